@@ -1,0 +1,1 @@
+"""The Kubernetes boundary: everything above it speaks domain types."""

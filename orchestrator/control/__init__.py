@@ -1,0 +1,1 @@
+"""The loops that join the planner to the cluster."""

@@ -1,0 +1,1 @@
+"""Templates of what the cluster needs: CRD, RBAC, PriorityClasses, Deployment."""

@@ -1,0 +1,53 @@
+"""The names that muster gives to things in Kubernetes: one place, imported by every layer but the planner."""
+
+from typing import Final
+
+GROUP: Final = "muster.dev"
+SCHEDULER_NAME: Final = "muster"
+SYSTEM_NAMESPACE: Final = "muster-system"
+NAMESPACE_PREFIX: Final = "muster-"
+
+GPU_RESOURCE: Final = "nvidia.com/gpu"
+
+PROJECT_LABEL: Final = f"{GROUP}/project"
+"""On a namespace: the project whose workloads live there. The label decides, not the namespace's name."""
+
+WORKLOAD_LABEL: Final = f"{GROUP}/workload"
+"""On a workload, its pods, service and ingress: the name under which it was submitted."""
+
+TYPE_LABEL: Final = f"{GROUP}/type"
+"""On a workload and its pods: `train` or `interactive`."""
+
+GPU_FRACTION_ANNOTATION: Final = f"{GROUP}/gpu-fraction"
+"""On a pod: the part of one GPU that it asks for, a decimal string above 0 and below 1, at most three places."""
+
+GPU_DEVICES_ANNOTATION: Final = f"{GROUP}/gpu-devices"
+"""On a pod, written in the same request that binds it: comma separated indices of its GPUs on the node."""
+
+MIN_MEMBER_ANNOTATION: Final = f"{GROUP}/min-member"
+"""On a pod (from its owner's template): how many pods of the workload must run for any to run."""
+
+PREEMPTIBLE_ANNOTATION: Final = f"{GROUP}/preemptible"
+"""On a pod: `true` or `false`. Absent: train is preemptible, interactive is not."""
+
+SUBMITTED_AT_ANNOTATION: Final = f"{GROUP}/submitted-at"
+"""On a workload and its pods: RFC 3339 with microseconds. Orders workloads that were made within one second."""
+
+USER_ANNOTATION: Final = f"{GROUP}/user"
+"""On a workload: who submitted it, for display."""
+
+COMMAND_LINE_ANNOTATION: Final = f"{GROUP}/command-line"
+"""On a workload: the command line that made it, for display."""
+
+TRAIN: Final = "train"
+INTERACTIVE: Final = "interactive"
+
+PRIORITY_CLASSES: Final = {
+    "muster-train": 50,
+    "muster-interactive-preemptible": 75,
+    "muster-interactive": 100,
+    "muster-inference": 125,
+}
+
+EVICTION_REASON: Final = "PreemptionByScheduler"
+"""Reason of the `DisruptionTarget` condition that a pod carries from before muster deletes it."""

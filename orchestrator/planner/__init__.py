@@ -1,0 +1,1 @@
+"""Pure scheduling decisions: a snapshot in, a plan out. No input or output, no clock, no randomness."""

@@ -1,0 +1,1 @@
+"""What a workload is: from Kubernetes objects to the domain and back."""

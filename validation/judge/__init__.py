@@ -1,0 +1,1 @@
+"""Pure verdicts: recorded events and expectations in, verdicts out."""

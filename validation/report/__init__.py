@@ -1,0 +1,1 @@
+"""Renderings of the record: HTML, Markdown, JUnit."""

@@ -1,0 +1,1 @@
+"""What a scenario runs against."""
