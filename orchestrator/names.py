@@ -39,6 +39,9 @@ USER_ANNOTATION: Final = f"{GROUP}/user"
 COMMAND_LINE_ANNOTATION: Final = f"{GROUP}/command-line"
 """On a workload: the command line that made it, for display."""
 
+NODE_TYPE_LABEL: Final = "run.ai/type"
+"""On a node: its type, by which projects and `--node-type` choose nodes; the label that sites already have."""
+
 TRAIN: Final = "train"
 INTERACTIVE: Final = "interactive"
 
