@@ -1,1 +1,5 @@
 """Pure scheduling decisions: a snapshot in, a plan out. No input or output, no clock, no randomness."""
+
+from orchestrator.planner.cycle import plan
+
+__all__ = ["plan"]

@@ -1,0 +1,1 @@
+"""The steps of a decision, from the least to the most disruptive."""

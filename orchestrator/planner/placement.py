@@ -1,0 +1,111 @@
+"""Where a pod goes: the first node and devices that fit, packed so that large requests keep finding room.
+
+Whole devices go to the fullest node that has enough of them. A portion goes to a device that is shared already, first
+one that the same project shares, then the fullest; a new device is opened only when no shared one fits.
+"""
+
+from dataclasses import dataclass
+
+from orchestrator.planner.ledger import Ledger, NodeAccount
+from orchestrator.planner.model import DEVICE_MILLI, Pod, Project, Request, Workload
+from orchestrator.planner.predicates import NodeFilter
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A node and devices for a pod; `promised` when part of it is still being released."""
+
+    node: str
+    devices: tuple[int, ...]
+    promised: bool
+
+
+class Placer:
+    """Finds placements on one ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self._filter = NodeFilter(lambda position: ledger.nodes[position].node)
+
+    def find(self, workload: Workload, pod: Pod) -> Placement | None:
+        """The best placement now, else the best one on what is being released, else None."""
+        found = self._find(workload, pod, later=False)
+        if found is None and self.ledger.releasing_nodes:
+            found = self._find(workload, pod, later=True)
+        return found
+
+    def accepts(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
+        """Whether the node's labels, taints and the project's node types let the pod in."""
+        project = self.ledger.tree.projects[workload.project]
+        return self._filter.accepts(account.position, pod.constraints, node_types_for(project, workload))
+
+    def fits_on(self, account: NodeAccount, workload: Workload, pod: Pod) -> tuple[int, ...] | None:
+        """Devices on this node once all releases are through, or None."""
+        if not self.accepts(account, workload, pod) or not account.has_room(pod.request, later=True):
+            return None
+        return devices_for(account, pod.request, workload.project, later=True)
+
+    def _find(self, workload: Workload, pod: Pod, *, later: bool) -> Placement | None:
+        if pod.request.gpu_portion_milli:
+            return self._find_portion(workload, pod, later=later)
+        positions = (
+            sorted(self.ledger.releasing_nodes)
+            if later
+            else self.ledger.free.with_at_least(pod.request.gpu_count)
+        )
+        for position in positions:
+            account = self.ledger.nodes[position]
+            if not self.accepts(account, workload, pod) or not account.has_room(pod.request, later=later):
+                continue
+            devices = devices_for(account, pod.request, workload.project, later=later)
+            if devices is not None:
+                return Placement(account.node.name, devices, promised=later)
+        return None
+
+    def _find_portion(self, workload: Workload, pod: Pod, *, later: bool) -> Placement | None:
+        best: tuple[tuple[bool, int, int, int], NodeAccount, int] | None = None
+        for account in self.ledger.nodes:
+            if not self.accepts(account, workload, pod) or not account.has_room(pod.request, later=later):
+                continue
+            choice = best_device(account, pod.request, workload.project, later=later)
+            if choice is None:
+                continue
+            foreign, free, device = choice
+            key = (foreign, free, account.idle_devices, account.position)
+            if best is None or key < best[0]:
+                best = (key, account, device)
+        return None if best is None else Placement(best[1].node.name, (best[2],), promised=later)
+
+
+def node_types_for(project: Project, workload: Workload) -> tuple[str, ...]:
+    """The node types that the project allows for this kind of workload; empty allows all."""
+    return project.interactive_node_types if workload.interactive else project.train_node_types
+
+
+def devices_for(
+    account: NodeAccount, request: Request, project: str, *, later: bool
+) -> tuple[int, ...] | None:
+    """Device indices on this node for the request; () when it asks for no GPU; None when they are not there."""
+    if request.gpu_portion_milli:
+        choice = best_device(account, request, project, later=later)
+        return None if choice is None else (choice[2],)
+    if request.gpu_count == 0:
+        return ()
+    whole = account.whole_devices(later=later)
+    return tuple(whole[: request.gpu_count]) if len(whole) >= request.gpu_count else None
+
+
+def best_device(
+    account: NodeAccount, request: Request, project: str, *, later: bool
+) -> tuple[bool, int, int] | None:
+    """(not shared by this project yet, free part in `gpu_milli`, index) of the tightest device that fits, or None."""
+    best: tuple[bool, int, int] | None = None
+    for device in range(account.node.gpu_count):
+        free = account.free_milli(device, later=later)
+        if free < request.gpu_portion_milli:
+            continue
+        shared_by_us = free < DEVICE_MILLI and project in account.tenants[device]
+        key = (not shared_by_us, free, device)
+        if best is None or key < best:
+            best = key
+    return best

@@ -1,0 +1,125 @@
+"""Short ways to write down snapshots, and the smallest possible cluster that obeys a plan."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from orchestrator.planner import plan
+from orchestrator.planner.model import (
+    Constraints,
+    Node,
+    Plan,
+    Pod,
+    PodState,
+    Project,
+    Request,
+    Snapshot,
+    Workload,
+)
+
+
+def node(name: str, gpus: int = 8, **changes: object) -> Node:
+    base = Node(name=name, gpu_count=gpus, cpu_milli=80_000, memory_bytes=512 << 30)
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def project(name: str, quota_gpu_milli: int, **changes: object) -> Project:
+    base = Project(name=name, quota_gpu_milli=quota_gpu_milli, over_quota_weight=quota_gpu_milli)
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def request(gpu_milli: int) -> Request:
+    if gpu_milli < 1000:
+        return Request(gpu_portion_milli=gpu_milli)
+    assert gpu_milli % 1000 == 0
+    return Request(gpu_count=gpu_milli // 1000)
+
+
+def workload(
+    name: str,
+    project: str,
+    gpu_milli: int,
+    *,
+    age: int = 0,
+    interactive: bool = False,
+    preemptible: bool | None = None,
+    pods: int = 1,
+    gang: bool = False,
+    constraints: Constraints = Constraints(),
+) -> Workload:
+    return Workload(
+        id=name,
+        name=name,
+        project=project,
+        priority=100 if interactive else 50,
+        preemptible=not interactive if preemptible is None else preemptible,
+        created_at_us=age,
+        pods=tuple(
+            Pod(id=f"{name}-{index}", name=f"{name}-{index}", request=request(gpu_milli), constraints=constraints)
+            for index in range(pods)
+        ),
+        min_member=pods if gang else 1,
+        interactive=interactive,
+    )
+
+
+class Cluster:
+    """Nodes, projects and workloads between decisions; `settle` obeys plans until one changes nothing."""
+
+    def __init__(self, nodes: Iterable[Node], projects: Iterable[Project]) -> None:
+        self.nodes = tuple(nodes)
+        self.projects = {each.name: each for each in projects}
+        self.workloads: dict[str, Workload] = {}
+        self.evicted: list[str] = []
+        self._clock = 0
+
+    def submit(self, new: Workload) -> None:
+        self._clock += 1
+        self.workloads[new.id] = replace(new, created_at_us=self._clock)
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(self.nodes, tuple(self.projects.values()), tuple(self.workloads.values()))
+
+    def step(self) -> Plan:
+        decision = plan(self.snapshot())
+        self._clock += 1
+        placed = {binding.pod: binding for binding in decision.bindings}
+        gone = {eviction.pod for eviction in decision.evictions}
+        self.evicted += sorted({eviction.workload for eviction in decision.evictions})
+        for key, each in self.workloads.items():
+            pods = []
+            for pod in each.pods:
+                binding = placed.get(pod.id)
+                if binding is not None:
+                    pods.append(replace(pod, state=PodState.ALLOCATED, node=binding.node, devices=binding.devices))
+                elif pod.id in gone:
+                    pods.append(replace(pod, state=PodState.PENDING, node=None, devices=()))
+                else:
+                    pods.append(pod)
+            started = self._clock if any(pod.id in placed for pod in each.pods) else each.started_at_us
+            self.workloads[key] = replace(each, pods=tuple(pods), started_at_us=started)
+        return decision
+
+    def settle(self, most_steps: int = 50) -> Plan:
+        for _ in range(most_steps):
+            decision = self.step()
+            if not decision.bindings and not decision.evictions:
+                return decision
+        raise AssertionError("the plan never came to rest")
+
+    def held(self) -> Mapping[str, int]:
+        held = dict.fromkeys(self.projects, 0)
+        for each in self.workloads.values():
+            for pod in each.pods:
+                if pod.state is PodState.ALLOCATED:
+                    held[each.project] += pod.request.gpu_milli
+        return held
+
+    def waiting(self) -> set[str]:
+        return {
+            key
+            for key, each in self.workloads.items()
+            if any(pod.state is PodState.PENDING for pod in each.pods)
+        }
+
+    def devices_of(self, name: str) -> set[tuple[str | None, int]]:
+        return {(pod.node, device) for pod in self.workloads[name].pods for device in pod.devices}
