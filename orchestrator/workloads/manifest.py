@@ -1,8 +1,8 @@
 """What `submit` creates: a Submission as Kubernetes objects.
 
-A train workload is a Job, an interactive one a StatefulSet of one pod (named `<name>-0`). Service and Ingress
-stand beside the workload and belong to it, so that deleting the workload deletes them. Everything here is pure:
-the time of submission and the uid of the owner come from the caller.
+A train workload is a Job, an interactive one a StatefulSet of one pod (named `<name>-0`). Service and
+Ingress stand beside the workload and belong to it, so that deleting the workload deletes them. Everything
+here is pure: the time of submission and the uid of the owner come from the caller.
 """
 
 from collections.abc import Mapping

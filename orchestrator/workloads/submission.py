@@ -1,7 +1,7 @@
 """A validated request to run a workload: what `submit` was asked for, free of flags and of Kubernetes.
 
-The parsers turn the text of one flag into a value and name that flag when they refuse it. `Submission` then checks
-what no single flag can know: whether the values fit together. Both raise `UsageError` with one line.
+The parsers turn the text of one flag into a value and name that flag when they refuse it. `Submission`
+then checks what no single flag can know: whether the values fit together. Both raise `UsageError` with one line.
 """
 
 import re
@@ -66,7 +66,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One workload to create. `gpu_milli` is per pod: a multiple of 1000, a fraction below 1000, or 0 for none.
+    """One workload to create. `gpu_milli` is per pod: a multiple of 1000, or less than 1000, or 0 for none.
 
     CPU and memory keep the text that Kubernetes understands ("500m", "4Gi"); empty means not asked for.
     Raises UsageError when the values contradict each other.

@@ -1,0 +1,331 @@
+"""What `list` and `get` show: workloads joined with their pods, services and ingresses.
+
+A workload is the pods of one namespace that share a controlling owner; a bare pod is a workload of one. Jobs and
+StatefulSets are shown even without pods, because a workload that waits or has ended may have none. Everything
+here is pure; times are microseconds since the epoch.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from orchestrator import names
+from orchestrator.cluster.objects import Event, Ingress, Job, Metadata, Pod, PodSpec, Service, StatefulSet
+from orchestrator.cluster.quantity import format_gpu, gpu_milli, parse_time
+from orchestrator.workloads.status import has_condition, pod_status, workload_status
+
+PENDING_ADDRESS: Final = "<pending>"
+SEVERAL_NODES: Final = "<multiple>"
+
+_SCHEMES: Final = ("http", "https")
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The objects of one or more namespaces as they were read. `projects` maps a namespace to its project."""
+
+    projects: Mapping[str, str]
+    jobs: Sequence[Job] = ()
+    stateful_sets: Sequence[StatefulSet] = ()
+    pods: Sequence[Pod] = ()
+    services: Sequence[Service] = ()
+    ingresses: Sequence[Ingress] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadView:
+    """One workload as people see it. `gpu_milli` is what all of its pods ask for together."""
+
+    name: str
+    namespace: str
+    project: str
+    kind: str
+    uid: str
+    type: str
+    status: str
+    created_us: int
+    started_us: int | None
+    finished_us: int | None
+    nodes: tuple[str, ...]
+    image: str
+    user: str
+    gpu_milli: int
+    created_by_cli: bool
+    urls: tuple[str, ...]
+    priority_class: str
+    command_line: str
+    waits_because: str
+    pods: tuple[Pod, ...] = field(repr=False)
+
+    @property
+    def node(self) -> str:
+        """The node it runs on, `<multiple>`, or nothing."""
+        return self.nodes[0] if len(self.nodes) == 1 else SEVERAL_NODES if self.nodes else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A workload before it is shown: its owner object if that is one that muster reads, and its pods."""
+
+    kind: str
+    metadata: Metadata
+    template: Metadata
+    spec: PodSpec
+    replicas: int
+    pods: tuple[Pod, ...]
+    workload: Job | StatefulSet | None = None
+
+
+def workload_views(listing: Listing) -> list[WorkloadView]:
+    """Return the workloads of all projects in the listing: those that never started on top, then newest first."""
+    addresses = _Addresses(listing)
+    views = [_view(source, listing.projects, addresses) for source in _sources(listing)]
+    return sorted(views, key=_newest_first)
+
+
+def events_of(view: WorkloadView, events: Iterable[Event]) -> list[Event]:
+    """Return the events about the workload or one of its pods, oldest first."""
+    uids = {view.uid} | {pod.metadata.uid for pod in view.pods}
+    prefix = f"{view.name}-"
+    pod_names = {pod.metadata.name for pod in view.pods}
+
+    def concerns(event: Event) -> bool:
+        about = event.involved_object
+        if about.uid:
+            return about.uid in uids
+        return about.name == view.name or about.name in pod_names or about.name.startswith(prefix)
+
+    return sorted((event for event in events if concerns(event)), key=event_time_us)
+
+
+def event_time_us(event: Event) -> int:
+    """Return when the event happened last."""
+    stamps = (
+        event.last_timestamp,
+        event.event_time,
+        event.first_timestamp,
+        event.metadata.creation_timestamp,
+    )
+    return next((time_us(stamp) for stamp in stamps if stamp), 0)
+
+
+def record(view: WorkloadView, now_us: int) -> dict[str, Any]:
+    """Return the workload for `-o json` and `-o yaml`."""
+    return {
+        "name": view.name,
+        "namespace": view.namespace,
+        "project": view.project,
+        "type": view.type,
+        "trainer": view.kind,
+        "status": view.status,
+        "waitsBecause": view.waits_because,
+        "gpus": format_gpu(view.gpu_milli),
+        "node": view.node,
+        "nodes": list(view.nodes),
+        "image": view.image,
+        "user": view.user,
+        "priority": view.priority_class,
+        "ageSeconds": max(0, now_us - view.created_us) // 1_000_000,
+        "durationSeconds": duration_seconds(view, now_us),
+        "createdByCli": view.created_by_cli,
+        "serviceUrls": list(view.urls),
+        "commandLine": view.command_line,
+        "chiefName": view.pods[-1].metadata.name if view.pods else "",
+        "instances": [
+            {
+                "name": pod.metadata.name,
+                "status": pod_status(pod),
+                "node": pod.spec.node_name,
+                "gpuDevices": pod.metadata.annotations.get(names.GPU_DEVICES_ANNOTATION, ""),
+                "ageSeconds": max(0, now_us - time_us(pod.metadata.creation_timestamp)) // 1_000_000,
+                "chief": pod is view.pods[-1],
+            }
+            for pod in view.pods
+        ],
+    }
+
+
+def duration_seconds(view: WorkloadView, now_us: int) -> int:
+    """Return how long the workload has run, from its first pod's start to its end or to now."""
+    if view.started_us is None:
+        return 0
+    return max(0, (view.finished_us or now_us) - view.started_us) // 1_000_000
+
+
+def time_us(timestamp: str | None) -> int:
+    """Return a timestamp of the API in microseconds; 0 for one that is absent or cannot be read."""
+    try:
+        return parse_time(timestamp) if timestamp else 0
+    except ValueError:
+        return 0
+
+
+def unschedulable(pod: Pod) -> str:
+    """Return why the scheduler could not place the pod, or nothing."""
+    if pod.spec.node_name:
+        return ""
+    refused = (
+        each for each in pod.status.conditions if each.type == "PodScheduled" and each.status == "False"
+    )
+    return next((each.message or each.reason for each in refused), "")
+
+
+def requested_gpu_milli(metadata: Metadata, spec: PodSpec) -> int:
+    """Return what one pod of this template asks for; a malformed amount counts as nothing here."""
+    try:
+        fraction = metadata.annotations.get(names.GPU_FRACTION_ANNOTATION)
+        if fraction is not None:
+            return gpu_milli(fraction)
+        limits = (each.resources.limits.get(names.GPU_RESOURCE, 0) for each in spec.containers)
+        return sum(gpu_milli(limit) for limit in limits)
+    except ValueError:
+        return 0
+
+
+def _sources(listing: Listing) -> list[_Source]:
+    pods_by_owner: dict[str, list[Pod]] = {}
+    for pod in sorted(listing.pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name)):
+        owner = pod.metadata.controller
+        pods_by_owner.setdefault(owner.uid if owner else pod.metadata.uid, []).append(pod)
+    sources = []
+    workloads: list[Job | StatefulSet] = [*listing.jobs, *listing.stateful_sets]
+    for workload in workloads:
+        pods = tuple(pods_by_owner.pop(workload.metadata.uid, ()))
+        if workload.metadata.namespace in listing.projects:
+            sources.append(_source(workload, pods))
+    for group in pods_by_owner.values():
+        first = group[0]
+        if first.metadata.namespace in listing.projects and first.spec.scheduler_name == names.SCHEDULER_NAME:
+            sources.append(_pods_alone(group))
+    return sources
+
+
+def _source(workload: Job | StatefulSet, pods: tuple[Pod, ...]) -> _Source:
+    template = workload.spec.template
+    if isinstance(workload, Job):
+        parallelism, completions = workload.spec.parallelism, workload.spec.completions
+        replicas = 1 if parallelism is None else parallelism
+        replicas = replicas if completions is None else min(replicas, completions)
+    else:
+        replicas = 1 if workload.spec.replicas is None else workload.spec.replicas
+    kind = workload.resource.kind
+    return _Source(kind, workload.metadata, template.metadata, template.spec, replicas, pods, workload)
+
+
+def _pods_alone(pods: Sequence[Pod]) -> _Source:
+    first, owner = pods[0], pods[0].metadata.controller
+    if owner is None:
+        return _Source("Pod", first.metadata, first.metadata, first.spec, 1, tuple(pods))
+    metadata = Metadata(
+        name=owner.name,
+        namespace=first.metadata.namespace,
+        uid=owner.uid,
+        creation_timestamp=first.metadata.creation_timestamp,
+        labels=first.metadata.labels,
+    )
+    return _Source(owner.kind, metadata, first.metadata, first.spec, len(pods), tuple(pods))
+
+
+def _view(source: _Source, projects: Mapping[str, str], addresses: "_Addresses") -> WorkloadView:
+    metadata, annotations = source.metadata, source.metadata.annotations
+    submitted = annotations.get(names.SUBMITTED_AT_ANNOTATION)
+    created_us = time_us(submitted) or time_us(metadata.creation_timestamp)
+    waiting = (unschedulable(pod) for pod in source.pods if pod.metadata.deletion_timestamp is None)
+    return WorkloadView(
+        name=metadata.name,
+        namespace=metadata.namespace,
+        project=projects.get(metadata.namespace, ""),
+        kind=source.kind,
+        uid=metadata.uid,
+        type=_type(source),
+        status=workload_status(source.workload, source.pods),
+        created_us=created_us,
+        started_us=_started_us(source.pods),
+        finished_us=_finished_us(source.workload),
+        nodes=_nodes(source.pods),
+        image=source.spec.containers[0].image if source.spec.containers else "",
+        user=annotations.get(names.USER_ANNOTATION, ""),
+        gpu_milli=requested_gpu_milli(source.template, source.spec) * source.replicas,
+        created_by_cli=names.COMMAND_LINE_ANNOTATION in annotations,
+        urls=addresses.urls(metadata, source.pods),
+        priority_class=source.spec.priority_class_name,
+        command_line=annotations.get(names.COMMAND_LINE_ANNOTATION, ""),
+        waits_because=next(filter(None, waiting), ""),
+        pods=source.pods,
+    )
+
+
+def _type(source: _Source) -> str:
+    fallback = names.INTERACTIVE if source.kind == "StatefulSet" else names.TRAIN
+    label = source.metadata.labels.get(names.TYPE_LABEL, fallback)
+    preemptible = source.template.annotations.get(names.PREEMPTIBLE_ANNOTATION) == "true"
+    word = label.capitalize()
+    return f"{word}-Preemptible" if label == names.INTERACTIVE and preemptible else word
+
+
+def _started_us(pods: Sequence[Pod]) -> int | None:
+    placed = [pod for pod in pods if pod.spec.node_name]
+    stamps = [time_us(pod.status.start_time or pod.metadata.creation_timestamp) for pod in placed]
+    return min(stamps, default=None)
+
+
+def _finished_us(workload: Job | StatefulSet | None) -> int | None:
+    if not isinstance(workload, Job):
+        return None
+    failed = has_condition(workload.status.conditions, "Failed")
+    stamp = workload.status.completion_time or (failed.last_transition_time if failed else "")
+    return time_us(stamp) or None
+
+
+def _nodes(pods: Sequence[Pod]) -> tuple[str, ...]:
+    active = [pod for pod in pods if pod.status.phase not in _ENDED]
+    shown = active or list(pods[-1:])
+    return tuple(sorted({pod.spec.node_name for pod in shown if pod.spec.node_name}))
+
+
+def _newest_first(view: WorkloadView) -> tuple[bool, int, int, str, str]:
+    started = view.started_us
+    return (started is not None, -(started or 0), -view.created_us, view.namespace, view.name)
+
+
+class _Addresses:
+    """Where workloads can be reached from outside, by namespace and workload name."""
+
+    def __init__(self, listing: Listing) -> None:
+        self._urls: dict[tuple[str, str], list[str]] = {}
+        self._node_ports: dict[tuple[str, str], list[int]] = {}
+        for ingress in listing.ingresses:
+            paths = [path.path for rule in ingress.spec.rules if rule.http for path in rule.http.paths]
+            hosts = _hosts(ingress)
+            self._add(
+                ingress, [f"{way}://{host}{path}" for host in hosts for path in paths for way in _SCHEMES]
+            )
+        for service in listing.services:
+            ports = service.spec.ports
+            if service.spec.type == "LoadBalancer":
+                self._add(
+                    service, [f"http://{host}:{port.port}" for host in _hosts(service) for port in ports]
+                )
+            elif service.spec.type == "NodePort":
+                self._node_ports[_key(service)] = [port.node_port for port in ports]
+
+    def urls(self, metadata: Metadata, pods: Sequence[Pod]) -> tuple[str, ...]:
+        """Return the workload's URLs, `<pending>` for one whose address is not known yet."""
+        key = metadata.namespace, metadata.name
+        host = next((pod.status.host_ip for pod in pods if pod.status.host_ip), "")
+        ports = self._node_ports.get(key, [])
+        by_node = [f"http://{host}:{port}" if host else PENDING_ADDRESS for port in ports]
+        return (*self._urls.get(key, ()), *by_node)
+
+    def _add(self, exposed: Ingress | Service, urls: list[str]) -> None:
+        self._urls.setdefault(_key(exposed), []).extend(urls or [PENDING_ADDRESS])
+
+
+def _hosts(exposed: Ingress | Service) -> list[str]:
+    return [address.ip or address.hostname for address in exposed.status.load_balancer.ingress]
+
+
+def _key(exposed: Ingress | Service) -> tuple[str, str]:
+    labels = exposed.metadata.labels
+    return exposed.metadata.namespace, labels.get(names.WORKLOAD_LABEL, exposed.metadata.name)
