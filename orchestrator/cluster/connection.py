@@ -1,0 +1,230 @@
+"""Requests to one API server: authentication, time-outs, repeats, and failures as leaves of `ClusterError`."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import aiohttp
+
+from orchestrator.cluster.errors import ClusterError, TooManyRequests, Unauthorized, Unreachable, error_of
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from orchestrator.cluster.kubeconfig import Access
+
+Params = Mapping[str, str | int | bool]
+
+_JSON: Final = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Times in seconds and counts that bound a request."""
+
+    connect_seconds: float = 10
+    request_seconds: float = 60
+    watch_grace_seconds: float = 15
+    attempts: int = 4
+    backoff_seconds: float = 0.25
+    longest_retry_after_seconds: float = 30
+    connections: int = 64
+
+
+class Connection:
+    """A session with one API server, as an async context manager.
+
+    A request that the server refused before it did anything (429 or 503 with Retry-After) is repeated, up
+    to `limits.attempts` tries; so is a read whose connection failed. A write whose connection failed is not:
+    it may have happened. Where the token has changed since a request was refused with 401 (projected
+    tokens rotate), the request is repeated once with the new one.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        user_agent: str,
+        *,
+        limits: Limits,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._access = access
+        self._base = access.server.rstrip("/")
+        self._user_agent = user_agent
+        self._limits = limits
+        self._sleep = sleep
+        self._uniform = uniform
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                ssl=self._access.ssl if self._access.ssl is not None else True,
+                limit=0,
+                limit_per_host=0,
+            ),
+            headers={"Accept-Encoding": "identity", "User-Agent": self._user_agent},
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+        self._slots = asyncio.Semaphore(self._limits.connections)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        params: Params | None = None,
+        content_type: str = _JSON,
+        accept: str = _JSON,
+    ) -> bytes:
+        """Return the body of the answer."""
+
+        headers = {"Accept": accept}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        timeout = aiohttp.ClientTimeout(
+            total=self._limits.request_seconds, sock_connect=self._limits.connect_seconds
+        )
+        token = await self._token()
+        for attempt in range(1, self._limits.attempts + 1):
+            try:
+                async with (
+                    self._slots,
+                    self._answer(
+                        method,
+                        path,
+                        params=params,
+                        headers=headers,
+                        timeout=timeout,
+                        token=token,
+                        body=body,
+                    ) as answer,
+                ):
+                    with _unreachable(f"{method} {path}"):
+                        return await answer.read()
+            except ClusterError as error:
+                old = token
+                if isinstance(error, Unauthorized):
+                    token = await self._token()
+                delay = self._delay(error, attempt, is_read=method == "GET", token_changed=token != old)
+                if delay is None or attempt == self._limits.attempts:
+                    raise
+            await self._sleep(delay)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _delay(
+        self, error: ClusterError, attempt: int, *, is_read: bool, token_changed: bool
+    ) -> float | None:
+        """Return how many seconds to wait before the request is repeated, None if it must not be."""
+        if isinstance(error, Unauthorized) and token_changed:
+            return 0.0
+        if isinstance(error, TooManyRequests) or error.status == 503:
+            asked = error.retry_after_seconds
+            if asked is None or asked > self._limits.longest_retry_after_seconds:
+                return None
+            return asked + self._uniform(0, self._limits.backoff_seconds)
+        if isinstance(error, Unreachable) and is_read:
+            return self._uniform(0.5, 1.0) * self._limits.backoff_seconds * 2.0 ** (attempt - 1)
+        return None
+
+    async def stream(
+        self, path: str, *, params: Params | None = None, silence_seconds: float | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the bytes of the answer as they come; silence for longer than `silence_seconds` is Unreachable."""
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=self._limits.connect_seconds, sock_read=silence_seconds
+        )
+        async with self._answer(
+            "GET",
+            path,
+            params=params,
+            headers={"Accept": "*/*"},
+            timeout=timeout,
+            token=await self._token(),
+            body=None,
+        ) as answer:
+            chunks = aiter(answer.content.iter_any())
+            while True:
+                with _unreachable(f"GET {path}"):
+                    chunk = await anext(chunks, b"")
+                if not chunk:
+                    return
+                yield chunk
+
+    @asynccontextmanager
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None,
+        headers: dict[str, str],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109  (a value for aiohttp, which enforces it)
+        token: str | None,
+        body: bytes | None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send one request and yield its successful answer, whose body is still to be read."""
+        if self._session is None:
+            raise Unreachable(f"{method} {path}: the transport is closed; use it within `async with`")
+        if token:
+            headers = {**headers, "Authorization": f"Bearer {token}"}
+        with _unreachable(f"{method} {self._base}{path}"):
+            answer = await self._session.request(
+                method,
+                self._base + path,
+                params=_query(params),
+                headers=headers,
+                data=body,
+                timeout=timeout,
+                allow_redirects=False,
+                server_hostname=self._access.tls_server_name,
+            )
+        try:
+            if not 200 <= answer.status < 300:
+                with _unreachable(f"{method} {path}"):
+                    text = await answer.read()
+                retry_after = answer.headers.get("Retry-After", "")
+                raise error_of(text, status=answer.status, retry_after=retry_after, what=f"{method} {path}")
+            yield answer
+        finally:
+            answer.close()
+
+    async def _token(self) -> str | None:
+        if self._access.token_blocks:
+            return await asyncio.to_thread(self._access.token)
+        return self._access.token()
+
+
+def _query(params: Params | None) -> dict[str, str]:
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in (params or {}).items()
+    }
+
+
+@contextmanager
+def _unreachable(what: str) -> Iterator[None]:
+    """Turn the failures of the HTTP library, of TLS and of the network into `Unreachable`."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise Unreachable(f"{what}: no answer in time; is the API server up and not overloaded?") from error
+    except (aiohttp.ClientError, OSError) as error:
+        cause = " ".join(str(error).split()) or type(error).__name__
+        raise Unreachable(f"{what}: {cause}; check the server and the CA in the kubeconfig") from error

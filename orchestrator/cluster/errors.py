@@ -1,0 +1,152 @@
+"""What the Kubernetes API can answer besides yes, as exceptions.
+
+    ClusterError              any answer that is no success, or none at all
+    ├── Unreachable           no connection, TLS failed, or no answer in time
+    ├── Unauthorized  401
+    ├── Forbidden     403
+    ├── NotFound      404
+    ├── AlreadyExists 409     reason AlreadyExists
+    ├── Conflict      409     any other reason: a stale resourceVersion, another uid, a pod bound already
+    ├── Gone          410     a resourceVersion or a continue token that the server no longer keeps
+    ├── Invalid       400, 422
+    ├── TooManyRequests 429
+    ├── ServerFault   5xx
+    ├── Undecodable           an answer that is not what the caller asked for
+    └── LeaseLost             leadership passed to another replica
+
+Callers catch the leaf that they can do something about, and let the rest pass.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from orchestrator.errors import MusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class ClusterError(MusterError):
+    """The Kubernetes API answered no, or not at all.
+
+    `status` is the HTTP status (0 where there was no answer), `reason` the machine-readable reason of the
+    answer's `Status` object ("" where it had none), `message` one line for people, and
+    `retry_after_seconds` what the server asked for, or None.
+    """
+
+    def __init__(
+        self, message: str, *, status: int = 0, reason: str = "", retry_after_seconds: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.reason = reason
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Unreachable(ClusterError):
+    """No connection, no TLS, or no answer in time. A write may or may not have happened."""
+
+
+class Unauthorized(ClusterError):
+    """The server does not know who asks (401)."""
+
+
+class Forbidden(ClusterError):
+    """The server knows who asks, and that they may not (403)."""
+
+
+class NotFound(ClusterError):
+    """There is no such object, or the server does not serve that kind (404)."""
+
+
+class AlreadyExists(ClusterError):
+    """An object of that name exists (409)."""
+
+
+class Conflict(ClusterError):
+    """The object is not the one, or not the version, that the request meant (409)."""
+
+
+class Gone(ClusterError):
+    """The resourceVersion or continue token is older than what the server keeps (410)."""
+
+
+class Invalid(ClusterError):
+    """The server understood the object and refuses it (400, 422)."""
+
+
+class TooManyRequests(ClusterError):
+    """The server is shedding load, or a disruption budget says no (429)."""
+
+
+class ServerFault(ClusterError):
+    """The server failed (5xx)."""
+
+
+class Undecodable(ClusterError):
+    """The server's answer is not JSON, or not the object that was asked for."""
+
+
+class LeaseLost(ClusterError):
+    """This replica is no longer the leader and must stop acting as one."""
+
+
+class _Details(msgspec.Struct, rename="camel"):
+    retry_after_seconds: int = 0
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: _Details | None = None
+
+
+_BY_STATUS: Final[Mapping[int, type[ClusterError]]] = {
+    400: Invalid,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: TooManyRequests,
+}
+_STATUS_DECODER = msgspec.json.Decoder(_Status)
+_MESSAGE_LIMIT = 500
+
+
+def error_of(
+    body: bytes | msgspec.Raw, *, status: int = 0, retry_after: str = "", what: str = ""
+) -> ClusterError:
+    """Return the leaf for an answer: its `Status` object in `body` if there is one, else its text.
+
+    `status` 0 means that the code is in the body, as in the ERROR event of a watch. `retry_after` is the
+    header's value. `what` is put before the message, for instance the method and the path.
+    """
+    try:
+        answer = _STATUS_DECODER.decode(body)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        answer = _Status(message=bytes(body[:_MESSAGE_LIMIT]).decode("utf-8", "replace"))
+    status = status or answer.code
+    kind = _BY_STATUS.get(status, ServerFault if status >= 500 else ClusterError)
+    if status == 409 and answer.reason == "AlreadyExists":
+        kind = AlreadyExists
+    text = " ".join(answer.message.split())[:_MESSAGE_LIMIT] or answer.reason or "no message"
+    message = f"{what}: {status} {text}" if what else text
+    return kind(
+        message, status=status, reason=answer.reason, retry_after_seconds=_retry_after(retry_after, answer)
+    )
+
+
+def _retry_after(header: str, answer: _Status) -> float | None:
+    try:
+        seconds = float(header)
+    except ValueError:  # absent, or an HTTP date, which the API server never sends
+        seconds = float(answer.details.retry_after_seconds) if answer.details else 0.0
+    return seconds if math.isfinite(seconds) and seconds > 0 else None

@@ -1,0 +1,356 @@
+"""Which API server to talk to, and as whom: kubeconfig files and the service account of a pod.
+
+The order is kubectl's: the file that was named, then $KUBECONFIG (a list of files, merged), then
+~/.kube/config, then the pod's service account. Certificates and tokens are read here; credentials that a
+plugin makes (`exec`, `auth-provider`) come from the official `kubernetes` package, imported only then.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import ssl
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from orchestrator.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+@dataclass(frozen=True)
+class Access:
+    """How to reach one API server, and as whom.
+
+    `server` is its URL without a slash at the end; `namespace` the context's default; `context` and `user`
+    are names for display. `ssl` is None for plain HTTP. `token` returns the bearer token of the moment, or
+    None; it is called for each request because tokens rotate, in a thread if `token_blocks`.
+    """
+
+    server: str
+    namespace: str
+    context: str
+    user: str
+    ssl: ssl.SSLContext | None
+    token: Callable[[], str | None]
+    token_blocks: bool = False
+    tls_server_name: str | None = None
+
+
+def load_access(
+    path: Path | None = None,
+    context: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    home: Path | None = None,
+    service_account: Path = SERVICE_ACCOUNT,
+) -> Access:
+    """Return the access of a kubeconfig's context, the current one unless `context` names another.
+
+    Without any kubeconfig the service account of the pod is used. Raises ConfigurationError naming the
+    file and the fix.
+    """
+    environ = os.environ if environ is None else environ
+    files = _files(path, environ, home)
+    if not files and context is None and (service_account / "token").exists():
+        return _service_account_access(environ, service_account)
+    if not files:
+        raise ConfigurationError(
+            "there is no kubeconfig; name one with --kubeconfig or KUBECONFIG, or put it at ~/.kube/config"
+        )
+    return _access(_Merged(files), context)
+
+
+def set_default_namespace(
+    namespace: str,
+    path: Path | None = None,
+    context: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    home: Path | None = None,
+) -> Path:
+    """Make `namespace` the default of a context, the current one unless named; return the file it is in.
+
+    The file is replaced whole or not at all, and keeps its mode. Raises ConfigurationError.
+    """
+    merged = _Merged(_files(path, os.environ if environ is None else environ, home))
+    name = merged.context_name(context)
+    entry = merged.entry("contexts", name)
+    document = _read(entry.file)
+    for item in document["contexts"]:
+        if item.get("name") == name:
+            item["context"] = {**(item.get("context") or {}), "namespace": namespace}
+            break
+    _replace(entry.file, yaml.safe_dump(document, sort_keys=False))
+    return entry.file
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+
+def _files(path: Path | None, environ: Mapping[str, str], home: Path | None) -> list[Path]:
+    """Return the kubeconfig files to merge; the first to name a thing decides."""
+    if path is not None:
+        if not path.is_file():
+            raise ConfigurationError(f"{path}: there is no such kubeconfig; check --kubeconfig")
+        return [path]
+    listed = [Path(part).expanduser() for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
+    if listed:
+        found = [file for file in listed if file.is_file()]
+        if not found:
+            raise ConfigurationError(f"KUBECONFIG={environ['KUBECONFIG']}: there is no such file")
+        return found
+    default = (home or Path.home()) / ".kube" / "config"
+    return [default] if default.is_file() else []
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(file.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"{file}: cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{file}: is no YAML: {' '.join(str(error).split())}") from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ConfigurationError(
+            f"{file}: is no kubeconfig; it must be a mapping with clusters, users, contexts"
+        )
+    return document
+
+
+def _replace(file: Path, text: str) -> None:
+    target = file.resolve()
+    try:
+        mode = target.stat().st_mode & 0o7777
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    except OSError as error:
+        raise ConfigurationError(f"{file}: cannot be changed: {error.strerror}") from error
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            os.fchmod(stream.fileno(), mode)
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ConfigurationError(f"{file}: cannot be changed: {error.strerror}") from error
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A named cluster, user or context, and the file that it is written in."""
+
+    name: str
+    fields: dict[str, Any]
+    file: Path
+
+    def text(self, key: str) -> str:
+        value = self.fields.get(key)
+        return value if isinstance(value, str) else ""
+
+    def data(self, key: str) -> bytes | None:
+        """Return the bytes of `key`-data, or of the file that `key` names, or None."""
+        encoded = self.text(f"{key}-data")
+        if encoded:
+            try:
+                return base64.b64decode(encoded)
+            except binascii.Error as error:
+                raise ConfigurationError(f"{self.file}: {key}-data of {self.name!r} is no base64") from error
+        named = self.text(key)
+        if not named:
+            return None
+        file = self.beside(named)
+        try:
+            return file.read_bytes()
+        except OSError as error:
+            raise ConfigurationError(
+                f"{self.file}: {key} of {self.name!r} is {file}, which cannot be read: {error.strerror}"
+            ) from error
+
+    def beside(self, named: str) -> Path:
+        """Return a path that the file names, relative to the file's own folder."""
+        return self.file.parent / Path(named).expanduser()
+
+
+class _Merged:
+    """Several kubeconfig files seen as one."""
+
+    def __init__(self, files: list[Path]) -> None:
+        if not files:
+            raise ConfigurationError(
+                "there is no kubeconfig; name one with --kubeconfig or KUBECONFIG, or put it at ~/.kube/config"
+            )
+        self.files = files
+        self._documents = [(file, _read(file)) for file in files]
+
+    def context_name(self, wanted: str | None) -> str:
+        if wanted:
+            return wanted
+        current = (document.get("current-context") for _, document in self._documents)
+        name = next((name for name in current if name), None)
+        if not name:
+            raise ConfigurationError(
+                f"{self.files[0]}: no current-context; set one with `kubectl config use-context` or name one"
+            )
+        return str(name)
+
+    def entry(self, section: str, name: str) -> _Entry:
+        """Return the entry of `clusters`, `users` or `contexts` of that name."""
+        known = []
+        for file, document in self._documents:
+            for item in document.get(section) or []:
+                if not isinstance(item, dict):
+                    raise ConfigurationError(f"{file}: {section} must be a list of named mappings")
+                if item.get("name") == name:
+                    return _Entry(name, item.get(section[:-1]) or {}, file)
+                known.append(str(item.get("name")))
+        listed = ", ".join(known) or "none"
+        raise ConfigurationError(f"{self.files[0]}: there is no {section[:-1]} {name!r}; it has: {listed}")
+
+
+# --- credentials ------------------------------------------------------------------------------------------
+
+
+class FileToken:
+    """A bearer token in a file, read again whenever the file changes: projected tokens rotate."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._seen: tuple[int, int, int] | None = None
+        self._token = ""
+
+    def __call__(self) -> str:
+        """Return the token of the moment. Raises ConfigurationError if the file cannot be read."""
+        try:
+            stat = self._file.stat()
+            seen = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
+            if seen != self._seen:
+                self._token = self._file.read_text(encoding="utf-8").strip()
+                self._seen = seen
+        except OSError as error:
+            raise ConfigurationError(f"{self._file}: the token cannot be read: {error.strerror}") from error
+        return self._token
+
+
+def _no_token() -> None:
+    return None
+
+
+def _access(merged: _Merged, wanted: str | None) -> Access:
+    name = merged.context_name(wanted)
+    context = merged.entry("contexts", name)
+    cluster = merged.entry("clusters", context.text("cluster"))
+    user_name = context.text("user")
+    user = merged.entry("users", user_name) if user_name else _Entry("", {}, context.file)
+    server = cluster.text("server").rstrip("/")
+    if not server.startswith(("https://", "http://")):
+        raise ConfigurationError(
+            f"{cluster.file}: server of cluster {cluster.name!r} must be a URL, not {server!r}"
+        )
+    for entry, key in ((cluster, "proxy-url"), (user, "as"), (user, "username")):
+        if entry.fields.get(key):
+            raise ConfigurationError(f"{entry.file}: {key} of {entry.name!r} is not supported; remove it")
+    token: Callable[[], str | None] = _no_token
+    certificate, key_data = user.data("client-certificate"), user.data("client-key")
+    made_by_plugin = "exec" in user.fields or "auth-provider" in user.fields
+    if user.text("tokenFile"):
+        token = FileToken(user.beside(user.text("tokenFile")))
+    elif user.text("token"):
+        token = user.fields["token"].__str__
+    elif made_by_plugin:
+        from orchestrator.cluster.plugin_credentials import credentials  # noqa: PLC0415  (slow to import)
+
+        made = credentials(merged.files, name, user.name)
+        token = made.token
+        certificate, key_data = made.certificate or certificate, made.key or key_data
+    return Access(
+        server=server,
+        namespace=context.text("namespace") or "default",
+        context=name,
+        user=user_name,
+        ssl=_ssl_context(cluster, user, certificate, key_data) if server.startswith("https:") else None,
+        token=token,
+        token_blocks=made_by_plugin,
+        tls_server_name=cluster.text("tls-server-name") or None,
+    )
+
+
+def _ssl_context(
+    cluster: _Entry, user: _Entry, certificate: bytes | None, key: bytes | None
+) -> ssl.SSLContext:
+    authority = cluster.data("certificate-authority")
+    try:
+        context = tls_context(authority)
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigurationError(
+            f"{cluster.file}: certificate-authority of {cluster.name!r} is no PEM certificate"
+        ) from error
+    if cluster.fields.get("insecure-skip-tls-verify"):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if certificate and key:
+        _load_pair(context, user, certificate, key)
+    elif certificate or key:
+        raise ConfigurationError(
+            f"{user.file}: user {user.name!r} has only one of client-certificate and client-key; give both"
+        )
+    return context
+
+
+def tls_context(authority: bytes | None) -> ssl.SSLContext:
+    """Return a context that trusts the PEM certificates in `authority`, or the system's where it is None.
+
+    Raises ssl.SSLError or ValueError if they are no certificates.
+    """
+    context = ssl.create_default_context(cadata=authority.decode("ascii") if authority else None)
+    # From 3.13 Python also refuses authorities without a key identifier, which clusters do have.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
+def _load_pair(context: ssl.SSLContext, user: _Entry, certificate: bytes, key: bytes) -> None:
+    """Load a client certificate. The ssl module takes only files, so the key lies in a private one for a moment."""
+    with tempfile.TemporaryDirectory(prefix="muster-") as folder:
+        pair = Path(folder) / "pair.pem"
+        pair.touch(mode=0o600)
+        pair.write_bytes(certificate.rstrip() + b"\n" + key)
+        try:
+            context.load_cert_chain(pair)
+        except (ssl.SSLError, OSError) as error:
+            raise ConfigurationError(
+                f"{user.file}: client-certificate and client-key of {user.name!r} are no matching PEM pair"
+            ) from error
+
+
+def _service_account_access(environ: Mapping[str, str], folder: Path) -> Access:
+    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise ConfigurationError(
+            f"{folder} is there but KUBERNETES_SERVICE_HOST is not set; name a kubeconfig"
+        )
+    namespace = folder / "namespace"
+    try:
+        context = tls_context((folder / "ca.crt").read_bytes())
+        default = namespace.read_text(encoding="utf-8").strip() if namespace.exists() else "default"
+    except (OSError, ssl.SSLError, ValueError) as error:
+        raise ConfigurationError(f"{folder}: the service account's ca.crt cannot be used: {error}") from error
+    return Access(
+        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        namespace=default,
+        context="in-cluster",
+        user="service account",
+        ssl=context,
+        token=FileToken(folder / "token"),
+    )

@@ -1,0 +1,183 @@
+"""Pods as muster reads them; see `objects`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from orchestrator.cluster import resources
+from orchestrator.cluster.wire import Condition, Metadata, Object, Wire
+
+
+class ResourceRequirements(Wire, frozen=True):
+    """Quantities by resource name, as text; see `quantity`."""
+
+    requests: dict[str, str | int] = {}
+    limits: dict[str, str | int] = {}
+
+
+class EnvironmentVariable(Wire, frozen=True):
+    """One variable of a container; `value` is empty where it comes from elsewhere."""
+
+    name: str
+    value: str = ""
+
+
+class ContainerPort(Wire, frozen=True):
+    """A port that a container listens on."""
+
+    container_port: int
+    name: str = ""
+    protocol: str = "TCP"
+
+
+class Container(Wire, frozen=True):
+    """One container of a pod. `restart_policy` is Always on an init container that is a sidecar."""
+
+    name: str
+    image: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    command: list[str] = []
+    args: list[str] = []
+    working_dir: str = ""
+    env: list[EnvironmentVariable] = []
+    ports: list[ContainerPort] = []
+    restart_policy: str = ""
+
+
+class NodeSelectorRequirement(Wire, frozen=True):
+    """One test of a node's label (or field): In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: str
+    operator: str
+    values: list[str] = []
+
+
+class NodeSelectorTerm(Wire, frozen=True):
+    """All of its requirements must hold."""
+
+    match_expressions: list[NodeSelectorRequirement] = []
+    match_fields: list[NodeSelectorRequirement] = []
+
+
+class NodeSelector(Wire, frozen=True):
+    """Any of its terms must hold."""
+
+    node_selector_terms: list[NodeSelectorTerm] = []
+
+
+class PodNodeAffinity(Wire, frozen=True):
+    """What a node must be for the pod to be placed there; preferences are not read."""
+
+    required: NodeSelector | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(Wire, frozen=True):
+    """The affinity of a pod; only the node part is read."""
+
+    node_affinity: PodNodeAffinity | None = None
+
+
+class Toleration(Wire, frozen=True):
+    """A taint that the pod tolerates; no key means every taint."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class SchedulingGate(Wire, frozen=True):
+    """While a pod has one, it is not to be scheduled."""
+
+    name: str
+
+
+class PodSpec(Wire, frozen=True):
+    """What a pod asks for, and the node that it is bound to ("" while it is not)."""
+
+    node_name: str = ""
+    scheduler_name: str = ""
+    containers: list[Container] = []
+    init_containers: list[Container] = []
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] = []
+    priority: int = 0
+    priority_class_name: str = ""
+    scheduling_gates: list[SchedulingGate] = []
+    overhead: dict[str, str | int] = {}
+    restart_policy: str = ""
+
+
+class ContainerStateWaiting(Wire, frozen=True):
+    """The container has not started yet, and why."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerStateRunning(Wire, frozen=True):
+    """The container runs since `started_at`."""
+
+    started_at: str = ""
+
+
+class ContainerStateTerminated(Wire, frozen=True):
+    """The container ended with `exit_code`."""
+
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: str = ""
+    finished_at: str = ""
+
+
+class ContainerState(Wire, frozen=True):
+    """At most one of the three is set; none means waiting."""
+
+    waiting: ContainerStateWaiting | None = None
+    running: ContainerStateRunning | None = None
+    terminated: ContainerStateTerminated | None = None
+
+
+class ContainerStatus(Wire, frozen=True):
+    """How one container is."""
+
+    name: str
+    ready: bool = False
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+
+
+class PodStatus(Wire, frozen=True):
+    """How a pod is; `phase` is Pending, Running, Succeeded, Failed or Unknown."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: list[Condition] = []
+    container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
+    start_time: str = ""
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    pod_ip: str = msgspec.field(default="", name="podIP")
+
+
+class Pod(Object, frozen=True):
+    """A pod."""
+
+    resource = resources.PODS
+
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class PodTemplate(Wire, frozen=True):
+    """The pods that a workload makes."""
+
+    metadata: Metadata = Metadata()
+    spec: PodSpec = PodSpec()

@@ -1,0 +1,60 @@
+"""The Project, muster's own kind; see `objects`."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from orchestrator.cluster import resources
+from orchestrator.cluster.wire import Condition, Object, Wire
+
+
+class GpuSpec(Wire, frozen=True):
+    """GPUs of a project, in devices: what it is guaranteed, at most gets, and its weight beyond the quota."""
+
+    quota: Decimal = Decimal(0)
+    limit: Decimal | None = None
+    over_quota_weight: Decimal | None = None
+
+
+class NodeAffinity(Wire, frozen=True):
+    """Names of the nodes that a project's workloads may use, by type; empty means any."""
+
+    train: list[str] = []
+    interactive: list[str] = []
+
+
+class Subject(Wire, frozen=True):
+    """A member of a project; `kind` is User or Group."""
+
+    kind: str
+    name: str
+
+
+class ProjectSpec(Wire, frozen=True):
+    """What an administrator says about a project. `interactive_time_limit` is text like 12h."""
+
+    parent: str | None = None
+    gpu: GpuSpec = GpuSpec()
+    priority: int = 0
+    node_affinity: NodeAffinity = NodeAffinity()
+    interactive_time_limit: str | None = None
+    members: list[Subject] = []
+
+
+class ProjectStatus(Wire, frozen=True):
+    """What muster says about a project; GPUs in devices."""
+
+    namespace: str = ""
+    allocated_gpu: Decimal = Decimal(0)
+    fair_share_gpu: Decimal = Decimal(0)
+    pending_workloads: int = 0
+    conditions: list[Condition] = []
+
+
+class Project(Object, frozen=True):
+    """A project: a team's part of the cluster."""
+
+    resource = resources.PROJECTS
+
+    spec: ProjectSpec = ProjectSpec()
+    status: ProjectStatus = ProjectStatus()

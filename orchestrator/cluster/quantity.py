@@ -1,0 +1,98 @@
+"""Kubernetes quantities and timestamps as exact integers, the unit in the name."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from functools import lru_cache
+from typing import Final
+
+_SUFFIXES: Final = {
+    "": Decimal(1),
+    "n": Decimal(10) ** -9,
+    "u": Decimal(10) ** -6,
+    "m": Decimal(10) ** -3,
+    **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", start=1)},
+    **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", start=1)},
+}
+_QUANTITY: Final = re.compile(
+    r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([eE][+-]?[0-9]{1,2})|([numkMGTPE]|[KMGTPE]i))?", re.ASCII
+)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@lru_cache(maxsize=4096)
+def _decimal(quantity: str) -> Decimal:
+    match = _QUANTITY.fullmatch(quantity)
+    if match is None:
+        raise ValueError(f"{quantity!r} is no Kubernetes quantity; write it like 500m, 2 or 512Gi")
+    number, exponent, suffix = match.groups()
+    return Decimal(number + (exponent or "")) * _SUFFIXES[suffix or ""]
+
+
+def _rounded_up(value: Decimal) -> int:
+    return int(value.to_integral_value(rounding=ROUND_CEILING))
+
+
+@lru_cache(maxsize=4096)
+def memory_bytes(quantity: str) -> int:
+    """Return a quantity of memory or storage in bytes; a part of a byte is rounded up.
+
+    Raises ValueError if it is no quantity.
+    """
+    return _rounded_up(_decimal(quantity))
+
+
+@lru_cache(maxsize=4096)
+def cpu_milli(quantity: str) -> int:
+    """Return a quantity of processor time in thousandths of a core; less than one is rounded up.
+
+    Raises ValueError if it is no quantity.
+    """
+    return _rounded_up(_decimal(quantity) * 1000)
+
+
+@lru_cache(maxsize=4096)
+def gpu_milli(gpus: Decimal | str | int) -> int:
+    """Return a number of GPUs in thousandths of a device, exactly.
+
+    Raises ValueError if it is no decimal number, is negative, or has more than three places.
+    """
+    try:
+        value = Decimal(gpus)
+    except InvalidOperation as error:
+        raise ValueError(f"{gpus!r} is no number of GPUs; write it like 2 or 0.5") from error
+    if not value.is_finite() or value < 0:
+        raise ValueError(f"{gpus} is no number of GPUs; write it like 2 or 0.5")
+    milli = value * 1000
+    if milli != milli.to_integral_value():
+        raise ValueError(f"{gpus} GPUs has more than three places; a thousandth of a device is the least")
+    return int(milli)
+
+
+def format_gpu(gpu_milli: int) -> str:
+    """Return thousandths of a device as a decimal number of GPUs without needless zeros: `2`, `0.5`."""
+    sign = "-" if gpu_milli < 0 else ""
+    whole, part = divmod(abs(gpu_milli), 1000)
+    return f"{sign}{whole}.{part:03d}".rstrip("0").rstrip(".")
+
+
+def parse_time(timestamp: str) -> int:
+    """Return an RFC 3339 timestamp in microseconds since the epoch; finer parts are cut off.
+
+    Raises ValueError if it is no timestamp or has no time zone.
+    """
+    try:
+        moment = datetime.fromisoformat(timestamp)
+    except ValueError as error:
+        raise ValueError(f"{timestamp!r} is no RFC 3339 timestamp") from error
+    if moment.tzinfo is None:
+        raise ValueError(f"{timestamp!r} has no time zone; RFC 3339 needs one, Z for UTC")
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def format_time(microseconds: int, *, places: int = 6) -> str:
+    """Return microseconds since the epoch as RFC 3339 in UTC, with six `places` of a second or none."""
+    moment = _EPOCH + timedelta(microseconds=microseconds)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if places else "%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,305 @@
+"""HTTP to the Kubernetes API: one session, typed answers, every failure a leaf of `ClusterError`.
+
+Answers are decoded straight into narrow structs (see `objects`). Lists are asked for without compression:
+inflating a list of pods costs more than sending it over a cluster's network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, Generic
+
+import msgspec
+
+from orchestrator.cluster.connection import Connection, Limits, Params
+from orchestrator.cluster.errors import Gone, Undecodable, error_of
+from orchestrator.cluster.wire import Object
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from typing_extensions import TypeVar
+
+    from orchestrator.cluster.kubeconfig import Access
+
+    T = TypeVar("T", default=dict[str, Any])
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+
+PAGE_SIZE: Final = 500
+EVENTS_PER_YIELD: Final = 256
+
+Body = Mapping[str, Any] | list[Any] | msgspec.Struct
+
+_ANY: Any = dict
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """All items of a collection as of `resource_version`, from which a watch can go on."""
+
+    items: list[T]
+    resource_version: str
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """One event of a watch: ADDED, MODIFIED, DELETED or BOOKMARK, and the object as it was sent."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class _ListMetadata(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct, Generic[T]):
+    metadata: _ListMetadata
+    items: list[T] | None = None
+
+
+_WATCH_EVENT = msgspec.json.Decoder(WatchEvent)
+
+
+_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    """Return the decoder of a type; building one takes far longer than using it."""
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+    return decoder
+
+
+def encode(body: Body) -> bytes:
+    """Return the JSON of a request's body; objects of `objects` get their `apiVersion` and `kind`."""
+    if isinstance(body, Object):
+        fields = msgspec.to_builtins(body, builtin_types=(Decimal,))
+        body = {"apiVersion": body.resource.api_version, "kind": body.resource.kind, **fields}
+    return _ENCODER.encode(body)
+
+
+class Transport:
+    """A session with one API server.
+
+        async with Transport(access) as transport:
+            pod = await transport.get(PODS.path("muster-a", "train-0"), Pod)
+
+    Every method raises leaves of `ClusterError` and nothing else. See `connection.Connection` for what is
+    repeated: refusals with Retry-After, and reads whose connection failed, never a write whose connection did.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        user_agent: str = "muster",
+        *,
+        limits: Limits | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._limits = limits or Limits()
+        self._connection = Connection(access, user_agent, limits=self._limits, sleep=sleep, uniform=uniform)
+
+    async def __aenter__(self) -> Self:
+        await self._connection.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._connection.__aexit__(kind, error, trace)
+
+    # --- reads ----------------------------------------------------------------------------------------
+
+    async def get(self, path: str, kind: type[T] = _ANY, *, params: Params | None = None) -> T:
+        """Return the object at `path`, decoded as `kind`."""
+        return _decode(await self._connection.request("GET", path, params=params), kind, path)
+
+    async def text(self, path: str, *, params: Params | None = None) -> str:
+        """Return what is at `path` as text, for instance the log of a pod; bytes that are no UTF-8 are replaced."""
+        return (await self._connection.request("GET", path, params=params, accept="*/*")).decode(
+            "utf-8", "replace"
+        )
+
+    async def list(self, resource_path: str, kind: type[T], *, params: Params | None = None) -> Page[T]:
+        """Return the whole collection, read in pages of 500.
+
+        If the server forgets the first pages before the last is read (410), starts again, and at the third
+        time asks for everything at once.
+        """
+        limits = (PAGE_SIZE, PAGE_SIZE, 0)
+        for attempt, limit in enumerate(limits, start=1):
+            try:
+                return await self._list(resource_path, kind, dict(params or {}), limit)
+            except Gone:
+                if attempt == len(limits):
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _list(
+        self, path: str, kind: type[T], params: dict[str, str | int | bool], limit: int
+    ) -> Page[T]:
+        if limit:
+            params.setdefault("limit", limit)
+        else:
+            params.pop("limit", None)
+        items: list[T] = []
+        while True:
+            body = await self._connection.request("GET", path, params=params)
+            page = _decode(body, _List[kind], path)  # type: ignore[valid-type]
+            items += page.items or []
+            if not page.metadata.continue_:
+                return Page(items, page.metadata.resource_version)
+            params["continue"] = page.metadata.continue_
+            params.pop("resourceVersion", None)
+            params.pop("resourceVersionMatch", None)
+            await asyncio.sleep(0)
+
+    async def watch(
+        self,
+        resource_path: str,
+        *,
+        resource_version: str,
+        params: Params | None = None,
+        timeout_seconds: int,
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """Yield what changed after `resource_version` until the server ends the watch, as it does in time.
+
+        Bookmarks are asked for and yielded. An ERROR event is raised as the leaf of its code (`Gone`: list
+        again). Silence for longer than `timeout_seconds` and a grace is `Unreachable`: the connection is
+        half open. Close the iterator (`contextlib.aclosing`) if it is left early.
+        """
+        asked: dict[str, str | int | bool] = {
+            **(params or {}),
+            "watch": True,
+            "allowWatchBookmarks": True,
+            "resourceVersion": resource_version,
+            "timeoutSeconds": timeout_seconds,
+        }
+        silence = timeout_seconds + self._limits.watch_grace_seconds
+        count = 0
+        async with (
+            aclosing(self.stream(resource_path, params=asked, silence_seconds=silence)) as chunks,
+            aclosing(_lines(chunks)) as lines,
+        ):
+            async for line in lines:
+                event = _decoded(_WATCH_EVENT, line, resource_path)
+                if event.type == "ERROR":
+                    raise error_of(event.object, what=f"watch {resource_path}")
+                yield event
+                count += 1
+                if count % EVENTS_PER_YIELD == 0:
+                    await asyncio.sleep(0)
+
+    def stream(
+        self, path: str, *, params: Params | None = None, silence_seconds: float | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """Return a generator of the bytes at `path` as they come, for instance a log that is followed.
+
+        Close it (`contextlib.aclosing`) if it is left early.
+        """
+        return self._connection.stream(path, params=params, silence_seconds=silence_seconds)
+
+    # --- writes ---------------------------------------------------------------------------------------
+
+    async def create(self, path: str, body: Body, kind: type[T] = _ANY, *, params: Params | None = None) -> T:
+        """POST `body` to the collection at `path`; return the answer decoded as `kind`."""
+        return _decode(
+            await self._connection.request("POST", path, body=encode(body), params=params), kind, path
+        )
+
+    async def replace(
+        self, path: str, body: Body, kind: type[T] = _ANY, *, params: Params | None = None
+    ) -> T:
+        """PUT `body`; with a `resourceVersion` in it the server refuses a stale one (`Conflict`)."""
+        return _decode(
+            await self._connection.request("PUT", path, body=encode(body), params=params), kind, path
+        )
+
+    async def patch(
+        self,
+        path: str,
+        body: Body,
+        kind: type[T] = _ANY,
+        *,
+        content_type: str = MERGE_PATCH,
+        params: Params | None = None,
+    ) -> T:
+        """PATCH `path`; `content_type` is one of the PATCH constants of this module."""
+        answer = await self._connection.request(
+            "PATCH", path, body=encode(body), params=params, content_type=content_type
+        )
+        return _decode(answer, kind, path)
+
+    async def apply(
+        self, path: str, body: Body, kind: type[T] = _ANY, *, field_manager: str, force: bool = True
+    ) -> T:
+        """Create or change the object at `path` by server-side apply; `force` takes fields from others."""
+        params: Params = {"fieldManager": field_manager, "force": force}
+        return await self.patch(path, body, kind, content_type=APPLY_PATCH, params=params)
+
+    async def delete(
+        self,
+        path: str,
+        *,
+        uid: str | None = None,
+        propagation: str = "Background",
+        grace_seconds: int | None = None,
+        params: Params | None = None,
+    ) -> None:
+        """Delete the object at `path`; with `uid` only that very one (`Conflict` otherwise).
+
+        `propagation` is Background, Foreground or Orphan.
+        """
+        options: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": propagation,
+        }
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        await self._connection.request("DELETE", path, body=encode(options), params=params)
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yield the lines of a stream, however long; an empty one is skipped, and so is an unfinished last one."""
+    parts: list[bytes] = []
+    async for chunk in chunks:
+        first, *others = chunk.split(b"\n")
+        parts.append(first)
+        for other in others:
+            line = b"".join(parts)
+            if line.strip():
+                yield line
+            parts = [other]
+
+
+def _decode(body: bytes, kind: type[T], what: str) -> T:
+    answer: T = _decoded(_decoder(kind), body, what)
+    return answer
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], body: bytes, what: str) -> T:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Undecodable(f"{what}: the answer is not what was asked for: {error}") from error

@@ -1,0 +1,86 @@
+"""Jobs, stateful sets, deployments and replica sets as muster reads them; see `objects`."""
+
+from __future__ import annotations
+
+from orchestrator.cluster import resources
+from orchestrator.cluster.pods import PodTemplate
+from orchestrator.cluster.wire import Condition, LabelSelector, Object, Wire
+
+
+class JobSpec(Wire, frozen=True):
+    """A job runs `parallelism` pods at once until `completions` have succeeded."""
+
+    parallelism: int | None = None
+    completions: int | None = None
+    backoff_limit: int | None = None
+    suspend: bool = False
+    selector: LabelSelector = LabelSelector()
+    template: PodTemplate = PodTemplate()
+
+
+class JobStatus(Wire, frozen=True):
+    """How a job is."""
+
+    active: int = 0
+    ready: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    start_time: str = ""
+    completion_time: str = ""
+    conditions: list[Condition] = []
+
+
+class Job(Object, frozen=True):
+    """A job."""
+
+    resource = resources.JOBS
+
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
+
+
+class ReplicasSpec(Wire, frozen=True):
+    """What stateful sets, deployments and replica sets have in common; no `replicas` means one."""
+
+    replicas: int | None = None
+    selector: LabelSelector = LabelSelector()
+    template: PodTemplate = PodTemplate()
+    service_name: str = ""
+
+
+class ReplicasStatus(Wire, frozen=True):
+    """What stateful sets, deployments and replica sets have in common."""
+
+    replicas: int = 0
+    ready_replicas: int = 0
+    available_replicas: int = 0
+    updated_replicas: int = 0
+    observed_generation: int = 0
+    conditions: list[Condition] = []
+
+
+class StatefulSet(Object, frozen=True):
+    """A stateful set."""
+
+    resource = resources.STATEFUL_SETS
+
+    spec: ReplicasSpec = ReplicasSpec()
+    status: ReplicasStatus = ReplicasStatus()
+
+
+class Deployment(Object, frozen=True):
+    """A deployment."""
+
+    resource = resources.DEPLOYMENTS
+
+    spec: ReplicasSpec = ReplicasSpec()
+    status: ReplicasStatus = ReplicasStatus()
+
+
+class ReplicaSet(Object, frozen=True):
+    """A replica set."""
+
+    resource = resources.REPLICA_SETS
+
+    spec: ReplicasSpec = ReplicasSpec()
+    status: ReplicasStatus = ReplicasStatus()
