@@ -1,0 +1,85 @@
+"""What was observed, as data: the only input that the judge knows.
+
+Every event carries `t_ms`, milliseconds of a monotonic clock since the run began. The list of events is
+the evidence: it is stored whole in report.json, and every verdict can be derived from it again.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+
+class Eviction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the scheduler wrote on a pod before it deleted it."""
+
+    reason: str
+    message: str
+
+
+class NodeSeen(msgspec.Struct, frozen=True, tag="node", tag_field="event", rename="camel"):
+    """A node as it is from now on. `gpus` counts whole devices; a node that is gone has none."""
+
+    t_ms: int
+    node: str
+    gpus: int
+    ready: bool = True
+
+
+class ProjectSet(msgspec.Struct, frozen=True, tag="project", tag_field="event", rename="camel"):
+    """A project with its guaranteed quota, as a scenario step created it."""
+
+    t_ms: int
+    project: str
+    quota_milli: int
+
+
+class CommandRun(msgspec.Struct, frozen=True, tag="command", tag_field="event", rename="camel"):
+    """A command of the scenario is about to run; `workloads` are those it submits or deletes."""
+
+    t_ms: int
+    action: str
+    project: str
+    workloads: tuple[str, ...]
+
+
+class PodSeen(msgspec.Struct, frozen=True, tag="pod", tag_field="event", rename="camel"):
+    """A pod as it is from now on.
+
+    `change` is `added`, `modified` or `deleted`. `devices` are the indices of its GPUs on `node`; `gpu_milli`
+    is what it asks for in thousandths of a GPU: a multiple of 1000, or the part of one device. `submitted_us`
+    orders the workloads of a project. `min_member` is how many pods of the workload must run for any to run.
+    """
+
+    t_ms: int
+    change: str
+    uid: str
+    namespace: str
+    project: str
+    workload: str
+    pod: str
+    phase: str
+    node: str = ""
+    devices: tuple[int, ...] = ()
+    gpu_milli: int = 0
+    preemptible: bool = True
+    priority: int = 0
+    submitted_us: int = 0
+    min_member: int = 1
+    terminating: bool = False
+    eviction: Eviction | None = None
+
+    @property
+    def finished(self) -> bool:
+        """It ended by itself and holds nothing any more."""
+        return self.phase in {"Succeeded", "Failed"}
+
+    @property
+    def holds(self) -> bool:
+        """It occupies GPUs of a node: bound, not finished, and not yet gone (a terminating pod still holds
+        them).
+        """
+        return self.change != "deleted" and bool(self.node) and not self.finished
+
+
+Event = NodeSeen | ProjectSet | CommandRun | PodSeen
+Events = Sequence[Event]

@@ -1,0 +1,246 @@
+"""What must hold at every moment, checked on every event. A passing moment of over-commitment is a violation.
+
+Each check is a function of the whole list of events and returns its violations, none if it holds.
+`CHECKS` names them all; `window_ms` and `end_ms` matter to those that judge how long something lasted.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from validation.judge.events import CommandRun, Event, PodSeen
+from validation.judge.state import State, Workload, replay
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Something that must not happen and did, at `t_ms`."""
+
+    t_ms: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The events of a run that ended at `end_ms`. `window_ms`: how long a gang may take to bind."""
+
+    events: Sequence[Event]
+    end_ms: int
+    window_ms: int = 5000
+
+
+Check = Callable[[Evidence], list[Violation]]
+
+
+def gpus(milli: int) -> str:
+    """Thousandths of a GPU as people write GPUs: `2`, `0.5`."""
+    return f"{milli / 1000:g}"
+
+
+def node_capacity(evidence: Evidence) -> list[Violation]:
+    """No node ever holds more GPUs than it has."""
+    found = []
+    for event, state in replay(evidence.events):
+        held: dict[str, int] = defaultdict(int)
+        for pod in state.holding():
+            held[pod.node] += pod.gpu_milli
+        for node, milli in sorted(held.items()):
+            if milli > state.nodes.get(node, 0) * 1000:
+                has = state.nodes.get(node, 0)
+                found.append(Violation(event.t_ms, f"node {node} has {has} GPUs and holds {gpus(milli)}"))
+    return _first_of_each(found)
+
+
+def gpu_capacity(evidence: Evidence) -> list[Violation]:
+    """No GPU is ever held twice: whole devices by one pod, shared ones up to 1 in all; every holder says
+    which.
+    """
+    found = []
+    for event, state in replay(evidence.events):
+        found += [Violation(event.t_ms, message) for message in _device_faults(state)]
+    return _first_of_each(found)
+
+
+def _device_faults(state: State) -> list[str]:
+    faults = []
+    for pod in state.holding():
+        name = f"{pod.project}/{pod.pod}"
+        expected = max(1, pod.gpu_milli // 1000)
+        if len(set(pod.devices)) != expected:
+            faults.append(
+                f"pod {name} holds {gpus(pod.gpu_milli)} GPUs but names devices "
+                f"{list(pod.devices)} of {pod.node}"
+            )
+        beyond = [index for index in pod.devices if not 0 <= index < state.nodes.get(pod.node, 0)]
+        if beyond:
+            faults.append(f"pod {name} holds GPU {beyond[0]} of {pod.node}, which has no such GPU")
+    for (node, index), shares in sorted(state.devices().items()):
+        if sum(shares.values()) > 1000:
+            holders = ", ".join(sorted(f"{state.pods[uid].project}/{state.pods[uid].pod}" for uid in shares))
+            faults.append(f"GPU {index} of {node} is held {gpus(sum(shares.values()))} times: {holders}")
+    return faults
+
+
+def in_quota_never_evicted(evidence: Evidence) -> list[Violation]:
+    """Only borrowed GPUs are taken back: an evicted workload did not fit its project's quota when it was
+        evicted.
+
+    Counted over the project's workloads that hold GPUs, and those of its waiting ones that cannot be
+    preempted (they may claim the quota from the project's own train workloads): not preemptible first, then
+    priority, then order of submission; one that does not fit is skipped.
+    """
+    found = []
+    announced: set[str] = set()
+    for event, state in replay(evidence.events):
+        if not isinstance(event, PodSeen) or event.eviction is None or event.uid in announced:
+            continue
+        announced.add(event.uid)
+        key = (event.project, event.workload)
+        if key in _covered_by_quota(state, event.project, key):
+            quota = gpus(state.quotas.get(event.project, 0))
+            found.append(
+                Violation(
+                    event.t_ms,
+                    f"workload {event.workload} of {event.project} was evicted inside its quota of {quota}: "
+                    f"{event.eviction.message}",
+                )
+            )
+    return found
+
+
+def _covered_by_quota(state: State, project: str, victim: Workload) -> set[Workload]:
+    claims = []
+    for key, pods in state.by_workload().items():
+        live = [pod for pod in pods if pod.holds]
+        counted = live or [pod for pod in pods if not pod.preemptible and not pod.finished]
+        if key[0] != project or not (counted or key == victim):
+            continue
+        first = (counted or pods)[0]
+        size = sum(pod.gpu_milli for pod in counted or pods)
+        claims.append(((first.preemptible, -first.priority, first.submitted_us, key), size))
+    covered: set[Workload] = set()
+    used = 0
+    for (*_, key), size in sorted(claims):
+        if used + size <= state.quotas.get(project, 0):
+            covered.add(key)
+            used += size
+    return covered
+
+
+def interactive_within_quota(evidence: Evidence) -> list[Violation]:
+    """Workloads that cannot be preempted never hold more than their project's quota."""
+    found = []
+    for event, state in replay(evidence.events):
+        held: dict[str, int] = defaultdict(int)
+        for pod in state.holding():
+            if not pod.preemptible:
+                held[pod.project] += pod.gpu_milli
+        for project, milli in sorted(held.items()):
+            if milli > state.quotas.get(project, 0):
+                quota = gpus(state.quotas.get(project, 0))
+                message = (
+                    f"{project} holds {gpus(milli)} GPUs that cannot be taken back, over its quota of {quota}"
+                )
+                found.append(Violation(event.t_ms, message))
+    return _first_of_each(found)
+
+
+def interactive_never_evicted(evidence: Evidence) -> list[Violation]:
+    """A workload that cannot be preempted is never evicted."""
+    found: dict[str, Violation] = {}
+    for event in evidence.events:
+        if isinstance(event, PodSeen) and event.eviction is not None and not event.preemptible:
+            message = f"workload {event.workload} of {event.project} cannot be preempted and was evicted"
+            found.setdefault(event.uid, Violation(event.t_ms, message))
+    return list(found.values())
+
+
+@dataclass(slots=True)
+class _GangWatch:
+    since: dict[Workload, int] = field(default_factory=dict)
+    reported: set[Workload] = field(default_factory=set)
+
+
+def gang_all_or_none(evidence: Evidence) -> list[Violation]:
+    """A gang has no pod bound or at least `min_member`, but for at most `window_ms` while it binds or is
+        taken apart.
+
+    Time runs from the event that left the gang with some but too few bound pods, to the event that ended this
+    or to the end of the evidence. Pods being deleted do not count as bound, finished ones do. A gang whose
+    deletion was ordered by the scenario is not judged.
+    """
+    found: list[Violation] = []
+    watch = _GangWatch()
+    for event, state in replay(evidence.events):
+        found += _overdue(watch, event.t_ms, evidence.window_ms)
+        partial = _partial_gangs(state)
+        watch.since = {key: watch.since.get(key, event.t_ms) for key in partial}
+        watch.reported &= partial
+    return found + _overdue(watch, evidence.end_ms, evidence.window_ms)
+
+
+def _partial_gangs(state: State) -> set[Workload]:
+    partial = set()
+    for key, pods in state.by_workload().items():
+        bound = sum(pod.finished or (pod.holds and not pod.terminating) for pod in pods)
+        if 0 < bound < pods[0].min_member and key not in state.deleted:
+            partial.add(key)
+    return partial
+
+
+def _overdue(watch: _GangWatch, now_ms: int, window_ms: int) -> list[Violation]:
+    late = [
+        key for key, since in watch.since.items() if now_ms - since > window_ms and key not in watch.reported
+    ]
+    watch.reported.update(late)
+    return [
+        Violation(
+            watch.since[key],
+            f"gang {key[1]} of {key[0]} held only some of the pods it needs "
+            f"for more than {window_ms / 1000:g} s",
+        )
+        for key in late
+    ]
+
+
+def nothing_vanishes(evidence: Evidence) -> list[Violation]:
+    """A pod that held GPUs goes only because it finished, was evicted, or the scenario deleted its
+    workload.
+    """
+    found = []
+    before: dict[str, PodSeen] = {}
+    for event, state in replay(evidence.events):
+        if isinstance(event, CommandRun) or not isinstance(event, PodSeen):
+            continue
+        known = before.get(event.uid)
+        if event.change != "deleted":
+            before[event.uid] = event
+            continue
+        last = known or event
+        ordered = (event.project, event.workload) in state.deleted
+        explained = last.finished or event.finished or event.eviction or last.eviction or ordered
+        if last.holds and not explained:
+            found.append(
+                Violation(
+                    event.t_ms, f"pod {event.project}/{event.pod} vanished: no eviction, no delete command"
+                )
+            )
+    return found
+
+
+CHECKS: dict[str, Check] = {
+    "node-capacity": node_capacity,
+    "gpu-capacity": gpu_capacity,
+    "in-quota-never-evicted": in_quota_never_evicted,
+    "interactive-within-quota": interactive_within_quota,
+    "interactive-never-evicted": interactive_never_evicted,
+    "gang-all-or-none": gang_all_or_none,
+    "nothing-vanishes": nothing_vanishes,
+}
+
+
+def _first_of_each(violations: list[Violation]) -> list[Violation]:
+    first: dict[str, Violation] = {}
+    for violation in violations:
+        first.setdefault(violation.message, violation)
+    return list(first.values())

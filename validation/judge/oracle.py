@@ -1,0 +1,179 @@
+"""What the allocation must be, derived from quotas, weights and demands alone.
+
+Written from the definition of the fair share, independently of the planner, so that the two can contradict
+each other. All arithmetic is exact: quantities are integers in thousandths of a GPU, shares are
+`fractions.Fraction`.
+
+The definition:
+
+1. Inside a project, workloads are counted against the quota: those that cannot be preempted first, then by
+   priority, then in the order of submission. One that does not fit is skipped; a later, smaller one may
+   still fit. What fits is guaranteed. What does not fit borrows if it is preemptible, and waits if it is
+   not.
+2. The fair share of a project is its quota as far as it asks for it, plus a part of what all quotas leave
+   unused, in proportion to the weights of the projects that still want more (water-filling).
+3. Free GPUs go to borrowing workloads one at a time, each time to the project that would stand lowest
+   relative to its fair share with its next workload.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """What a project was promised. `weight` None: the quota is the weight. `limit_milli` None: no limit."""
+
+    name: str
+    quota_milli: int
+    weight: Fraction | None = None
+    limit_milli: int | None = None
+
+    @property
+    def share_weight(self) -> Fraction:
+        """Its claim to what the quotas leave unused."""
+        return Fraction(self.quota_milli) if self.weight is None else self.weight
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """One workload: `pods` pods of `gpu_milli` each, of which `min_member` must run for any to run."""
+
+    project: str
+    name: str
+    gpu_milli: int
+    preemptible: bool = True
+    priority: int = 0
+    pods: int = 1
+    min_member: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """The oracle's answer. `running`, `pending` and `borrowed` hold workload names as (project, name)."""
+
+    fair_share: Mapping[str, Fraction]
+    allocated_milli: Mapping[str, int]
+    running: frozenset[tuple[str, str]]
+    pending: frozenset[tuple[str, str]]
+    borrowed: frozenset[tuple[str, str]]
+
+
+def fair_shares(
+    capacity_milli: int, projects: Sequence[Project], requested_milli: Mapping[str, int]
+) -> dict[str, Fraction]:
+    """Fair share of each project in thousandths of a GPU. Raises ValueError if the quotas exceed the
+    capacity.
+    """
+    if sum(project.quota_milli for project in projects) > capacity_milli:
+        raise ValueError("the quotas promise more GPUs than there are")
+    wanted = {
+        project.name: _requestable(project, requested_milli.get(project.name, 0)) for project in projects
+    }
+    share = {project.name: Fraction(min(project.quota_milli, wanted[project.name])) for project in projects}
+    left = Fraction(capacity_milli) - sum(share.values())
+    hungry = {
+        p.name: p.share_weight for p in projects if p.share_weight > 0 and share[p.name] < wanted[p.name]
+    }
+    while hungry and left > 0:
+        total = sum(hungry.values())
+        # The level rises until the first project has enough or the GPUs are used up.
+        level = min(left / total, *((wanted[name] - share[name]) / weight for name, weight in hungry.items()))
+        for name, weight in hungry.items():
+            share[name] += level * weight
+        left -= level * total
+        hungry = {name: weight for name, weight in hungry.items() if share[name] < wanted[name]}
+    return share
+
+
+def _requestable(project: Project, requested_milli: int) -> int:
+    return requested_milli if project.limit_milli is None else min(requested_milli, project.limit_milli)
+
+
+def guaranteed(quota_milli: int, demands: Iterable[Demand]) -> list[Demand]:
+    """The workloads of one project, given in order of submission, that its quota covers."""
+    covered: list[Demand] = []
+    used = 0
+    for demand in sorted(demands, key=lambda demand: (demand.preemptible, -demand.priority)):
+        size = _size(demand)
+        if used + size <= quota_milli:
+            covered.append(demand)
+            used += size
+    return covered
+
+
+def divide(capacity_milli: int, projects: Sequence[Project], demands: Sequence[Demand]) -> Division:
+    """Who runs and who waits when `demands`, in order of submission, meet `capacity_milli`.
+
+    GPUs are one pool here: node boundaries are not modelled. Raises ValueError if the quotas exceed the
+    capacity.
+    """
+    by_project = {
+        project.name: [demand for demand in demands if demand.project == project.name] for project in projects
+    }
+    running: list[Demand] = []
+    borrowers: dict[str, list[Demand]] = {}
+    requested: dict[str, int] = {}
+    for project in projects:
+        mine = by_project[project.name]
+        covered = guaranteed(project.quota_milli, mine)
+        running += covered
+        borrowers[project.name] = [d for d in mine if d not in covered and d.preemptible]
+        requested[project.name] = sum(_size(d) for d in covered + borrowers[project.name])
+    share = fair_shares(capacity_milli, projects, requested)
+    allocated = {project.name: 0 for project in projects}
+    for demand in running:
+        allocated[demand.project] += _size(demand)
+    borrowed = _lend(capacity_milli, projects, borrowers, share, allocated)
+    active = frozenset((d.project, d.name) for d in [*running, *borrowed])
+    return Division(
+        fair_share=share,
+        allocated_milli=allocated,
+        running=active,
+        pending=frozenset((d.project, d.name) for d in demands) - active,
+        borrowed=frozenset((d.project, d.name) for d in borrowed),
+    )
+
+
+def _lend(
+    capacity_milli: int,
+    projects: Sequence[Project],
+    borrowers: Mapping[str, list[Demand]],
+    share: Mapping[str, Fraction],
+    allocated: dict[str, int],
+) -> list[Demand]:
+    """Give free GPUs to borrowers until nothing more fits; `allocated` is brought up to date."""
+    limits = {project.name: project.limit_milli for project in projects}
+    queues = {name: [_units(demand) for demand in queue] for name, queue in borrowers.items()}
+    lent: list[Demand] = []
+    while True:
+        free = capacity_milli - sum(allocated.values())
+        candidates: list[tuple[Fraction, str, list[Demand]]] = []
+        for name, queue in sorted(queues.items()):
+            limit = limits[name]
+            room = free if limit is None else min(free, limit - allocated[name])
+            fitting = next((units for units in queue if units and _size(units[0]) <= room), None)
+            if fitting is not None:
+                after = allocated[name] + _size(fitting[0])
+                candidates.append((_standing(after, share[name]), name, fitting))
+        if not candidates:
+            return lent
+        _, name, units = min(candidates, key=lambda candidate: candidate[:2])
+        unit = units.pop(0)
+        allocated[name] += _size(unit)
+        lent.append(unit)
+
+
+def _standing(allocated_milli: int, share: Fraction) -> Fraction:
+    return Fraction(allocated_milli) / share if share else Fraction(allocated_milli * 10**9)
+
+
+def _size(demand: Demand) -> int:
+    return demand.gpu_milli * demand.pods
+
+
+def _units(demand: Demand) -> list[Demand]:
+    """What is placed at once: the gang as a whole, then each pod beyond it."""
+    gang = replace(demand, pods=max(1, demand.min_member))
+    return [gang, *([replace(demand, pods=1)] * (demand.pods - gang.pods))]

@@ -1,0 +1,120 @@
+"""Who holds what: the events folded into the present state of the cluster."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from validation.judge.events import CommandRun, Event, NodeSeen, PodSeen, ProjectSet
+
+Workload = tuple[str, str]
+"""Project and name."""
+
+
+@dataclass(slots=True)
+class State:
+    """The cluster after the events seen so far. `apply` changes it in place."""
+
+    nodes: dict[str, int] = field(default_factory=dict)
+    quotas: dict[str, int] = field(default_factory=dict)
+    pods: dict[str, PodSeen] = field(default_factory=dict)
+    expected: set[Workload] = field(default_factory=set)
+    deleted: set[Workload] = field(default_factory=set)
+
+    def apply(self, event: Event) -> None:
+        """Bring the state up to `event`."""
+        match event:
+            case NodeSeen():
+                self.nodes[event.node] = event.gpus
+            case ProjectSet():
+                self.quotas[event.project] = event.quota_milli
+            case CommandRun():
+                named = {(event.project, name) for name in event.workloads}
+                if event.action == "submit":
+                    self.expected |= named
+                    self.deleted -= named
+                elif event.action == "delete":
+                    self.expected -= named
+                    self.deleted |= named
+            case PodSeen():
+                if event.change == "deleted":
+                    self.pods.pop(event.uid, None)
+                else:
+                    self.pods[event.uid] = event
+
+    def holding(self) -> list[PodSeen]:
+        """The pods that occupy GPUs now."""
+        return [pod for pod in self.pods.values() if pod.holds and pod.gpu_milli]
+
+    def allocated_milli(self) -> dict[str, int]:
+        """Thousandths of a GPU held by each project; every known project is a key."""
+        held = dict.fromkeys(self.quotas, 0)
+        for pod in self.holding():
+            held[pod.project] = held.get(pod.project, 0) + pod.gpu_milli
+        return held
+
+    def by_workload(self) -> dict[Workload, list[PodSeen]]:
+        """All pods that exist, by project and workload."""
+        pods: dict[Workload, list[PodSeen]] = defaultdict(list)
+        for pod in self.pods.values():
+            pods[pod.project, pod.workload].append(pod)
+        return dict(pods)
+
+    def running(self) -> set[Workload]:
+        """Workloads of which at least `min_member` pods run and none is being deleted."""
+        return {
+            key
+            for key, pods in self.by_workload().items()
+            if sum(pod.phase == "Running" and pod.holds and not pod.terminating for pod in pods)
+            >= pods[0].min_member
+        }
+
+    def pending(self) -> set[Workload]:
+        """Submitted workloads without a single bound pod; one whose pod does not exist yet is among them."""
+        pods = self.by_workload()
+        occupied = {key for key, members in pods.items() if any(pod.node for pod in members)}
+        return (self.expected | set(pods)) - occupied - self.deleted
+
+    def devices(self) -> dict[tuple[str, int], dict[str, int]]:
+        """For every GPU (node, index) in use: the thousandths that each pod, by uid, holds of it."""
+        shares: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
+        for pod in self.holding():
+            for index in pod.devices:
+                shares[pod.node, index][pod.uid] = min(pod.gpu_milli, 1000)
+        return dict(shares)
+
+
+def replay(events: Iterable[Event]) -> Iterator[tuple[Event, State]]:
+    """Each event with the state it leads to. The state is one object that changes: copy what must last."""
+    state = State()
+    for event in events:
+        state.apply(event)
+        yield event, state
+
+
+def fold(events: Iterable[Event]) -> State:
+    """The state after all events."""
+    state = State()
+    for event in events:
+        state.apply(event)
+    return state
+
+
+def evictions(events: Iterable[Event]) -> list[PodSeen]:
+    """The first event of every pod on which an eviction was announced, in order of time."""
+    found: dict[str, PodSeen] = {}
+    for event in events:
+        if isinstance(event, PodSeen) and event.eviction is not None:
+            found.setdefault(event.uid, event)
+    return list(found.values())
+
+
+def series(events: Iterable[Event]) -> list[tuple[int, dict[str, int]]]:
+    """Allocated thousandths of a GPU per project over time: one entry per change, at its `t_ms`."""
+    points: list[tuple[int, dict[str, int]]] = []
+    for event, state in replay(events):
+        allocated = state.allocated_milli()
+        if points and points[-1][0] == event.t_ms:
+            points[-1] = (event.t_ms, allocated)
+        elif not points or points[-1][1] != allocated:
+            points.append((event.t_ms, allocated))
+    return points

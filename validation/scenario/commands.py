@@ -1,0 +1,151 @@
+"""What a scenario's command line submits or deletes, read from the line itself.
+
+The oracle needs the demands, and must not learn them from the system that it judges.
+"""
+
+import shlex
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+
+from validation.scenario.schema import milli
+
+_WITH_VALUE = frozenset(
+    [
+        "-g",
+        "--gpu",
+        "-p",
+        "--project",
+        "-i",
+        "--image",
+        "--service-type",
+        "-s",
+        "--port",
+        "--command",
+        "--args",
+        "--parallelism",
+        "--completions",
+        "--min-member",
+        "--name",
+        "-v",
+        "--volume",
+        "-e",
+        "--environment",
+        "--cpu",
+        "--memory",
+        "--node-type",
+        "--working-dir",
+        "--backoff-limit",
+    ]
+)
+_SWITCHES = frozenset(
+    [
+        "--interactive",
+        "--preemptible",
+        "--large-shm",
+        "--local-image",
+        "--host-ipc",
+        "--host-network",
+        "--all",
+        "-A",
+    ]
+)
+_SHORT = {
+    "-g": "--gpu",
+    "-p": "--project",
+    "-i": "--image",
+    "-s": "--service-type",
+    "-A": "--all",
+    "-v": "--volume",
+    "-e": "--environment",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """One workload: `pods` pods of `gpu_milli` each."""
+
+    project: str
+    name: str
+    gpu_milli: int
+    preemptible: bool
+    pods: int
+    min_member: int
+    interactive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Workloads by name."""
+
+    project: str
+    names: tuple[str, ...]
+
+
+Action = Submit | Delete
+
+
+def parse(line: str) -> Action:
+    """The action of a `muster submit` or `muster delete` line. Raises ValueError that says what is wrong
+    with it.
+    """
+    words = shlex.split(line)
+    if words[:1] != ["muster"] or len(words) < 3 or words[1] not in {"submit", "delete"}:
+        raise ValueError("a step runs `muster submit …` or `muster delete …`")
+    names, options = _split(words[2:])
+    project = options.get("--project", "")
+    if not project:
+        raise ValueError("the command names no project: add -p PROJECT")
+    if words[1] == "delete":
+        if not names:
+            raise ValueError("`muster delete` names no workload")
+        return Delete(project, tuple(names))
+    names += [options["--name"]] if "--name" in options else []
+    if len(names) != 1:
+        raise ValueError("`muster submit` needs exactly one NAME")
+    return _submission(project, names[0], options)
+
+
+def _submission(project: str, name: str, options: dict[str, str]) -> Submit:
+    interactive = options.get("--interactive", "false") == "true"
+    pods = _whole(options, "--parallelism", 1)
+    try:
+        gpu_milli = milli(Decimal(options.get("--gpu", "0")))
+    except InvalidOperation as error:
+        raise ValueError(f"-g {options['--gpu']} is not a number") from error
+    return Submit(
+        project=project,
+        name=name,
+        gpu_milli=gpu_milli,
+        preemptible=not interactive or options.get("--preemptible", "false") == "true",
+        pods=pods,
+        min_member=_whole(options, "--min-member", 1),
+        interactive=interactive,
+    )
+
+
+def _whole(options: dict[str, str], option: str, default: int) -> int:
+    text = options.get(option, str(default))
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"{option} {text} is not a whole number above 0")
+    return int(text)
+
+
+def _split(words: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Positional words and options; a value may begin with a dash, as in `--args "--x=1"`."""
+    names: list[str] = []
+    options: dict[str, str] = {}
+    rest = iter(words)
+    for word in rest:
+        option, equals, value = word.partition("=")
+        if not word.startswith("-"):
+            names.append(word)
+        elif option in _SWITCHES:
+            options[_SHORT.get(option, option)] = value if equals else "true"
+        elif option in _WITH_VALUE:
+            given = value if equals else next(rest, None)
+            if given is None:
+                raise ValueError(f"{option} needs a value")
+            options[_SHORT.get(option, option)] = given
+        else:
+            raise ValueError(f"option {option} is not known to the harness")
+    return names, options

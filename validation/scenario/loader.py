@@ -1,0 +1,312 @@
+"""Scenario files in, checked scenarios out. Every error names file and line."""
+
+import hashlib
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+from validation.errors import ScenarioError
+from validation.judge import oracle
+from validation.judge.expectation import Expectation
+from validation.scenario.commands import Action, Delete, Submit, parse
+from validation.scenario.document import Document
+from validation.scenario.schema import Cluster, Erratum, Scenario, Step, duration_ms, milli
+
+SUFFIX = ".scenario.yaml"
+SHIPPED = Path(__file__).resolve().parent.parent / "scenarios"
+SUITES = (SHIPPED / "tr4858", SHIPPED / "muster")
+"""The reference first, then what protects the behaviour that the reference does not exercise."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedStep:
+    """A step ready to run and to be judged."""
+
+    step: Step
+    actions: tuple[Action, ...]
+    expectation: Expectation
+    division: oracle.Division
+    """What the oracle derives for the moment after this step."""
+    within_ms: int
+    hold_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedScenario:
+    """A scenario with what it inherits from those that it continues."""
+
+    scenario: Scenario
+    path: Path
+    sha256: str
+    cluster: Cluster
+    quotas_milli: dict[str, int]
+    steps: tuple[LoadedStep, ...]
+    errata: tuple[Erratum, ...]
+
+    @property
+    def id(self) -> str:
+        """Its name, unique among the loaded."""
+        return self.scenario.metadata.id
+
+
+def find(paths: list[Path] | None = None) -> list[Path]:
+    """All scenario files below `paths` (default: those that ship with muster), those of one path sorted."""
+    paths = paths or list(SUITES)
+    found: dict[Path, None] = {}
+    for path in paths:
+        if path.is_dir():
+            found.update(dict.fromkeys(sorted(path.rglob(f"*{SUFFIX}"))))
+        elif path.exists():
+            found[path] = None
+        else:
+            raise ScenarioError(f"{path}: no such file or directory")
+    if not found:
+        raise ScenarioError(f"no {SUFFIX} file below {', '.join(str(path) for path in paths)}")
+    return list(found)
+
+
+def load(paths: list[Path]) -> list[LoadedScenario]:
+    """The scenarios of `paths`, each after the one that it continues. Raises ScenarioError."""
+    documents: dict[str, tuple[Document, Scenario]] = {}
+    for path in paths:
+        document = Document(path)
+        scenario = document.convert(Scenario)
+        first = documents.get(scenario.metadata.id)
+        if first is not None:
+            message = f"duplicate scenario id `{scenario.metadata.id}`, also in {first[0].path}"
+            raise document.error(("metadata", "id"), message)
+        documents[scenario.metadata.id] = (document, scenario)
+    loaded: dict[str, LoadedScenario] = {}
+    for name in documents:
+        _resolve(name, documents, loaded, ())
+    return list(loaded.values())
+
+
+def select(scenarios: list[LoadedScenario], pattern: str) -> list[LoadedScenario]:
+    """Those whose id matches the shell pattern, and all that they continue. Raises ScenarioError if none
+    does.
+    """
+    by_id = {scenario.id: scenario for scenario in scenarios}
+    wanted: set[str] = set()
+    for scenario in scenarios:
+        if fnmatch(scenario.id, pattern):
+            name = scenario.id
+            while name:
+                wanted.add(name)
+                name = by_id[name].scenario.continues
+    if not wanted:
+        raise ScenarioError(f"no scenario matches `{pattern}`; there are: {', '.join(sorted(by_id))}")
+    return [scenario for scenario in scenarios if scenario.id in wanted]
+
+
+def chains(scenarios: list[LoadedScenario]) -> list[list[LoadedScenario]]:
+    """Scenarios grouped by what they continue: a group shares one state, and groups are isolated from each
+    other.
+    """
+    groups: dict[str, list[LoadedScenario]] = {}
+    for scenario in scenarios:
+        before = scenario.scenario.continues
+        key = next((root for root, group in groups.items() if before and group[-1].id == before), scenario.id)
+        groups.setdefault(key, []).append(scenario)
+    return list(groups.values())
+
+
+def load_errata(directory: Path) -> list[Erratum]:
+    """The errata beside the scenarios of `directory`; none if there is no errata.yaml."""
+    path = directory / "errata.yaml"
+    return Document(path).convert(list[Erratum]) if path.exists() else []
+
+
+def demands(history: list[Action]) -> list[oracle.Demand]:
+    """The workloads that exist after `history`, in order of submission."""
+    alive: dict[tuple[str, str], oracle.Demand] = {}
+    for action in history:
+        if isinstance(action, Submit):
+            alive[action.project, action.name] = oracle.Demand(
+                project=action.project,
+                name=action.name,
+                gpu_milli=action.gpu_milli,
+                preemptible=action.preemptible,
+                priority=100 if action.interactive else 50,
+                pods=action.pods,
+                min_member=action.min_member,
+            )
+        else:
+            for name in action.names:
+                alive.pop((action.project, name), None)
+    return list(alive.values())
+
+
+def _resolve(
+    name: str,
+    documents: dict[str, tuple[Document, Scenario]],
+    loaded: dict[str, LoadedScenario],
+    waiting: tuple[str, ...],
+) -> LoadedScenario:
+    if name in loaded:
+        return loaded[name]
+    document, scenario = documents[name]
+    before: LoadedScenario | None = None
+    if scenario.continues:
+        if scenario.continues not in documents or scenario.continues in (*waiting, name):
+            raise document.error(
+                ("continues",), f"cannot continue `{scenario.continues}`: unknown, or a circle"
+            )
+        other = next((s.id for s in loaded.values() if s.scenario.continues == scenario.continues), None)
+        if other:
+            raise document.error(("continues",), f"`{other}` continues `{scenario.continues}` already")
+        before = _resolve(scenario.continues, documents, loaded, (*waiting, name))
+    history = _history(before, loaded)
+    result = _Builder(document, scenario, before, history).build()
+    loaded[name] = result
+    return result
+
+
+def _history(last: LoadedScenario | None, loaded: dict[str, LoadedScenario]) -> list[Action]:
+    actions: list[Action] = []
+    while last is not None:
+        actions = [action for step in last.steps for action in step.actions] + actions
+        last = loaded.get(last.scenario.continues)
+    return actions
+
+
+class _Builder:
+    """Checks one scenario against what it inherits, and joins the two."""
+
+    def __init__(
+        self, document: Document, scenario: Scenario, before: LoadedScenario | None, history: list[Action]
+    ) -> None:
+        self.document = document
+        self.scenario = scenario
+        self.before = before
+        self.history = history
+        self.errata = {erratum.id: erratum for erratum in load_errata(document.path.parent)}
+
+    def build(self) -> LoadedScenario:
+        cluster = self._cluster()
+        quotas = self._quotas(cluster)
+        if not self.scenario.steps:
+            raise self.document.error(("steps",), "a scenario needs at least one step")
+        seen: set[str] = set()
+        steps = []
+        for index, step in enumerate(self.scenario.steps):
+            place = ("steps", index)
+            if step.id in seen or step.id == "invariant":
+                raise self.document.error((*place, "id"), f"duplicate or reserved step id `{step.id}`")
+            seen.add(step.id)
+            steps.append(self._step(step, place, cluster, quotas))
+        named = [*self.scenario.metadata.errata, *(e for step in self.scenario.steps for e in step.errata)]
+        for erratum in named:
+            if erratum not in self.errata:
+                raise self.document.error(("metadata", "errata"), f"unknown erratum `{erratum}`")
+        return LoadedScenario(
+            scenario=self.scenario,
+            path=self.document.path,
+            sha256=hashlib.sha256(self.document.text.encode()).hexdigest(),
+            cluster=cluster,
+            quotas_milli=quotas,
+            steps=tuple(steps),
+            errata=tuple(self.errata[name] for name in dict.fromkeys(named)),
+        )
+
+    def _cluster(self) -> Cluster:
+        if self.before is not None:
+            if self.scenario.cluster is not None:
+                message = f"`cluster` is inherited from `{self.before.id}`: remove it here"
+                raise self.document.error(("cluster",), message)
+            return self.before.cluster
+        if self.scenario.cluster is None:
+            raise self.document.error((), "a scenario that continues no other needs `cluster`")
+        return self.scenario.cluster
+
+    def _quotas(self, cluster: Cluster) -> dict[str, int]:
+        quotas = dict(self.before.quotas_milli) if self.before else {}
+        for name, project in self.scenario.projects.items():
+            place = ("projects", name)
+            if name in quotas:
+                raise self.document.error(place, f"project `{name}` exists already in the scenario before")
+            quotas[name] = self._milli((*place, "quota"), project.quota)
+        if not quotas:
+            raise self.document.error((), "a scenario that continues no other needs `projects`")
+        capacity = cluster.nodes * cluster.gpus_per_node * 1000
+        if sum(quotas.values()) > capacity:
+            message = (
+                f"the quotas sum to {sum(quotas.values()) / 1000:g} GPUs, the cluster has {capacity / 1000:g}"
+            )
+            raise self.document.error(("projects",), message)
+        return quotas
+
+    def _step(
+        self, step: Step, place: tuple[str | int, ...], cluster: Cluster, quotas: dict[str, int]
+    ) -> LoadedStep:
+        actions = tuple(self._action(line, (*place, "run", i), quotas) for i, line in enumerate(step.run))
+        self.history += actions
+        division = oracle.divide(
+            cluster.nodes * cluster.gpus_per_node * 1000,
+            [oracle.Project(name, quota) for name, quota in quotas.items()],
+            demands(self.history),
+        )
+        return LoadedStep(
+            step=step,
+            actions=actions,
+            expectation=self._expectation(step, (*place, "expect"), quotas),
+            division=division,
+            within_ms=self._duration((*place, "within"), step.within),
+            hold_ms=self._duration((*place, "hold"), step.hold),
+        )
+
+    def _action(self, line: str, place: tuple[str | int, ...], quotas: dict[str, int]) -> Action:
+        try:
+            action = parse(line)
+        except ValueError as error:
+            raise self.document.error(place, str(error)) from error
+        if action.project not in quotas:
+            raise self.document.error(place, f"unknown project `{action.project}`")
+        alive = {(demand.project, demand.name) for demand in demands(self.history)}
+        if isinstance(action, Delete):
+            missing = [name for name in action.names if (action.project, name) not in alive]
+            if missing:
+                raise self.document.error(place, f"deletes `{missing[0]}`, which no earlier line submits")
+        return action
+
+    def _expectation(self, step: Step, place: tuple[str | int, ...], quotas: dict[str, int]) -> Expectation:
+        expect = step.expect
+        known = {name for action in self.history for name in _names(action)}
+        for name in expect.allocated or {}:
+            if name not in quotas:
+                raise self.document.error((*place, "allocated", name), f"unknown project `{name}` in expect")
+        lists = {"pending": expect.pending or [], "evicted": expect.evicted}
+        lists |= {f"sameGpu {index}": group for index, group in enumerate(expect.same_gpu)}
+        for key, names in lists.items():
+            for name in names:
+                if name not in known:
+                    where = (*place, key.split()[0])
+                    raise self.document.error(where, f"unknown workload `{name}` in expect")
+        allocated = expect.allocated
+        return Expectation(
+            allocated_milli=None
+            if allocated is None
+            else {name: self._milli((*place, "allocated", name), gpus) for name, gpus in allocated.items()},
+            total_milli=None if expect.total is None else self._milli((*place, "total"), expect.total),
+            pending=None if expect.pending is None else tuple(sorted(expect.pending)),
+            running=expect.running,
+            evicted=tuple(sorted(expect.evicted)),
+            same_gpu=tuple(tuple(group) for group in expect.same_gpu),
+            gpus_in_use=expect.gpus_in_use,
+        )
+
+    def _milli(self, place: tuple[str | int, ...], gpus: object) -> int:
+        try:
+            return milli(gpus)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise self.document.error(place, str(error)) from error
+
+    def _duration(self, place: tuple[str | int, ...], text: str) -> int:
+        try:
+            return duration_ms(text)
+        except ValueError as error:
+            raise self.document.error(place, str(error)) from error
+
+
+def _names(action: Action) -> tuple[str, ...]:
+    return (action.name,) if isinstance(action, Submit) else action.names

@@ -1,0 +1,105 @@
+"""The form of a scenario file. Quantities of GPUs are exact decimals (`0.3`, `4`), durations are text
+(`30s`).
+"""
+
+import re
+from decimal import Decimal
+from typing import Literal
+
+import msgspec
+
+_DURATION = re.compile(r"^(\d+(?:\.\d+)?)(ms|s|m)$")
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000}
+
+
+class Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Names the scenario. `errata` are ids from the errata.yaml beside the file."""
+
+    id: str
+    title: str
+    source: str
+    errata: list[str] = []
+    description: str = ""
+
+
+class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What the scenario needs: `profile` names the lab's simulated nodes."""
+
+    profile: str
+    nodes: int
+    gpus_per_node: int
+
+
+class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A project to create: guaranteed quota in GPUs."""
+
+    quota: Decimal
+
+
+class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What must hold once the step has settled. A missing entry is not asked; no eviction is the default."""
+
+    allocated: dict[str, Decimal] | None = None
+    total: Decimal | None = None
+    pending: list[str] | None = None
+    running: int | None = None
+    evicted: list[str] = []
+    same_gpu: list[list[str]] = []
+    gpus_in_use: int | None = None
+
+
+class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Commands, then what they must lead to.
+
+    `within` bounds the time to the expected state, `hold` is how long it must then last. `not_applicable`
+    gives the reason why the step is declared not to apply, before any run.
+    """
+
+    id: str
+    title: str
+    source: str
+    run: list[str]
+    expect: Expect
+    within: str = "60s"
+    hold: str = "3s"
+    errata: list[str] = []
+    not_applicable: str = ""
+
+
+class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """One `*.scenario.yaml`. With `continues`, it runs on the state that the named scenario leaves."""
+
+    api_version: Literal["muster.dev/v1alpha1"]
+    kind: Literal["Scenario"]
+    metadata: Metadata
+    steps: list[Step]
+    continues: str = ""
+    cluster: Cluster | None = None
+    projects: dict[str, Project] = {}
+
+
+class Erratum(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A place where the reference document is wrong or contradicts itself, and what is asserted instead."""
+
+    id: str
+    section: str
+    says: str
+    contradicted_by: str
+    asserted: str
+    why: str
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds of `500ms`, `30s` or `2m`. Raises ValueError."""
+    match = _DURATION.match(text)
+    if match is None:
+        raise ValueError(f"`{text}` is not a duration such as 500ms, 30s or 2m")
+    return int(Decimal(match[1]) * _UNIT_MS[match[2]])
+
+
+def milli(gpus: Decimal) -> int:
+    """Thousandths of a GPU. Raises ValueError for more than three places or less than zero."""
+    scaled = gpus * 1000
+    if scaled != int(scaled) or scaled < 0:
+        raise ValueError(f"`{gpus}` is not a number of GPUs with at most three places")
+    return int(scaled)
