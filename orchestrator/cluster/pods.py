@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from orchestrator.cluster import resources
-from orchestrator.cluster.wire import Condition, Metadata, Object, Wire
+from orchestrator.cluster.wire import Condition, Metadata, Object, Timestamp, Wire, without_null
 
 
 class ResourceRequirements(Wire, frozen=True):
@@ -122,7 +122,10 @@ class ContainerStateWaiting(Wire, frozen=True):
 class ContainerStateRunning(Wire, frozen=True):
     """The container runs since `started_at`."""
 
-    started_at: str = ""
+    started_at: Timestamp = ""
+
+    def __post_init__(self) -> None:
+        without_null(self, "started_at")
 
 
 class ContainerStateTerminated(Wire, frozen=True):
@@ -131,8 +134,12 @@ class ContainerStateTerminated(Wire, frozen=True):
     exit_code: int = 0
     reason: str = ""
     message: str = ""
-    started_at: str = ""
-    finished_at: str = ""
+    started_at: Timestamp = ""
+    finished_at: Timestamp = ""
+
+    def __post_init__(self) -> None:
+        without_null(self, "started_at")
+        without_null(self, "finished_at")
 
 
 class ContainerState(Wire, frozen=True):

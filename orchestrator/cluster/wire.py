@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
 from orchestrator.cluster.resources import Resource  # noqa: TC001  (msgspec evaluates the annotation)
+
+if TYPE_CHECKING:
+    Timestamp = str
+else:
+    Timestamp = str | None
+"""RFC 3339 text as the server sent it, "" where there is none. On the wire that is null as often as it is
+absent, so a struct that has one calls `without_null` when it is made."""
+
+
+def without_null(struct: Wire, field: str) -> None:
+    """Make a timestamp that came as null the empty text that it is declared to be."""
+    if getattr(struct, field) is None:
+        msgspec.structs.force_setattr(struct, field, "")
 
 
 class Wire(msgspec.Struct, rename="camel", frozen=True, gc=False, omit_defaults=True):
@@ -30,12 +43,15 @@ class Metadata(Wire, frozen=True):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    creation_timestamp: str = ""
+    creation_timestamp: Timestamp = ""
     deletion_timestamp: str | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: list[OwnerReference] = []
     generation: int = 0
+
+    def __post_init__(self) -> None:
+        without_null(self, "creation_timestamp")
 
     @property
     def controller(self) -> OwnerReference | None:
@@ -58,7 +74,10 @@ class Condition(Wire, frozen=True):
     status: str = "Unknown"
     reason: str = ""
     message: str = ""
-    last_transition_time: str = ""
+    last_transition_time: Timestamp = ""
+
+    def __post_init__(self) -> None:
+        without_null(self, "last_transition_time")
 
 
 class LabelSelector(Wire, frozen=True):
