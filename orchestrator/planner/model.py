@@ -130,6 +130,7 @@ class Project:
 class Node:
     """One machine. `schedulable` is false when it is cordoned or not ready: what runs there still counts.
 
+    `node_type` is the group that administrators put it in, which projects may be restricted to.
     `foreign` is what pods of other schedulers hold; their GPUs have unknown indices and are taken from the top.
     """
 
@@ -141,6 +142,7 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     schedulable: bool = True
+    node_type: str = ""
     foreign: Request = Request()
     foreign_pods: int = 0
 

@@ -4,10 +4,6 @@ from collections.abc import Callable, Mapping
 
 from orchestrator.planner.model import Constraints, LabelRequirement, Node, Taint, Toleration
 
-NODE_TYPE_LABEL = "run.ai/type"
-"""The label by which administrators group nodes (`--node-type`, a project's node affinity)."""
-
-
 def matches_requirement(labels: Mapping[str, str], requirement: LabelRequirement) -> bool:
     """One expression of a node selector term; an unknown operator matches nothing."""
     value = labels.get(requirement.key)
@@ -57,7 +53,7 @@ def accepts(node: Node, constraints: Constraints, node_types: tuple[str, ...] = 
     """Whether the node is schedulable and matches selector, affinity, tolerations and the project's node types."""
     if not node.schedulable:
         return False
-    if node_types and node.labels.get(NODE_TYPE_LABEL) not in node_types:
+    if node_types and node.node_type not in node_types:
         return False
     if any(node.labels.get(key) != value for key, value in constraints.node_selector):
         return False

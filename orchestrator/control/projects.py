@@ -1,0 +1,195 @@
+"""The project controller: a namespace and a role binding for every project, and its status."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from orchestrator.cluster.errors import ClusterError
+from orchestrator.cluster.objects import Condition, Namespace, Project
+from orchestrator.cluster.reflector import Change
+from orchestrator.cluster.resources import NAMESPACES, PROJECTS, ROLE_BINDINGS
+from orchestrator.cluster.transport import MERGE_PATCH, Transport
+from orchestrator.control.observer import Observer
+from orchestrator.names import NAMESPACE_PREFIX, PROJECT_LABEL
+from orchestrator.planner.gangs import start_chunks
+from orchestrator.planner.ledger import capacity_gpu_milli
+from orchestrator.planner.model import Plan
+from orchestrator.planner.quota import quota_excess
+from orchestrator.workloads.snapshot import Reading
+
+logger = logging.getLogger(__name__)
+
+FIELD_MANAGER = "muster-projects"
+RESEARCHER_ROLE = "muster-researcher"
+RETRY_SECONDS = 5.0
+
+
+class ProjectController:
+    """Reconciles projects with the cluster. It writes only what differs, and only while this replica leads."""
+
+    def __init__(self, transport: Transport, observer: Observer) -> None:
+        self._transport = transport
+        self._observer = observer
+        self._changed = asyncio.Event()
+        self._changed.set()
+        self._latest: tuple[Reading, Plan] | None = None
+        self._written: dict[str, Any] = {}
+        observer.listen(self._listen)
+
+    def note(self, reading: Reading, decision: Plan) -> None:
+        """Take the figures of a decision for the next status."""
+        self._latest = (reading, decision)
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(RETRY_SECONDS):
+                    await self._changed.wait()
+            except TimeoutError:
+                logger.debug("projects: reconciling without a change")
+            self._changed.clear()
+            for project in list(self._observer.projects.objects.values()):
+                await self._reconcile(project)
+
+    def _listen(self, change: Change[Any]) -> None:
+        if isinstance(change.object, Project | Namespace):
+            self._changed.set()
+
+    async def _reconcile(self, project: Project) -> None:
+        try:
+            namespace = self._namespace_of(project)
+            if namespace is None:
+                namespace = await self._make_namespace(project)
+            await self._bind_members(project, namespace)
+            await self._write_status(project, namespace)
+        except ClusterError as error:
+            logger.warning("project %s: %s", project.metadata.name, error)
+
+    def _namespace_of(self, project: Project) -> str | None:
+        """The namespace whose label names the project: the label decides, not the namespace's name."""
+        names = sorted(
+            each.metadata.name
+            for each in self._observer.namespaces.objects.values()
+            if each.metadata.labels.get(PROJECT_LABEL) == project.metadata.name
+            and each.metadata.deletion_timestamp is None
+        )
+        return names[0] if names else None
+
+    async def _make_namespace(self, project: Project) -> str:
+        name = NAMESPACE_PREFIX + project.metadata.name
+        body = {
+            "apiVersion": NAMESPACES.api_version,
+            "kind": NAMESPACES.kind,
+            "metadata": {
+                "name": name,
+                "labels": {PROJECT_LABEL: project.metadata.name},
+                "ownerReferences": [_owner(project)],
+            },
+        }
+        await self._transport.create(NAMESPACES.path(), body)
+        logger.info("project %s: made namespace %s", project.metadata.name, name)
+        return name
+
+    async def _bind_members(self, project: Project, namespace: str) -> None:
+        subjects = [
+            {"kind": each.kind, "name": each.name, "apiGroup": "rbac.authorization.k8s.io"}
+            for each in project.spec.members
+        ]
+        key = f"members/{project.metadata.uid}"
+        if self._written.get(key) == (namespace, subjects):
+            return
+        body = {
+            "apiVersion": ROLE_BINDINGS.api_version,
+            "kind": ROLE_BINDINGS.kind,
+            "metadata": {"name": "muster-members", "namespace": namespace},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": RESEARCHER_ROLE,
+            },
+            "subjects": subjects,
+        }
+        await self._transport.apply(
+            ROLE_BINDINGS.path(namespace, "muster-members"), body, field_manager=FIELD_MANAGER
+        )
+        self._written[key] = (namespace, subjects)
+
+    async def _write_status(self, project: Project, namespace: str) -> None:
+        status = self._status(project, namespace)
+        key = f"status/{project.metadata.uid}"
+        if self._written.get(key) == status:
+            return
+        path = PROJECTS.path(None, project.metadata.name, "status")
+        await self._transport.patch(path, {"status": status}, content_type=MERGE_PATCH)
+        self._written[key] = status
+
+    def _status(self, project: Project, namespace: str) -> dict[str, Any]:
+        name = project.metadata.name
+        status: dict[str, Any] = {"namespace": namespace}
+        if self._latest is None:
+            return status
+        reading, decision = self._latest
+        problem = reading.unreadable_projects.get(name)
+        excess = quota_excess(
+            {each.name: (each.parent, each.quota_gpu_milli) for each in reading.snapshot.projects},
+            capacity_gpu_milli(reading.snapshot.nodes),
+        )
+        bound = {binding.workload for binding in decision.bindings}
+        waiting = sum(
+            1
+            for each in reading.snapshot.workloads
+            if each.project == name and each.id not in bound and start_chunks(each)
+        )
+        status |= {
+            "allocatedGpu": _gpus(decision.allocated_gpu_milli, name),
+            "fairShareGpu": _gpus(decision.shares_gpu_milli, name),
+            "pendingWorkloads": waiting,
+            "conditions": _conditions(project.status.conditions, problem, excess),
+        }
+        return status
+
+
+def _gpus(by_project: Mapping[str, int], name: str) -> float:
+    return float(Decimal(by_project.get(name, 0)) / 1000)
+
+
+def _conditions(before: list[Condition], problem: str | None, excess: str | None) -> list[dict[str, str]]:
+    return [
+        _condition(before, "Ready", problem is None, "Unreadable", problem or "the project takes workloads"),
+        _condition(
+            before, "QuotaFits", excess is None, "QuotasExceedCluster", excess or "all quotas can be kept"
+        ),
+    ]
+
+
+def _condition(
+    before: list[Condition], kind: str, holds: bool, otherwise: str, message: str
+) -> dict[str, str]:
+    status = "True" if holds else "False"
+    known = next((each for each in before if each.type == kind and each.status == status), None)
+    changed = known.last_transition_time if known and known.last_transition_time else _now()
+    return {
+        "type": kind,
+        "status": status,
+        "reason": "AsExpected" if holds else otherwise,
+        "message": message,
+        "lastTransitionTime": changed,
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _owner(project: Project) -> dict[str, Any]:
+    return {
+        "apiVersion": PROJECTS.api_version,
+        "kind": PROJECTS.kind,
+        "name": project.metadata.name,
+        "uid": project.metadata.uid,
+    }

@@ -1,0 +1,48 @@
+"""Renders the operator YAML: everything that a cluster needs before muster can schedule on it."""
+
+from collections.abc import Iterator
+from importlib import resources
+from importlib.metadata import version
+from typing import Any
+
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from orchestrator.names import PRIORITY_CLASSES, SYSTEM_NAMESPACE
+
+DEFAULT_REPLICAS = 2
+
+
+def default_image() -> str:
+    """The image of this version; sites with a mirror name their own."""
+    return f"muster:{version('muster')}"
+
+
+def render(cluster: str, *, image: str | None = None, replicas: int = DEFAULT_REPLICAS) -> str:
+    """The operator YAML of `cluster` as one text of several documents, the same for the same arguments."""
+    environment = Environment(
+        loader=PackageLoader("orchestrator.manifests", "templates"),
+        undefined=StrictUndefined,
+        autoescape=False,  # noqa: S701 - this is YAML; values are quoted as JSON, which YAML contains
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    values = {
+        "cluster": cluster,
+        "image": image or default_image(),
+        "namespace": SYSTEM_NAMESPACE,
+        "priority_classes": PRIORITY_CLASSES,
+        "replicas": replicas,
+    }
+    parts = [environment.get_template(name).render(values).strip() for name in _template_names()]
+    return "".join(f"---\n{part.removeprefix('---').strip()}\n" for part in parts)
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    """The objects of a rendered text, in order."""
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def _template_names() -> Iterator[str]:
+    templates = resources.files("orchestrator.manifests") / "templates"
+    yield from sorted(each.name for each in templates.iterdir() if each.name.endswith(".yaml.j2"))

@@ -1,0 +1,234 @@
+"""From the objects in the cluster to the planner's snapshot. Pure: objects in, snapshot out.
+
+A workload is the pods of one namespace that share a controlling owner; a bare pod is a workload of one. Its age is the
+owner's, so an evicted job keeps its place in the queue. Kubernetes' timestamps count whole seconds: workloads made
+within about the same second are put in order by the time that `submit` wrote down.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from orchestrator.cluster.objects import Namespace, Node, Object, Pod, Project
+from orchestrator.cluster.quantity import cpu_milli, gpu_milli, memory_bytes, parse_time
+from orchestrator.names import (
+    GPU_DEVICES_ANNOTATION,
+    GPU_RESOURCE,
+    INTERACTIVE,
+    MIN_MEMBER_ANNOTATION,
+    NODE_TYPE_LABEL,
+    PREEMPTIBLE_ANNOTATION,
+    PROJECT_LABEL,
+    SCHEDULER_NAME,
+    SUBMITTED_AT_ANNOTATION,
+    TYPE_LABEL,
+    WORKLOAD_LABEL,
+)
+from orchestrator.planner import model
+from orchestrator.workloads.request import NODE_NAME_LABEL, UnreadableRequest, pod_constraints, pod_request
+
+_SECOND_US = 1_000_000
+_FINISHED = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """A binding that was made but has not been seen on the watch yet."""
+
+    node: str
+    devices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the caches hold, by uid, and what is known beyond them: bindings and evictions just made, by pod uid."""
+
+    nodes: Mapping[str, Node]
+    pods: Mapping[str, Pod]
+    namespaces: Mapping[str, Namespace]
+    projects: Mapping[str, Project]
+    owners: Sequence[Mapping[str, Object]] = ()
+    assumed: Mapping[str, Assumption] = field(default_factory=dict)
+    evicted: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The snapshot, and for each pod or project that could not be read (by uid or name) the reason in one line."""
+
+    snapshot: model.Snapshot
+    unreadable_pods: Mapping[str, str]
+    unreadable_projects: Mapping[str, str]
+
+
+def read(observed: Observed) -> Reading:
+    """Build the planner's snapshot. What cannot be read is left out and named."""
+    unreadable_pods: dict[str, str] = {}
+    unreadable_projects: dict[str, str] = {}
+    projects = []
+    for each in observed.projects.values():
+        try:
+            projects.append(planner_project(each))
+        except ValueError as error:
+            unreadable_projects[each.metadata.name] = str(error)
+    by_owner: dict[str, list[Pod]] = {}
+    foreign: dict[str, list[Pod]] = {}
+    for pod in observed.pods.values():
+        if pod.status.phase in _FINISHED:
+            continue
+        if pod.spec.scheduler_name != SCHEDULER_NAME:
+            if pod.spec.node_name:
+                foreign.setdefault(pod.spec.node_name, []).append(pod)
+        elif _belongs(pod, observed):
+            by_owner.setdefault(owner_uid(pod), []).append(pod)
+    reader = _WorkloadReader(observed, unreadable_pods)
+    workloads = [reader.read(uid, by_owner[uid]) for uid in sorted(by_owner)]
+    nodes = [
+        planner_node(node, foreign.get(node.metadata.name, ()))
+        for node in sorted(observed.nodes.values(), key=lambda each: each.metadata.name)
+    ]
+    snapshot = model.Snapshot(
+        tuple(nodes), tuple(projects), tuple(each for each in workloads if each is not None)
+    )
+    return Reading(snapshot, unreadable_pods, unreadable_projects)
+
+
+def owner_uid(pod: Pod) -> str:
+    """What makes pods one workload: the uid of the controlling owner, or the pod's own."""
+    return next((each.uid for each in pod.metadata.owner_references if each.controller), pod.metadata.uid)
+
+
+def planner_project(project: Project) -> model.Project:
+    """The project in the planner's terms. Raises ValueError when a quantity cannot be meant."""
+    gpu = project.spec.gpu
+    quota = gpu_milli(gpu.quota)
+    return model.Project(
+        name=project.metadata.name,
+        quota_gpu_milli=quota,
+        limit_gpu_milli=None if gpu.limit is None else gpu_milli(gpu.limit),
+        over_quota_weight=quota if gpu.over_quota_weight is None else gpu_milli(gpu.over_quota_weight),
+        priority=project.spec.priority,
+        parent=project.spec.parent,
+        created_at_us=_time_us(project.metadata.creation_timestamp),
+        train_node_types=tuple(project.spec.node_affinity.train),
+        interactive_node_types=tuple(project.spec.node_affinity.interactive),
+    )
+
+
+def planner_node(node: Node, foreign: Iterable[Pod] = ()) -> model.Node:
+    """The node in the planner's terms, with what pods of other schedulers hold on it."""
+    allocatable = node.status.allocatable
+    ready = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
+    held = [pod_request(pod) for pod in foreign]
+    return model.Node(
+        name=node.metadata.name,
+        gpu_count=int(allocatable.get(GPU_RESOURCE, 0)),
+        cpu_milli=cpu_milli(str(allocatable.get("cpu", 0))),
+        memory_bytes=memory_bytes(str(allocatable.get("memory", 0))),
+        pod_slots=int(allocatable.get("pods", 110)),
+        labels={**node.metadata.labels, NODE_NAME_LABEL: node.metadata.name},
+        taints=tuple(model.Taint(each.key, each.value, each.effect) for each in node.spec.taints),
+        schedulable=ready and not node.spec.unschedulable,
+        node_type=node.metadata.labels.get(NODE_TYPE_LABEL, ""),
+        foreign=model.Request(
+            gpu_count=sum(each.gpu_count for each in held),
+            cpu_milli=sum(each.cpu_milli for each in held),
+            memory_bytes=sum(each.memory_bytes for each in held),
+        ),
+        foreign_pods=len(held),
+    )
+
+
+def _belongs(pod: Pod, observed: Observed) -> bool:
+    """Whether the pod waits for a node or holds one; a pending pod that is deleted or gated does neither."""
+    if pod.spec.node_name or pod.metadata.uid in observed.assumed:
+        return True
+    return pod.metadata.deletion_timestamp is None and not pod.spec.scheduling_gates
+
+
+class _WorkloadReader:
+    """Turns the pods of one owner into a workload."""
+
+    def __init__(self, observed: Observed, unreadable: dict[str, str]) -> None:
+        self._observed = observed
+        self._unreadable = unreadable
+        self._project_of = {
+            each.metadata.name: each.metadata.labels.get(PROJECT_LABEL, "")
+            for each in observed.namespaces.values()
+        }
+
+    def read(self, uid: str, pods: Sequence[Pod]) -> model.Workload | None:
+        ordered = sorted(pods, key=lambda each: (each.metadata.creation_timestamp, each.metadata.name))
+        readable: list[tuple[Pod, model.Pod]] = []
+        for pod in ordered:
+            try:
+                readable.append((pod, self._pod(pod)))
+            except UnreadableRequest as error:
+                self._unreadable[pod.metadata.uid] = str(error)
+        if not readable:
+            return None
+        first = readable[0][0]
+        interactive = first.metadata.labels.get(TYPE_LABEL) == INTERACTIVE
+        started = [_time_us(pod.status.start_time) for pod, _ in readable if pod.status.start_time]
+        return model.Workload(
+            id=uid,
+            name=first.metadata.labels.get(WORKLOAD_LABEL, first.metadata.name),
+            project=self._project_of.get(first.metadata.namespace, ""),
+            priority=first.spec.priority,
+            preemptible=_preemptible(first, interactive=interactive),
+            created_at_us=self._created_at_us(uid, first),
+            pods=tuple(pod for _, pod in readable),
+            min_member=self._min_member(first),
+            interactive=interactive,
+            started_at_us=min(started, default=0),
+        )
+
+    def _pod(self, pod: Pod) -> model.Pod:
+        uid = pod.metadata.uid
+        assumed = self._observed.assumed.get(uid)
+        node = pod.spec.node_name or (assumed.node if assumed else None)
+        state = model.PodState.PENDING
+        devices: tuple[int, ...] = ()
+        if node:
+            releasing = pod.metadata.deletion_timestamp is not None or uid in self._observed.evicted
+            state = model.PodState.RELEASING if releasing else model.PodState.ALLOCATED
+            devices = assumed.devices if assumed and not pod.spec.node_name else devices_of(pod)
+        return model.Pod(
+            id=uid,
+            name=pod.metadata.name,
+            request=pod_request(pod),
+            constraints=pod_constraints(pod),
+            state=state,
+            node=node,
+            devices=devices,
+        )
+
+    def _min_member(self, pod: Pod) -> int:
+        text = pod.metadata.annotations.get(MIN_MEMBER_ANNOTATION, "1")
+        return int(text) if text.isdecimal() and int(text) > 0 else 1
+
+    def _created_at_us(self, uid: str, first: Pod) -> int:
+        owner = next((owners[uid] for owners in self._observed.owners if uid in owners), None)
+        metadata = first.metadata if owner is None else owner.metadata
+        created = _time_us(metadata.creation_timestamp)
+        submitted = _time_us(first.metadata.annotations.get(SUBMITTED_AT_ANNOTATION, ""))
+        return submitted if -_SECOND_US <= submitted - created < _SECOND_US else created
+
+
+def devices_of(pod: Pod) -> tuple[int, ...]:
+    """The indices of the GPUs that a bound pod holds on its node; empty when none are written down."""
+    text = pod.metadata.annotations.get(GPU_DEVICES_ANNOTATION, "")
+    return tuple(int(part) for part in text.split(",") if part.isdecimal())
+
+
+def _preemptible(pod: Pod, *, interactive: bool) -> bool:
+    text = pod.metadata.annotations.get(PREEMPTIBLE_ANNOTATION)
+    return not interactive if text is None else text == "true"
+
+
+def _time_us(timestamp: str) -> int:
+    if not timestamp:
+        return 0
+    try:
+        return parse_time(timestamp)
+    except ValueError:
+        return 0
