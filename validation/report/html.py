@@ -1,0 +1,48 @@
+"""report.html: one file without script or outside resource, for the screen and for paper."""
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from validation.report import text
+from validation.report.plots import charts
+from validation.report.record import Report
+
+_GRAVITY = {
+    "PASS": "pass",
+    "WAIVED": "waived",
+    "NOT_APPLICABLE": "neutral",
+    "FAIL": "fail",
+    "ERROR": "fail",
+    "BLOCKED": "blocked",
+    "INCONCLUSIVE": "blocked",
+}
+
+
+def render(report: Report) -> str:
+    """The report as HTML."""
+    environment = Environment(
+        loader=PackageLoader("validation.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        gpus=text.gpus, seconds=text.seconds, clock=text.clock, tone=_GRAVITY.__getitem__
+    )
+    environment.globals.update(
+        allocation=text.allocation,
+        expected_lines=text.expected_lines,
+        oracle_lines=text.oracle_lines,
+        actual_lines=text.actual_lines,
+        reason_lines=text.reason_lines,
+    )
+    steps_of = {
+        scenario.id: [step for step in report.steps if step.scenario == scenario.id]
+        for scenario in report.scenarios
+    }
+    return environment.get_template("report.html.j2").render(
+        report=report,
+        steps_of=steps_of,
+        charts=[(title, Markup(svg)) for title, svg in charts(report)],  # noqa: S704 - made by us, text escaped
+    )

@@ -1,0 +1,61 @@
+"""junit.xml for CI: a test per step and invariant, in the layout that Jenkins and GitLab read."""
+
+from xml.etree import ElementTree as Xml
+
+from validation.report import text
+from validation.report.record import Report, Step
+
+_FAILURES = {"FAIL"}
+_ERRORS = {"ERROR", "INCONCLUSIVE", "BLOCKED"}
+_SKIPS = {"NOT_APPLICABLE", "WAIVED"}
+
+
+def render(report: Report) -> bytes:
+    """The report as JUnit XML. Only FAIL is a failure; what could not be judged is an error, never a skip."""
+    totals = {"name": "muster validate", **_counts(report.steps), "time": _time(report.run.duration_ms)}
+    root = Xml.Element("testsuites", totals)
+    for scenario in report.scenarios:
+        steps = [step for step in report.steps if step.scenario == scenario.id]
+        lasted = (scenario.ended_ms or 0) - (scenario.started_ms or 0)
+        counts = {"name": scenario.id, **_counts(steps), "time": _time(lasted)}
+        suite = Xml.SubElement(root, "testsuite", counts)
+        for step in steps:
+            _case(suite, step)
+    Xml.indent(root)
+    document: bytes = Xml.tostring(root, encoding="utf-8", xml_declaration=True)
+    return document + b"\n"
+
+
+def _case(suite: Xml.Element, step: Step) -> None:
+    lasted = (step.ended_ms or 0) - (step.started_ms or 0)
+    name = step.id.removeprefix(f"{step.scenario}/")
+    case = Xml.SubElement(suite, "testcase", classname=step.scenario, name=name, time=_time(lasted))
+    reasons = [_clean(line) for line in text.reason_lines(step)]
+    message = f"{step.verdict}: {reasons[0]}" if reasons else step.verdict
+    if step.verdict in _SKIPS:
+        Xml.SubElement(case, "skipped", message=message)
+    elif step.verdict in _FAILURES | _ERRORS:
+        tag = "failure" if step.verdict in _FAILURES else "error"
+        detail = Xml.SubElement(case, tag, message=message, type=step.verdict)
+        expected = "; ".join(text.expected_lines(step.expected))
+        actual = "; ".join(text.actual_lines(step.actual, step.expected))
+        body = [f"expected: {expected}", f"actual:   {actual}"] if step.expected is not None else []
+        detail.text = "\n".join([*reasons, *body])
+
+
+def _counts(steps: list[Step]) -> dict[str, str]:
+    return {
+        "tests": str(len(steps)),
+        "failures": str(sum(step.verdict in _FAILURES for step in steps)),
+        "errors": str(sum(step.verdict in _ERRORS for step in steps)),
+        "skipped": str(sum(step.verdict in _SKIPS for step in steps)),
+    }
+
+
+def _time(milliseconds: int) -> str:
+    return f"{max(0, milliseconds) / 1000:.3f}"
+
+
+def _clean(line: str) -> str:
+    """Without the control characters that XML 1.0 cannot hold."""
+    return "".join(letter for letter in line if letter in "\t\n" or letter >= " ")

@@ -1,0 +1,96 @@
+"""How quantities and results are written for people, in every rendering alike."""
+
+from validation.judge.expectation import Actual, Expectation
+from validation.report.record import Oracle, Step
+
+DASH = "\N{EN DASH}"
+
+
+def gpus(milli: int) -> str:
+    """Thousandths of a GPU as people write GPUs: `2`, `0.5`."""
+    return f"{milli / 1000:g}"
+
+
+def seconds(milliseconds: int | None) -> str:
+    """`12.3 s`, or a dash for nothing."""
+    return DASH if milliseconds is None else f"{milliseconds / 1000:.1f} s"
+
+
+def clock(milliseconds: int) -> str:
+    """Time since the start of the run as `m:ss.s`."""
+    minutes, rest = divmod(milliseconds, 60_000)
+    return f"{minutes}:{rest / 1000:04.1f}"
+
+
+def allocation(allocated_milli: dict[str, int] | None) -> str:
+    """`team-a 4, team-b 2`."""
+    if not allocated_milli:
+        return DASH
+    return ", ".join(f"{project} {gpus(milli)}" for project, milli in allocated_milli.items())
+
+
+def expected_lines(expected: Expectation | None) -> list[str]:
+    """What a step asks for, one line each."""
+    if expected is None:
+        return []
+    lines = [allocation(expected.allocated_milli)] if expected.allocated_milli is not None else []
+    if expected.total_milli is not None:
+        lines.append(f"{gpus(expected.total_milli)} GPUs in all")
+    if expected.running is not None:
+        lines.append(f"{expected.running} running")
+    if expected.pending is not None:
+        lines.append(_names("pending", expected.pending))
+    if expected.evicted:
+        lines.append(_names("evicted", expected.evicted))
+    if expected.gpus_in_use is not None:
+        lines.append(f"{expected.gpus_in_use} devices in use")
+    lines += [f"one GPU: {', '.join(group)}" for group in expected.same_gpu]
+    return lines
+
+
+def oracle_lines(oracle: Oracle | None) -> list[str]:
+    """What the oracle derives, one line each."""
+    if oracle is None:
+        return []
+    shares = ", ".join(f"{project} {share}" for project, share in oracle.fair_share_gpus.items())
+    return [
+        allocation(oracle.allocated_milli),
+        f"{oracle.running} running",
+        _names("pending", oracle.pending),
+        f"fair shares: {shares}",
+    ]
+
+
+def actual_lines(actual: Actual | None, expected: Expectation | None) -> list[str]:
+    """What the cluster did, in the order of `expected_lines`."""
+    if actual is None:
+        return []
+    lines = [
+        allocation(actual.allocated_milli),
+        f"{gpus(actual.total_milli)} GPUs in all",
+        f"{actual.running} running",
+        _names("pending", actual.pending),
+    ]
+    if actual.evicted:
+        lines.append(_names("evicted", actual.evicted))
+    lines.append(f"{actual.gpus_in_use} devices in use")
+    for group in expected.same_gpu if expected else ():
+        places = {name: " ".join(actual.devices.get(name, ())) or "none" for name in group}
+        if len(set(places.values())) == 1:
+            lines.append(f"{', '.join(group)} on {next(iter(places.values()))}")
+        else:
+            lines += [f"{name} on {place}" for name, place in places.items()]
+    return lines
+
+
+def reason_lines(step: Step) -> list[str]:
+    """Why a step did not pass."""
+    lines = [step.reason] if step.reason else []
+    lines += step.differences
+    lines += [f"oracle: {line}" for line in step.oracle_differences]
+    lines += [f"{clock(violation.t_ms)} {violation.message}" for violation in step.violations]
+    return lines
+
+
+def _names(what: str, names: list[str] | tuple[str, ...]) -> str:
+    return f"{what}: {', '.join(names)}" if names else f"none {what}"

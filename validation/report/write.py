@@ -1,0 +1,41 @@
+"""The report directory. Files appear whole or not at all."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from validation.errors import ReportError
+from validation.report import html, junit, markdown
+from validation.report.record import Report, encode
+
+
+def write(report: Report, directory: Path) -> Path:
+    """Write report.json and its renderings into `directory`; returns it. Raises ReportError."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _replace(directory / "report.json", encode(report))
+        render(report, directory)
+    except OSError as error:
+        raise ReportError(f"{directory}: the report cannot be written: {error.strerror}") from error
+    return directory
+
+
+def render(report: Report, directory: Path) -> None:
+    """Write everything that is rendered from the record: HTML, Markdown, JUnit XML."""
+    _replace(directory / "report.html", html.render(report).encode())
+    _replace(directory / "report.md", markdown.render(report).encode())
+    _replace(directory / "junit.xml", junit.render(report))
+
+
+def _replace(path: Path, content: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)  # noqa: PTH101 - mkstemp makes it private, a report is there to be read
+        os.replace(temporary, path)  # noqa: PTH105
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
