@@ -1,0 +1,174 @@
+"""A lab as an object: start it, find it, ask how it is, stop it."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+from lab import binaries, paths, profiles, startup, state, teardown
+from lab.errors import LabConflict
+from lab.nodes import NodeGroup
+from lab.ports import LOOPBACK, check_free
+from lab.progress import Reporter, as_reporter
+from lab.tie import Tie
+from orchestrator.errors import UsageError
+
+
+def _silent(_line: str) -> None:
+    pass
+
+
+class Lab:
+    """One lab. Made by `Lab.attached`, `start` and `find`."""
+
+    def __init__(self, directory: Path, tie: Tie | None = None) -> None:
+        self.state_directory = directory
+        self.record = state.read_record(directory)
+        self._tie = tie
+
+    @property
+    def name(self) -> str:
+        """Name of the lab, unique within the directory that holds it."""
+        return self.record.name
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Kubeconfig of an administrator; its context is `muster-lab-<name>`."""
+        return self.state_directory / "kubeconfig"
+
+    @property
+    def server(self) -> str:
+        """URL of the API server."""
+        return f"https://{LOOPBACK}:{self.record.port}"
+
+    @property
+    def kubectl_directory(self) -> Path:
+        """Directory that has a `kubectl` of the lab's version."""
+        return Path(self.record.kubectl_directory)
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def attached(
+        cls,
+        nodes: Sequence[tuple[str, int]] = ((profiles.DEFAULT_PROFILE, 2),),
+        state_dir: Path | None = None,
+        progress: Callable[[str], None] = _silent,
+        *,
+        name: str | None = None,
+        port: int | None = None,
+    ) -> AsyncIterator["Lab"]:
+        """Run a lab that dies with this process. `nodes` lists profiles, by name or path, and how many of each.
+
+        Raises:
+            LabError: it cannot be built or started.
+        """
+        name = paths.check_name(name or f"attached-{os.getpid()}-{secrets.token_hex(3)}")
+        groups = _groups(nodes)
+        if port is not None:
+            check_free(port)
+        reporter = as_reporter(progress)
+        found = await asyncio.to_thread(binaries.find, reporter)
+        order = startup.Order(paths.labs_directory(state_dir) / name, groups, tuple(nodes), port, found)
+        tie = await startup.launch(order, reporter)
+        lab = cls(order.directory, tie)
+        try:
+            yield lab
+        finally:
+            lab.stop()
+
+    def status(self) -> state.Status:
+        """Say what lives of the lab; asks no server.
+
+        Raises:
+            LabNotFound: it was removed meanwhile.
+        """
+        self.record = state.read_record(self.state_directory)
+        return state.read_status(self.state_directory, self.record)
+
+    def stop(self) -> None:
+        """Stop all processes and remove the state directory. A lab that is gone already is no error.
+
+        Raises:
+            StateError: something of it cannot be stopped or removed.
+        """
+        teardown.stop(self.state_directory, self._tie)
+
+
+def start(
+    name: str,
+    *,
+    nodes: int = 2,
+    profile: str = profiles.DEFAULT_PROFILE,
+    port: int | None = None,
+    detach: bool = True,
+    state_dir: Path | None = None,
+    progress: Callable[[str], None] = _silent,
+) -> Lab:
+    """Start the lab `name`, or give the one that runs already. With `detach` it outlives this process.
+
+    Raises:
+        LabConflict: a lab of that name exists, and is another one or does not work.
+        LabError: it cannot be built or started.
+    """
+    groups = _groups([(profile, nodes)])
+    directory = paths.labs_directory(state_dir) / paths.check_name(name)
+    reporter = as_reporter(progress)
+    running = _existing(directory, ((profile, nodes),), port, reporter)
+    if running is not None:
+        return running
+    if port is not None:
+        check_free(port)
+    order = startup.Order(directory, groups, ((profile, nodes),), port, binaries.find(reporter))
+    tie = asyncio.run(startup.launch(order, reporter))
+    if not detach:
+        return Lab(directory, tie)
+    tie.detach()
+    return Lab(directory)
+
+
+def find(name: str, state_dir: Path | None = None) -> Lab:
+    """Find a lab by its name.
+
+    Raises:
+        LabNotFound: there is none.
+    """
+    return Lab(paths.labs_directory(state_dir) / paths.check_name(name))
+
+
+def _groups(nodes: Sequence[tuple[str, int]]) -> tuple[NodeGroup, ...]:
+    for profile, count in nodes:
+        if count < 0:
+            raise UsageError(f"{count} nodes of profile {profile!r}: the number must not be negative")
+    return tuple(NodeGroup(profiles.load(profile), count) for profile, count in nodes)
+
+
+def _existing(
+    directory: Path, nodes: tuple[tuple[str, int], ...], port: int | None, reporter: Reporter
+) -> Lab | None:
+    if not directory.exists():
+        return None
+    lab = Lab(directory)
+    status = lab.status()
+    fix = f"stop it with 'muster lab down --name {lab.name}'"
+    if status.state == "dead":
+        reporter(f"removing what a killed lab {lab.name!r} left in {directory}")
+        lab.stop()
+        return None
+    if status.state == "starting":
+        raise LabConflict(
+            f"lab {lab.name!r} is being started by process {lab.record.starter_pid}: wait, or {fix}"
+        )
+    if status.state == "degraded":
+        ended = ", ".join(f"{process.name} ended, see {process.log}" for process in status.ended)
+        raise LabConflict(f"lab {lab.name!r} does not work ({ended}): {fix}")
+    if lab.record.nodes != nodes:
+        has = ", ".join(f"{count} nodes of {profile}" for profile, count in lab.record.nodes)
+        wanted = ", ".join(f"{count} of {profile}" for profile, count in nodes)
+        raise LabConflict(f"lab {lab.name!r} runs with {has}, not {wanted}: give another --name, or {fix}")
+    if port is not None and lab.record.port != port:
+        raise LabConflict(
+            f"lab {lab.name!r} runs on port {lab.record.port}, not {port}: give another --name, or {fix}"
+        )
+    return lab

@@ -1,0 +1,157 @@
+"""`muster lab`: up, down, status and env."""
+
+import json
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from lab import cluster, profiles
+from lab.progress import LiveReporter, Reporter
+from orchestrator.errors import MusterError
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _common(function: _Command) -> _Command:
+    for option in (
+        click.option("--name", default="default", show_default=True, help="Name of the lab."),
+        click.option(
+            "--state-dir",
+            type=click.Path(path_type=Path, file_okay=False),
+            help="Directory that holds the labs.  [default: $XDG_STATE_HOME/muster/labs]",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def _shown(function: Callable[..., None]) -> Callable[..., None]:
+    """Show an error of ours as one line and its exit code, whichever command line calls the group."""
+
+    @wraps(function)
+    def command(*arguments: Any, **options: Any) -> None:
+        try:
+            function(*arguments, **options)
+        except MusterError as error:
+            click.echo(f"Error: {error}", err=True)
+            raise SystemExit(error.exit_code) from error
+
+    return command
+
+
+@click.group()
+def lab() -> None:
+    """Run a real Kubernetes control plane with simulated DGX nodes on this machine."""
+
+
+@lab.command()
+@_common
+@click.option("--nodes", type=click.IntRange(min=0), default=2, show_default=True, help="How many nodes.")
+@click.option(
+    "--profile",
+    default=profiles.DEFAULT_PROFILE,
+    show_default=True,
+    help="What the nodes are: a profile's name, or a YAML file.",
+)
+@click.option("--port", type=click.IntRange(1, 65535), help="Port of the API server.  [default: a free one]")
+@click.option("--json", "as_json", is_flag=True, help="Print the lab as JSON.")
+@_shown
+def up(
+    *, name: str, state_dir: Path | None, nodes: int, profile: str, port: int | None, as_json: bool
+) -> None:
+    """Start a lab and leave it running. Programs that are missing are built first, once."""
+    reporter = _reporter()
+    try:
+        started = cluster.start(
+            name, nodes=nodes, profile=profile, port=port, detach=True, state_dir=state_dir, progress=reporter
+        )
+    finally:
+        reporter.close()
+    if as_json:
+        click.echo(json.dumps(_described(started)))
+        return
+    option = "" if name == "default" else f" --name {name}"
+    click.echo(f"lab {started.name!r} runs at {started.server}")
+    click.echo(f"""use it:  eval "$(muster lab env{option})"    end it:  muster lab down{option}""")
+
+
+@lab.command()
+@_common
+@_shown
+def down(name: str, state_dir: Path | None) -> None:
+    """Stop a lab and remove all that it kept."""
+    cluster.find(name, state_dir).stop()
+    click.echo(f"lab {name!r} is gone")
+
+
+@lab.command()
+@_common
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@_shown
+def status(name: str, state_dir: Path | None, as_json: bool) -> None:
+    """Show the processes of a lab. The exit code is 1 unless all of them run."""
+    found = cluster.find(name, state_dir)
+    described = _described(found)
+    if as_json:
+        click.echo(json.dumps(described))
+    else:
+        click.echo(
+            f"lab {name!r} is {described['state']}: {described['server']}, state in {found.state_directory}"
+        )
+        for process in described["processes"]:
+            rss = f"{process['rss_bytes'] / 2**20:6.0f} MiB" if process["rss_bytes"] else " " * 10
+            ending = f"exit status {process['exit_status']}" if process["state"] == "exited" else ""
+            click.echo(
+                f"  {process['name']:24} {process['state']:8} {rss}  {process['log']}  {ending}".rstrip()
+            )
+    if described["state"] != "running":
+        sys.exit(1)
+
+
+@lab.command()
+@_common
+@_shown
+def env(name: str, state_dir: Path | None) -> None:
+    """Print what a shell needs to use a lab: eval "$(muster lab env)"."""
+    found = cluster.find(name, state_dir)
+    click.echo(f"export KUBECONFIG={shlex.quote(str(found.kubeconfig))}")
+    click.echo(f"export PATH={shlex.quote(str(found.kubectl_directory))}:$PATH")
+
+
+def _reporter() -> Reporter:
+    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        return LiveReporter(sys.stderr, shutil.get_terminal_size().columns)
+    return Reporter(lambda text: click.echo(text, err=True))
+
+
+def _described(found: cluster.Lab) -> dict[str, Any]:
+    status = found.status()
+    return {
+        "name": found.name,
+        "state": status.state,
+        "server": found.server,
+        "kubeconfig": str(found.kubeconfig),
+        "context": f"muster-lab-{found.name}",
+        "state_directory": str(found.state_directory),
+        "nodes": [{"profile": profile, "count": count} for profile, count in found.record.nodes],
+        "programs": found.record.programs,
+        "supervisor_pid": status.supervisor_pid,
+        "processes": [
+            {
+                "name": process.name,
+                "state": process.state,
+                "pid": process.pid,
+                "exit_status": process.exit_status,
+                "rss_bytes": process.rss_bytes,
+                "log": str(process.log),
+            }
+            for process in status.processes
+        ],
+    }
