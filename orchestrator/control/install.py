@@ -24,7 +24,8 @@ _TOKEN_SECONDS = 24 * 3600
 async def install(transport: Transport, cluster: str, *, replicas: int) -> int:
     """Apply the operator YAML and wait until the API serves projects; returns the number of objects.
 
-    Applying it again changes nothing. Raises ClusterError leaves, ConfigurationError when the CRD is not served in time.
+    Applying it again changes nothing.
+    Raises ClusterError leaves, and ConfigurationError when the CRD is not served in time.
     """
     objects = documents(render(cluster, replicas=replicas))
     for body in objects:
@@ -88,7 +89,7 @@ async def service_account_kubeconfig(transport: Transport, kubeconfig: Path, out
 async def _projects_are_served(transport: Transport) -> None:
     try:
         async with asyncio.timeout(_ESTABLISHED_SECONDS):
-            while not await _established(transport):
+            while not await _established(transport):  # noqa: ASYNC110 - one object, for a second at most
                 await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError as error:
         raise ConfigurationError(

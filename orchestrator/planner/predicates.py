@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from orchestrator.planner.model import Constraints, LabelRequirement, Node, Taint, Toleration
 
+
 def matches_requirement(labels: Mapping[str, str], requirement: LabelRequirement) -> bool:
     """One expression of a node selector term; an unknown operator matches nothing."""
     value = labels.get(requirement.key)

@@ -1,0 +1,37 @@
+# `make validate` and `make test` do everything on a fresh machine; the rest is for those who work on muster.
+
+export UV_PYTHON_DOWNLOADS := never
+UV_VERSION := 0.13.8
+TOOLS := .tools
+UV := $(or $(shell command -v uv),$(TOOLS)/bin/uv)
+PYTHON ?= $(shell python3 -c 'import sys; print(sys.executable)')
+OUT ?= reports
+
+.PHONY: validate test mutants environment lab-binaries format clean
+
+validate: environment ## replay TR-4858 on a real Kubernetes API server and write reports/<run>/
+	@$(UV) run --frozen muster validate --out $(OUT)
+
+test: environment lab-binaries ## every test, on every Python that is here
+	@$(UV) run --frozen tox run
+
+mutants: environment lab-binaries ## break the scheduler on purpose: each defect must make the scenarios fail
+	@$(UV) run --frozen python -m tests.mutants
+
+lab-binaries: environment ## build the control plane once; later calls find it in the cache
+	@$(UV) run --frozen muster lab build
+
+environment: $(UV)
+	@$(UV) sync --frozen --quiet --python $(PYTHON)
+
+$(TOOLS)/bin/uv:
+	@echo "muster: uv is not installed, putting uv $(UV_VERSION) into $(TOOLS)/"
+	@python3 -m venv $(TOOLS) || { echo "muster: python3 cannot make virtual environments; install python3-venv, or uv" >&2; exit 1; }
+	@$(TOOLS)/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+format: environment
+	@$(UV) run --frozen ruff check --fix
+	@$(UV) run --frozen ruff format
+
+clean:
+	rm -rf .venv .tools .tox reports
