@@ -1,0 +1,203 @@
+"""Projects behind one API server: which namespace is whose, and what an administrator changes.
+
+NoSuchProject        no project of that name
+NoProject            neither -p nor the kubeconfig says which project is meant
+OperatorSilent       the project exists, and nobody makes its namespace
+ProjectRefused       the change would promise GPUs that do not exist, or take away what is used
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from orchestrator.cluster.errors import AlreadyExists, NotFound
+from orchestrator.cluster.objects import Metadata, Namespace, Node, Project, ProjectSpec
+from orchestrator.cluster.quantity import gpu_milli
+from orchestrator.cluster.resources import NAMESPACES, NODES, PROJECTS
+from orchestrator.cluster.transport import Transport
+from orchestrator.errors import ConfigurationError, MusterError
+from orchestrator.names import GPU_RESOURCE, PROJECT_LABEL
+from orchestrator.planner.quota import quota_excess
+from orchestrator.workloads.client import Scope, WorkloadClient
+
+NAMESPACE_PATIENCE_SECONDS: Final = 30.0
+_FIRST_PAUSE_SECONDS: Final = 0.05
+_LONGEST_PAUSE_SECONDS: Final = 1.0
+
+
+class NoSuchProject(MusterError):
+    """There is no project of that name."""
+
+
+class NoProject(MusterError):
+    """Neither the command nor the kubeconfig names a project."""
+
+
+class OperatorSilent(MusterError):
+    """A project has had no namespace for too long: the operator, which makes it, does not run."""
+
+
+class ProjectRefused(MusterError):
+    """The change to a project cannot be made; the message says what stands against it."""
+
+
+class ProjectClient:
+    """The projects behind one API server. Every method raises MusterError."""
+
+    def __init__(self, transport: Transport, patience_seconds: float = NAMESPACE_PATIENCE_SECONDS) -> None:
+        self._transport = transport
+        self._patience_seconds = patience_seconds
+
+    async def resolve(self, project: str | None, default_namespace: str) -> Scope:
+        """Return the scope of a project, or of the default namespace when none is named.
+
+        Waits for the namespace of a project that was just created. Raises NoSuchProject, NoProject,
+        OperatorSilent.
+        """
+        if project is None:
+            return await self._default(default_namespace)
+        namespace = await self._namespace(project)
+        if namespace is None:
+            await self._require(project)
+            namespace = await self.wait_for_namespace(project)
+        return Scope(project, namespace)
+
+    async def namespaces(self) -> dict[str, str]:
+        """Return every namespace that belongs to a project, with the project's name."""
+        page = await self._transport.list(
+            NAMESPACES.path(), Namespace, params={"labelSelector": PROJECT_LABEL}
+        )
+        return {each.metadata.name: each.metadata.labels[PROJECT_LABEL] for each in page.items}
+
+    async def projects(self) -> list[Project]:
+        """Return all projects by name."""
+        try:
+            page = await self._transport.list(PROJECTS.path(), Project)
+        except NotFound as error:
+            raise _no_projects_here() from error
+        return sorted(page.items, key=lambda project: project.metadata.name)
+
+    async def wait_for_namespace(self, project: str) -> str:
+        """Return the project's namespace as soon as the operator has made it. Raises OperatorSilent."""
+        pause_seconds = _FIRST_PAUSE_SECONDS
+        try:
+            async with asyncio.timeout(self._patience_seconds):
+                while True:
+                    namespace = await self._namespace(project)
+                    if namespace is not None:
+                        return namespace
+                    await asyncio.sleep(pause_seconds)
+                    pause_seconds = min(pause_seconds * 1.5, _LONGEST_PAUSE_SECONDS)
+        except TimeoutError as error:
+            raise OperatorSilent(
+                f"the project {project} has had no namespace for {self._patience_seconds:g} seconds: "
+                "the muster operator does not run, check its pods with 'kubectl -n muster-system get pods'"
+            ) from error
+
+    async def create(self, name: str, spec: ProjectSpec) -> None:
+        """Create a project. Raises ProjectRefused when the quotas would exceed the cluster."""
+        projects, capacity_gpu_milli = await asyncio.gather(self.projects(), self._capacity_gpu_milli())
+        if any(project.metadata.name == name for project in projects):
+            raise _exists(name)
+        _check(projects, name, spec, capacity_gpu_milli)
+        body = Project(metadata=Metadata(name=name), spec=spec)
+        try:
+            await self._transport.create(PROJECTS.path(), body)
+        except AlreadyExists as error:
+            raise _exists(name) from error
+
+    async def update(self, name: str, spec: Mapping[str, Any], expected: ProjectSpec) -> None:
+        """Merge `spec` (as in the API) into a project; `expected` is the outcome, against which quotas are checked."""
+        projects, capacity_gpu_milli = await asyncio.gather(self.projects(), self._capacity_gpu_milli())
+        _check(projects, name, expected, capacity_gpu_milli)
+        await self._transport.patch(PROJECTS.path(name=name), {"spec": spec})
+
+    async def get(self, name: str) -> Project:
+        """Return one project. Raises NoSuchProject."""
+        return await self._require(name)
+
+    async def delete(self, name: str, *, force: bool = False) -> None:
+        """Delete a project. Raises ProjectRefused while it has workloads or projects, unless `force`."""
+        project = await self._require(name)
+        if not force:
+            await self._refuse_if_used(name)
+        try:
+            await self._transport.delete(PROJECTS.path(name=name), uid=project.metadata.uid)
+        except NotFound as error:
+            raise _no_such(name) from error
+
+    async def _refuse_if_used(self, name: str) -> None:
+        children = [each.metadata.name for each in await self.projects() if each.spec.parent == name]
+        if children:
+            raise ProjectRefused(f"the project {name} has projects in it: {', '.join(children)}; use --force")
+        namespace = await self._namespace(name)
+        if namespace is None:
+            return
+        count = len(await WorkloadClient(self._transport).workloads({namespace: name}, namespace))
+        if count:
+            raise ProjectRefused(
+                f"the project {name} has {count} workloads: delete them first, or use --force"
+            )
+
+    async def _default(self, namespace: str) -> Scope:
+        try:
+            found = await self._transport.get(NAMESPACES.path(name=namespace), Namespace)
+        except NotFound:
+            project = ""
+        else:
+            project = found.metadata.labels.get(PROJECT_LABEL, "")
+        if not project:
+            raise NoProject(
+                "Please set a default project by running 'muster project set <project-name>' "
+                "or use the flag -p to use a specific project."
+            )
+        return Scope(project, namespace)
+
+    async def _namespace(self, project: str) -> str | None:
+        selector = {"labelSelector": f"{PROJECT_LABEL}={project}"}
+        page = await self._transport.list(NAMESPACES.path(), Namespace, params=selector)
+        alive = [each for each in page.items if each.metadata.deletion_timestamp is None]
+        if len(alive) > 1:
+            found = ", ".join(sorted(each.metadata.name for each in alive))
+            raise ConfigurationError(
+                f"several namespaces are labelled {PROJECT_LABEL}={project}: {found}; keep one"
+            )
+        return alive[0].metadata.name if alive else None
+
+    async def _require(self, name: str) -> Project:
+        try:
+            return await self._transport.get(PROJECTS.path(name=name), Project)
+        except NotFound as error:
+            raise _no_such(name) from error
+
+    async def _capacity_gpu_milli(self) -> int:
+        page = await self._transport.list(NODES.path(), Node)
+        return sum(gpu_milli(node.status.capacity.get(GPU_RESOURCE, 0)) for node in page.items)
+
+
+def _check(projects: list[Project], name: str, spec: ProjectSpec, capacity_gpu_milli: int) -> None:
+    specs = {each.metadata.name: each.spec for each in projects} | {name: spec}
+    if spec.parent is not None and (spec.parent not in specs or spec.parent == name):
+        raise ProjectRefused(f"the parent {spec.parent} is not another project: create it first")
+    quotas = {each: (one.parent, gpu_milli(one.gpu.quota)) for each, one in specs.items()}
+    excess = quota_excess(quotas, capacity_gpu_milli)
+    if excess is not None:
+        raise ProjectRefused(f"the project {name} cannot have a quota of {spec.gpu.quota} GPUs: {excess}")
+
+
+def _no_such(name: str) -> NoSuchProject:
+    return NoSuchProject(
+        f"project {name} was not found. Please run 'muster project list' to view all available projects"
+    )
+
+
+def _exists(name: str) -> ProjectRefused:
+    return ProjectRefused(
+        f"the project {name} already exists; use 'muster project update {name}' to change it"
+    )
+
+
+def _no_projects_here() -> ConfigurationError:
+    return ConfigurationError(
+        "this cluster does not know projects: install the operator, 'muster operator-yaml | kubectl apply -f -'"
+    )
