@@ -1,0 +1,143 @@
+"""The command `muster`: finds the sub-command, and turns errors into one line and an exit code.
+
+Nothing but click is imported before a command runs: every TAB of a shell starts this process.
+Exit codes: 0 done, 1 failed, 2 the command line cannot be meant, 130 interrupted.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+import click
+
+from orchestrator.cli.options import Settings, add_common_options, common_options
+from orchestrator.errors import MusterError
+
+PLUGIN_GROUP: Final = "muster.commands"
+INTERRUPTED: Final = 130
+
+COMMANDS: Final = {
+    "delete": ("orchestrator.cli.delete:delete", "Delete jobs of a project."),
+    "get": ("orchestrator.cli.get:get", "Show the details of a job."),
+    "list": ("orchestrator.cli.listing:list_jobs", "List the jobs of a project."),
+    "operator": ("orchestrator.cli.operator:operator", "Run the operator: scheduler and controllers."),
+    "operator-yaml": (
+        "orchestrator.cli.operator:operator_yaml",
+        "Print what the operator needs in the cluster.",
+    ),
+    "project": ("orchestrator.cli.project:project", "Create, list, change and delete projects."),
+    "submit": ("orchestrator.cli.submit:submit", "Submit a job."),
+    "version": ("orchestrator.cli.version:version", "Print the version."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is asked for, from the table above or from an installed package."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Return the names of all commands."""
+        return sorted({*COMMANDS, *_plugins()})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import and return the command, or None if there is none of that name."""
+        if cmd_name in COMMANDS:
+            module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+            command: click.Command = getattr(import_module(module), attribute)
+            if not any(each.name == "kubeconfig" for each in command.params):
+                add_common_options(command)
+            return command
+        plugin = _plugins().get(cmd_name)
+        if plugin is None:
+            return None
+        loaded = plugin.load()
+        return loaded if isinstance(loaded, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the list of commands without importing any."""
+        plugins = {name: f"From {each.value.partition(':')[0]}." for name, each in _plugins().items()}
+        helps = plugins | {name: text for name, (_, text) in COMMANDS.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(helps.items()))
+
+
+def _plugins() -> dict[str, EntryPoint]:
+    return {each.name: each for each in entry_points(group=PLUGIN_GROUP)}
+
+
+@click.command(
+    cls=LazyGroup,
+    params=list(common_options()),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.pass_context
+def muster(ctx: click.Context) -> None:
+    """Share the GPUs of a cluster between teams."""
+    # Commands of other packages have such options of their own; what stands before the command is their default.
+    given = {key: value for key, value in asdict(ctx.ensure_object(Settings)).items() if value is not None}
+    if ctx.invoked_subcommand is not None:
+        ctx.default_map = {**(ctx.default_map or {}), ctx.invoked_subcommand: given}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `muster` with the arguments (default: those of the process) and return the exit code."""
+    if "_MUSTER_COMPLETE" in os.environ:
+        muster.main(prog_name="muster")
+    try:
+        exit_code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has what it wanted; Python must not complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return exit_code
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        _check_text(arguments)
+        with muster.make_context("muster", arguments, obj=Settings()) as ctx:
+            result = muster.invoke(ctx)
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except BrokenPipeError:
+        raise
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, Exception) as error:  # nothing may greet people with a traceback
+        logging.getLogger(__name__).debug("the command failed", exc_info=True)
+        message, exit_code = _explained(error)
+        click.echo(f"Error: {_one_line(message)}", err=True)
+        return exit_code
+    return result if isinstance(result, int) else 0
+
+
+def _explained(error: BaseException) -> tuple[str, int]:
+    """Return what to say about an error, and the exit code."""
+    if isinstance(error, click.ClickException):
+        ctx = getattr(error, "ctx", None)
+        hint = f" (see '{ctx.command_path} --help')" if ctx else ""
+        return error.format_message() + hint, error.exit_code
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        return "interrupted", INTERRUPTED
+    if isinstance(error, MusterError):
+        return str(error), error.exit_code
+    return f"this is a mistake in muster, please report it: {type(error).__name__}: {error}", 1
+
+
+def _check_text(arguments: list[str]) -> None:
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError as error:
+            raise click.UsageError(f"the argument {argument!r} is no valid UTF-8") from error
+
+
+def _one_line(message: str) -> str:
+    text = " ".join(message.split())
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

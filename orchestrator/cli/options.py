@@ -1,0 +1,165 @@
+"""Options as researchers know them from other Kubernetes command lines, which click does not offer by itself.
+
+- `--flag=false` for booleans, and `-g=1` for short options;
+- the common options before or after the sub-command;
+- what follows a bare `--` kept apart from the arguments.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+ARGUMENTS_KEY: Final = "muster.arguments"
+TAIL_KEY: Final = "muster.tail"
+LOG_LEVELS: Final = ("debug", "info", "warn", "warning", "error")
+
+_BOOLEANS: Final = {"true": True, "1": True, "t": True, "false": False, "0": False, "f": False}
+
+
+@dataclass(slots=True)
+class Settings:
+    """The common options: which cluster, which project, how much to say."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    project: str | None = None
+    loglevel: str | None = None
+
+
+class Command(click.Command):
+    """A command whose arguments are rewritten into what click understands."""
+
+    takes_tail = False
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Normalise the arguments; keep the original and what follows `--` for the command."""
+        ctx.meta[ARGUMENTS_KEY] = tuple(args)
+        rewritten, tail = self.rewrite(ctx, args)
+        if self.takes_tail:
+            ctx.meta[TAIL_KEY] = tail
+        elif tail is not None:
+            rewritten += ["--", *tail]
+        return super().parse_args(ctx, rewritten)
+
+    def rewrite(self, ctx: click.Context, args: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
+        """Return the arguments before a bare `--`, rewritten, and those behind it (None without one)."""
+        words, tail = split_words(self, args)
+        switched_off = {}
+        kept: list[Word] = []
+        for word in words:
+            if word.flag is not None and word.value is not None:
+                value = _BOOLEANS.get(word.value.lower())
+                if value is None:
+                    raise click.UsageError(f"{word.name} takes true or false, not {word.value!r}", ctx)
+                kept = [each for each in kept if each.flag is not word.flag]
+                switched_off[word.flag.name] = not value
+                if value:
+                    kept.append(Word((word.name,), word.name, word.flag))
+            else:
+                kept.append(word)
+        off = {name: False for name, is_off in switched_off.items() if is_off}
+        given = {each.flag.name for each in kept if each.flag is not None}
+        ctx.default_map = {**(ctx.default_map or {}), **{key: off[key] for key in off if key not in given}}
+        return [token for word in kept for token in word.tokens], tail
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One option with its value, or one argument. `flag` is set for a boolean option."""
+
+    tokens: tuple[str, ...]
+    name: str = ""
+    flag: click.Option | None = None
+    value: str | None = None
+
+
+def split_words(
+    command: click.Command, args: Sequence[str], without_value: frozenset[str] = frozenset()
+) -> tuple[list[Word], tuple[str, ...] | None]:
+    """Split arguments into words at the places where an option's value ends.
+
+    Options in `without_value` are read as if they took none. Returns the words before a bare `--`, and what
+    follows it, or None.
+    """
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    flags = {name: each for each in options if each.is_flag or each.count for name in each.opts}
+    takes = {
+        name for each in options if not (each.is_flag or each.count) for name in each.opts
+    } - without_value
+    words: list[Word] = []
+    rest = iter(args)
+    for token in rest:
+        if token == "--":  # noqa: S105
+            return words, tuple(rest)
+        words.append(_word(token, rest, flags, takes))
+    return words, None
+
+
+def _word(token: str, rest: Iterator[str], flags: dict[str, click.Option], takes: set[str]) -> Word:
+    is_long = token.startswith("--")
+    if not is_long and not (token.startswith("-") and len(token) > 1):
+        return Word((token,))
+    name, equals, value = token.partition("=") if is_long or token[2:3] == "=" else (token, "", "")
+    if name in flags:
+        return Word((token,), name, flags[name], value if equals else None)
+    if name in takes:
+        if not equals:
+            following = next(rest, None)
+            if following is None:
+                return Word((token,), name)
+            value = following
+        return Word((f"{name}={value}",) if is_long else (name, value), name, value=value)
+    if not is_long and _cluster_wants_value(token, takes):
+        return Word((token, *([following] if (following := next(rest, None)) is not None else [])))
+    return Word((token,), name)
+
+
+def _cluster_wants_value(token: str, takes: set[str]) -> bool:
+    """Whether the last letter of `-abc` is an option whose value is the next argument."""
+    for place, letter in enumerate(token[1:], start=1):
+        if f"-{letter}" in takes:
+            return place == len(token) - 1
+    return False
+
+
+def _store(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value is None or parameter.name is None:
+        return
+    settings = ctx.ensure_object(Settings)
+    if parameter.name == "verbose":
+        settings.loglevel = "debug" if value else settings.loglevel
+    else:
+        setattr(settings, parameter.name, value)
+
+
+def common_options() -> list[click.Option]:
+    """Return the options of every command; their values land in `Settings`."""
+    path = click.Path(dir_okay=False, path_type=Path)
+    return [
+        _common(["--kubeconfig"], type=path, help="The kubeconfig file to use."),
+        _common(["--context"], metavar="NAME", help="The context of the kubeconfig to use."),
+        _common(
+            ["-p", "--project"], metavar="NAME", help="The project; default: that of the context's namespace."
+        ),
+        _common(["--loglevel"], type=click.Choice(LOG_LEVELS), help="How much to log on stderr."),
+        _common(["-v", "--verbose"], is_flag=True, default=None, help="The same as --loglevel debug."),
+    ]
+
+
+def _common(declarations: list[str], **attributes: Any) -> click.Option:
+    return click.Option(declarations, expose_value=False, callback=_store, **attributes)
+
+
+def add_common_options(command: click.Command) -> None:
+    """Give a command, and the commands below it, those common options whose names it does not use itself."""
+    taken = {name for each in command.params for name in each.opts}
+    for option in common_options():
+        option.opts = [name for name in option.opts if name not in taken]
+        if option.opts:
+            command.params.append(option)
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            add_common_options(each)

@@ -1,0 +1,239 @@
+"""`muster project`: the projects of the cluster, and which of them is the default."""
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import click
+import msgspec
+
+from orchestrator.cli.options import Command
+from orchestrator.cli.output import document, output_option, table
+from orchestrator.cli.session import Session, run
+from orchestrator.cluster.kubeconfig import set_default_namespace
+from orchestrator.cluster.objects import GpuSpec, NodeAffinity, Project, ProjectSpec, Subject
+from orchestrator.cluster.quantity import format_gpu, gpu_milli
+from orchestrator.errors import UsageError
+from orchestrator.workloads.projects import NoProject
+from orchestrator.workloads.submission import (
+    parse_count,
+    parse_duration_seconds,
+    parse_node_type,
+    parse_project_name,
+)
+
+HEADER: Final = ("PROJECT", "DEPARTMENT", "DESERVED GPUs", "INT LIMIT", "INT AFFINITY", "TRAIN AFFINITY")
+
+_SPEC_OPTIONS: Final = (
+    click.option("--limit", metavar="GPUS", help="At most so many GPUs, idle ones included."),
+    click.option("--over-quota-weight", metavar="WEIGHT", help="Share of idle GPUs; default: the quota."),
+    click.option("--priority", type=int, metavar="N", help="Projects of higher priority are served first."),
+    click.option("--parent", metavar="PROJECT", help="The department that the project belongs to."),
+    click.option("--train-node-type", multiple=True, metavar="TYPE", help="Nodes for training; repeatable."),
+    click.option(
+        "--interactive-node-type",
+        multiple=True,
+        metavar="TYPE",
+        help="Nodes for interactive jobs; repeatable.",
+    ),
+    click.option("--interactive-time-limit", metavar="DURATION", help="Stop interactive jobs after (12h)."),
+    click.option("--member", multiple=True, metavar="KIND:NAME", help="user:NAME or group:NAME; repeatable."),
+)
+
+
+def _with_spec_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_SPEC_OPTIONS):
+        function = option(function)
+    return function
+
+
+@click.group("project", no_args_is_help=True)
+def project() -> None:
+    """Create, list, change and delete projects; choose the default one."""
+
+
+@project.command("create", cls=Command, no_args_is_help=True)
+@click.argument("name")
+@click.option("-g", "--gpu", required=True, metavar="QUOTA", help="GPUs that the project is guaranteed.")
+@_with_spec_options
+@click.option("--no-wait", is_flag=True, default=None, help="Do not wait for the project's namespace.")
+def create(*, name: str, no_wait: bool | None, **values: Any) -> None:
+    """Create a project."""
+    parse_project_name(name)
+    spec = _spec(ProjectSpec(), values)
+
+    async def make(session: Session) -> str:
+        await session.projects.create(name, spec)
+        return "" if no_wait else await session.projects.wait_for_namespace(name)
+
+    namespace = run(make)
+    where = f" in namespace {namespace}" if namespace else ""
+    click.echo(f"Project {name} has been created{where}")
+
+
+@project.command("update", cls=Command, no_args_is_help=True)
+@click.argument("name")
+@click.option("-g", "--gpu", metavar="QUOTA", help="GPUs that the project is guaranteed.")
+@_with_spec_options
+def update(*, name: str, **values: Any) -> None:
+    """Change a project; what is not named stays as it is. An empty text removes a value."""
+
+    async def change(session: Session) -> None:
+        before = (await session.projects.get(name)).spec
+        after = _spec(before, values)
+        await session.projects.update(name, _difference(before, after), after)
+
+    run(change)
+    click.echo(f"Project {name} has been updated")
+
+
+@project.command("set", cls=Command, no_args_is_help=True)
+@click.argument("name")
+def set_default(*, name: str) -> None:
+    """Make a project the default: its namespace becomes that of the kubeconfig's context."""
+
+    async def choose(session: Session) -> None:
+        scope = await session.projects.resolve(name, "")
+        set_default_namespace(scope.namespace, session.settings.kubeconfig, session.settings.context)
+
+    run(choose)
+    click.echo(f"Project {name} has been set as default project")
+
+
+@project.command("list", cls=Command)
+@click.option("--no-headers", is_flag=True, default=None, help="Only the rows.")
+@output_option("json", "yaml", "name")
+def list_projects(*, no_headers: bool | None, output: str | None) -> None:
+    """List the projects."""
+
+    async def read(session: Session) -> tuple[list[Project], str]:
+        projects = await session.projects.projects()
+        try:
+            default = (await session.projects.resolve(None, session.access.namespace)).project
+        except NoProject:
+            default = ""
+        return projects, default
+
+    projects, default = run(read)
+    if output in ("json", "yaml"):
+        click.echo(document([_record(each, default) for each in projects], output))
+    elif output == "name":
+        click.echo("".join(f"{each.metadata.name}\n" for each in projects), nl=False)
+    else:
+        text = table(HEADER, [_row(each, default) for each in projects], with_header=not no_headers)
+        click.echo(f"{text}\n" if text else "", nl=False)
+
+
+@project.command("delete", cls=Command, no_args_is_help=True)
+@click.argument("name")
+@click.option("--force", is_flag=True, default=None, help="Even if it has jobs, which end with it.")
+def delete(*, name: str, force: bool | None) -> None:
+    """Delete a project that has no jobs."""
+    run(lambda session: session.projects.delete(name, force=bool(force)))
+    click.echo(f"Project {name} has been deleted")
+
+
+def _spec(before: ProjectSpec, values: dict[str, Any]) -> ProjectSpec:
+    """Return the specification with those values changed that were given. Raises UsageError."""
+    given = {key: value for key, value in values.items() if value not in (None, ())}
+    gpu = {
+        field: _gpus(flag, given[key])
+        for key, field, flag in (
+            ("gpu", "quota", "-g/--gpu"),
+            ("limit", "limit", "--limit"),
+            ("over_quota_weight", "over_quota_weight", "--over-quota-weight"),
+        )
+        if key in given
+    }
+    affinity = {
+        field: [kind for kind in given[key] if parse_node_type(kind)]
+        for key, field in (("train_node_type", "train"), ("interactive_node_type", "interactive"))
+        if key in given
+    }
+    changes: dict[str, Any] = {
+        "gpu": msgspec.structs.replace(before.gpu, **gpu),
+        "node_affinity": msgspec.structs.replace(before.node_affinity, **affinity),
+    }
+    if "priority" in given:
+        changes["priority"] = parse_count("--priority", given["priority"], -(2**31))
+    if "parent" in given:
+        changes["parent"] = parse_project_name(given["parent"]) if given["parent"] else None
+    if "interactive_time_limit" in given:
+        parse_duration_seconds("--interactive-time-limit", given["interactive_time_limit"] or None)
+        changes["interactive_time_limit"] = given["interactive_time_limit"] or None
+    if "member" in given:
+        changes["members"] = [_member(text) for text in given["member"]]
+    return msgspec.structs.replace(before, **changes)
+
+
+def _gpus(flag: str, text: str) -> Decimal | None:
+    if not text and flag != "-g/--gpu":
+        return None
+    try:
+        milli = gpu_milli(text)
+    except ValueError as error:
+        raise UsageError(
+            f"{flag} {text!r} is not possible: give a number from 0 up with at most three decimals"
+        ) from error
+    if milli >= 10**9:
+        raise UsageError(f"{flag} {text} is not possible: that is more GPUs than any cluster has")
+    return Decimal(format_gpu(milli))
+
+
+def _member(text: str) -> Subject:
+    kind, _, name = text.partition(":")
+    if kind.lower() not in ("user", "group") or not name:
+        raise UsageError(f"--member {text!r} is not possible: give user:NAME or group:NAME")
+    return Subject(kind=kind.capitalize(), name=name)
+
+
+def _difference(before: ProjectSpec, after: ProjectSpec) -> dict[str, Any]:
+    """Return the merge patch between two specifications, as in the API; None removes a value."""
+    patch: dict[str, Any] = {}
+    for name, wire_name in zip(after.__struct_fields__, after.__struct_encode_fields__, strict=True):
+        old, new = getattr(before, name), getattr(after, name)
+        if old == new:
+            continue
+        if isinstance(new, GpuSpec | NodeAffinity):
+            patch[wire_name] = {
+                inner_wire: getattr(new, inner)
+                for inner, inner_wire in zip(new.__struct_fields__, new.__struct_encode_fields__, strict=True)
+                if getattr(old, inner) != getattr(new, inner)
+            }
+        else:
+            patch[wire_name] = new
+    return patch
+
+
+def _row(each: Project, default: str) -> Sequence[str]:
+    spec, name = each.spec, each.metadata.name
+    return (
+        f"{name} (default)" if name == default else name,
+        spec.parent or "-",
+        format_gpu(gpu_milli(spec.gpu.quota)),
+        _go_duration(spec.interactive_time_limit),
+        ",".join(spec.node_affinity.interactive) or "-",
+        ",".join(spec.node_affinity.train) or "-",
+    )
+
+
+def _go_duration(text: str | None) -> str:
+    """Return `12h0m0s` for `12h`, and what cannot be read as it is."""
+    try:
+        seconds = parse_duration_seconds("interactiveTimeLimit", text)
+    except UsageError:
+        return text or "-"
+    if not seconds:
+        return "-"
+    hours, minutes = seconds // 3600, seconds % 3600 // 60
+    parts = [f"{hours}h" if hours else "", f"{minutes}m" if hours or minutes else "", f"{seconds % 60}s"]
+    return "".join(parts)
+
+
+def _record(each: Project, default: str) -> dict[str, Any]:
+    return {
+        "name": each.metadata.name,
+        "default": each.metadata.name == default,
+        "spec": msgspec.to_builtins(each.spec),
+        "status": msgspec.to_builtins(each.status),
+    }
