@@ -1,0 +1,120 @@
+"""An existing cluster, reached by kubeconfig, with the orchestrator installed. Nothing is installed or
+changed here.
+"""
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+from orchestrator.cluster.errors import ClusterError, NotFound
+from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.objects import Lease, Node, Pod, Project
+from orchestrator.cluster.resources import LEASES, NODES, PODS, PROJECTS
+from orchestrator.cluster.transport import Transport
+from orchestrator.names import GPU_RESOURCE, SCHEDULER_NAME, SYSTEM_NAMESPACE
+from validation.errors import TargetError
+from validation.scenario.schema import Cluster
+from validation.targets.lab import LEASE
+
+
+class ClusterTarget:
+    """Refuses a cluster on which the scenarios could not be judged, or would disturb somebody's work."""
+
+    kind = "cluster"
+
+    def __init__(self, kubeconfig: Path | None, projects: frozenset[str]) -> None:
+        self._given = kubeconfig
+        self._projects = projects
+        self._stack = contextlib.AsyncExitStack()
+        self._transport: Transport | None = None
+        self._server = ""
+
+    async def start(self, cluster: Cluster) -> bool:
+        """Connect and check. The projects of the scenarios must not exist yet."""
+        opened = self._transport is None
+        if opened:
+            access = load_access(self._given)
+            self._server = access.server
+            transport = Transport(access, user_agent="muster-validate")
+            self._transport = await self._stack.enter_async_context(transport)
+        try:
+            await self._check_orchestrator()
+            await self._check_idle()
+            await self._check_size(cluster)
+        except ClusterError as error:
+            raise TargetError(f"{self._server} cannot be used: {error}") from error
+        return opened
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The one given, else the first that KUBECONFIG names, else the user's own."""
+        if self._given is not None:
+            return self._given
+        named = os.environ.get("KUBECONFIG", "")
+        return Path(named) if named else Path.home() / ".kube" / "config"
+
+    @property
+    def transport(self) -> Transport:
+        """With the access of the kubeconfig."""
+        if self._transport is None:
+            raise TargetError("the cluster is not connected")
+        return self._transport
+
+    def describe(self) -> dict[str, Any]:
+        """The cluster in the report. Its address is not part of it."""
+        return {"kind": self.kind}
+
+    def trouble(self) -> str:
+        """Nothing is known about processes of a cluster that is not ours."""
+        return ""
+
+    async def stop(self) -> None:
+        """Disconnect."""
+        self._transport = None
+        await self._stack.aclose()
+
+    async def _check_orchestrator(self) -> None:
+        try:
+            found = await self.transport.list(PROJECTS.path(), Project)
+        except NotFound as error:
+            message = (
+                f"{self._server} does not know projects.muster.dev: run `muster operator-yaml` and apply it"
+            )
+            raise TargetError(message) from error
+        taken = sorted({project.metadata.name for project in found.items} & self._projects)
+        if taken:
+            raise TargetError(
+                f"project {taken[0]} exists already: `muster project delete {taken[0]}`, then run again"
+            )
+        try:
+            lease = await self.transport.get(LEASES.path(SYSTEM_NAMESPACE, LEASE), Lease)
+        except NotFound:
+            lease = Lease()
+        if not lease.spec.holder_identity:
+            message = f"no operator runs on {self._server}: nobody holds the lease {SYSTEM_NAMESPACE}/{LEASE}"
+            raise TargetError(message)
+
+    async def _check_idle(self) -> None:
+        pods = await self.transport.list(PODS.path(), Pod)
+        for pod in pods.items:
+            if pod.status.phase in {"Succeeded", "Failed"}:
+                continue
+            wants = any(GPU_RESOURCE in container.resources.limits for container in pod.spec.containers)
+            if pod.spec.scheduler_name == SCHEDULER_NAME or (wants and pod.spec.node_name):
+                name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+                raise TargetError(f"pod {name} uses GPUs or waits for them: validate on an idle cluster")
+
+    async def _check_size(self, cluster: Cluster) -> None:
+        nodes = await self.transport.list(NODES.path(), Node)
+        usable = {
+            node.metadata.name: int(node.status.allocatable.get(GPU_RESOURCE, 0))
+            for node in nodes.items
+            if not node.spec.unschedulable and int(node.status.allocatable.get(GPU_RESOURCE, 0))
+        }
+        if sorted(usable.values()) != [cluster.gpus_per_node] * cluster.nodes:
+            has = ", ".join(f"{name} {gpus}" for name, gpus in sorted(usable.items())) or "none"
+            raise TargetError(
+                f"the scenario needs exactly {cluster.nodes} nodes with {cluster.gpus_per_node} GPUs each, the cluster "
+                f"has: {has}; cordon what is too much"
+            )

@@ -1,0 +1,97 @@
+"""The programs that a run starts: muster's command line, and the operator of the lab."""
+
+import asyncio
+import contextlib
+import os
+import shlex
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import lab.tether
+from validation.report.record import Command
+
+ENTRY = ("-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())")
+"""Runs muster's command line with this very interpreter, whatever PATH says."""
+
+_OUTPUT_LIMIT = 20_000
+
+
+async def run_command(line: str, kubeconfig: Path, *, started_ms: int, timeout_seconds: float) -> Command:
+    """Run `line`, a `muster …` command, as a process of its own, and wait for its end.
+
+    Exit code 124 means that it was killed after `timeout_seconds`. No shell is involved.
+    """
+    words = shlex.split(line)
+    begin = time.monotonic()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *ENTRY,
+        *words[1:],
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+    )
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            stdout, stderr = await process.communicate()
+        exit_code = process.returncode or 0
+    except TimeoutError:
+        stdout, stderr = b"", f"killed: it did not end within {timeout_seconds:g} s".encode()
+        exit_code = 124
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    return Command(
+        line=line,
+        exit_code=exit_code,
+        started_ms=started_ms,
+        duration_ms=int((time.monotonic() - begin) * 1000),
+        stdout=_text(stdout),
+        stderr=_text(stderr),
+    )
+
+
+async def start_tied(
+    arguments: list[str], *, log: Path, environment: Mapping[str, str]
+) -> asyncio.subprocess.Process:
+    """Start muster with `arguments`; output goes to `log`. The kernel kills it when this process dies."""
+    with log.open("ab") as output:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-I",
+            "-S",
+            str(lab.tether.__file__),
+            str(os.getpid()),
+            sys.executable,
+            *ENTRY,
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=asyncio.subprocess.STDOUT,
+            env=dict(environment),
+        )
+
+
+async def end(process: asyncio.subprocess.Process, *, grace_seconds: float) -> None:
+    """Ask the process to end, and kill it if it does not within `grace_seconds`."""
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        async with asyncio.timeout(grace_seconds):
+            await process.wait()
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def _text(output: bytes) -> str:
+    text = output.decode("utf-8", errors="replace").strip()
+    return text if len(text) <= _OUTPUT_LIMIT else text[:_OUTPUT_LIMIT] + "\n… (cut)"
