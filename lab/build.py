@@ -50,12 +50,12 @@ class BuildUnavailable(BinariesError):
     """This machine cannot build: there is no Go, or it is too old."""
 
 
-def cache_key() -> str:
+def cache_key(module: Path = _MODULE, flags: tuple[str, ...] = _FLAGS) -> str:
     """Hash of all that decides what the programs are: go.mod, go.sum and the flags."""
     digest = hashlib.sha256()
     for name in ("go.mod", "go.sum"):
-        digest.update((_MODULE / name).read_bytes() + b"\0")
-    digest.update(repr((_FLAGS, sorted(_ENVIRONMENT.items()))).encode())
+        digest.update((module / name).read_bytes() + b"\0")
+    digest.update(repr((flags, sorted(_ENVIRONMENT.items()))).encode())
     return digest.hexdigest()[:16]
 
 

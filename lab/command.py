@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from lab import cluster, profiles
+from lab.errors import LabNotFound
 from lab.progress import LiveReporter, Reporter
 from orchestrator.errors import MusterError
 
@@ -86,8 +87,13 @@ def up(
 @_common
 @_shown
 def down(name: str, state_dir: Path | None) -> None:
-    """Stop a lab and remove all that it kept."""
-    cluster.find(name, state_dir).stop()
+    """Stop a lab and remove all that it kept. If there is none, nothing is to be done."""
+    try:
+        found = cluster.find(name, state_dir)
+    except LabNotFound:
+        click.echo(f"there is no lab {name!r}")
+        return
+    found.stop()
     click.echo(f"lab {name!r} is gone")
 
 

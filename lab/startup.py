@@ -173,6 +173,8 @@ class _Watchman:
                 await task
 
     def _look(self) -> None:
+        if not self._directory.exists():
+            raise StartError(f"lab {self._directory.name!r} was stopped while it came up")
         if self._tie.reaped():
             raise _failed(self._directory, "supervisor", None)
         record = state.read_record(self._directory)

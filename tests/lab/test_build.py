@@ -1,0 +1,148 @@
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import lab
+from lab import build
+from lab.build import PROGRAMS
+from lab.progress import Reporter
+from tests.lab.conftest import World
+
+Eventually = Callable[[Callable[[], bool], str], None]
+
+
+@pytest.fixture(autouse=True)
+def go_is_installed(world: World) -> None:
+    world.install_go()
+
+
+def module_copy(directory: Path) -> Path:
+    directory.mkdir()
+    for name in ("go.mod", "go.sum"):
+        shutil.copyfile(Path(lab.__file__).parent / name, directory / name)
+    return directory
+
+
+@pytest.mark.parametrize("name", ["go.mod", "go.sum"])
+def test_the_cache_key_changes_with_every_pinned_file(name: str, tmp_path: Path) -> None:
+    module = module_copy(tmp_path / "module")
+    assert build.cache_key(module) == build.cache_key()
+    with (module / name).open("a") as file:
+        file.write("\n")
+    assert build.cache_key(module) != build.cache_key()
+
+
+def test_the_cache_key_changes_with_the_flags() -> None:
+    assert build.cache_key(flags=("-trimpath",)) != build.cache_key()
+
+
+def test_a_build_that_failed_leaves_neither_programs_nor_a_lab(world: World) -> None:
+    result = world.lab("up", FAKE_GO_SAYS="# example.org/one: syntax error")
+    assert result.returncode == 1
+    assert "'go build -v' failed: # example.org/one: syntax error" in result.stderr
+    assert world.cached() == []
+    assert world.labs() == []
+
+
+def test_a_killed_build_is_repeated_from_a_clean_start(world: World, eventually: Eventually) -> None:
+    os.mkfifo(world.root / "never")
+    killed = world.spawn("up", FAKE_GO_WAITS_FOR=str(world.root / "never"))
+    eventually(lambda: world.builds() == 1, "the build runs")
+    (partial,) = (world.cache / "muster" / "lab").glob("*.partial")
+    (partial / "bin" / "kwok").write_text("half a program")
+    killed.kill()
+    killed.communicate()
+    assert [name for name in world.cached() if not name.endswith(".partial")] == []
+    world.lab("up")
+    assert world.builds() == 2
+    assert world.cached() == [build.cache_key()]
+    assert "half" not in (world.cache / "muster" / "lab" / build.cache_key() / "kwok").read_text()
+
+
+def test_the_compiler_dies_with_a_killed_build(
+    world: World, eventually: Eventually, processes_of: Callable[[Path], list[str]]
+) -> None:
+    os.mkfifo(world.root / "never")
+    killed = world.spawn("up", FAKE_GO_WAITS_FOR=str(world.root / "never"))
+    eventually(lambda: world.builds() == 1, "the build runs")
+    assert any("build" in line for line in processes_of(world.tools))
+    killed.kill()
+    killed.communicate()
+    eventually(lambda: processes_of(world.tools) == [], "no compiler runs")
+    with (world.root / "never").open("w"):
+        pass
+
+
+def test_a_second_build_waits_for_the_first_and_says_so(world: World, eventually: Eventually) -> None:
+    gate = world.root / "gate"
+    os.mkfifo(gate)
+    first = world.spawn("up", FAKE_GO_WAITS_FOR=str(gate))
+    eventually(lambda: world.builds() == 1, "the first build runs")
+    second = world.spawn("up", "--name", "second")
+    assert second.stderr is not None
+    assert "waiting for another build" in second.stderr.readline()
+    with gate.open("w"):
+        pass
+    first.communicate()
+    second.communicate()
+    assert world.builds() == 1
+    assert world.cached() == [build.cache_key()]
+
+
+def test_the_go_build_gets_a_module_of_its_own_and_etcd_its_name(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in world.environment.items():
+        monkeypatch.setenv(name, value)
+    target = world.cache / "programs"
+    build.build(target, Reporter(lambda _line: None))
+    assert sorted(path.name for path in target.iterdir()) == sorted(PROGRAMS)
+
+
+def test_progress_counts_packages(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Every(Reporter):
+        def update(self, text: str) -> None:
+            self(text)
+
+    for name, value in world.environment.items():
+        monkeypatch.setenv(name, value)
+    lines: list[str] = []
+    build.build(world.cache / "programs", Every(lines.append))
+    assert any(line.endswith("compiled 2 of at most 3 packages") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("says", "expected"),
+    [
+        ("go: dial tcp: lookup proxy.example.org: no such host", "the network and GOPROXY"),
+        ("write /tmp/x: no space left on device", "the disk is full"),
+        ("go: go.mod requires go >= 1.26.0 (running go 1.22.1; GOTOOLCHAIN=local)", "Go is too old"),
+        ("verifying module: checksum mismatch", "go.sum pins"),
+        ("compile: signal: killed", "ran out of memory"),
+    ],
+)
+def test_a_known_cause_of_failure_is_named(says: str, expected: str, world: World) -> None:
+    result = world.lab("up", FAKE_GO_SAYS=says)
+    assert result.returncode == 1
+    assert expected in result.stderr
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_go_that_is_too_old_is_refused_before_it_builds(world: World) -> None:
+    result = world.lab("up", FAKE_GO_VERSION="go1.25.4")
+    assert result.returncode == 1
+    assert "go1.25.4, too old; install Go 1.26" in result.stderr
+    assert world.builds() == 0
+
+
+def test_a_cache_directory_that_cannot_be_written_is_named(world: World) -> None:
+    world.cache.write_text("a file")
+    result = world.lab("up")
+    assert result.returncode == 1
+    assert f"the cache directory {world.cache}/muster/lab cannot be written" in result.stderr
+    assert "XDG_CACHE_HOME" in result.stderr
+    assert world.labs() == []
