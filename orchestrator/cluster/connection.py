@@ -61,6 +61,7 @@ class Connection:
         self._limits = limits
         self._sleep = sleep
         self._uniform = uniform
+        self._slots = asyncio.Semaphore(limits.connections)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -73,7 +74,6 @@ class Connection:
             headers={"Accept-Encoding": "identity", "User-Agent": self._user_agent},
             cookie_jar=aiohttp.DummyCookieJar(),
         )
-        self._slots = asyncio.Semaphore(self._limits.connections)
         return self
 
     async def __aexit__(
@@ -94,7 +94,6 @@ class Connection:
         accept: str = _JSON,
     ) -> bytes:
         """Return the body of the answer."""
-
         headers = {"Accept": accept}
         if body is not None:
             headers["Content-Type"] = content_type
@@ -181,7 +180,7 @@ class Connection:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send one request and yield its successful answer, whose body is still to be read."""
         if self._session is None:
-            raise Unreachable(f"{method} {path}: the transport is closed; use it within `async with`")
+            raise RuntimeError("the transport is closed; use it within `async with`")
         if token:
             headers = {**headers, "Authorization": f"Bearer {token}"}
         with _unreachable(f"{method} {self._base}{path}"):

@@ -1,0 +1,349 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from orchestrator.cluster.objects import Pod
+from orchestrator.cluster.reflector import FAILURES_BEFORE_LIST, Change, Reflector, State
+from orchestrator.cluster.resources import PODS
+from tests.cluster.fake_api_server import (
+    CUT,
+    END,
+    SILENCE,
+    Answer,
+    FakeApiServer,
+    Watch,
+    bookmark,
+    event,
+    page,
+    pod,
+    refusal,
+    status,
+)
+from tests.cluster.waiting import ManualClock, running, until
+
+if TYPE_CHECKING:
+    from orchestrator.cluster.transport import Transport
+
+PATH = "/api/v1/pods"
+
+
+class Recorder:
+    """A reflector of pods and what it told."""
+
+    def __init__(self, transport: Transport, clock: ManualClock, **options: Any) -> None:
+        self.told: list[tuple[str, str, str]] = []
+        self.changes: list[Change[Pod]] = []
+        options = {"clock": clock, "sleep": clock.sleep, "random": lambda: 0.5, **options}
+        self.reflector = Reflector(transport, PODS, Pod, on_change=self._take, **options)
+
+    def _take(self, change: Change[Pod]) -> None:
+        cached = self.reflector.objects.get(change.object.metadata.uid)
+        assert cached is (None if change.type == "deleted" else change.object)
+        self.changes.append(change)
+        metadata = change.object.metadata
+        self.told.append((change.type, metadata.uid, metadata.resource_version))
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(item.metadata.name for item in self.reflector.objects.values())
+
+
+@pytest.fixture
+def recorder(transport: Transport, clock: ManualClock) -> Recorder:
+    return Recorder(transport, clock)
+
+
+async def test_the_cache_is_the_list_and_then_what_the_watch_tells(
+    server: FakeApiServer, recorder: Recorder
+) -> None:
+    server.on("GET", PATH, page(pod("a"), pod("b"), version="10"))
+    server.on(
+        "WATCH",
+        PATH,
+        Watch(
+            event("ADDED", pod("c", version="11")),
+            event("MODIFIED", pod("a", version="12", node="dgx-1")),
+            event("DELETED", pod("b", version="13")),
+            SILENCE,
+        ),
+    )
+    reflector = recorder.reflector
+    assert (reflector.state, reflector.is_synced) == (State.UNSYNCED, False)
+    async with running(reflector.run()):
+        await reflector.synced()
+        await until(lambda: len(recorder.told) == 5)
+        assert reflector.state is State.WATCHING
+    assert recorder.told == [
+        ("added", "uid-a", "1"),
+        ("added", "uid-b", "1"),
+        ("added", "uid-c", "11"),
+        ("modified", "uid-a", "12"),
+        ("deleted", "uid-b", "13"),
+    ]
+    assert recorder.names == ["a", "c"]
+    assert reflector.resource_version == "13"
+    modified = recorder.changes[3]
+    assert modified.previous is not None
+    assert (modified.previous.spec.node_name, modified.object.spec.node_name) == ("", "dgx-1")
+
+
+async def test_a_namespace_and_parameters_narrow_both_the_list_and_the_watch(
+    server: FakeApiServer, transport: Transport, clock: ManualClock
+) -> None:
+    path = "/api/v1/namespaces/team/pods"
+    server.on("GET", path, page())
+    recorder = Recorder(transport, clock, namespace="team", params={"labelSelector": "x=y"})
+    async with running(recorder.reflector.run()):
+        await until(lambda: server.asked("WATCH", path))
+    assert [request.query["labelSelector"] for request in server.requests] == ["x=y", "x=y"]
+
+
+@pytest.mark.parametrize(("random", "seconds"), [(0.0, "300"), (0.5, "450"), (0.999, "599")])
+async def test_watches_last_five_to_ten_minutes_so_that_they_do_not_end_together(
+    server: FakeApiServer, transport: Transport, clock: ManualClock, random: float, seconds: str
+) -> None:
+    server.on("GET", PATH, page())
+    recorder = Recorder(transport, clock, random=lambda: random)
+    async with running(recorder.reflector.run()):
+        await until(lambda: server.asked("WATCH"))
+    assert server.asked("WATCH")[0].query["timeoutSeconds"] == seconds
+
+
+async def test_a_watch_that_ended_in_time_goes_on_from_the_last_bookmark(
+    server: FakeApiServer, recorder: Recorder, clock: ManualClock
+) -> None:
+    server.on("GET", PATH, page(version="10"))
+    server.on("WATCH", PATH, Watch(event("ADDED", pod("a", version="11")), bookmark("99"), END))
+    async with running(recorder.reflector.run()):
+        await until(lambda: len(server.asked("WATCH")) == 2)
+    assert [request.query["resourceVersion"] for request in server.asked("WATCH")] == ["10", "99"]
+    assert (recorder.reflector.counters.bookmarks, recorder.reflector.counters.relists) == (1, 0)
+    assert clock.slept == []
+
+
+async def test_a_watch_that_was_cut_goes_on_from_the_last_event_after_a_pause(
+    server: FakeApiServer, recorder: Recorder, clock: ManualClock
+) -> None:
+    server.on("GET", PATH, page(version="10"))
+    server.on("WATCH", PATH, Watch(event("ADDED", pod("a", version="11")), CUT))
+    async with running(recorder.reflector.run()):
+        await until(lambda: len(server.asked("WATCH")) == 2)
+    assert server.asked("WATCH")[1].query["resourceVersion"] == "11"
+    assert clock.slept == [0.375]
+    assert recorder.reflector.counters.relists == 0
+
+
+@pytest.mark.parametrize("in_an_event", [True, False])
+async def test_a_watch_that_expired_lists_again(
+    server: FakeApiServer, recorder: Recorder, clock: ManualClock, in_an_event: bool
+) -> None:
+    server.on("GET", PATH, page(pod("a"), version="10"), page(pod("b"), version="20"))
+    expired = status(410, "Expired", "too old resource version: 10 (20)")
+    server.on("WATCH", PATH, Watch(event("ERROR", expired), END) if in_an_event else Answer(expired, 410))
+    async with running(recorder.reflector.run()):
+        await until(lambda: len(server.asked("WATCH")) == 2)
+    assert recorder.names == ["b"]
+    assert server.asked("WATCH")[1].query["resourceVersion"] == "20"
+    assert recorder.reflector.counters.relists == 1
+    assert clock.slept == []
+
+
+async def test_a_watch_that_expires_every_time_is_not_a_storm_of_lists(
+    server: FakeApiServer, recorder: Recorder, clock: ManualClock
+) -> None:
+    server.on("GET", PATH, page())
+    server.on("WATCH", PATH, *[refusal(410, "Expired")] * 5)
+    async with running(recorder.reflector.run()):
+        await until(lambda: len(server.asked("WATCH")) == 6)
+    assert clock.slept == [0.75, 1.5, 3.0, 6.0]
+
+
+async def test_a_second_list_tells_only_what_differs(server: FakeApiServer, recorder: Recorder) -> None:
+    server.on(
+        "GET",
+        PATH,
+        page(pod("same"), pod("changed"), pod("gone"), pod("reused", uid="first")),
+        page(pod("same"), pod("changed", version="5"), pod("reused", uid="second"), pod("new")),
+    )
+    server.on("WATCH", PATH, refusal(410, "Expired"))
+    async with running(recorder.reflector.run()):
+        await recorder.reflector.synced()
+        before = recorder.reflector.objects["uid-same"]
+        await until(lambda: len(server.asked("WATCH")) == 2)
+    assert recorder.told[4:] == [
+        ("deleted", "uid-gone", "1"),
+        ("deleted", "first", "1"),
+        ("modified", "uid-changed", "5"),
+        ("added", "second", "1"),
+        ("added", "uid-new", "1"),
+    ]
+    assert recorder.reflector.objects["uid-same"] is before
+
+
+async def test_the_view_of_the_objects_stays_the_same_through_a_second_list(
+    server: FakeApiServer, recorder: Recorder
+) -> None:
+    server.on("GET", PATH, page(pod("a")), page(pod("b")))
+    server.on("WATCH", PATH, refusal(410, "Expired"))
+    view = recorder.reflector.objects
+    async with running(recorder.reflector.run()):
+        await until(lambda: len(server.asked("WATCH")) == 2)
+    assert list(view) == ["uid-b"]
+    with pytest.raises(TypeError):
+        view["x"] = "y"  # type: ignore[index]
+
+
+async def test_a_list_that_fails_is_tried_again_with_growing_pauses(
+    server: FakeApiServer, recorder: Recorder, clock: ManualClock
+) -> None:
+    server.on("GET", PATH, *[refusal(500)] * 8, page(pod("a")))
+    async with running(recorder.reflector.run()):
+        await recorder.reflector.synced()
+        await until(lambda: server.asked("WATCH"))
+    assert clock.slept == [0.375, 0.75, 1.5, 3.0, 6.0, 12.0, 22.5, 22.5]
+    assert recorder.reflector.counters.failures == 8
+
+
+@pytest.mark.parametrize("code", [401, 429, 500, 503])
+async def test_a_watch_that_is_refused_is_tried_again_without_a_list(
+    server: FakeApiServer, recorder: Recorder, clock: ManualClock, code: int
+) -> None:
+    server.on("GET", PATH, page(version="10"))
+    server.on("WATCH", PATH, refusal(code))
+    async with running(recorder.reflector.run()):
+        await until(lambda: len(server.asked("WATCH")) == 2)
+    assert recorder.reflector.counters.relists == 0
+    assert clock.slept == [0.375]
+
+
+async def test_a_server_that_asks_for_time_is_given_it(
+    server: FakeApiServer, recorder: Recorder, clock: ManualClock
+) -> None:
+    server.on("GET", PATH, page(version="10"))
+    server.on("WATCH", PATH, refusal(429, retry_after="45"))
+    async with running(recorder.reflector.run()):
+        await until(lambda: len(server.asked("WATCH")) == 2)
+    assert clock.slept == [45.0]
+
+
+async def test_an_error_event_of_the_server_is_waited_out(
+    server: FakeApiServer, recorder: Recorder, clock: ManualClock
+) -> None:
+    server.on("GET", PATH, page(version="10"))
+    server.on("WATCH", PATH, Watch(event("ERROR", status(500, "InternalError")), END))
+    async with running(recorder.reflector.run()):
+        await until(lambda: len(server.asked("WATCH")) == 2)
+    assert (clock.slept, recorder.reflector.counters.relists) == ([0.375], 0)
+
+
+async def test_watches_that_fail_again_and_again_lead_to_a_list(
+    server: FakeApiServer, recorder: Recorder
+) -> None:
+    """After etcd is restored from a backup, the version is one from the future: 504 for ever."""
+    server.on("GET", PATH, page(version="1000"), page(version="20"))
+    too_large = refusal(504, "Timeout", "Too large resource version: 1000, current: 20")
+    server.on("WATCH", PATH, *[too_large] * FAILURES_BEFORE_LIST)
+    async with running(recorder.reflector.run()):
+        await until(lambda: len(server.asked("WATCH")) == FAILURES_BEFORE_LIST + 1)
+    assert server.asked("WATCH")[-1].query["resourceVersion"] == "20"
+
+
+async def test_watches_that_end_at_once_do_not_spin(
+    server: FakeApiServer, recorder: Recorder, clock: ManualClock
+) -> None:
+    server.on("GET", PATH, page())
+    server.on("WATCH", PATH, Watch(END), Watch(END), Watch(END))
+    async with running(recorder.reflector.run()):
+        await until(lambda: len(server.asked("WATCH")) == 4)
+    assert clock.slept == [0.375, 0.75, 1.5]
+
+
+async def test_pauses_start_small_again_once_a_watch_has_worked(
+    server: FakeApiServer, recorder: Recorder, clock: ManualClock
+) -> None:
+    server.on("GET", PATH, page())
+    good = Watch(event("ADDED", pod("a", version="11")), CUT)
+    server.on("WATCH", PATH, refusal(500), refusal(500), good, refusal(500))
+    async with running(recorder.reflector.run()):
+        await until(lambda: len(server.asked("WATCH")) == 5)
+    assert clock.slept == [0.375, 0.75, 0.375, 0.75]
+
+
+async def test_unknown_events_are_counted_and_ignored(server: FakeApiServer, recorder: Recorder) -> None:
+    server.on("GET", PATH, page())
+    server.on(
+        "WATCH", PATH, Watch(event("SHINY", {"new": 1}), event("ADDED", pod("a", version="2")), SILENCE)
+    )
+    async with running(recorder.reflector.run()):
+        await until(lambda: recorder.told)
+    assert recorder.names == ["a"]
+    assert (recorder.reflector.counters.unknown_events, recorder.reflector.counters.events) == (1, 1)
+
+
+async def test_an_object_that_cannot_be_read_is_kept_as_it_was(
+    server: FakeApiServer, recorder: Recorder
+) -> None:
+    broken = {**pod("a", version="11"), "spec": {"nodeName": 5}}
+    server.on("GET", PATH, page(pod("a")), page(broken, {**pod("x"), "spec": []}, pod("b")))
+    server.on("WATCH", PATH, Watch(event("MODIFIED", broken), END), refusal(410))
+    async with running(recorder.reflector.run()):
+        await until(lambda: len(server.asked("WATCH")) == 3)
+    assert [request.query["resourceVersion"] for request in server.asked("WATCH")] == ["10", "11", "10"]
+    assert recorder.names == ["a", "b"]
+    assert recorder.told == [("added", "uid-a", "1"), ("added", "uid-b", "1")]
+    assert recorder.reflector.counters.decode_errors == 3
+
+
+async def test_an_object_that_cannot_be_read_and_is_deleted_is_gone(
+    server: FakeApiServer, recorder: Recorder
+) -> None:
+    server.on("GET", PATH, page(pod("a")))
+    server.on("WATCH", PATH, Watch(event("DELETED", {**pod("a", version="11"), "spec": []}), SILENCE))
+    async with running(recorder.reflector.run()):
+        await until(lambda: len(recorder.told) == 2)
+    assert recorder.told[-1] == ("deleted", "uid-a", "1")
+    assert recorder.names == []
+
+
+@pytest.mark.parametrize(
+    "line", [b"not json\n", b'{"type":"BOOKMARK","object":7}\n', b'{"type":"ADDED","object":7}\n']
+)
+async def test_garbage_in_a_watch_is_waited_out(
+    server: FakeApiServer, recorder: Recorder, clock: ManualClock, line: bytes
+) -> None:
+    server.on("GET", PATH, page())
+    server.on("WATCH", PATH, Watch(line, END), Watch(event("ADDED", pod("a", version="2")), SILENCE))
+    async with running(recorder.reflector.run()):
+        await until(lambda: recorder.told)
+    assert len(clock.slept) == 1
+
+
+async def test_the_same_version_told_twice_is_told_once(server: FakeApiServer, recorder: Recorder) -> None:
+    server.on("GET", PATH, page(pod("a", version="9")))
+    again = [event(kind, pod("a", version="9")) for kind in ("ADDED", "MODIFIED")]
+    server.on("WATCH", PATH, Watch(*again, event("DELETED", pod("other")), bookmark("12"), SILENCE))
+    async with running(recorder.reflector.run()):
+        await until(lambda: recorder.reflector.counters.bookmarks)
+    assert recorder.told == [("added", "uid-a", "9")]
+
+
+async def test_an_error_of_the_consumer_ends_the_reflector(
+    server: FakeApiServer, transport: Transport, clock: ManualClock
+) -> None:
+    def fail(_: Change[Pod]) -> None:
+        raise LookupError("a mistake of the consumer")
+
+    server.on("GET", PATH, page(pod("a")))
+    with pytest.raises(LookupError):
+        await Reflector(transport, PODS, Pod, on_change=fail, sleep=clock.sleep).run()
+
+
+async def test_the_reflector_says_when_it_last_heard(
+    server: FakeApiServer, recorder: Recorder, clock: ManualClock
+) -> None:
+    server.on("GET", PATH, refusal(500), page())
+    assert recorder.reflector.last_heard is None
+    async with running(recorder.reflector.run()):
+        await recorder.reflector.synced()
+    assert recorder.reflector.last_heard == 1000.375
