@@ -83,19 +83,22 @@ def load(paths: list[Path]) -> list[LoadedScenario]:
 
 
 def select(scenarios: list[LoadedScenario], pattern: str) -> list[LoadedScenario]:
-    """Those whose id matches the shell pattern, and all that they continue. Raises ScenarioError if none
-    does.
-    """
+    """Those whose id matches the shell pattern, and all that they continue. Raises ScenarioError if none does."""
+    matching = {scenario.id for scenario in scenarios if fnmatch(scenario.id, pattern)}
+    if not matching:
+        known = ", ".join(scenario.id for scenario in scenarios)
+        raise ScenarioError(f"no scenario matches `{pattern}`; there are: {known}")
+    return with_predecessors(scenarios, matching)
+
+
+def with_predecessors(scenarios: list[LoadedScenario], names: set[str]) -> list[LoadedScenario]:
+    """The named scenarios and all that they continue, in the order of `scenarios`."""
     by_id = {scenario.id: scenario for scenario in scenarios}
     wanted: set[str] = set()
-    for scenario in scenarios:
-        if fnmatch(scenario.id, pattern):
-            name = scenario.id
-            while name:
-                wanted.add(name)
-                name = by_id[name].scenario.continues
-    if not wanted:
-        raise ScenarioError(f"no scenario matches `{pattern}`; there are: {', '.join(sorted(by_id))}")
+    for name in names:
+        while name and name not in wanted:
+            wanted.add(name)
+            name = by_id[name].scenario.continues  # noqa: PLW2901 - walks back to the first
     return [scenario for scenario in scenarios if scenario.id in wanted]
 
 

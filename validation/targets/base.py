@@ -11,6 +11,8 @@ class Target(Protocol):
     """A cluster with the orchestrator in it. Not usable before `start`, nor after `stop`."""
 
     kind: str
+    disposable: bool
+    """Nothing on it needs to be cleaned up at the end, because it ends with the run."""
 
     async def start(self, cluster: Cluster) -> bool:
         """Be a cluster that `cluster` describes, with the orchestrator running.

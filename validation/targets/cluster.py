@@ -22,6 +22,7 @@ class ClusterTarget:
     """Refuses a cluster on which the scenarios could not be judged, or would disturb somebody's work."""
 
     kind = "cluster"
+    disposable = False
 
     def __init__(self, kubeconfig: Path | None, projects: frozenset[str]) -> None:
         self._given = kubeconfig

@@ -36,6 +36,7 @@ class LabTarget:
     """Starts a lab for the first scenario, keeps it for those that need the same, and stops it at the end."""
 
     kind = "lab"
+    disposable = True
 
     def __init__(self, run_directory: Path, progress: Callable[[str], None]) -> None:
         self._run_directory = run_directory

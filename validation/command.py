@@ -1,0 +1,199 @@
+"""`muster validate`: replay the scenarios on a cluster and leave a report."""
+
+import contextlib
+import io
+import json
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from lab.progress import LiveReporter, Reporter
+from orchestrator.errors import MusterError, UsageError
+from validation import plugin
+from validation.errors import ScenarioError
+from validation.judge.verdict import Verdict
+from validation.plan import plan
+from validation.report.record import Report
+from validation.run import Options
+from validation.scenario.loader import LoadedScenario, find, load, select
+from validation.session import CLUSTER, LAB, Settings, ValidationSession
+
+
+@click.command()
+@click.option(
+    "--target",
+    type=click.Choice([LAB, CLUSTER]),
+    default=LAB,
+    show_default=True,
+    help="lab: a control plane of our own with simulated nodes. cluster: the one of the kubeconfig.",
+)
+@click.option(
+    "--scenario", "pattern", default="*", metavar="GLOB", help="Which scenarios, by id. Default: all."
+)
+@click.option(
+    "--scenarios",
+    "paths",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True),
+    help="Scenario file or directory, instead of those that ship with muster. Repeatable.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory of the report. Default: reports/RUN.",
+)
+@click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Access to the cluster.")
+@click.option("--fail-fast", is_flag=True, help="Run nothing more after the first step that does not pass.")
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    show_default=True,
+    help="Multiplies every deadline, for slow clusters.",
+)
+@click.option(
+    "--waive", "waivers", multiple=True, metavar="ID=REASON", help="Accept the failure of a step. Repeatable."
+)
+@click.option("--list", "list_only", is_flag=True, help="Print the test plan and run nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary, or the plan, as JSON.")
+@click.pass_context
+def validate(ctx: click.Context, /, pattern: str, paths: tuple[Path, ...], **options: Any) -> None:
+    """Prove that a cluster shares its GPUs as TR-4858 §4.8 to §4.10 says, and file the evidence.
+
+    The exit code is 0 only if the overall verdict is PASS.
+    """
+    try:
+        scenarios = select(load(find(list(paths))), pattern)
+        if options["list_only"]:
+            _print_plan(scenarios, as_json=options["as_json"])
+            return
+        report, directory = _run(scenarios, options)
+    except MusterError as error:
+        if ctx.find_root().info_name == "muster":
+            raise
+        raise click.ClickException(str(error)) from error
+    _print_summary(report, directory, as_json=options["as_json"])
+    ctx.exit(0 if report.verdict == Verdict.PASS else 130 if report.run.interrupted else 1)
+
+
+def _run(scenarios: list[LoadedScenario], options: dict[str, Any]) -> tuple[Report, Path]:
+    reporter = _reporter()
+    settings = Settings(
+        target=options["target"],
+        kubeconfig=options["kubeconfig"],
+        out=options["out"],
+        options=Options(
+            fail_fast=options["fail_fast"], patience=options["patience"], waivers=_waivers(options["waivers"])
+        ),
+        progress=reporter,
+        argv=["muster", *sys.argv[1:]],
+    )
+    bridge = _Bridge(settings)
+    files = [str(scenario.path) for scenario in scenarios]
+    reporter(
+        f"{len(scenarios)} scenarios, {len(plan(scenarios))} steps and invariants, target: {settings.target}"
+    )
+    try:
+        _pytest(files, bridge)
+    finally:
+        reporter.close()
+    if bridge.session is None or bridge.session.report is None:
+        raise ScenarioError(bridge.problem or "pytest collected no step")
+    return bridge.session.report, bridge.session.directory
+
+
+class _Bridge:
+    """Hands the settings to the plugin, and takes the session and unexpected problems from it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.session: ValidationSession | None = None
+        self.problem = ""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.stash[plugin.SETTINGS] = self._settings
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        self.session = session.config.stash.get(plugin.SESSION, None)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.problem = str(report.longrepr)
+
+    def pytest_exception_interact(
+        self, node: pytest.Item | pytest.Collector, call: pytest.CallInfo[Any]
+    ) -> None:
+        if call.excinfo is not None and not isinstance(call.excinfo.value, plugin.StepNotPassed):
+            self._settings.progress(f"{node.name}: {call.excinfo.exconly()}")
+
+
+def _pytest(files: list[str], bridge: _Bridge) -> None:
+    """Run pytest in this process with our plugin only: no configuration file, no other plugins, no terminal
+    report.
+    """
+    arguments = [
+        "--disable-plugin-autoload",
+        "--import-mode=importlib",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        str(Path(files[0]).parent.parent),
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:terminalreporter",
+        "-p",
+        "no:faulthandler",
+        "--capture=no",
+    ]
+    with contextlib.redirect_stdout(io.StringIO()):
+        pytest.main([*arguments, *files], plugins=[plugin, bridge])
+
+
+def _waivers(texts: tuple[str, ...]) -> dict[str, str]:
+    waivers = {}
+    for text in texts:
+        name, equals, reason = text.partition("=")
+        if not equals or not reason.strip():
+            raise UsageError(f"--waive {text}: write ID=REASON; a deviation without a reason is not accepted")
+        waivers[name] = reason.strip()
+    return waivers
+
+
+def _reporter() -> Reporter:
+    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        return LiveReporter(sys.stderr, shutil.get_terminal_size().columns)
+    return Reporter(lambda text: click.echo(text, err=True))
+
+
+def _print_plan(scenarios: list[LoadedScenario], *, as_json: bool) -> None:
+    questions = plan(scenarios)
+    if as_json:
+        click.echo(json.dumps([{"id": each.id, "title": each.title} for each in questions], indent=1))
+        return
+    for question in questions:
+        click.echo(f"{question.id}  {question.title}")
+        for line in question.step.step.run if question.step else ():
+            click.echo(f"    $ {shlex.join(shlex.split(line))}")
+
+
+def _print_summary(report: Report, directory: Path, *, as_json: bool) -> None:
+    if as_json:
+        summary = {
+            "verdict": report.verdict,
+            "summary": report.summary,
+            "report": str(directory),
+            "steps": {step.id: step.verdict for step in report.steps},
+        }
+        click.echo(json.dumps(summary, indent=1))
+        return
+    click.echo(f"{report.verdict}  {report.summary}")
+    click.echo(f"report: {directory / 'report.html'}")
