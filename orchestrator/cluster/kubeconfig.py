@@ -165,7 +165,7 @@ class _Entry:
         encoded = self.text(f"{key}-data")
         if encoded:
             try:
-                return base64.b64decode(encoded)
+                return base64.b64decode("".join(encoded.split()), validate=True)
             except binascii.Error as error:
                 raise ConfigurationError(f"{self.file}: {key}-data of {self.name!r} is no base64") from error
         named = self.text(key)

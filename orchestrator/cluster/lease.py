@@ -102,17 +102,28 @@ class LeaseElection:
             pause = self._renew_seconds if await self._renewed_in_time() else self._renew_seconds / 5
 
     async def release(self) -> None:
-        """Give the lease back, so that another replica need not wait for it to expire. Never raises ClusterError."""
+        """Give the lease back, so that no other replica waits for it to expire. Never raises ClusterError."""
         held, self._held = self._held, None
         if held is None:
             return
+        try:
+            while not await self._given_back(held):
+                # A renewal that was stopped halfway may have been written: look again.
+                held = await self._transport.get(self._path, Lease)
+                if held.spec.holder_identity != self._identity:
+                    return
+        except ClusterError as error:
+            log.warning("%s was not given back and has to expire: %s", self._what, error)
+
+    async def _given_back(self, held: Lease) -> bool:
         spec = msgspec.structs.replace(
             held.spec, holder_identity="", lease_duration_seconds=1, renew_time=self._now()
         )
         try:
             await self._transport.replace(self._path, msgspec.structs.replace(held, spec=spec), Lease)
-        except ClusterError as error:
-            log.warning("%s was not given back and has to expire: %s", self._what, error)
+        except Conflict:
+            return False
+        return True
 
     async def run(self, work: Callable[[], Coroutine[object, object, R]]) -> R:
         """Wait to be the leader, run `work` meanwhile renewing, give the lease back; return what it returned.

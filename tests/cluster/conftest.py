@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from orchestrator.cluster.transport import Transport
 from tests.cluster.fake_api_server import FakeApiServer, access_to, serving
 from tests.cluster.waiting import ManualClock

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
+
 from orchestrator.cluster.kubeconfig import Access
 
 if TYPE_CHECKING:

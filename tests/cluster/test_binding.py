@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from orchestrator.cluster import errors
 from orchestrator.cluster.binding import bind
 from tests.cluster.fake_api_server import CUT, Answer, FakeApiServer, pod, refusal, status

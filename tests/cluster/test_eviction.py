@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from orchestrator.cluster import errors
 from orchestrator.cluster.eviction import evict
 from tests.cluster.fake_api_server import Answer, FakeApiServer, pod, refusal, status

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.reflector import FAILURES_BEFORE_LIST, Change, Reflector, State
 from orchestrator.cluster.resources import PODS

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from orchestrator.cluster import errors
 from orchestrator.cluster.connection import Limits
 from orchestrator.cluster.objects import GpuSpec, Metadata, Pod, Project, ProjectSpec
