@@ -146,11 +146,19 @@ async def test_etcd_does_not_answer_clients_of_the_api_server(running_lab: Lab) 
         if argument.startswith("--listen-client-urls=")
     )
     pki = running_lab.state_directory / "pki"
-    stranger = ssl.create_default_context(cafile=str(pki / "etcd-ca.crt"))
-    stranger.load_cert_chain(pki / "admin.crt", pki / "admin.key")
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=stranger)) as session:
-        with pytest.raises(aiohttp.ClientError):
-            await session.get(url + "/version")
+
+    async def status_for(user: str) -> int:
+        context = ssl.create_default_context(cafile=str(pki / "etcd-ca.crt"))
+        context.load_cert_chain(pki / f"{user}.crt", pki / f"{user}.key")
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
+            session.get(url + "/version") as answer,
+        ):
+            return answer.status
+
+    assert await status_for("etcd-client") == 200
+    with pytest.raises(aiohttp.ClientError):
+        await status_for("admin")
 
 
 def test_up_again_reports_the_running_lab(running_lab: Lab, muster_lab: MusterLab) -> None:

@@ -21,7 +21,7 @@ ProcessesOf = Callable[[Path], list[str]]
 def directory(tmp_path: Path) -> Path:
     path = tmp_path / "lab"
     (path / supervisor.LOGS).mkdir(parents=True)
-    sleeper = ["/bin/sh", "-c", f"sleep 600; : {path}"]
+    sleeper = ["/bin/sh", "-c", f"echo up; sleep 600; : {path}"]
     processes = [
         {"name": "first", "command": sleeper, "autostart": True},
         {"name": "late", "command": sleeper, "autostart": False},
@@ -44,6 +44,8 @@ def process(directory: Path, name: str) -> state.ProcessStatus:
 def started(directory: Path, eventually: Eventually) -> Tie:
     tie = Tie(directory)
     eventually(lambda: status(directory).state == "running", "the supervisor runs")
+    log = directory / supervisor.LOGS / "first.log"
+    eventually(lambda: log.read_text() == "up\n", "the first process is past its tether")
     return tie
 
 
