@@ -1,5 +1,6 @@
 """`muster project`: the projects of the cluster, and which of them is the default."""
 
+import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -23,6 +24,8 @@ from orchestrator.workloads.submission import (
 )
 
 HEADER: Final = ("PROJECT", "DEPARTMENT", "DESERVED GPUs", "INT LIMIT", "INT AFFINITY", "TRAIN AFFINITY")
+
+_GPUS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?")
 
 _SPEC_OPTIONS: Final = (
     click.option("--limit", metavar="GPUS", help="At most so many GPUs, idle ones included."),
@@ -146,9 +149,9 @@ def _spec(before: ProjectSpec, values: dict[str, Any]) -> ProjectSpec:
         if key in given
     }
     affinity = {
-        field: [kind for kind in given[key] if parse_node_type(kind)]
-        for key, field in (("train_node_type", "train"), ("interactive_node_type", "interactive"))
-        if key in given
+        field: [parse_node_type(f"--{field}-node-type", kind) for kind in given[f"{field}_node_type"]]
+        for field in ("train", "interactive")
+        if f"{field}_node_type" in given
     }
     changes: dict[str, Any] = {
         "gpu": msgspec.structs.replace(before.gpu, **gpu),
@@ -169,15 +172,11 @@ def _spec(before: ProjectSpec, values: dict[str, Any]) -> ProjectSpec:
 def _gpus(flag: str, text: str) -> Decimal | None:
     if not text and flag != "-g/--gpu":
         return None
-    try:
-        milli = gpu_milli(text)
-    except ValueError as error:
+    if not _GPUS.fullmatch(text):
         raise UsageError(
-            f"{flag} {text!r} is not possible: give a number from 0 up with at most three decimals"
-        ) from error
-    if milli >= 10**9:
-        raise UsageError(f"{flag} {text} is not possible: that is more GPUs than any cluster has")
-    return Decimal(format_gpu(milli))
+            f"{flag} {text!r} is not possible: give a number of GPUs from 0 up with at most three decimals"
+        )
+    return Decimal(format_gpu(gpu_milli(text)))
 
 
 def _member(text: str) -> Subject:

@@ -165,7 +165,7 @@ def submission_of(ctx: click.Context, values: dict[str, Any]) -> Submission:
         cpu_limit=submission.parse_quantity("--cpu-limit", values["cpu_limit"], cpu_milli),
         memory=submission.parse_quantity("--memory", values["memory"], memory_bytes),
         memory_limit=submission.parse_quantity("--memory-limit", values["memory_limit"], memory_bytes),
-        node_type=submission.parse_node_type(values["node_type"]),
+        node_type=submission.parse_node_type("--node-type", values["node_type"]),
         completions=submission.parse_count("--completions", values["completions"], 1),
         parallelism=submission.parse_count("--parallelism", values["parallelism"], 1),
         min_member=submission.parse_count("--min-member", values["min_member"], 1),

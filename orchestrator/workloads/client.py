@@ -27,7 +27,7 @@ from orchestrator.cluster.transport import Transport
 from orchestrator.errors import MusterError
 from orchestrator.workloads import manifest
 from orchestrator.workloads.manifest import Manifest, Placement
-from orchestrator.workloads.submission import Submission
+from orchestrator.workloads.submission import Submission, is_object_name
 from orchestrator.workloads.view import Listing, WorkloadView, events_of, workload_views
 
 _OWNERS: Final[Mapping[Resource, type[Job | StatefulSet]]] = {JOBS: Job, STATEFUL_SETS: StatefulSet}
@@ -100,6 +100,8 @@ class WorkloadClient:
 
     async def workload(self, scope: Scope, name: str) -> tuple[WorkloadView, list[Event]]:
         """Return one workload and the events about it and its pods, oldest first. Raises NoSuchWorkload."""
+        if not is_object_name(name):
+            raise _missing(name, scope)
         views, events = await asyncio.gather(
             self.workloads({scope.namespace: scope.project}, scope.namespace),
             self._transport.list(EVENTS.path(scope.namespace), Event),
@@ -111,6 +113,8 @@ class WorkloadClient:
 
     async def delete(self, scope: Scope, name: str) -> None:
         """Delete the Job, StatefulSet or bare pod of that name; what belongs to it follows. Raises NoSuchWorkload."""
+        if not is_object_name(name):
+            raise _missing(name, scope)
         found: list[Object] = [*await self._owners(scope.namespace, name)]
         if not found:
             pod = await self._find(PODS, Pod, scope.namespace, name)

@@ -19,6 +19,7 @@ from orchestrator.errors import ConfigurationError, MusterError
 from orchestrator.names import GPU_RESOURCE, PROJECT_LABEL
 from orchestrator.planner.quota import quota_excess
 from orchestrator.workloads.client import Scope, WorkloadClient
+from orchestrator.workloads.submission import is_object_name
 
 NAMESPACE_PATIENCE_SECONDS: Final = 30.0
 _FIRST_PAUSE_SECONDS: Final = 0.05
@@ -56,6 +57,8 @@ class ProjectClient:
         """
         if project is None:
             return await self._default(default_namespace)
+        if not is_object_name(project):
+            raise _no_such(project)
         namespace = await self._namespace(project)
         if namespace is None:
             await self._require(project)
@@ -165,6 +168,8 @@ class ProjectClient:
         return alive[0].metadata.name if alive else None
 
     async def _require(self, name: str) -> Project:
+        if not is_object_name(name):
+            raise _no_such(name)
         try:
             return await self._transport.get(PROJECTS.path(name=name), Project)
         except NotFound as error:

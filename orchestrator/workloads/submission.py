@@ -25,7 +25,8 @@ _NAME_RULE: Final = (
 )
 _DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _GPU = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?|\.[0-9]{1,3}")
-_VARIABLE_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+_VARIABLE_NAME = re.compile(r"[._a-zA-Z][-._a-zA-Z0-9]*")
+_SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _LABEL_VALUE = re.compile(r"[a-zA-Z0-9]([-._a-zA-Z0-9]{0,61}[a-zA-Z0-9])?")
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 _SIZE = re.compile(r"[0-9.]+([EPTGMk]i?)?B?")
@@ -172,7 +173,7 @@ def parse_variable(text: str) -> Variable:
     if not value.startswith("SECRET:"):
         return Variable(name, value)
     secret, _, key = value.removeprefix("SECRET:").partition(",")
-    if not _OBJECT_NAME.fullmatch(secret) or not _VARIABLE_NAME.fullmatch(key):
+    if not _OBJECT_NAME.fullmatch(secret) or not _SECRET_KEY.fullmatch(key):
         raise UsageError(f"-e/--environment {text!r} is not possible: give {name}=SECRET:SECRET-NAME,KEY")
     return Variable(name, secret=secret, secret_key=key)
 
@@ -239,11 +240,16 @@ def parse_duration_seconds(flag: str, text: str | None) -> int | None:
     return total
 
 
-def parse_node_type(text: str | None) -> str | None:
-    """Return the value of the node label that the workload must run on."""
+def parse_node_type(flag: str, text: str | None) -> str | None:
+    """Return the value of the label of the nodes that are meant."""
     if text is not None and not _LABEL_VALUE.fullmatch(text):
-        raise UsageError(f"--node-type {text!r} is not possible: give the value of a node's type label")
+        raise UsageError(f"{flag} {text!r} is not possible: give the value of a node's type label")
     return text
+
+
+def is_object_name(text: str) -> bool:
+    """Whether an object could have this name; what could not must never become part of a path or a selector."""
+    return _OBJECT_NAME.fullmatch(text) is not None
 
 
 def parse_project_name(text: str) -> str:

@@ -179,7 +179,7 @@ def requested_gpu_milli(metadata: Metadata, spec: PodSpec) -> int:
             return gpu_milli(fraction)
         limits = (each.resources.limits.get(names.GPU_RESOURCE, 0) for each in spec.containers)
         return sum(gpu_milli(limit) for limit in limits)
-    except ValueError:
+    except (ValueError, ArithmeticError):
         return 0
 
 

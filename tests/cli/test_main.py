@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.cli.main import COMMANDS, main
+from tests.cli.conftest import write_kubeconfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.cli.conftest import Outcome
+    from tests.cli.memory_api_server import MemoryApiServer
+
+MUSTER = (sys.executable, "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())")
+FOREIGN_OPTIONS = {"operator", "operator-yaml"}
+
+WORDS = st.sampled_from(
+    [
+        *[command for command in COMMANDS if command not in FOREIGN_OPTIONS],
+        *(
+            "create",
+            "set",
+            "update",
+            "list",
+            "-p",
+            "team-a",
+            "-g",
+            "0.5",
+            "1.5",
+            "nan",
+            "-i",
+            "image",
+            "x",
+            "Y",
+        ),
+        *(
+            "--",
+            "--command",
+            "--args",
+            "--interactive",
+            "--interactive=false",
+            "--port",
+            "8888",
+            "-s",
+            "ingress",
+        ),
+        *(
+            "-e",
+            "A=B",
+            "-v",
+            "/a:/b",
+            "--pvc",
+            "c:/d",
+            "-o",
+            "json",
+            "wide",
+            "-A",
+            "-h",
+            "--help",
+            "--no-headers",
+        ),
+        *(
+            "--dry-run",
+            "--force",
+            "--limit",
+            "--member",
+            "user:x",
+            "--parent",
+            "-vp",
+            "-gp",
+            "-",
+            "--=",
+            "-=",
+            "=",
+        ),
+        *(
+            "--backoff-limit",
+            "3",
+            "--ttl-after-finish",
+            "5s",
+            "--memory",
+            "4Gi",
+            "--cpu",
+            "--loglevel",
+            "debug",
+        ),
+    ]
+)
+VECTORS = st.lists(WORDS | st.text(max_size=8), max_size=12)
+
+
+@given(VECTORS)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_arguments_whatever_give_a_traceback(
+    kubeconfig: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    code = main(arguments)
+    captured = capsys.readouterr()
+    assert code in (0, 1, 2)
+    assert "Traceback" not in captured.out + captured.err
+    assert "mistake in muster" not in captured.err
+    if code and "Usage:" not in captured.err:
+        assert captured.err.startswith(("Error: ", "Warning: "))
+
+
+def test_help_imports_no_command_and_no_transport() -> None:
+    script = (
+        "import sys; from orchestrator.cli.main import main; main(['--help']); print(*sorted(sys.modules))"
+    )
+    loaded = _python(script).stdout.splitlines()[-1].split()
+    heavy = ("aiohttp", "asyncio", "yaml", "msgspec", "kubernetes", "rich", "jinja2")
+    assert [each for each in heavy if each in loaded] == []
+    assert [each for each in loaded if each.startswith("orchestrator.cli.")] == [
+        "orchestrator.cli.main",
+        "orchestrator.cli.options",
+    ]
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - FOREIGN_OPTIONS))
+def test_every_command_has_help_and_the_common_options(command: str, muster: Callable[..., Outcome]) -> None:
+    outcome = muster(command, "--help")
+    assert outcome.code == 0
+    for option in ("--kubeconfig", "--context", "--project", "--loglevel"):
+        assert option in outcome.out
+
+
+def test_without_arguments_help_is_shown_as_an_error(muster: Callable[..., Outcome]) -> None:
+    outcome = muster()
+    assert outcome.code == 2
+    assert "Usage: muster" in outcome.err
+
+
+def test_version_short_is_the_first_line(muster: Callable[..., Outcome]) -> None:
+    assert muster("version", "--short").lines == muster("version").lines[:1]
+    assert muster("version").lines[0].startswith("Version: ")
+
+
+def test_an_api_server_that_does_not_answer_is_named(tmp_path: Path, muster: Callable[..., Outcome]) -> None:
+    path = tmp_path / "nobody"
+    write_kubeconfig(path, "http://127.0.0.1:1")
+    outcome = muster("delete", "x", "--kubeconfig", str(path))
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err.count("\n") == 1
+    assert "http://127.0.0.1:1" in outcome.err
+    assert "--kubeconfig" in outcome.err
+
+
+def test_a_missing_kubeconfig_is_named(muster: Callable[..., Outcome]) -> None:
+    outcome = muster("list", "--kubeconfig", "/nonexistent/config")
+    assert outcome.code == 1
+    assert "/nonexistent/config" in outcome.err
+
+
+def test_a_context_may_be_named_before_or_after_the_command(muster: Callable[..., Outcome]) -> None:
+    assert muster("--context", "lab", "list").code == 0
+    assert muster("--context", "other", "list", "--context", "lab").code == 0
+    outcome = muster("--context", "other", "list")
+    assert outcome.code == 1
+    assert "other" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "said"), [(403, "Forbidden", "denied"), (401, "Unauthorized", "user lab")]
+)
+def test_a_refusal_of_the_server_is_one_line(
+    code: int, reason: str, said: str, muster: Callable[..., Outcome], server: MemoryApiServer
+) -> None:
+    server.refuse("GET", "/apis/batch/v1/namespaces/muster-team-a/jobs", code, reason)
+    outcome = muster("list")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err.count("\n") == 1
+    assert said in outcome.err
+
+
+def test_a_closed_pipe_is_no_error(kubeconfig: Path, server: MemoryApiServer) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [*MUSTER, "list"], stdout=writing, stderr=subprocess.PIPE, timeout=30, check=False
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_an_interrupt_while_the_server_is_silent_is_130_and_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "silent"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(30)
+        write_kubeconfig(path, f"http://127.0.0.1:{listener.getsockname()[1]}")
+        words = [*MUSTER, "list", "--kubeconfig", str(path)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            connection, _ = listener.accept()
+            with connection:
+                process.send_signal(signal.SIGINT)
+                out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "Error: interrupted\n")
+
+
+def test_the_installed_command_runs(kubeconfig: Path) -> None:
+    done = subprocess.run([*MUSTER, "list"], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.splitlines()[0] == "Showing jobs for project team-a"
+
+
+def _python(script: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    options = {"capture_output": True, "text": True, "timeout": 30, "check": True} | options
+    return subprocess.run([sys.executable, "-c", script], **options)  # noqa: PLW1510

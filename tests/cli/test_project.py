@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import re
+import stat
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.transport import Transport
+from orchestrator.workloads.projects import NoSuchProject, OperatorSilent, ProjectClient
+from tests.cli.memory_api_server import namespace_of, project_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.cli.conftest import Outcome
+    from tests.cli.memory_api_server import MemoryApiServer
+
+
+def test_a_created_project_has_what_was_asked_for(
+    muster: Callable[..., Outcome], server: MemoryApiServer
+) -> None:
+    words = ("--limit", "6", "--over-quota-weight=0.5", "--priority", "3", "--interactive-time-limit", "12h")
+    kinds = ("--train-node-type", "dgx1", "--train-node-type", "dgx2", "--interactive-node-type", "dgx1")
+    outcome = muster(
+        "project", "create", "team-c", "-g", "2.5", *words, *kinds, "--member", "user:ann@example.org"
+    )
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.lines == ["Project team-c has been created in namespace muster-team-c"]
+    made = server.find("projects", "team-c")
+    assert made is not None
+    assert made["spec"] == {
+        "gpu": {"quota": 2.5, "limit": 6, "overQuotaWeight": 0.5},
+        "priority": 3,
+        "nodeAffinity": {"train": ["dgx1", "dgx2"], "interactive": ["dgx1"]},
+        "interactiveTimeLimit": "12h",
+        "members": [{"kind": "User", "name": "ann@example.org"}],
+    }
+
+
+def test_quotas_beyond_the_cluster_are_refused(
+    muster: Callable[..., Outcome], server: MemoryApiServer
+) -> None:
+    assert muster("project", "create", "team-c", "-g", "10").code == 0
+    outcome = muster("project", "create", "team-d", "-g", "0.5")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err.count("\n") == 1
+    assert "16.5" in outcome.err
+    assert "16" in outcome.err
+    assert server.find("projects", "team-d") is None
+    assert muster("project", "update", "team-c", "-g", "10.5").code == 1
+    assert muster("project", "update", "team-c", "-g", "9.5").code == 0
+    assert muster("project", "create", "team-d", "-g", "0.5").code == 0
+
+
+def test_departments_hold_the_quotas_of_their_projects(
+    muster: Callable[..., Outcome], server: MemoryApiServer
+) -> None:
+    assert muster("project", "create", "vision", "-g", "8").code == 0
+    assert muster("project", "create", "cats", "-g", "5", "--parent", "vision").code == 0
+    outcome = muster("project", "create", "dogs", "-g", "5", "--parent", "vision")
+    assert outcome.code == 1
+    assert "vision" in outcome.err
+    assert "nowhere" in muster("project", "create", "dogs", "-g", "1", "--parent", "nowhere").err
+    assert muster("project", "delete", "vision").code == 1
+
+
+def test_a_project_is_created_once(muster: Callable[..., Outcome]) -> None:
+    outcome = muster("project", "create", "team-a", "-g", "1")
+    assert outcome.code == 1
+    assert "muster project update team-a" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("Team", "-g", "1"), "Team"),
+        (("team-c", "-g", "-1"), "-g/--gpu"),
+        (("team-c", "-g", "nan"), "-g/--gpu"),
+        (("team-c", "-g", "0.0001"), "-g/--gpu"),
+        (("team-c", "-g", "1e999999"), "-g/--gpu"),
+        (("team-c", "-g", ""), "-g/--gpu"),
+        (("team-c",), "--gpu"),
+        (("team-c", "-g", "1", "--limit", "x"), "--limit"),
+        (("team-c", "-g", "1", "--member", "ann"), "--member"),
+        (("team-c", "-g", "1", "--interactive-time-limit", "soon"), "--interactive-time-limit"),
+        (("team-c", "-g", "1", "--train-node-type", "a b"), "--train-node-type"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_the_cluster_is_asked(
+    words: tuple[str, ...], named: str, muster: Callable[..., Outcome], server: MemoryApiServer
+) -> None:
+    outcome = muster("project", "create", *words)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.count("\n") == 1
+    assert named in outcome.err
+    assert server.requests == []
+
+
+def test_update_changes_only_what_is_named(muster: Callable[..., Outcome], server: MemoryApiServer) -> None:
+    server.add(project_of("team-c", 2, priority=1, interactiveTimeLimit="1h"))
+    assert muster("project", "update", "team-c", "--limit", "4").code == 0
+    changed = server.find("projects", "team-c")
+    assert changed is not None
+    assert changed["spec"] == {"gpu": {"quota": 2, "limit": 4}, "priority": 1, "interactiveTimeLimit": "1h"}
+    assert muster("project", "update", "team-c", "--limit=", "--interactive-time-limit=").code == 0
+    changed = server.find("projects", "team-c")
+    assert changed is not None
+    assert changed["spec"] == {"gpu": {"quota": 2}, "priority": 1}
+
+
+def test_list_marks_the_default_project(muster: Callable[..., Outcome], server: MemoryApiServer) -> None:
+    affinity = {"train": ["dgx1", "dgx2"]}
+    server.add(project_of("lab", 0.5, parent="team-a", interactiveTimeLimit="12h", nodeAffinity=affinity))
+    outcome = muster("project", "list")
+    assert [re.split(r" {2,}", line) for line in outcome.lines] == [
+        ["PROJECT", "DEPARTMENT", "DESERVED GPUs", "INT LIMIT", "INT AFFINITY", "TRAIN AFFINITY"],
+        ["lab", "team-a", "0.5", "12h0m0s", "-", "dgx1,dgx2"],
+        ["team-a (default)", "-", "4", "-", "-", "-"],
+        ["team-b", "-", "2", "-", "-", "-"],
+    ]
+    assert [each["name"] for each in muster("project", "list", "-o", "json").json] == [
+        "lab",
+        "team-a",
+        "team-b",
+    ]
+
+
+def test_set_rewrites_the_namespace_of_the_context(muster: Callable[..., Outcome], kubeconfig: Path) -> None:
+    kubeconfig.chmod(0o600)
+    outcome = muster("project", "set", "team-b")
+    assert (outcome.code, outcome.out) == (0, "Project team-b has been set as default project\n")
+    context = yaml.safe_load(kubeconfig.read_text())["contexts"][0]["context"]
+    assert context["namespace"] == "people-of-b"
+    assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
+    assert muster("list").lines[0] == "Showing jobs for project team-b"
+
+
+def test_set_of_an_unknown_project_changes_nothing(muster: Callable[..., Outcome], kubeconfig: Path) -> None:
+    before = kubeconfig.read_bytes()
+    assert muster("project", "set", "nobody").code == 1
+    assert kubeconfig.read_bytes() == before
+
+
+def test_a_project_with_jobs_is_deleted_only_by_force(
+    muster: Callable[..., Outcome], server: MemoryApiServer
+) -> None:
+    muster("submit", "hyper1", "-i", "image")
+    outcome = muster("project", "delete", "team-a")
+    assert outcome.code == 1
+    assert "--force" in outcome.err
+    assert server.find("projects", "team-a") is not None
+    assert muster("project", "delete", "team-a", "--force").code == 0
+    assert server.find("projects", "team-a") is None
+
+
+def test_a_cluster_without_the_operator_is_told_what_to_install(
+    muster: Callable[..., Outcome], server: MemoryApiServer
+) -> None:
+    server.refuse("GET", "/apis/muster.dev/v1alpha1/projects", 404, "NotFound")
+    outcome = muster("project", "list")
+    assert outcome.code == 1
+    assert "muster operator-yaml" in outcome.err
+
+
+def test_no_wait_does_not_wait_for_the_namespace(
+    muster: Callable[..., Outcome], server: MemoryApiServer
+) -> None:
+    server.operator_runs = False
+    assert (
+        muster("project", "create", "team-c", "-g", "1", "--no-wait").out
+        == "Project team-c has been created\n"
+    )
+
+
+async def test_a_namespace_that_comes_late_is_waited_for(kubeconfig: Path, server: MemoryApiServer) -> None:
+    server.add(project_of("late", 1))
+    async with Transport(load_access(kubeconfig)) as transport:
+        timer = threading.Timer(0.2, lambda: server.add(namespace_of("late")))
+        timer.start()
+        scope = await ProjectClient(transport).resolve("late", "")
+        timer.join()
+    assert scope.namespace == "muster-late"
+
+
+async def test_a_namespace_that_never_comes_means_that_the_operator_does_not_run(
+    kubeconfig: Path, server: MemoryApiServer
+) -> None:
+    server.add(project_of("late", 1))
+    async with Transport(load_access(kubeconfig)) as transport:
+        with pytest.raises(OperatorSilent, match="operator does not run"):
+            await ProjectClient(transport, patience_seconds=0.2).resolve("late", "")
+        with pytest.raises(NoSuchProject):
+            await ProjectClient(transport, patience_seconds=0.2).resolve("nobody", "")
