@@ -38,6 +38,7 @@ class Decision:
         )
         self.workloads = {workload.id: workload for workload in known}
         self.refusals: dict[str, PendingReason] = {}
+        self._placed: set[str] = set()
         self._bindings: list[Binding] = []
         self._evictions: list[Eviction] = []
         for workload in snapshot.workloads:
@@ -48,6 +49,10 @@ class Decision:
     def pending(self) -> list[Workload]:
         """Workloads of known projects with a chunk that could start."""
         return [workload for workload in self.workloads.values() if start_chunks(workload)]
+
+    def unplaced_chunks(self, workload: Workload) -> list[tuple[Pod, ...]]:
+        """The chunks of the workload that this decision has not placed or promised yet."""
+        return [chunk for chunk in start_chunks(workload) if not any(pod.id in self._placed for pod in chunk)]
 
     def running_by_project(self) -> dict[str, list[Workload]]:
         """Workloads that hold something, as decided so far."""
@@ -72,6 +77,7 @@ class Decision:
 
     def grant(self, workload: Workload, placed: Placed) -> None:
         """Make the placements part of the plan; all wait when one of them waits for a release."""
+        self._placed.update(pod.id for pod, _ in placed)
         if any(placement.promised for _, placement in placed):
             asked = chunk_gpu_milli(tuple(pod for pod, _ in placed))
             message = (

@@ -50,14 +50,6 @@ class Court:
         self._placer = placer
         self._shares = shares_gpu_milli
 
-    def may_reclaim(self, workload: Workload, asked_gpu_milli: int) -> bool:
-        """Whether the workload's project, and each department above it, stays within its fair share with it."""
-        return asked_gpu_milli > 0 and all(
-            self._ledger.allocated_gpu_milli[name] + asked_gpu_milli
-            <= max(self._shares[name], self._quota(name))
-            for name in self._ledger.tree.lineage[workload.project]
-        )
-
     def ruling(self, reclaimer: Workload, asked_gpu_milli: int, victim: Victim) -> Ruling | None:
         """The rule by which the victim may be taken now, or None. `asked_gpu_milli` is not yet on the ledger."""
         ours, theirs = self._where_they_part(reclaimer.project, victim.workload.project)

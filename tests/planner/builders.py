@@ -16,6 +16,8 @@ from orchestrator.planner.model import (
     Workload,
 )
 
+ANYWHERE = Constraints()
+
 
 def node(name: str, gpus: int = 8, **changes: object) -> Node:
     base = Node(name=name, gpu_count=gpus, cpu_milli=80_000, memory_bytes=512 << 30)
@@ -44,7 +46,7 @@ def workload(
     preemptible: bool | None = None,
     pods: int = 1,
     gang: bool = False,
-    constraints: Constraints = Constraints(),
+    constraints: Constraints = ANYWHERE,
 ) -> Workload:
     return Workload(
         id=name,
@@ -54,7 +56,12 @@ def workload(
         preemptible=not interactive if preemptible is None else preemptible,
         created_at_us=age,
         pods=tuple(
-            Pod(id=f"{name}-{index}", name=f"{name}-{index}", request=request(gpu_milli), constraints=constraints)
+            Pod(
+                id=f"{name}-{index}",
+                name=f"{name}-{index}",
+                request=request(gpu_milli),
+                constraints=constraints,
+            )
             for index in range(pods)
         ),
         min_member=pods if gang else 1,
@@ -90,7 +97,9 @@ class Cluster:
             for pod in each.pods:
                 binding = placed.get(pod.id)
                 if binding is not None:
-                    pods.append(replace(pod, state=PodState.ALLOCATED, node=binding.node, devices=binding.devices))
+                    pods.append(
+                        replace(pod, state=PodState.ALLOCATED, node=binding.node, devices=binding.devices)
+                    )
                 elif pod.id in gone:
                     pods.append(replace(pod, state=PodState.PENDING, node=None, devices=()))
                 else:

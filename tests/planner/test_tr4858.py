@@ -1,6 +1,7 @@
 """The paper's three sections, decisions only: TR-4858 §4.8, §4.9, §4.10."""
 
 import pytest
+
 from tests.planner.builders import Cluster, node, project, workload
 
 SECTION_4_8 = [
@@ -38,9 +39,7 @@ def submit(cluster: Cluster, jobs: list[tuple[str, str, int, bool]], *, one_by_o
 @pytest.fixture
 def cluster() -> Cluster:
     quotas = {"team-a": 4000, "team-b": 2000, "team-c": 2000, "team-d": 8000}
-    return Cluster(
-        [node("dgx1-1"), node("dgx1-2")], [project(name, quota) for name, quota in quotas.items()]
-    )
+    return Cluster([node("dgx1-1"), node("dgx1-2")], [project(name, quota) for name, quota in quotas.items()])
 
 
 @pytest.mark.parametrize("one_by_one", [True, False])
