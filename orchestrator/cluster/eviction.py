@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from orchestrator.cluster.errors import Conflict, NotFound
+from orchestrator.cluster.errors import Conflict, Invalid, NotFound
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.quantity import format_time
 from orchestrator.cluster.resources import PODS
@@ -50,7 +50,10 @@ async def evict(
         await transport.delete(PODS.path(namespace, name), uid=uid, grace_seconds=grace_seconds)
     except NotFound:
         return
-    except Conflict:
+    except (
+        Conflict,
+        Invalid,
+    ):  # another uid in a patch is Invalid (uid is immutable), in a deletion Conflict
         if await _is_there(transport, namespace, name, uid):
             raise
 

@@ -1,8 +1,9 @@
 """A cache of one kind of object, kept current by a list and a watch.
 
     list every page ──> tell what differs ──> watch ──┬─ ends in time ────> watch on from the last version
-         ^                                            ├─ 429, 5xx, cut ───> wait with jitter, watch on
-         └── wait with jitter <── Gone (410), other ──┘
+      ^                                               ├─ 429, 5xx, cut ───> wait with jitter, watch on
+      ├── at once <───────────────────────────────────┼─ expired (410), silent to its end
+      └── wait with jitter <──────────────────────────┴─ failed five times in a row, anything else
 
 What was considered: the official package's informer asks for no bookmarks, never notices a half-open
 connection and retries without waiting; kopf has the best loop of its kind but wants to own the process.
@@ -182,7 +183,6 @@ class Reflector(Generic[T]):
                 await self._watch()
             except _WATCH_ON as error:
                 in_a_row = in_a_row + 1 if self._failures else 1
-                # A version from the future (etcd was restored) is answered with 504 for ever.
                 if in_a_row >= FAILURES_BEFORE_LIST:
                     raise
                 await self._failed(error)
@@ -242,6 +242,9 @@ class Reflector(Generic[T]):
                 heard = True
         if not heard and self._clock() - started < 1.0:
             raise Unreachable(f"watch {self._path}: the server ended it at once, without an event")
+        if not heard:
+            # A watch from a version that is not there yet (etcd was restored) is silent and ends well.
+            raise Gone(f"watch {self._path}: it brought nothing in all its time, not even a bookmark")
         self._failures = 0
 
     def _take(self, event: WatchEvent) -> None:

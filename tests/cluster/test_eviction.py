@@ -68,11 +68,12 @@ async def test_a_pod_that_goes_between_the_two_writes_is_evicted(
     await evict_it(transport)
 
 
+@pytest.mark.parametrize("no", [refusal(409, "Conflict"), refusal(422, "Invalid", "metadata.uid: immutable")])
 @pytest.mark.parametrize("now", [Answer(pod("a", uid="another")), refusal(404, "NotFound")])
 async def test_a_pod_whose_name_another_has_taken_is_evicted_and_the_other_is_left_alone(
-    server: FakeApiServer, transport: Transport, now: Answer
+    server: FakeApiServer, transport: Transport, now: Answer, no: Answer
 ) -> None:
-    server.on("PATCH", STATUS, refusal(409, "Conflict", "Precondition failed: UID"))
+    server.on("PATCH", STATUS, no)
     server.on("GET", PATH, now)
     await evict_it(transport)
     assert not server.asked("DELETE")

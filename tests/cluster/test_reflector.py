@@ -13,6 +13,7 @@ from tests.cluster.fake_api_server import (
     SILENCE,
     Answer,
     FakeApiServer,
+    Request,
     Watch,
     bookmark,
     event,
@@ -241,13 +242,28 @@ async def test_an_error_event_of_the_server_is_waited_out(
 async def test_watches_that_fail_again_and_again_lead_to_a_list(
     server: FakeApiServer, recorder: Recorder
 ) -> None:
-    """After etcd is restored from a backup, the version is one from the future: 504 for ever."""
     server.on("GET", PATH, page(version="1000"), page(version="20"))
-    too_large = refusal(504, "Timeout", "Too large resource version: 1000, current: 20")
-    server.on("WATCH", PATH, *[too_large] * FAILURES_BEFORE_LIST)
+    server.on("WATCH", PATH, *[refusal(504, "Timeout")] * FAILURES_BEFORE_LIST)
     async with running(recorder.reflector.run()):
         await until(lambda: len(server.asked("WATCH")) == FAILURES_BEFORE_LIST + 1)
     assert server.asked("WATCH")[-1].query["resourceVersion"] == "20"
+
+
+async def test_a_watch_that_was_silent_to_its_end_leads_to_a_list(
+    server: FakeApiServer, recorder: Recorder, clock: ManualClock
+) -> None:
+    """After etcd is restored from a backup the version is one from the future: no error, and no bookmark."""
+
+    def silent(_: Request) -> Answer:
+        clock.now += 400
+        return Answer(b"")
+
+    server.on("GET", PATH, page(version="1000"), page(version="20"))
+    server.on("WATCH", PATH, silent)
+    async with running(recorder.reflector.run()):
+        await until(lambda: len(server.asked("WATCH")) == 2)
+    assert server.asked("WATCH")[1].query["resourceVersion"] == "20"
+    assert clock.slept == []
 
 
 async def test_watches_that_end_at_once_do_not_spin(
