@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from tests.cli.memory_api_server import pod_of
 
 if TYPE_CHECKING:
