@@ -64,11 +64,11 @@ class ScenarioFile(pytest.File):
             if question.scenario.path == self.path:
                 yield StepItem.from_parent(self, name=question.name, question=question)
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], _style: Any = None) -> Any:
         """One line for what is wrong with the file."""
         if isinstance(excinfo.value, MusterError):
             return str(excinfo.value)
-        return super().repr_failure(excinfo, style)
+        return super().repr_failure(excinfo)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -288,6 +288,14 @@ class ValidationRun:
             answer.reason = f"deviation accepted before the run: {accepted}. {answer.reason}".strip()
 
     def _tell(self, answer: record.Step) -> None:
+        if answer.kind == "invariant" and answer.verdict == Verdict.PASS:
+            mine = [
+                a for a in self.answers.values() if a.scenario == answer.scenario and a.kind == "invariant"
+            ]
+            if len(mine) == len(CHECKS):
+                held = sum(each.verdict == Verdict.PASS for each in mine)
+                self.progress(f"{answer.scenario}: {held} of {len(mine)} invariants held on every event")
+            return
         took = (answer.ended_ms or 0) - (answer.started_ms or 0)
         self.progress(f"{answer.id}: {answer.verdict} ({seconds(took)})")
         for line in [answer.reason, *answer.differences, *(v.message for v in answer.violations)]:

@@ -34,7 +34,7 @@ class Actual(msgspec.Struct, frozen=True, rename="camel"):
     gpus_in_use: int
     devices: dict[str, tuple[str, ...]]
     unsettled: tuple[str, ...] = ()
-    """Workloads that are neither pending nor running: pods bound but not started, or being deleted."""
+    """Workloads that neither run nor wait with a pod: not started, being deleted, or between two pods."""
 
 
 def observe(state: State, evicted: Sequence[str], projects: Sequence[str]) -> Actual:
@@ -46,6 +46,7 @@ def observe(state: State, evicted: Sequence[str], projects: Sequence[str]) -> Ac
     running = {key for key in state.running() if key[0] in allocated}
     pending = {key for key in state.pending() if key[0] in allocated}
     everything = {key for key in state.by_workload() if key[0] in allocated and key not in state.deleted}
+    queued = {key for key in pending if key in everything}
     devices: dict[str, set[str]] = {}
     for pod in state.holding():
         if pod.project in allocated:
@@ -58,7 +59,7 @@ def observe(state: State, evicted: Sequence[str], projects: Sequence[str]) -> Ac
         evicted=tuple(sorted(set(evicted))),
         gpus_in_use=len({device for owned in devices.values() for device in owned}),
         devices={name: tuple(sorted(owned)) for name, owned in sorted(devices.items())},
-        unsettled=tuple(sorted(name for _, name in everything - running - pending)),
+        unsettled=tuple(sorted(name for _, name in (everything | pending) - running - queued)),
     )
 
 

@@ -11,9 +11,10 @@ from xml.sax.saxutils import escape
 
 from validation.report.record import Point
 
-WIDTH, HEIGHT = 1100, 430
-LEFT, RIGHT, TOP, BOTTOM = 56, 120, 74, 46
+WIDTH, HEIGHT = 1100, 450
+LEFT, RIGHT, TOP, BOTTOM = 56, 120, 88, 46
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7F6000", "#332288")
+LETTER_WIDTH = 6.4
 DASHES = ("", "9 3", "3 3", "12 3 3 3", "6 2 2 2", "1 3", "15 4", "2 6")
 
 
@@ -107,26 +108,31 @@ def _ticks(start_ms: int, end_ms: int) -> list[int]:
 
 
 def _marks(scale: _Scale) -> list[str]:
-    """Sections get a solid line and a label in the top row; steps a light line, labels in two alternating
-    rows.
-    """
+    """Sections get a solid line and a bold label on top, steps a dotted line; labels move to a row with room."""
     parts = []
-    row = 0
+    section_rows = _Rows((TOP - 74, TOP - 58))
+    step_rows = _Rows((TOP - 38, TOP - 23, TOP - 8))
     for mark in sorted(scale.plot.marks, key=lambda mark: (mark.t_ms, not mark.section)):
         x = scale.x(mark.t_ms)
-        if mark.section:
-            parts.append(f'<line x1="{x}" y1="{TOP - 52}" x2="{x}" y2="{HEIGHT - BOTTOM}" stroke="#5b6470"/>')
-            parts.append(
-                f'<text x="{x + 5}" y="{TOP - 43}" font-weight="bold" fill="#1c2733">{escape(mark.label)}</text>'
-            )
-        else:
-            y = TOP - 22 if row % 2 == 0 else TOP - 7
-            row += 1
-            parts.append(
-                f'<line x1="{x}" y1="{y - 9}" x2="{x}" y2="{HEIGHT - BOTTOM}" stroke="#aab2bd" stroke-dasharray="1 3"/>'
-            )
-            parts.append(f'<text x="{x + 4}" y="{y}" fill="#48525e">{escape(mark.label)}</text>')
+        y = (section_rows if mark.section else step_rows).place(x, mark.label)
+        line = 'stroke="#5b6470"' if mark.section else 'stroke="#aab2bd" stroke-dasharray="1 3"'
+        style = 'font-weight="bold" fill="#1c2733"' if mark.section else 'fill="#48525e"'
+        parts.append(f'<line x1="{x}" y1="{y - 9}" x2="{x}" y2="{HEIGHT - BOTTOM}" {line}/>')
+        parts.append(f'<text x="{x + 4}" y="{y}" {style}>{escape(mark.label)}</text>')
     return parts
+
+
+class _Rows:
+    """Rows of labels; each label goes to the first row where it covers no other, or else to the last."""
+
+    def __init__(self, heights: tuple[int, ...]) -> None:
+        self._heights = heights
+        self._used = [0.0] * len(heights)
+
+    def place(self, x: float, label: str) -> int:
+        row = next((row for row, used in enumerate(self._used) if used <= x), len(self._used) - 1)
+        self._used[row] = x + 12 + LETTER_WIDTH * len(label)
+        return self._heights[row]
 
 
 def _quotas(scale: _Scale) -> list[str]:

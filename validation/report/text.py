@@ -4,6 +4,7 @@ from validation.judge.expectation import Actual, Expectation
 from validation.report.record import Oracle, Step
 
 DASH = "\N{EN DASH}"
+TOGETHER = "\N{NO-BREAK SPACE}"
 
 
 def gpus(milli: int) -> str:
@@ -26,7 +27,7 @@ def allocation(allocated_milli: dict[str, int] | None) -> str:
     """`team-a 4, team-b 2`."""
     if not allocated_milli:
         return DASH
-    return ", ".join(f"{project} {gpus(milli)}" for project, milli in allocated_milli.items())
+    return ", ".join(f"{project}{TOGETHER}{gpus(milli)}" for project, milli in allocated_milli.items())
 
 
 def expected_lines(expected: Expectation | None) -> list[str]:

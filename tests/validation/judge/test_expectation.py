@@ -1,0 +1,70 @@
+"""Expected against actual, in data and in words."""
+
+from tests.validation.judge.events import CLUSTER, delete, pod
+from validation.judge.events import CommandRun, Event
+from validation.judge.expectation import Expectation, differences, observe
+from validation.judge.state import fold
+
+
+def wrong(expected: Expectation, *events: Event, evicted: tuple[str, ...] = ()) -> list[str]:
+    return differences(expected, observe(fold([*CLUSTER, *events]), evicted, ["p", "q"]))
+
+
+SUBMIT = CommandRun(1, "submit", "p", ("a",))
+RUNNING = pod(2, "a")
+WAITING = pod(2, "a", node="", phase="Pending", devices=())
+
+
+def test_an_allocation_that_differs_is_named_by_project() -> None:
+    expected = Expectation(allocated_milli={"p": 2000, "q": 0}, total_milli=2000, running=2)
+    assert wrong(expected, RUNNING) == [
+        "p: expected 2 GPUs, has 1",
+        "total: expected 2, is 1",
+        "running workloads: expected 2, are 1",
+    ]
+
+
+def test_the_queue_is_compared_by_name() -> None:
+    assert wrong(Expectation(pending=("b",)), SUBMIT, WAITING) == [
+        "not pending but should be: b",
+        "pending but should not be: a",
+    ]
+    assert not wrong(Expectation(pending=("a",)), SUBMIT, WAITING)
+
+
+def test_a_workload_without_a_pod_is_not_settled() -> None:
+    assert wrong(Expectation(pending=("a",)), SUBMIT) == ["not settled: a"]
+
+
+def test_a_bound_pod_that_has_not_started_is_not_settled() -> None:
+    assert wrong(Expectation(), SUBMIT, pod(2, "a", phase="Pending")) == ["not settled: a"]
+
+
+def test_a_deleted_workload_is_not_waited_for() -> None:
+    assert not wrong(Expectation(pending=(), running=0), SUBMIT, delete(3, "a"))
+
+
+def test_evictions_nobody_expects_are_a_difference() -> None:
+    assert wrong(Expectation(), evicted=("a",)) == ["evicted but should not be: a"]
+    assert wrong(Expectation(evicted=("a", "b")), evicted=("a",)) == ["not evicted but should be: b"]
+
+
+def test_sharing_a_gpu_means_one_and_the_same_device_of_one_node() -> None:
+    first = pod(1, "a", gpu_milli=500)
+    together = pod(2, "b", gpu_milli=500)
+    apart = pod(2, "b", gpu_milli=500, node="n2")
+    expected = Expectation(same_gpu=(("a", "b"),))
+    assert not wrong(expected, first, together)
+    assert wrong(expected, first, apart) == ["same GPU: a on n1/0, b on n2/0"]
+    assert wrong(expected, first) == ["same GPU: a on n1/0, b on none"]
+
+
+def test_devices_in_use_are_counted_once() -> None:
+    shared = [pod(1, "a", gpu_milli=500), pod(2, "b", gpu_milli=500)]
+    assert not wrong(Expectation(gpus_in_use=1), *shared)
+
+
+def test_a_gang_runs_only_with_all_its_members() -> None:
+    members = [pod(n, "g", pod=f"g-{n}", devices=(n,), min_member=2) for n in range(2)]
+    assert not wrong(Expectation(running=1), *members)
+    assert wrong(Expectation(running=1), members[0])
