@@ -114,7 +114,7 @@ async def _bring_up(order: Order, tie: Tie, reporter: Reporter) -> None:
         reporter(f"created {count} nodes")
         await watchman.guard(nodes.wait_until_usable(transport, order.groups, reporter))
         await watchman.wait_for("the controller manager", lambda: _controlled(transport))
-    reporter(f"{count} nodes are Ready")
+    reporter(f"{count} of {count} nodes are Ready")
 
 
 async def _serves(transport: Transport) -> bool:

@@ -59,6 +59,8 @@ def test_a_killed_build_is_repeated_from_a_clean_start(world: World, eventually:
     world.lab("up")
     assert world.builds() == 2
     assert world.cached() == [build.cache_key()]
+    with (world.root / "never").open("w"):  # ends what the killed compiler had started
+        pass
     assert "half" not in (world.cache / "muster" / "lab" / build.cache_key() / "kwok").read_text()
 
 

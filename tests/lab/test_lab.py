@@ -225,7 +225,7 @@ def test_up_and_down_through_the_command_line_leave_nothing(
     options = ["--name", "brief", "--state-dir", str(tmp_path)]
     up = muster_lab("up", *options, "--nodes", "1")
     assert up.returncode == 0, up.stderr
-    assert "1 nodes are Ready" in up.stderr
+    assert "1 of 1 nodes are Ready" in up.stderr
     described = json.loads(muster_lab("status", *options, "--json").stdout)
     assert described["state"] == "running"
     assert len(described["processes"]) == 4
