@@ -204,5 +204,6 @@ def _exists(name: str) -> ProjectRefused:
 
 def _no_projects_here() -> ConfigurationError:
     return ConfigurationError(
-        "this cluster does not know projects: install the operator, 'muster operator-yaml | kubectl apply -f -'"
+        "this cluster does not know projects: install the operator, "
+        "'muster operator-yaml --cluster NAME | kubectl apply -f -'"
     )

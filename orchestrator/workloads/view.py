@@ -5,6 +5,7 @@ StatefulSets are shown even without pods, because a workload that waits or has e
 here is pure; times are microseconds since the epoch.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,6 +18,8 @@ from orchestrator.workloads.status import has_condition, pod_status, workload_st
 PENDING_ADDRESS: Final = "<pending>"
 SEVERAL_NODES: Final = "<multiple>"
 
+_POD_SUFFIX: Final = "[bcdfghjklmnpqrstvwxz2456789]{5}"
+"""What a Job appends to the names of its pods."""
 _SCHEMES: Final = ("http", "https")
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
@@ -85,16 +88,19 @@ def workload_views(listing: Listing) -> list[WorkloadView]:
 
 
 def events_of(view: WorkloadView, events: Iterable[Event]) -> list[Event]:
-    """Return the events about the workload or one of its pods, oldest first."""
+    """Return the events about the workload or one of its pods, those that are gone included, oldest first.
+
+    A pod that was evicted is known by its name only, and by the time: an earlier workload may have had the name.
+    """
     uids = {view.uid} | {pod.metadata.uid for pod in view.pods}
-    prefix = f"{view.name}-"
-    pod_names = {pod.metadata.name for pod in view.pods}
+    pod_name = re.compile(rf"{re.escape(view.name)}-({_POD_SUFFIX}|[0-9]+)")
+    since_us = view.created_us // 1_000_000 * 1_000_000
 
     def concerns(event: Event) -> bool:
         about = event.involved_object
-        if about.uid:
-            return about.uid in uids
-        return about.name == view.name or about.name in pod_names or about.name.startswith(prefix)
+        is_pod = about.kind == "Pod" and pod_name.fullmatch(about.name) is not None
+        is_gone = is_pod and event_time_us(event) >= since_us
+        return about.uid in uids or is_gone
 
     return sorted((event for event in events if concerns(event)), key=event_time_us)
 

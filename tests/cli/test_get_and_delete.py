@@ -19,7 +19,8 @@ REASON = "Unschedulable: 2 GPUs asked for, team-a has 1 left"
 def test_get_shows_facts_pods_and_events(muster: Callable[..., Outcome], server: MemoryApiServer) -> None:
     muster("submit", "hyper1", "-i", "image", "-g", "1")
     pod = pod_of(_job(server), "hyper1-abc", phase="Running", node_name="dgx1-1", hostIP="10.0.0.1")
-    server.add(pod, _event("hyper1-abc", pod, "Scheduled", "placed on dgx1-1"))
+    server.add(pod)
+    server.add(_event("hyper1-abc", pod, "Scheduled", "placed on dgx1-1"))
     lines = muster("get", "hyper1").lines
     assert [line.split(":")[0] for line in lines[:6]] == [
         "NAME",

@@ -157,21 +157,33 @@ def test_a_node_port_is_reached_at_the_node_of_the_pod() -> None:
     assert one(Listing(PROJECTS, [job("x")], services=[service])).urls == ("<pending>",)
 
 
-def test_events_of_an_earlier_workload_of_that_name_are_left_out() -> None:
-    def event(uid: str, name: str, second: int) -> Event:
-        about = {"kind": "Pod", "name": name, "uid": uid}
-        body = {
-            "metadata": metadata("e"),
-            "involvedObject": about,
-            "lastTimestamp": f"2026-01-01T00:00:{second:02}Z",
-        }
-        return msgspec.convert(body, Event)
+EVENTS: list[tuple[str, str, int, bool]] = [
+    ("uid-x-0", "x-0", 9, True),
+    ("uid-x", "x", 3, True),
+    ("uid-evicted", "x-bcdfg", 7, True),
+    ("uid-of-an-earlier-workload", "x-bcdfg", 4, False),
+    ("uid-of-another-workload", "x-bcdfg-0", 7, False),
+    ("uid-of-another-workload", "xx-bcdfg", 7, False),
+]
 
+
+@pytest.mark.parametrize(("uid", "name", "second", "shown"), EVENTS)
+def test_events_of_pods_that_are_gone_are_shown_but_not_those_of_others(
+    uid: str, name: str, second: int, shown: bool
+) -> None:
+    view = one(Listing(PROJECTS, jobs=[job("x", 5)], pods=[pod("x")]))
+    assert bool(events_of(view, [event(uid, name, second)])) is shown
+
+
+def test_events_are_in_the_order_of_time() -> None:
     view = one(Listing(PROJECTS, jobs=[job("x")], pods=[pod("x")]))
-    ours, older, theirs, unnamed = (
-        event("uid-x-0", "x-0", 9),
-        event("uid-x", "x", 3),
-        event("uid-gone", "x-0", 1),
-        event("", "x-0", 5),
+    late, early = event("uid-x-0", "x-0", 9), event("uid-x", "x", 3)
+    assert events_of(view, [late, early]) == [early, late]
+
+
+def event(uid: str, name: str, second: int) -> Event:
+    about = {"kind": "Pod", "name": name, "uid": uid}
+    stamp = f"2026-01-01T00:00:{second:02}Z"
+    return msgspec.convert(
+        {"metadata": metadata("e"), "involvedObject": about, "lastTimestamp": stamp}, Event
     )
-    assert events_of(view, [ours, older, theirs, unnamed]) == [older, unnamed, ours]
