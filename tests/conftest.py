@@ -1,0 +1,22 @@
+"""What every test may use: a real control plane, started once for the session."""
+
+from collections.abc import Iterator
+
+import pytest
+
+import lab.cluster
+from orchestrator.cluster.kubeconfig import Access, load_access
+
+
+@pytest.fixture(scope="session")
+def shared_lab() -> Iterator[lab.cluster.Lab]:
+    """A lab for tests that keep to namespaces and projects of their own."""
+    running = lab.cluster.start(f"tests-{id(object()):x}", nodes=2, detach=False)
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def lab_access(shared_lab: lab.cluster.Lab) -> Access:
+    """An administrator's access to the shared lab."""
+    return load_access(shared_lab.kubeconfig)

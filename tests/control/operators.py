@@ -1,0 +1,51 @@
+"""The operator as it runs on a site: a process of its own, with its own ServiceAccount."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.transport import Transport
+from orchestrator.control.install import install, service_account_kubeconfig
+
+MUSTER = [sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())"]
+
+
+def muster(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the real command line against the lab; the caller looks at the exit code."""
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    return subprocess.run(
+        [*MUSTER, *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def must(kubeconfig: Path, *arguments: str) -> str:
+    """Run the real command line and return what it printed; it must succeed."""
+    done = muster(kubeconfig, *arguments)
+    assert done.returncode == 0, f"muster {' '.join(arguments)}: {done.stderr}"
+    return done.stdout
+
+
+async def prepare(kubeconfig: Path, output: Path) -> Path:
+    """Install the orchestrator and return a kubeconfig of the operator's own account."""
+    async with Transport(load_access(kubeconfig)) as transport:
+        await install(transport, "tests", replicas=0)
+        return await service_account_kubeconfig(transport, kubeconfig, output)
+
+
+@contextmanager
+def operator(kubeconfig: Path, log: Path, identity: str = "operator-0") -> Iterator[subprocess.Popen[bytes]]:
+    """Run one operator process; it is stopped at the end, if it has not been before."""
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "POD_NAME": identity}
+    with log.open("ab") as output:
+        process = subprocess.Popen([*MUSTER, "operator"], env=environment, stdout=output, stderr=output)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=20)

@@ -1,0 +1,267 @@
+"""The operator against a real API server, with only the rights that its manifest grants."""
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.cluster import Lab, start
+from orchestrator.cluster.errors import Forbidden, Invalid
+from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.objects import Lease, Pod, Project
+from orchestrator.cluster.reflector import Change, Reflector
+from orchestrator.cluster.resources import LEASES, NODES, PODS, PROJECTS
+from orchestrator.cluster.transport import Transport
+from orchestrator.control.install import apply
+from orchestrator.manifests.render import documents, render
+from orchestrator.names import GPU_DEVICES_ANNOTATION, SYSTEM_NAMESPACE
+from tests.cluster.waiting import running, until
+from tests.control.operators import must, muster, operator, prepare
+
+pytestmark = pytest.mark.lab
+
+SECTION_4_8 = """
+a-1-1-jupyter -g 1 --interactive -p team-a
+a-1-g -g 1 -p team-a
+a-2-gg -g 2 -p team-a
+b-1-g06 -g 0.6 --interactive -p team-b
+b-2-g04 -g 0.4 --interactive -p team-b
+b-3-g -g 1 -p team-b
+b-4-gg -g 2 -p team-b
+c-1-g05 -g 0.5 --interactive -p team-c
+c-2-g03 -g 0.3 --interactive -p team-c
+c-3-g02 -g 0.2 --interactive -p team-c
+c-4-gg -g 2 -p team-c
+c-5-g -g 1 -p team-c
+d-1-gggg -g 4 -p team-d
+""".strip().splitlines()
+QUOTAS = {"team-a": 4, "team-b": 2, "team-c": 2, "team-d": 8}
+
+
+@pytest.fixture
+def own_lab(tmp_path: Path) -> Iterator[Lab]:
+    """A lab of the test's own, with the paper's two nodes."""
+    lab = start("own", nodes=2, detach=False, state_dir=tmp_path / "labs")
+    yield lab
+    lab.stop()
+
+
+@pytest.fixture
+async def admin(own_lab: Lab) -> AsyncIterator[Transport]:
+    async with Transport(load_access(own_lab.kubeconfig)) as transport:
+        yield transport
+
+
+@pytest.fixture
+async def account(own_lab: Lab, tmp_path: Path) -> Path:
+    """A kubeconfig of the operator's own account, after the orchestrator has been installed."""
+    return await prepare(own_lab.kubeconfig, tmp_path / "operator.kubeconfig")
+
+
+def held(pods: Reflector[Pod]) -> dict[str, float]:
+    """GPUs by project, read off the pods alone."""
+    totals = dict.fromkeys(QUOTAS, 0.0)
+    for pod in pods.objects.values():
+        if pod.spec.node_name and pod.metadata.deletion_timestamp is None:
+            fraction = pod.metadata.annotations.get("muster.dev/gpu-fraction")
+            whole = pod.spec.containers[0].resources.limits.get("nvidia.com/gpu", 0)
+            totals[pod.metadata.namespace.removeprefix("muster-")] += float(fraction or whole)
+    return {team: round(gpus, 3) for team, gpus in totals.items()}
+
+
+def waiting(pods: Reflector[Pod]) -> list[str]:
+    return sorted(
+        pod.metadata.labels["muster.dev/workload"] for pod in pods.objects.values() if not pod.spec.node_name
+    )
+
+
+async def fill(kubeconfig: Path) -> None:
+    """The projects and the thirteen workloads of §4.8."""
+    for team, quota in QUOTAS.items():
+        await asyncio.to_thread(must, kubeconfig, "project", "create", team, "-g", str(quota))
+    for line in SECTION_4_8:
+        await asyncio.to_thread(must, kubeconfig, "submit", *line.split(), "-i", "quickstart")
+
+
+@pytest.mark.parametrize("events_before_the_kill", [1, 4, int.from_bytes(os.urandom(1), "big") % 12 + 1])
+async def test_a_scheduler_killed_during_section_4_9_comes_to_the_same_allocation(
+    own_lab: Lab, admin: Transport, account: Path, tmp_path: Path, events_before_the_kill: int
+) -> None:
+    log = tmp_path / "operator.log"
+    seen: list[Change[Pod]] = []
+    pods = Reflector(admin, PODS, Pod, on_change=seen.append)
+    async with running(pods.run()):
+        with operator(account, log) as first:
+            await fill(own_lab.kubeconfig)
+            await until(lambda: held(pods) == dict.fromkeys(QUOTAS, 4.0), seconds=30)
+            seen.clear()
+            for name in ("d-2-gg", "d-3-gg"):
+                arguments = ("submit", name, "-i", "quickstart", "-g", "2", "-p", "team-d")
+                await asyncio.to_thread(must, own_lab.kubeconfig, *arguments)
+            await until(lambda: len(seen) >= events_before_the_kill, seconds=30)
+            first.kill()
+            first.wait()
+        with operator(account, log):
+            await until(
+                lambda: (
+                    held(pods) == {"team-a": 4, "team-b": 2, "team-c": 2, "team-d": 8}
+                    and waiting(pods) == ["b-4-gg", "c-4-gg"]
+                ),
+                seconds=60,
+            )
+
+
+async def test_applying_the_operator_yaml_twice_changes_nothing(own_lab: Lab, tmp_path: Path) -> None:
+    manifest = tmp_path / "muster-operator-tests.yaml"
+    manifest.write_text(must(own_lab.kubeconfig, "operator-yaml", "--cluster", "tests"))
+    kubectl = [
+        str(own_lab.kubectl_directory / "kubectl"),
+        "--kubeconfig",
+        str(own_lab.kubeconfig),
+        "apply",
+        "-f",
+    ]
+    first = await asyncio.to_thread(
+        subprocess.run, [*kubectl, str(manifest)], check=True, capture_output=True, text=True
+    )
+    second = await asyncio.to_thread(
+        subprocess.run, [*kubectl, str(manifest)], check=True, capture_output=True, text=True
+    )
+    assert first.stdout.count("created") == len(documents(render("tests")))
+    assert {line.split()[-1] for line in second.stdout.splitlines()} == {"unchanged"}
+
+
+async def test_installing_twice_leaves_every_object_as_it_was(admin: Transport, account: Path) -> None:
+    objects = documents(render("tests", replicas=0))
+    before = [(await apply(admin, each))["metadata"]["resourceVersion"] for each in objects]
+    after = [(await apply(admin, each))["metadata"]["resourceVersion"] for each in objects]
+    assert before == after
+
+
+async def test_the_operators_account_may_do_nothing_beyond_its_manifest(account: Path) -> None:
+    async with Transport(load_access(account)) as transport:
+        attempts: dict[str, Callable[[], Awaitable[object]]] = {
+            "delete a node": lambda: transport.delete(NODES.path(None, "dgx1-1")),
+            "create a pod": lambda: transport.create(PODS.path("default"), {"metadata": {"name": "x"}}),
+            "read secrets": lambda: transport.get("/api/v1/secrets"),
+            "change a project": lambda: transport.patch(PROJECTS.path(None, "x"), {"spec": {}}),
+            "take another lease": lambda: transport.get(LEASES.path(SYSTEM_NAMESPACE, "other")),
+        }
+        for what, attempt in attempts.items():
+            assert await _refused(attempt), f"the operator's account may {what}"
+
+
+async def _refused(attempt: Callable[[], Awaitable[object]]) -> bool:
+    try:
+        await attempt()
+    except Forbidden:
+        return True
+    return False
+
+
+async def test_the_standby_takes_over_when_the_leader_is_told_to_stop(
+    own_lab: Lab, admin: Transport, account: Path, tmp_path: Path
+) -> None:
+    holder: list[str | None] = []
+
+    async def watch_the_holder() -> None:
+        def note(change: Change[Lease]) -> None:
+            holder.append(change.object.spec.holder_identity)
+
+        await Reflector(admin, LEASES, Lease, namespace=SYSTEM_NAMESPACE, on_change=note).run()
+
+    async with running(watch_the_holder()):
+        with operator(account, tmp_path / "one.log", "one") as leader:
+            await until(lambda: holder and holder[-1] == "one", seconds=20)
+            with operator(account, tmp_path / "two.log", "two"):
+                leader.send_signal(signal.SIGTERM)
+                await asyncio.to_thread(leader.wait, 20)
+                await until(lambda: holder[-1] == "two", seconds=20)
+                await asyncio.to_thread(must, own_lab.kubeconfig, "project", "create", "team-a", "-g", "1")
+    assert leader.returncode == 0
+
+
+async def test_a_project_gets_its_namespace_members_and_figures(
+    own_lab: Lab, admin: Transport, account: Path, tmp_path: Path
+) -> None:
+    with operator(account, tmp_path / "operator.log"):
+        create = ("project", "create", "team-a", "-g", "4", "--member", "user:ada")
+        await asyncio.to_thread(must, own_lab.kubeconfig, *create)
+        projects = Reflector(admin, PROJECTS, Project)
+        pods = Reflector(admin, PODS, Pod)
+        async with running(projects.run()), running(pods.run()):
+            for name, gpus in (("one", "3"), ("two", "8"), ("three", "8")):
+                submit = ("submit", name, "-i", "quickstart", "-g", gpus, "-p", "team-a")
+                await asyncio.to_thread(must, own_lab.kubeconfig, *submit)
+
+            def figures() -> tuple[float, float, int]:
+                status = next(iter(projects.objects.values())).status
+                return float(status.allocated_gpu), float(status.fair_share_gpu), status.pending_workloads
+
+            await until(lambda: projects.is_synced and figures() == (11.0, 16.0, 1), seconds=30)
+            devices = {
+                pod.metadata.labels["muster.dev/workload"]: pod.metadata.annotations.get(
+                    GPU_DEVICES_ANNOTATION
+                )
+                for pod in pods.objects.values()
+            }
+            assert devices["one"] is not None
+            assert len(devices["one"].split(",")) == 3
+            assert devices["two"] == "0,1,2,3,4,5,6,7"
+            await until(
+                lambda: any(
+                    each.reason == "Unschedulable"
+                    and each.message.startswith(
+                        "AtFairShare: asks for 8 GPUs; 5 are free and team-a holds 11"
+                    )
+                    for pod in pods.objects.values()
+                    for each in pod.status.conditions
+                ),
+                seconds=10,
+            )
+        bindings = await admin.get(
+            "/apis/rbac.authorization.k8s.io/v1/namespaces/muster-team-a/rolebindings/muster-members"
+        )
+        assert bindings["subjects"] == [
+            {"kind": "User", "name": "ada", "apiGroup": "rbac.authorization.k8s.io"}
+        ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"gpu": {"quota": -1}}, "greater than or equal to 0"),
+        ({"gpu": {"quota": 0.0005}}, "at most three decimal places"),
+        ({"gpu": {"quota": 4, "limit": 2}}, "limit is below quota"),
+        ({"parent": "team-x", "gpu": {"quota": 4}}, "cannot be its own parent"),
+        ({}, "spec.gpu"),
+    ],
+)
+async def test_the_api_server_itself_refuses_a_project_that_cannot_be_meant(
+    admin: Transport, account: Path, spec: dict[str, Any], said: str
+) -> None:
+    body = {
+        "apiVersion": PROJECTS.api_version,
+        "kind": "Project",
+        "metadata": {"name": "team-x"},
+        "spec": spec,
+    }
+    with pytest.raises(Invalid, match=said):
+        await admin.create(PROJECTS.path(), body)
+
+
+async def test_quotas_beyond_the_cluster_are_refused_and_nothing_is_made(
+    own_lab: Lab, admin: Transport, account: Path, tmp_path: Path
+) -> None:
+    with operator(account, tmp_path / "operator.log"):
+        await asyncio.to_thread(must, own_lab.kubeconfig, "project", "create", "team-a", "-g", "10")
+        done = await asyncio.to_thread(muster, own_lab.kubeconfig, "project", "create", "team-b", "-g", "7")
+    assert done.returncode != 0
+    assert "the quotas add up to 17 GPUs, the cluster has 16" in done.stderr
+    assert done.stderr.strip().count("\n") == 0
+    assert [each.metadata.name for each in (await admin.list(PROJECTS.path(), Project)).items] == ["team-a"]
