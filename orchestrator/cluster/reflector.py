@@ -245,7 +245,6 @@ class Reflector(Generic[T]):
         if not heard:
             # A watch from a version that is not there yet (etcd was restored) is silent and ends well.
             raise Gone(f"watch {self._path}: it brought nothing in all its time, not even a bookmark")
-        self._failures = 0
 
     def _take(self, event: WatchEvent) -> None:
         self.last_heard = self._clock()

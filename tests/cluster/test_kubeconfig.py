@@ -244,11 +244,11 @@ async def test_a_server_may_be_known_by_another_name(file: Path) -> None:
 
 def test_the_default_namespace_is_changed_in_place_and_nothing_else(file: Path) -> None:
     before = config(user={"token": "secret"})
-    write(file, before).chmod(0o600)
+    write(file, before).chmod(0o640)
     assert set_default_namespace("muster-team", file) == file
     before["contexts"][0]["context"]["namespace"] = "muster-team"
     assert yaml.safe_load(file.read_text()) == before
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert list(file.parent.iterdir()) == [file]
 
 

@@ -249,6 +249,18 @@ async def test_watches_that_fail_again_and_again_lead_to_a_list(
     assert server.asked("WATCH")[-1].query["resourceVersion"] == "20"
 
 
+async def test_watches_that_fail_now_and_then_lead_to_no_list(
+    server: FakeApiServer, recorder: Recorder
+) -> None:
+    server.on("GET", PATH, page())
+    good = Watch(event("ADDED", pod("a", version="11")), CUT)
+    for _ in range(FAILURES_BEFORE_LIST):
+        server.on("WATCH", PATH, good, refusal(500))
+    async with running(recorder.reflector.run()):
+        await until(lambda: len(server.asked("WATCH")) == 2 * FAILURES_BEFORE_LIST + 1)
+    assert recorder.reflector.counters.lists == 1
+
+
 async def test_a_watch_that_was_silent_to_its_end_leads_to_a_list(
     server: FakeApiServer, recorder: Recorder, clock: ManualClock
 ) -> None:
