@@ -5,7 +5,8 @@ thousands of pods cheap (about 10 µs a pod). Everything the API may leave out h
 frozen, because reflectors share them; change one with `msgspec.structs.replace`.
 
 Decode whole objects with these, but do not write one back after reading it: what was skipped would be
-lost. Write with a patch, or create new objects. An encoded struct leaves out what equals its default.
+lost. Write with a patch, or create new objects. An encoded struct leaves out what equals its default,
+so a patch made of one could not set a field back to it: patch with a mapping.
 
 `gc=False` keeps the garbage collector from walking the caches. It is safe because none of these can be
 part of a reference cycle.
