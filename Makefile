@@ -5,12 +5,12 @@ UV_VERSION := 0.13.8
 TOOLS := .tools
 UV := $(or $(shell command -v uv),$(TOOLS)/bin/uv)
 PYTHON ?= $(shell python3 -c 'import sys; print(sys.executable)')
-OUT ?= reports
+
 
 .PHONY: validate test mutants environment lab-binaries format clean
 
 validate: environment ## replay TR-4858 on a real Kubernetes API server and write reports/<run>/
-	@$(UV) run --frozen muster validate --out $(OUT)
+	@$(UV) run --frozen muster validate $(if $(OUT),--out $(OUT))
 
 test: environment lab-binaries ## every test, on every Python that is here
 	@$(UV) run --frozen tox run

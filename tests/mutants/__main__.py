@@ -1,0 +1,91 @@
+"""`make mutants`: break the scheduler on purpose and show which scenario notices.
+
+Exit code 0 only if every defect makes its scenario FAIL at the step that the catalogue names, and the scheduler as it
+is passes them all.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.mutants.catalogue import Mutant, mutants, write
+
+PATIENCE = "0.4"
+"""Deadlines of the scenarios are generous; a defect that waits for one should not wait so long."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    name: str
+    scenario: str
+    verdict: str
+    failed: tuple[str, ...]
+    seconds: float
+    killed: bool
+
+
+def validate(scenario: str, out: Path, orchestrator: Path | None) -> tuple[str, tuple[str, ...]]:
+    """Run the scenario (and what it continues); its verdict, and the ids of steps and invariants that failed."""
+    environment = dict(os.environ)
+    if orchestrator is not None:
+        environment["MUSTER_OPERATOR_PYTHONPATH"] = str(orchestrator)
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from orchestrator.cli.main import main; sys.exit(main())",
+        "validate",
+    ]
+    command += ["--scenario", scenario, "--out", str(out), "--patience", PATIENCE, "--fail-fast"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    record = out / "report.json"
+    if not record.exists():
+        raise SystemExit(f"muster validate left no report:\n{done.stdout}\n{done.stderr}")
+    report = json.loads(record.read_text())
+    return report["verdict"], tuple(step["id"] for step in report["steps"] if step["verdict"] == "FAIL")
+
+
+def kill(mutant: Mutant) -> Outcome:
+    """Run one defect's scenario with the defect in the operator."""
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="muster-mutant-") as name:
+        directory = Path(name)
+        write(mutant, directory / "mutant")
+        verdict, failed = validate(mutant.scenario, directory / "report", directory / "mutant")
+    killed = verdict == "FAIL" and any(each.startswith(mutant.killed_by) for each in failed)
+    return Outcome(mutant.name, mutant.scenario, verdict, failed, time.monotonic() - begin, killed)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
+    parser.add_argument("names", nargs="*", help="only these defects")
+    parser.add_argument("--jobs", type=int, default=2, help="labs at once")
+    asked = parser.parse_args(arguments)
+    chosen = [each for each in mutants() if not asked.names or each.name in asked.names]
+    print(f"{len(chosen)} defects, {asked.jobs} labs at once", flush=True)
+    width = max(len(each.name) for each in chosen)
+    survivors = []
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        for number, outcome in enumerate(pool.map(kill, chosen), start=1):
+            failed = ", ".join(outcome.failed) or "nothing failed"
+            word = "killed  " if outcome.killed else "SURVIVED"
+            print(
+                f"{number:>3}  {outcome.name:<{width}}  {word}  {outcome.scenario:<18}  {outcome.verdict:<5}"
+                f"  {outcome.seconds:5.1f} s  {failed}",
+                flush=True,
+            )
+            if not outcome.killed:
+                survivors.append(outcome.name)
+    print(f"{len(chosen) - len(survivors)} of {len(chosen)} defects killed", flush=True)
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

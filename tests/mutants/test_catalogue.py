@@ -1,0 +1,24 @@
+"""The catalogue of defects follows the code: every edit applies, and what it makes is still Python."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.catalogue import Mutant, mutants, write
+from validation.scenario.loader import find, load
+
+
+@pytest.mark.parametrize("mutant", mutants(), ids=lambda each: each.name)
+def test_every_defect_applies_to_the_code_as_it_is(mutant: Mutant, tmp_path: Path) -> None:
+    write(mutant, tmp_path / "mutant")
+    for edit in mutant.edits:
+        ast.parse((tmp_path / "mutant" / edit.file).read_text())
+
+
+def test_every_defect_names_a_scenario_and_a_step_that_exist() -> None:
+    scenarios = {each.scenario.metadata.id: each.scenario for each in load(find([]))}
+    for mutant in mutants():
+        scenario, _, step = mutant.killed_by.partition("/")
+        assert scenario == mutant.scenario
+        assert not step or step in {each.id for each in scenarios[scenario].steps}
