@@ -10,6 +10,7 @@ from validation.report.record import Convergence
 CONVERGED = "CONVERGED"
 FLAPPED = "FLAPPED"
 TIMED_OUT = "TIMED_OUT"
+RULED_OUT = "RULED_OUT"
 
 
 async def converge(
@@ -18,12 +19,14 @@ async def converge(
     *,
     within_ms: int,
     hold_ms: int,
+    ruled_out: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Convergence:
     """Wait until `differences()` is empty for `hold_ms` without a break, having become so before `within_ms`.
 
     `changed(ms)` returns at the next event or after `ms`. CONVERGED: it held. FLAPPED: it did hold before the
-    deadline, but did not last, and did not hold again in time. TIMED_OUT: it never held.
+    deadline, but did not last, and did not hold again in time. TIMED_OUT: it never held. RULED_OUT: something
+    happened after which it cannot hold any more, so waiting for the deadline would tell nothing.
     """
     began = clock()
     result = Convergence(result=TIMED_OUT, within_ms=within_ms, hold_ms=hold_ms)
@@ -44,6 +47,9 @@ async def converge(
                 since = None
                 result.flaps += 1
                 result.result = FLAPPED
+            if ruled_out():
+                result.result = RULED_OUT
+                return result
             if now >= within_ms:
                 return result
             remaining = within_ms - now

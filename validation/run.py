@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from lab.progress import Reporter
 from orchestrator.errors import MusterError
-from validation.converge import CONVERGED, FLAPPED, converge
+from validation.converge import CONVERGED, FLAPPED, RULED_OUT, converge
 from validation.errors import TargetError
 from validation.judge.events import NodeSeen
 from validation.judge.expectation import Actual, Expectation, differences, observe
@@ -76,9 +76,8 @@ class ValidationRun:
         self._waive(answer)
         if answer.verdict == Verdict.BLOCKED:
             answer.started_ms = answer.ended_ms = None
-        else:
-            first, _ = self.spans.get(question.scenario.id, (answer.started_ms, 0))
-            self.spans[question.scenario.id] = (first, answer.ended_ms)
+        elif question.scenario.id in self.spans:
+            self.spans[question.scenario.id] = (self.spans[question.scenario.id][0], answer.ended_ms)
         if (
             answer.verdict not in ACCEPTABLE
             and not self._blocked
@@ -175,6 +174,7 @@ class ValidationRun:
             raise StepFailed(f"project {missing()[0]} got no namespace within {SETUP_MS / 1000:g} s")
 
     async def _perform(self, scenario: LoadedScenario, step: LoadedStep, answer: record.Step) -> None:
+        self.spans.setdefault(scenario.id, (self.recorder.now_ms(), self.recorder.now_ms()))
         try:
             await self._create_projects(scenario, answer)
             since = len(self.recorder.events)
@@ -202,7 +202,13 @@ class ValidationRun:
             return found
 
         within = int(step.within_ms * self.options.patience)
-        reached = await converge(wrong, self._changed, within_ms=within, hold_ms=step.hold_ms)
+        reached = await converge(
+            wrong,
+            self._changed,
+            within_ms=within,
+            hold_ms=step.hold_ms,
+            ruled_out=lambda: bool(set(present().evicted) - set(step.expectation.evicted)),
+        )
         answer.convergence = reached
         answer.actual = present()
         answer.differences = differences(step.expectation, answer.actual)
@@ -218,6 +224,8 @@ class ValidationRun:
                 answer.reason = (
                     f"the expected state was reached but did not last, {reached.flaps} times in {within}"
                 )
+            if reached.result == RULED_OUT:
+                answer.reason = "a workload was evicted that nothing should have been taken from"
             answer.reason += f"; {trouble}" if trouble else ""
         elif answer.oracle_differences and not excused:
             answer.verdict = Verdict.ERROR

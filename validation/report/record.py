@@ -29,7 +29,7 @@ class Command(_Record):
 
 
 class Convergence(_Record):
-    """How the expected state was reached: CONVERGED, FLAPPED or TIMED_OUT.
+    """How the expected state was reached: CONVERGED, FLAPPED, TIMED_OUT or RULED_OUT.
 
     `first_ms` and `stable_ms` count from the end of the step's commands: when the expectation first held,
     and when it had held for `hold_ms`. `flaps` counts how often it ceased to hold.

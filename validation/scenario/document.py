@@ -1,7 +1,7 @@
 """YAML with line numbers: plain data beside the line of every node, so that an error can name its place."""
 
 import re
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -78,17 +78,17 @@ class Document:
 
 
 def _scalar(node: yaml.Node) -> Any:
-    match node.tag.rpartition(":")[2]:
-        case "int":
+    kind = node.tag.rpartition(":")[2]
+    try:
+        if kind == "int":
             return int(node.value, 0)
-        case "float":
+        if kind == "float":
             return Decimal(node.value)
-        case "bool":
-            return node.value.lower() in {"true", "yes", "on"}
-        case "null":
-            return None
-        case _:
-            return node.value
+    except (ValueError, InvalidOperation):
+        return node.value  # text where a number is wanted is refused by the schema
+    if kind == "bool":
+        return node.value.lower() in {"true", "yes", "on"}
+    return None if kind == "null" else node.value
 
 
 def _place(path: str) -> Path_:

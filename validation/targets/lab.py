@@ -130,6 +130,10 @@ class LabTarget:
         environment = {**os.environ, "KUBECONFIG": str(access)}
         replacement = environment.get(OPERATOR_PYTHONPATH)
         if replacement:
+            if not any((Path(part) / "orchestrator").is_dir() for part in replacement.split(os.pathsep)):
+                raise TargetError(
+                    f"{OPERATOR_PYTHONPATH}={replacement}: there is no directory `orchestrator` in it"
+                )
             inherited = environment.get("PYTHONPATH")
             environment["PYTHONPATH"] = os.pathsep.join([replacement, *([inherited] if inherited else [])])
         self._run_directory.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,117 @@
+"""A small record of a run in which one step failed."""
+
+from typing import Any
+
+from validation.judge.events import NodeSeen
+from validation.judge.expectation import Actual, Expectation
+from validation.report.record import (
+    Command,
+    Convergence,
+    Coverage,
+    EvictionRecord,
+    Oracle,
+    Point,
+    Report,
+    Run,
+    ScenarioRecord,
+    Step,
+    Tool,
+)
+from validation.scenario.schema import Erratum
+
+SCENARIO = "tr4858-4.8"
+
+
+def step(name: str, verdict: str, **given: Any) -> Step:
+    """A step of the scenario, or an invariant if it is named so."""
+    kind = "invariant" if name.startswith("invariant/") else "step"
+    values: dict[str, Any] = {"title": f"The step {name}", "source": "§4.8", **given}
+    return Step(id=f"{SCENARIO}/{name}", scenario=SCENARIO, kind=kind, verdict=verdict, **values)
+
+
+def three_steps() -> Report:
+    """A step that passed, one that failed, and an invariant."""
+    expected = Expectation(
+        allocated_milli={"team-a": 4000, "team-b": 2000}, pending=(), same_gpu=(("x", "y"),)
+    )
+    actual = Actual(
+        allocated_milli={"team-a": 4000, "team-b": 1000},
+        total_milli=5000,
+        pending=("b-1",),
+        running=3,
+        evicted=("b-1",),
+        gpus_in_use=5,
+        devices={"x": ("dgx1-1/0",), "y": ("dgx1-1/1",)},
+    )
+    oracle = Oracle({"team-a": "4", "team-b": "7/3"}, {"team-a": 4000, "team-b": 2000}, [], 4)
+    steps = [
+        step(
+            "one",
+            "PASS",
+            started_ms=1000,
+            ended_ms=5000,
+            commands=[Command("muster submit a", 0, 1000, 300)],
+            expected=expected,
+            oracle=oracle,
+            convergence=Convergence("CONVERGED", 60_000, 3000, 100, 3100, 0),
+        ),
+        step(
+            "two",
+            "FAIL",
+            started_ms=5000,
+            ended_ms=9000,
+            expected=expected,
+            oracle=oracle,
+            actual=actual,
+            differences=["team-b: expected 2 GPUs, has 1"],
+            convergence=Convergence("TIMED_OUT", 4000, 3000),
+        ),
+        step("invariant/node-capacity", "PASS", started_ms=9000, ended_ms=9000),
+    ]
+    message = "2 GPUs reclaimed for d-2-gg of team-d"
+    return Report(
+        verdict="FAIL",
+        summary="1 of 3 steps and invariants: FAIL.",
+        tool=Tool("muster", "0.1.0", "3.11", "Linux"),
+        run=Run("r1", ["muster", "validate"], "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z", 60_000),
+        target={"kind": "lab"},
+        cluster={
+            "gpus": 16,
+            "kubernetes": "v1.36.3",
+            "nodes": [
+                {"name": "dgx1-1", "gpus": 8, "product": "Tesla"},
+                {"name": "dgx1-2", "gpus": 8, "product": ""},
+            ],
+        },
+        scenarios=[
+            ScenarioRecord(
+                id=SCENARIO,
+                title="Utilization",
+                source="TR-4858 §4.8",
+                file="tr4858/section-4.8.scenario.yaml",
+                sha256="abc",
+                quotas_milli={"team-a": 4000, "team-b": 2000},
+                started_ms=1000,
+                ended_ms=9000,
+            )
+        ],
+        steps=steps,
+        coverage=Coverage(3, 3, 3, {"PASS": 2, "FAIL": 1}),
+        evictions=[
+            EvictionRecord(
+                6000,
+                f"{SCENARIO}/two",
+                "team-b",
+                "b-1",
+                "b-1-x",
+                "dgx1-1",
+                [0, 1],
+                2000,
+                "Preemption",
+                message,
+            )
+        ],
+        errata=[Erratum("E3", "§4.9", "none queued", "the dashboard", "two queued", "consistent")],
+        series=[Point(0, {}), Point(2000, {"team-a": 4000}), Point(3000, {"team-a": 4000, "team-b": 2000})],
+        timeline=[NodeSeen(0, "dgx1-1", 8)],
+    )

@@ -1,0 +1,187 @@
+"""The renderings of a record: parsed again, and compared with what the record says."""
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+import pytest
+from defusedxml import ElementTree
+
+from tests.validation.report.records import step, three_steps
+from validation.errors import ReportError
+from validation.report import html, junit, markdown
+from validation.report.chart import Mark, Plot, render
+from validation.report.plots import charts
+from validation.report.record import Point, Report, Violation, encode, read
+from validation.report.write import write
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+class Checker(HTMLParser):
+    """Counts elements, and sees that all of them are closed in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.links += [value or "" for name, value in attrs if name in {"src", "href"}]
+        if tag not in {"meta", "br", "col", "link", "img"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.fixture
+def report() -> Report:
+    return three_steps()
+
+
+def test_the_page_is_one_well_formed_file_without_script_or_outside_resource(report: Report) -> None:
+    checker = Checker()
+    checker.feed(html.render(report))
+    assert checker.open == []
+    assert "script" not in checker.seen
+    assert checker.links == []
+    assert checker.seen.count("svg") == 1
+
+
+def test_the_page_shows_verdict_expected_oracle_actual_evictions_and_errata(report: Report) -> None:
+    page = html.render(report).replace("\N{NO-BREAK SPACE}", " ")
+    for text in (
+        "FAIL",
+        "team-a 4",
+        "2 GPUs reclaimed for d-2-gg",
+        "muster submit a",
+        "dgx1-1",
+        "E3",
+        "sha256 abc",
+    ):
+        assert text in page, text
+
+
+def test_text_of_the_cluster_cannot_become_markup(report: Report) -> None:
+    report.steps[1].reason = "<script>alert(1)</script>"
+    report.evictions[0].message = "<img src=x>"
+    report.scenarios[0].quotas_milli = {"<b>": 1000}
+    page = html.render(report)
+    assert "<script>" not in page
+    assert "<img" not in page
+    assert "<b>\n" not in page
+    assert "&lt;script&gt;" in page
+
+
+def _paths(svg: str) -> Iterator[Element]:
+    return ElementTree.fromstring(svg).iter(f"{SVG}path")
+
+
+def test_the_chart_has_a_step_line_per_project_a_total_and_a_dashed_line_per_quota(report: Report) -> None:
+    ((_, svg),) = charts(report)
+    root = ElementTree.fromstring(svg)
+    assert [path.get("data-project") for path in _paths(svg) if path.get("class") == "project"] == [
+        "team-a",
+        "team-b",
+    ]
+    assert len([path for path in _paths(svg) if path.get("class") == "total"]) == 1
+    quotas = [line for line in root.iter(f"{SVG}line") if line.get("class") == "quota"]
+    assert len(quotas) == 2
+    assert all(line.get("stroke-dasharray") for line in quotas)
+    words = [text.text for text in root.iter(f"{SVG}text")]
+    assert {
+        "time (s)",
+        "allocated GPUs",
+        "tr4858-4.8",
+        "one",
+        "two",
+        "total 6",
+        "team-a 4",
+        "team-b 2",
+    } <= set(words)
+
+
+def test_lines_change_in_steps_where_the_series_does() -> None:
+    plot = Plot(
+        title="t",
+        start_ms=0,
+        end_ms=10_000,
+        points=[Point(2000, {"p": 8000}), Point(6000, {"p": 0})],
+        quotas_milli={"p": 8000},
+        marks=[Mark(0, "s", section=True)],
+        capacity_milli=8000,
+    )
+    line = next(path for path in _paths(render(plot)) if path.get("class") == "project")
+    drawn = re.sub(r"\.0(?=\D|$)", "", line.get("d") or "")
+    assert drawn == "M56 404H240.8V88H610.4V404H980"
+
+
+def test_labels_of_near_marks_do_not_cover_each_other() -> None:
+    marks = [Mark(t, "a-long-label", section=False) for t in (0, 100, 200)]
+    plot = Plot("t", 0, 60_000, [], {"p": 1000}, marks, 8000)
+    texts = [t for t in ElementTree.fromstring(render(plot)).iter(f"{SVG}text") if t.text == "a-long-label"]
+    assert len({text.get("y") for text in texts}) == 3
+
+
+def test_junit_has_a_test_per_step_and_counts_that_agree(report: Report) -> None:
+    root = ElementTree.fromstring(junit.render(report))
+    cases = list(root.iter("testcase"))
+    assert [case.get("name") for case in cases] == ["one", "two", "invariant/node-capacity"]
+    assert (root.get("tests"), root.get("failures"), root.get("errors"), root.get("skipped")) == (
+        "3",
+        "1",
+        "0",
+        "0",
+    )
+    (failure,) = root.iter("failure")
+    assert "expected: team-a\N{NO-BREAK SPACE}4" in (failure.text or "")
+    assert "actual:" in (failure.text or "")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "tag"),
+    [("BLOCKED", "error"), ("INCONCLUSIVE", "error"), ("ERROR", "error"), ("NOT_APPLICABLE", "skipped")],
+)
+def test_what_did_not_run_is_no_success_in_junit(report: Report, verdict: str, tag: str) -> None:
+    report.steps = [step("x", verdict, reason="why\x00 not")]
+    assert (
+        next(ElementTree.fromstring(junit.render(report)).iter(tag)).get("message") == f"{verdict}: why not"
+    )
+
+
+def test_markdown_keeps_its_tables_whole(report: Report) -> None:
+    report.steps[1].violations = [Violation(61_500, "a | b\nc")]
+    text = markdown.render(report)
+    assert "1:01.5 a \\| b c" in text
+    for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
+
+
+def test_the_record_is_read_back_as_it_was_written(report: Report, tmp_path: Path) -> None:
+    write(report, tmp_path / "r")
+    assert encode(read(tmp_path / "r")) == encode(report)
+    assert sorted(path.name for path in (tmp_path / "r").iterdir()) == [
+        "junit.xml",
+        "report.html",
+        "report.json",
+        "report.md",
+    ]
+
+
+def test_a_damaged_record_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text('{"verdict": 1}')
+    with pytest.raises(ReportError, match=r"report\.json: is not a report"):
+        read(tmp_path)
+    with pytest.raises(ReportError, match=r"cannot be read: No such file"):
+        read(tmp_path / "nowhere")
+
+
+def test_a_directory_that_cannot_be_written_is_an_error(report: Report, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ReportError, match="cannot be written"):
+        write(report, tmp_path / "file" / "r")

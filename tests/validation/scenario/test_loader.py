@@ -1,0 +1,166 @@
+"""Scenario files: what is refused, and where the error points; and that the shipped ones agree with the oracle."""
+
+from pathlib import Path
+
+import pytest
+
+from validation.errors import ScenarioError
+from validation.run import oracle_differences
+from validation.scenario.loader import chains, find, load, load_errata, select
+
+GOOD = """\
+apiVersion: muster.dev/v1alpha1
+kind: Scenario
+metadata: {id: one, title: One, source: here}
+cluster: {profile: dgx1-v100-32g, nodes: 1, gpusPerNode: 8}
+projects:
+  p: {quota: 0.3}
+  q: {quota: 4}
+steps:
+- id: first
+  title: First
+  source: here
+  run:
+  - muster submit a -g 0.3 --interactive -p p
+  expect:
+    allocated: {p: 0.3, q: 0}
+    pending: []
+"""
+
+
+def written(directory: Path, text: str, name: str = "one") -> Path:
+    path = directory / f"{name}.scenario.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_fractions_of_a_file_are_exact(tmp_path: Path) -> None:
+    (scenario,) = load([written(tmp_path, GOOD)])
+    assert scenario.quotas_milli == {"p": 300, "q": 4000}
+    assert scenario.steps[0].expectation.allocated_milli == {"p": 300, "q": 0}
+    assert (scenario.steps[0].within_ms, scenario.steps[0].hold_ms) == (60_000, 3000)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("  title: First", "  titel: First", 10, "unknown key `titel` (at steps.0.titel)"),
+        ("    pending: []", "    pendng: []", 16, "unknown key `pendng`"),
+        ("nodes: 1", "nodes: one", 4, "Expected `int`, got `str` (at cluster.nodes)"),
+        ("  q: {quota: 4}", "  q: {quota: much}", 5, "(at projects)"),
+        ("  q: {quota: 4}", "  q: {quota: 9}", 5, "the quotas sum to 9.3 GPUs, the cluster has 8"),
+        ("  q: {quota: 4}", "  q: {quota: 0.1234}", 7, "at most three places"),
+        ("  q: {quota: 4}", "  p: {quota: 4}", 7, "key `p` is there twice"),
+        ("{p: 0.3, q: 0}", "{p: 0.3, r: 0}", 15, "unknown project `r` in expect"),
+        ("pending: []", "pending: [b]", 16, "unknown workload `b` in expect"),
+        ("pending: []", "evicted: [b]", 16, "unknown workload `b` in expect"),
+        ("-p p\n", "-p r\n", 13, "unknown project `r`"),
+        ("-p p\n", "\n", 13, "names no project"),
+        ("--interactive", "--interactiv", 13, "option --interactiv is not known"),
+        ("-g 0.3 --i", "-g x --i", 13, "-g x is not a number"),
+        ("muster submit a", "rm -rf a", 13, "a step runs `muster submit"),
+        (
+            "muster submit a -g 0.3 --interactive",
+            "muster delete a",
+            13,
+            "deletes `a`, which no earlier line submits",
+        ),
+        ("  title: First", "  title: First\n  within: soon", 11, "`soon` is not a duration"),
+        ("kind: Scenario", "kind: Story", 2, "Invalid enum value 'Story' (at kind)"),
+        ("source: here}", "source: here, errata: [E1]}", 3, "unknown erratum `E1`"),
+        ("kind: Scenario", "kind: Scenario\ncontinues: two", 3, "cannot continue `two`"),
+        ("kind: Scenario", "kind: [", 4, "expected"),
+        ("nodes: 1", "nodes: 09", 4, "Expected `int`, got `str`"),
+    ],
+)
+def test_an_error_names_file_and_line(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
+    assert old in GOOD
+    path = written(tmp_path, GOOD.replace(old, new, 1))
+    with pytest.raises(ScenarioError) as error:
+        load([path])
+    assert str(error.value).startswith(f"{path}:{line}: ")
+    assert message in str(error.value)
+
+
+def test_two_steps_of_one_name_are_refused(tmp_path: Path) -> None:
+    step = GOOD[GOOD.index("- id: first") :].replace("submit a ", "submit b ")
+    with pytest.raises(ScenarioError, match=r":17: duplicate or reserved step id `first`"):
+        load([written(tmp_path, GOOD + step)])
+
+
+def test_two_scenarios_of_one_name_are_refused(tmp_path: Path) -> None:
+    paths = [written(tmp_path, GOOD), written(tmp_path, GOOD, "two")]
+    with pytest.raises(ScenarioError, match=r"two\.scenario\.yaml:3: duplicate scenario id `one`"):
+        load(paths)
+
+
+def test_a_circle_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, GOOD.replace("kind: Scenario", "kind: Scenario\ncontinues: one"))
+    with pytest.raises(ScenarioError, match="cannot continue `one`"):
+        load([path])
+
+
+def test_an_empty_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"no \.scenario\.yaml file below"):
+        find([tmp_path])
+
+
+def test_selecting_a_scenario_pulls_those_it_continues() -> None:
+    scenarios = load(find())
+    assert [scenario.id for scenario in select(scenarios, "*-4.10")] == [
+        "tr4858-4.8",
+        "tr4858-4.9",
+        "tr4858-4.10",
+    ]
+    assert [scenario.id for scenario in select(scenarios, "muster-gang")] == ["muster-gang"]
+    with pytest.raises(ScenarioError, match=r"no scenario matches `x`; there are: tr4858-4\.8"):
+        select(scenarios, "x")
+
+
+def test_the_shipped_scenarios_are_one_chain_of_the_paper_and_isolated_ones_of_ours() -> None:
+    groups = [[scenario.id for scenario in group] for group in chains(load(find()))]
+    assert groups[0] == ["tr4858-4.8", "tr4858-4.9", "tr4858-4.10"]
+    assert all(len(group) == 1 for group in groups[1:])
+    assert len(groups) == 5
+
+
+def test_every_shipped_expectation_is_what_quotas_alone_lead_to() -> None:
+    for scenario in load(find()):
+        for step in scenario.steps:
+            assert oracle_differences(step) == [], f"{scenario.id}/{step.step.id}"
+
+
+def test_the_commands_of_the_paper_are_all_there() -> None:
+    steps = [step for scenario in load(find()) if scenario.id.startswith("tr4858") for step in scenario.steps]
+    submitted = [
+        line.split()[2] for step in steps for line in step.step.run if line.startswith("muster submit")
+    ]
+    assert submitted == [
+        "a-1-1-jupyter",
+        "a-1-g",
+        "a-2-gg",
+        "b-1-g06",
+        "b-2-g04",
+        "b-3-g",
+        "b-4-gg",
+        "c-1-g05",
+        "c-2-g03",
+        "c-3-g02",
+        "c-4-gg",
+        "c-5-g",
+        "d-1-gggg",
+        "d-2-gg",
+        "d-3-gg",
+        "a-3-gg",
+        "a-4-gg",
+        "b-5-gg",
+        "c-6-gg",
+    ]
+    assert steps[-1].step.run == ["muster delete -p team-d d-1-gggg d-2-gg d-3-gg"]
+
+
+def test_every_erratum_is_complete_and_most_are_cited() -> None:
+    errata = load_errata(find()[0].parent)
+    assert [erratum.id for erratum in errata] == [f"E{number}" for number in range(1, 10)]
+    cited = {erratum.id for scenario in load(find()) for erratum in scenario.errata}
+    assert cited == {erratum.id for erratum in errata} - {"E5"}

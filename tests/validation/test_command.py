@@ -1,0 +1,132 @@
+"""`muster validate` as a user runs it: what it prints, how it ends, what it leaves."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lab.ports import LOOPBACK
+
+COMMAND = [
+    sys.executable,
+    "-c",
+    "import sys; from orchestrator.cli.main import main; sys.exit(main())",
+    "validate",
+]
+
+
+def validate(*arguments: str, cwd: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    environ = {**os.environ, **environment}
+    return subprocess.run(
+        [*COMMAND, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300, env=environ, check=False
+    )
+
+
+def unreachable(directory: Path) -> Path:
+    """A kubeconfig of a server that is not there: port 1 of loopback refuses."""
+    path = directory / "kubeconfig"
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": f"http://{LOOPBACK}:1"}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def verdicts(directory: Path) -> dict[str, str]:
+    return {
+        step["id"]: step["verdict"] for step in json.loads((directory / "report.json").read_text())["steps"]
+    }
+
+
+def test_the_plan_is_printed_without_running_anything(tmp_path: Path) -> None:
+    done = validate("--list", "--scenario", "tr4858-4.9", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "tr4858-4.8/full  The cluster is full, 16 of 16 GPUs; nothing is queued" in done.stdout
+    assert "$ muster submit d-2-gg -i gcr.io/run-ai-demo/quickstart -g 2 -p team-d" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_scenario_is_a_usage_error_of_one_line(tmp_path: Path) -> None:
+    done = validate("--scenario", "nothing", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: no scenario matches `nothing`; there are: tr4858-4.8")
+    assert done.stdout == ""
+
+
+def test_a_broken_scenario_file_is_an_error_that_names_its_line(tmp_path: Path) -> None:
+    (tmp_path / "x.scenario.yaml").write_text("kind: Scenario\nsteps: 1\n")
+    done = validate("--scenarios", str(tmp_path), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "x.scenario.yaml:" in done.stderr
+
+
+def test_a_waiver_without_a_reason_is_refused(tmp_path: Path) -> None:
+    done = validate("--waive", "tr4858-4.8/full", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "without a reason" in done.stderr
+
+
+def test_a_cluster_that_cannot_be_reached_leaves_a_report_that_is_not_green(tmp_path: Path) -> None:
+    options = [
+        "--target",
+        "cluster",
+        "--kubeconfig",
+        str(unreachable(tmp_path)),
+        "--out",
+        str(tmp_path / "r"),
+    ]
+    done = validate(*options, "--scenario", "muster-victim", "--json", cwd=tmp_path)
+    assert done.returncode == 1
+    summary = json.loads(done.stdout)
+    assert summary["verdict"] == "ERROR"
+    found = verdicts(tmp_path / "r")
+    assert found == summary["steps"]
+    assert found.pop("muster-victim/fill") == "ERROR"
+    assert set(found.values()) == {"BLOCKED"}
+    assert "muster-victim/fill: ERROR" in done.stderr
+
+
+@pytest.mark.lab
+def test_a_scenario_passes_on_a_real_api_server(tmp_path: Path) -> None:
+    done = validate("--scenario", "muster-victim", "--out", str(tmp_path / "r"), cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set(verdicts(tmp_path / "r").values()) == {"PASS"}
+    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    (eviction,) = report["evictions"]
+    assert (eviction["workload"], eviction["step"]) == ("p-2-gggg", "muster-victim/reclaim")
+    assert "over its quota" in eviction["message"]
+    assert report["cluster"]["gpus"] == 16
+
+
+@pytest.mark.lab
+def test_an_interrupted_run_leaves_a_report_and_no_lab(tmp_path: Path) -> None:
+    environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    command = [*COMMAND, "--scenario", "muster-victim", "--out", str(tmp_path / "r")]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environ) as process:
+        deadline = time.monotonic() + 120
+        for line in process.stderr or ():
+            if "muster-victim/fill" in line or time.monotonic() > deadline:
+                break
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
+    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    assert report["verdict"] == "INCONCLUSIVE"
+    assert report["run"]["interrupted"] == "interrupted by SIGTERM"
+    assert list((tmp_path / "state" / "muster" / "labs").iterdir()) == []
+
+
+@pytest.mark.lab
+def test_an_operator_that_is_to_be_replaced_by_nothing_is_refused(tmp_path: Path) -> None:
+    done = validate("--scenario", "muster-gang", cwd=tmp_path, MUSTER_OPERATOR_PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1
+    assert "there is no directory `orchestrator` in it" in done.stderr
