@@ -133,6 +133,8 @@ class ValidationRun:
             answer.verdict, answer.reason = Verdict.NOT_APPLICABLE, step.step.not_applicable
         elif self._blocked and (step is not None or question.scenario.id not in self.spans):
             answer.verdict, answer.reason = Verdict.BLOCKED, f"not run: {self._blocked}"
+        elif step is None and question.scenario.id not in self.spans:
+            answer.verdict, answer.reason = Verdict.NOT_APPLICABLE, "no step of the scenario applies"
         elif step is None:
             self._check(question, answer)
         else:

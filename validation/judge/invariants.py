@@ -162,12 +162,12 @@ class _GangWatch:
 
 
 def gang_all_or_none(evidence: Evidence) -> list[Violation]:
-    """A gang has no pod bound or at least `min_member`, but for at most `window_ms` while it binds or is
-        taken apart.
+    """A gang has all the pods it needs bound, or none, but for a moment while it binds or is taken apart.
 
-    Time runs from the event that left the gang with some but too few bound pods, to the event that ended this
-    or to the end of the evidence. Pods being deleted do not count as bound, finished ones do. A gang whose
-    deletion was ordered by the scenario is not judged.
+    In part means more than no and fewer than `min_member` bound pods, and a moment is `window_ms`. Time
+    runs from the event that left the gang in part to the event that ended this, or to the end of the
+    evidence. Pods being deleted do not count as bound, finished ones do. A gang whose deletion was ordered
+    by the scenario is not judged.
     """
     found: list[Violation] = []
     watch = _GangWatch()
