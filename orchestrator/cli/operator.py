@@ -35,7 +35,7 @@ def operator_yaml(cluster: str, image: str | None, replicas: int) -> None:
 )
 @click.option(
     "--loglevel",
-    type=click.Choice(["debug", "info", "warning", "error"]),
+    type=click.Choice(["debug", "info", "warn", "warning", "error"]),
     default="info",
     show_default=True,
     help="How much to log to stderr.",
@@ -46,6 +46,8 @@ def operator(kubeconfig: Path | None, context: str | None, identity: str | None,
     from orchestrator.control.operator import default_identity, operate
 
     logging.basicConfig(
-        level=loglevel.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", force=True
+        level={"warn": "WARNING"}.get(loglevel, loglevel.upper()),
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        force=True,
     )
     asyncio.run(operate(load_access(kubeconfig, context), identity or default_identity()))

@@ -19,6 +19,7 @@ _SUFFIXES: Final = {
 _QUANTITY: Final = re.compile(
     r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([eE][+-]?[0-9]{1,2})|([numkMGTPE]|[KMGTPE]i))?", re.ASCII
 )
+MOST_GPUS: Final = 1_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -57,13 +58,13 @@ def cpu_milli(quantity: str) -> int:
 def gpu_milli(gpus: Decimal | str | int) -> int:
     """Return a number of GPUs in thousandths of a device, exactly.
 
-    Raises ValueError if it is no decimal number, is negative, or has more than three places.
+    Raises ValueError if it is no decimal number, is negative, above a million, or has more than three places.
     """
     try:
         value = Decimal(gpus)
     except InvalidOperation as error:
         raise ValueError(f"{gpus!r} is no number of GPUs; write it like 2 or 0.5") from error
-    if not value.is_finite() or value < 0:
+    if not value.is_finite() or value < 0 or value > MOST_GPUS:
         raise ValueError(f"{gpus} is no number of GPUs; write it like 2 or 0.5")
     milli = value * 1000
     if milli != milli.to_integral_value():

@@ -45,6 +45,10 @@ class Resource:
         if name is not None:
             if not name:
                 raise ValueError(f"{self.plural}: the name is empty, which would mean the whole collection")
+            if name in {".", ".."}:
+                raise ValueError(
+                    f"{self.plural}/{name}: this is no name; as part of a URL it means a collection"
+                )
             parts.append(quote(name, safe=""))
         if subresource is not None:
             parts.append(subresource)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from orchestrator.cluster.errors import ClusterError, NotFound
 from orchestrator.cluster.objects import Pod
@@ -21,7 +22,13 @@ async def say_why_pods_wait(
     slots = asyncio.Semaphore(_WRITES_IN_FLIGHT)
 
     async def write(pod: Pod, message: str) -> None:
-        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": message,
+            "lastTransitionTime": _waiting_since(pod),
+        }
         path = PODS.path(pod.metadata.namespace, pod.metadata.name, "status")
         body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
         async with slots:
@@ -38,6 +45,12 @@ async def say_why_pods_wait(
         if uid in pods and _said(pods[uid]) != f"{code}: {message}"
     ]
     await asyncio.gather(*(write(pod, message) for pod, message in changed))
+
+
+def _waiting_since(pod: Pod) -> str:
+    known = next((each for each in pod.status.conditions if each.type == "PodScheduled"), None)
+    unchanged = known is not None and known.status == "False" and known.last_transition_time
+    return unchanged or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _said(pod: Pod) -> str | None:

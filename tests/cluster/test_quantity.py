@@ -64,7 +64,10 @@ def test_gpus_are_read_in_thousandths_exactly(gpus: Decimal | str | int, expecte
     assert gpu_milli(gpus) == expected
 
 
-@pytest.mark.parametrize("gpus", ["0.0001", "1.2345", "-1", "NaN", "Infinity", "half", "", Decimal("0.3333")])
+@pytest.mark.parametrize(
+    "gpus",
+    ["1e999999", "1000001", "0.0001", "1.2345", "-1", "NaN", "Infinity", "half", "", Decimal("0.3333")],
+)
 def test_gpus_that_are_not_exact_are_refused(gpus: Decimal | str) -> None:
     with pytest.raises(ValueError, match=r"GPUs"):
         gpu_milli(gpus)

@@ -29,6 +29,9 @@ def test_an_object_without_its_namespace_or_name_has_no_path() -> None:
         PODS.path(None, "a")
     with pytest.raises(ValueError, match="whole collection"):
         PODS.path("team", "")
+    for name in (".", ".."):
+        with pytest.raises(ValueError, match="this is no name"):
+            PODS.path("ns", name)
     with pytest.raises(ValueError, match="name the object"):
         PODS.path("team", None, "status")
 
