@@ -1,4 +1,4 @@
-"""`muster lab`: up, down, status and env."""
+"""`muster lab`: build, up, down, status and env."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from lab import cluster, profiles
+from lab import binaries, cluster, profiles
 from lab.errors import LabNotFound
 from lab.progress import LiveReporter, Reporter
 from orchestrator.errors import MusterError
@@ -81,6 +81,18 @@ def up(
     option = "" if name == "default" else f" --name {name}"
     click.echo(f"lab {started.name!r} runs at {started.server}")
     click.echo(f"""use it:  eval "$(muster lab env{option})"    end it:  muster lab down{option}""")
+
+
+@lab.command()
+@_shown
+def build() -> None:
+    """Find the programs of the control plane, and build them if they are nowhere. `up` does this by itself."""
+    reporter = _reporter()
+    try:
+        found = binaries.find(reporter)
+    finally:
+        reporter.close()
+    click.echo(f"{len(found.paths)} programs, from {found.source}: {found.kubectl_directory}")
 
 
 @lab.command()

@@ -148,3 +148,13 @@ def test_a_cache_directory_that_cannot_be_written_is_named(world: World) -> None
     assert f"the cache directory {world.cache}/muster/lab cannot be written" in result.stderr
     assert "XDG_CACHE_HOME" in result.stderr
     assert world.labs() == []
+
+
+def test_building_alone_fills_the_cache_and_starts_nothing(world: World) -> None:
+    first = world.lab("build")
+    assert first.returncode == 0, first.stderr
+    assert "built 5 programs" in first.stderr
+    assert world.lab("build").stdout == first.stdout
+    assert first.stdout.startswith(f"5 programs, from cache: {world.cache}")
+    assert world.builds() == 1
+    assert world.labs() == []
