@@ -1,5 +1,6 @@
 """One run: asks the questions of the plan one after the other, on one target, and keeps the answers."""
 
+import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,6 +55,7 @@ class ValidationRun:
         self._group: int | None = None
         self._group_from = 0
         self._blocked = ""
+        self._told: set[str] = set()
         self._unusable = ""
         self._history: list[Action] = []
         self._created: list[str] = []
@@ -67,7 +69,7 @@ class ValidationRun:
             if question.group != self._group:
                 await self._enter(question)
                 answer.started_ms = self.recorder.now_ms()
-            if question.step is not None:
+            if question.step is not None and not self._blocked:
                 self.progress(f"{question.id}: {question.title}")
             await self._answer(question, answer)
         except MusterError as error:
@@ -166,7 +168,8 @@ class ValidationRun:
         for name, quota in wanted.items():
             self.recorder.project(name, quota)
             self._created.append(name)
-            await self._command(f"muster project create {name} -g {quota / 1000:g}", answer)
+        lines = [f"muster project create {name} -g {quota / 1000:g}" for name, quota in wanted.items()]
+        await asyncio.gather(*(self._command(line, answer) for line in lines))
 
         def missing() -> list[str]:
             return [name for name in wanted if not self.recorder.has_namespace(name)]
@@ -305,6 +308,11 @@ class ValidationRun:
             if len(mine) == len(CHECKS):
                 held = sum(each.verdict == Verdict.PASS for each in mine)
                 self.progress(f"{answer.scenario}: {held} of {len(mine)} invariants held on every event")
+            return
+        if answer.verdict == Verdict.BLOCKED:
+            if answer.reason not in self._told:
+                self.progress(f"{answer.id} and what builds on it: {answer.reason}")
+            self._told.add(answer.reason)
             return
         took = (answer.ended_ms or 0) - (answer.started_ms or 0)
         self.progress(f"{answer.id}: {answer.verdict} ({seconds(took)})")
