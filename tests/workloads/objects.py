@@ -1,0 +1,82 @@
+"""Kubernetes objects as the API server sends them, decoded as the boundary decodes them."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from orchestrator.cluster.objects import Job, Namespace, Node, Pod, Project
+
+T = TypeVar("T")
+
+
+def decoded(kind: type[T], **fields: Any) -> T:
+    return msgspec.json.decode(msgspec.json.encode(fields), type=kind)
+
+
+def pod(
+    name: str,
+    *,
+    namespace: str = "muster-team-a",
+    gpus: int = 0,
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    owner: str = "",
+    node: str = "",
+    phase: str = "Pending",
+    spec: Mapping[str, Any] | None = None,
+    **metadata: Any,
+) -> Pod:
+    limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    references = [{"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": owner, "controller": True}]
+    return decoded(
+        Pod,
+        metadata={
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-{name}",
+            "creationTimestamp": "2026-11-21T10:00:05Z",
+            "annotations": dict(annotations or {}),
+            "labels": dict(labels or {}),
+            "ownerReferences": references if owner else [],
+            **metadata,
+        },
+        spec={
+            "schedulerName": "muster",
+            "nodeName": node,
+            "containers": [{"name": "main", "resources": {"limits": limits, "requests": {"cpu": "500m"}}}],
+            **(spec or {}),
+        },
+        status={"phase": phase},
+    )
+
+
+def node(
+    name: str, gpus: int = 8, *, ready: bool = True, labels: Mapping[str, str] | None = None, **spec: Any
+) -> Node:
+    return decoded(
+        Node,
+        metadata={"name": name, "uid": f"uid-{name}", "labels": dict(labels or {})},
+        spec=spec,
+        status={
+            "allocatable": {"cpu": "80", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(gpus)},
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+        },
+    )
+
+
+def namespace(name: str, project: str | None = None) -> Namespace:
+    labels = {} if project is None else {"muster.dev/project": project}
+    return decoded(Namespace, metadata={"name": name, "uid": f"uid-{name}", "labels": labels})
+
+
+def project(name: str, **gpu: Any) -> Project:
+    return decoded(Project, metadata={"name": name, "uid": f"uid-{name}"}, spec={"gpu": gpu})
+
+
+def job(name: str, created: str) -> Job:
+    return decoded(Job, metadata={"name": name, "uid": name, "creationTimestamp": created})
+
+
+def by_uid(*objects: Any) -> dict[str, Any]:
+    return {each.metadata.uid: each for each in objects}

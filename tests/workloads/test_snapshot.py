@@ -1,0 +1,159 @@
+"""From the objects in the cluster to the planner's snapshot."""
+
+from typing import Any
+
+import pytest
+
+from orchestrator.planner.model import PodState, Workload
+from orchestrator.workloads.snapshot import Assumption, Observed, read
+from tests.workloads.objects import by_uid, job, namespace, node, pod, project
+
+
+def observed(*pods: Any, **changes: Any) -> Observed:
+    fields = {
+        "nodes": by_uid(node("dgx1-1"), node("dgx1-2")),
+        "pods": by_uid(*pods),
+        "namespaces": by_uid(namespace("muster-team-a", "team-a"), namespace("default")),
+        "projects": by_uid(project("team-a", quota=4)),
+    }
+    return Observed(**{**fields, **changes})
+
+
+def workloads(*pods: Any, **changes: Any) -> dict[str, Workload]:
+    return {each.name: each for each in read(observed(*pods, **changes)).snapshot.workloads}
+
+
+def test_pods_of_one_owner_are_one_workload_and_a_bare_pod_is_its_own() -> None:
+    found = read(observed(pod("a-1", owner="a"), pod("a-2", owner="a"), pod("bare"))).snapshot.workloads
+    assert sorted((each.id, len(each.pods)) for each in found) == [("a", 2), ("uid-bare", 1)]
+
+
+def test_the_label_of_the_namespace_names_the_project() -> None:
+    assert workloads(pod("p"))["p"].project == "team-a"
+    assert workloads(pod("p", namespace="default"))["p"].project == ""
+
+
+def test_pods_that_have_ended_or_wait_for_something_else_are_left_out() -> None:
+    gated = {"schedulingGates": [{"name": "other"}]}
+    assert (
+        workloads(
+            pod("done", phase="Succeeded", node="dgx1-1"),
+            pod("failed", phase="Failed", node="dgx1-1"),
+            pod("gated", spec=gated),
+            pod("going", deletionTimestamp="2026-11-21T10:00:00Z"),
+        )
+        == {}
+    )
+
+
+def test_what_other_schedulers_hold_is_counted_on_their_nodes() -> None:
+    other = pod("other", gpus=3, node="dgx1-1", phase="Running", spec={"schedulerName": "default-scheduler"})
+    reading = read(observed(other))
+    assert reading.snapshot.workloads == ()
+    assert [(each.foreign.gpu_count, each.foreign_pods) for each in reading.snapshot.nodes] == [
+        (3, 1),
+        (0, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "devices"),
+    [
+        ({}, PodState.PENDING, ()),
+        ({"node": "dgx1-1", "annotations": {"muster.dev/gpu-devices": "3,5"}}, PodState.ALLOCATED, (3, 5)),
+        ({"node": "dgx1-1", "deletionTimestamp": "2026-11-21T10:00:00Z"}, PodState.RELEASING, ()),
+    ],
+)
+def test_a_pod_is_pending_allocated_or_releasing(
+    changes: dict[str, Any], state: PodState, devices: tuple[int, ...]
+) -> None:
+    (found,) = workloads(pod("p", gpus=2, **changes))["p"].pods
+    assert (found.state, found.devices) == (state, devices)
+
+
+def test_a_binding_that_the_watch_has_not_shown_yet_counts() -> None:
+    (found,) = workloads(pod("p", gpus=2), assumed={"uid-p": Assumption("dgx1-2", (0, 1))})["p"].pods
+    assert (found.state, found.node, found.devices) == (PodState.ALLOCATED, "dgx1-2", (0, 1))
+
+
+def test_an_eviction_that_the_watch_has_not_shown_yet_counts() -> None:
+    (found,) = workloads(pod("p", gpus=2, node="dgx1-2"), evicted=frozenset({"uid-p"}))["p"].pods
+    assert found.state is PodState.RELEASING
+
+
+def test_an_evicted_job_keeps_the_age_of_the_job_not_of_its_new_pod() -> None:
+    old, young = job("old", "2026-11-21T09:00:00Z"), job("young", "2026-11-21T09:30:00Z")
+    found = workloads(
+        pod("old-2", owner="old", creationTimestamp="2026-11-21T11:00:00Z"),
+        pod("young-1", owner="young", creationTimestamp="2026-11-21T09:30:00Z"),
+        owners=(by_uid(old, young),),
+    )
+    assert found["old-2"].created_at_us < found["young-1"].created_at_us
+
+
+def test_workloads_of_one_second_are_ordered_by_the_time_of_their_submission() -> None:
+    def submitted(name: str, at: str) -> Any:
+        return pod(name, annotations={"muster.dev/submitted-at": f"2026-11-21T10:00:{at}Z"})
+
+    found = workloads(
+        submitted("second", "05.900000"), submitted("first", "05.100000"), submitted("liar", "01.000000")
+    )
+    assert found["first"].created_at_us < found["second"].created_at_us
+    assert found["liar"].created_at_us == found["first"].created_at_us - 100_000, (
+        "not believed beyond a second"
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "interactive", "preemptible"),
+    [
+        ({}, {}, False, True),
+        ({"muster.dev/type": "interactive"}, {}, True, False),
+        ({"muster.dev/type": "interactive"}, {"muster.dev/preemptible": "true"}, True, True),
+        ({}, {"muster.dev/preemptible": "false"}, False, False),
+    ],
+)
+def test_train_can_be_taken_back_and_interactive_cannot_unless_said(
+    labels: dict[str, str], annotations: dict[str, str], interactive: bool, preemptible: bool
+) -> None:
+    found = workloads(pod("p", labels=labels, annotations=annotations))["p"]
+    assert (found.interactive, found.preemptible) == (interactive, preemptible)
+
+
+@pytest.mark.parametrize(("text", "members"), [("4", 4), ("0", 1), ("-2", 1), ("many", 1)])
+def test_the_size_of_a_gang_is_read_off_its_pods(text: str, members: int) -> None:
+    assert workloads(pod("p", annotations={"muster.dev/min-member": text}))["p"].min_member == members
+
+
+def test_what_cannot_be_read_is_left_out_and_named() -> None:
+    reading = read(
+        observed(
+            pod("bad", annotations={"muster.dev/gpu-fraction": "2"}),
+            pod("good"),
+            projects=by_uid(project("team-a", quota=4), project("team-x", quota=0.00001)),
+        )
+    )
+    assert [each.name for each in reading.snapshot.workloads] == ["good"]
+    assert list(reading.unreadable_pods) == ["uid-bad"]
+    assert [each.name for each in reading.snapshot.projects] == ["team-a"]
+    assert list(reading.unreadable_projects) == ["team-x"]
+
+
+def test_a_project_without_a_weight_weighs_its_quota() -> None:
+    weights = {
+        each.name: each.over_quota_weight
+        for each in read(
+            observed(projects=by_uid(project("a", quota=4), project("b", quota=2, overQuotaWeight=0.5)))
+        ).snapshot.projects
+    }
+    assert weights == {"a": 4000, "b": 500}
+
+
+@pytest.mark.parametrize(
+    ("changes", "schedulable"), [({}, True), ({"ready": False}, False), ({"unschedulable": True}, False)]
+)
+def test_a_node_takes_work_only_when_it_is_ready_and_not_cordoned(
+    changes: dict[str, Any], schedulable: bool
+) -> None:
+    (found,) = read(observed(nodes=by_uid(node("n", **changes)))).snapshot.nodes
+    assert found.schedulable is schedulable
