@@ -1,11 +1,21 @@
 """What every test may use: a real control plane, started once for the session."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 import lab.cluster
 from orchestrator.cluster.kubeconfig import Access, load_access
+
+
+def pytest_configure() -> None:
+    """Let the programs that tests start be interrupted, even where a shell started the tests in the background.
+
+    Such a shell ignores SIGINT, and what is ignored stays ignored in every program that is started from there.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
