@@ -5,6 +5,7 @@ owner's, so an evicted job keeps its place in the queue. Kubernetes' timestamps 
 within about the same second are put in order by the time that `submit` wrote down.
 """
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -62,14 +63,59 @@ class Reading:
 
 def read(observed: Observed) -> Reading:
     """Build the planner's snapshot. What cannot be read is left out and named."""
-    unreadable_pods: dict[str, str] = {}
-    unreadable_projects: dict[str, str] = {}
-    projects = []
-    for each in observed.projects.values():
-        try:
-            projects.append(planner_project(each))
-        except ValueError as error:
-            unreadable_projects[each.metadata.name] = str(error)
+    return Reader().read(observed)
+
+
+class Reader:
+    """Builds snapshots one after the other; what did not change since the last one is not read again."""
+
+    def __init__(self) -> None:
+        self._memory = _Memory()
+
+    def read(self, observed: Observed) -> Reading:
+        """Build the planner's snapshot. What cannot be read is left out and named."""
+        memory = _Memory()
+        unreadable_pods: dict[str, str] = {}
+        unreadable_projects: dict[str, str] = {}
+        projects = []
+        for each in observed.projects.values():
+            try:
+                projects.append(planner_project(each))
+            except ValueError as error:
+                unreadable_projects[each.metadata.name] = str(error)
+        by_owner, foreign = _sorted_out(observed)
+        reader = _WorkloadReader(observed, unreadable_pods, self._memory, memory)
+        workloads = [reader.read(uid, by_owner[uid]) for uid in sorted(by_owner)]
+        nodes = [
+            self._node(memory, node, foreign.get(node.metadata.name, []))
+            for node in sorted(observed.nodes.values(), key=lambda each: each.metadata.name)
+        ]
+        self._memory = memory
+        snapshot = model.Snapshot(
+            tuple(nodes), tuple(projects), tuple(each for each in workloads if each is not None)
+        )
+        return Reading(snapshot, unreadable_pods, unreadable_projects)
+
+    def _node(self, memory: "_Memory", node: Node, foreign: list[Pod]) -> model.Node:
+        key = node.metadata.uid or node.metadata.name
+        known = self._memory.nodes.get(key)
+        if known is None or known[0] is not node or known[1] != foreign:
+            known = (node, foreign, planner_node(node, foreign))
+        memory.nodes[key] = known
+        return known[2]
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What was read last time, and what it was read from. Objects of the caches never change, so identity tells."""
+
+    pods: dict[str, tuple[Pod, Assumption | None, bool, model.Pod]] = field(default_factory=dict)
+    workloads: dict[str, tuple[tuple[object, ...], model.Workload]] = field(default_factory=dict)
+    nodes: dict[str, tuple[Node, list[Pod], model.Node]] = field(default_factory=dict)
+
+
+def _sorted_out(observed: Observed) -> tuple[dict[str, list[Pod]], dict[str, list[Pod]]]:
+    """Unfinished pods that are ours, by owner, and those of other schedulers, by node."""
     by_owner: dict[str, list[Pod]] = {}
     foreign: dict[str, list[Pod]] = {}
     for pod in observed.pods.values():
@@ -80,21 +126,15 @@ def read(observed: Observed) -> Reading:
                 foreign.setdefault(pod.spec.node_name, []).append(pod)
         elif _belongs(pod, observed):
             by_owner.setdefault(owner_uid(pod), []).append(pod)
-    reader = _WorkloadReader(observed, unreadable_pods)
-    workloads = [reader.read(uid, by_owner[uid]) for uid in sorted(by_owner)]
-    nodes = [
-        planner_node(node, foreign.get(node.metadata.name, ()))
-        for node in sorted(observed.nodes.values(), key=lambda each: each.metadata.name)
-    ]
-    snapshot = model.Snapshot(
-        tuple(nodes), tuple(projects), tuple(each for each in workloads if each is not None)
-    )
-    return Reading(snapshot, unreadable_pods, unreadable_projects)
+    return by_owner, foreign
 
 
 def owner_uid(pod: Pod) -> str:
     """What makes pods one workload: the uid of the controlling owner, or the pod's own."""
-    return next((each.uid for each in pod.metadata.owner_references if each.controller), pod.metadata.uid)
+    for each in pod.metadata.owner_references:
+        if each.controller:
+            return each.uid
+    return pod.metadata.uid
 
 
 def planner_project(project: Project) -> model.Project:
@@ -148,31 +188,45 @@ def _belongs(pod: Pod, observed: Observed) -> bool:
 class _WorkloadReader:
     """Turns the pods of one owner into a workload."""
 
-    def __init__(self, observed: Observed, unreadable: dict[str, str]) -> None:
+    def __init__(
+        self, observed: Observed, unreadable: dict[str, str], before: _Memory, memory: _Memory
+    ) -> None:
         self._observed = observed
         self._unreadable = unreadable
+        self._before = before
+        self._memory = memory
         self._project_of = {
             each.metadata.name: each.metadata.labels.get(PROJECT_LABEL, "")
             for each in observed.namespaces.values()
         }
 
-    def read(self, uid: str, pods: Sequence[Pod]) -> model.Workload | None:
-        ordered = sorted(pods, key=lambda each: (each.metadata.creation_timestamp, each.metadata.name))
+    def read(self, uid: str, pods: list[Pod]) -> model.Workload | None:
+        if len(pods) > 1:
+            pods.sort(key=lambda each: (each.metadata.creation_timestamp, each.metadata.name))
         readable: list[tuple[Pod, model.Pod]] = []
-        for pod in ordered:
+        for pod in pods:
             try:
-                readable.append((pod, self._pod(pod)))
+                readable.append((pod, self._remembered(pod)))
             except UnreadableRequest as error:
                 self._unreadable[pod.metadata.uid] = str(error)
         if not readable:
             return None
+        project = self._project_of.get(readable[0][0].metadata.namespace, "")
+        key = (project, self._owner(uid), *(part for pair in readable for part in pair))
+        known = self._before.workloads.get(uid)
+        if known is None or len(known[0]) != len(key) or not all(map(operator.is_, known[0], key)):
+            known = (key, self._workload(uid, readable, project))
+        self._memory.workloads[uid] = known
+        return known[1]
+
+    def _workload(self, uid: str, readable: Sequence[tuple[Pod, model.Pod]], project: str) -> model.Workload:
         first = readable[0][0]
         interactive = first.metadata.labels.get(TYPE_LABEL) == INTERACTIVE
         started = [_time_us(pod.status.start_time) for pod, _ in readable if pod.status.start_time]
         return model.Workload(
             id=uid,
             name=first.metadata.labels.get(WORKLOAD_LABEL, first.metadata.name),
-            project=self._project_of.get(first.metadata.namespace, ""),
+            project=project,
             priority=first.spec.priority,
             preemptible=_preemptible(first, interactive=interactive),
             created_at_us=self._created_at_us(uid, first),
@@ -182,14 +236,29 @@ class _WorkloadReader:
             started_at_us=min(started, default=0),
         )
 
-    def _pod(self, pod: Pod) -> model.Pod:
+    def _owner(self, uid: str) -> Object | None:
+        for owners in self._observed.owners:
+            if uid in owners:
+                return owners[uid]
+        return None
+
+    def _remembered(self, pod: Pod) -> model.Pod:
         uid = pod.metadata.uid
         assumed = self._observed.assumed.get(uid)
+        evicted = uid in self._observed.evicted
+        known = self._before.pods.get(uid)
+        if known is None or known[0] is not pod or known[1] is not assumed or known[2] is not evicted:
+            known = (pod, assumed, evicted, self._pod(pod, assumed, evicted=evicted))
+        self._memory.pods[uid] = known
+        return known[3]
+
+    def _pod(self, pod: Pod, assumed: Assumption | None, *, evicted: bool) -> model.Pod:
+        uid = pod.metadata.uid
         node = pod.spec.node_name or (assumed.node if assumed else None)
         state = model.PodState.PENDING
         devices: tuple[int, ...] = ()
         if node:
-            releasing = pod.metadata.deletion_timestamp is not None or uid in self._observed.evicted
+            releasing = pod.metadata.deletion_timestamp is not None or evicted
             state = model.PodState.RELEASING if releasing else model.PodState.ALLOCATED
             devices = assumed.devices if assumed and not pod.spec.node_name else devices_of(pod)
         return model.Pod(
@@ -207,7 +276,7 @@ class _WorkloadReader:
         return int(text) if text.isdecimal() and int(text) > 0 else 1
 
     def _created_at_us(self, uid: str, first: Pod) -> int:
-        owner = next((owners[uid] for owners in self._observed.owners if uid in owners), None)
+        owner = self._owner(uid)
         metadata = first.metadata if owner is None else owner.metadata
         created = _time_us(metadata.creation_timestamp)
         submitted = _time_us(first.metadata.annotations.get(SUBMITTED_AT_ANNOTATION, ""))
