@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from pathlib import Path
 
 import click
@@ -40,7 +41,18 @@ def operator_yaml(cluster: str, image: str | None, replicas: int) -> None:
     show_default=True,
     help="How much to log to stderr.",
 )
-def operator(kubeconfig: Path | None, context: str | None, identity: str | None, loglevel: str) -> None:
+@click.option(
+    "--health-port",
+    type=click.IntRange(0, 65535),
+    help="Serve /healthz and /readyz on this port of POD_IP, without it of loopback. 0 takes a free one.",
+)
+def operator(
+    kubeconfig: Path | None,
+    context: str | None,
+    identity: str | None,
+    loglevel: str,
+    health_port: int | None,
+) -> None:
     """Run the orchestrator: the scheduling loop and the project controller."""
     from orchestrator.cluster.kubeconfig import load_access
     from orchestrator.control.operator import default_identity, operate
@@ -50,4 +62,8 @@ def operator(kubeconfig: Path | None, context: str | None, identity: str | None,
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
         force=True,
     )
-    asyncio.run(operate(load_access(kubeconfig, context), identity or default_identity()))
+    host = "" if health_port is None else os.environ.get("POD_IP", "127.0.0.1")
+    access = load_access(kubeconfig, context)
+    asyncio.run(
+        operate(access, identity or default_identity(), health_host=host, health_port=health_port or 0)
+    )

@@ -91,7 +91,7 @@ class LeaseElection:
     async def acquire(self) -> None:
         """Wait until this replica is the leader. Failures of the API are waited out."""
         while not await self._attempt():
-            await self._sleep(self._renew_seconds * (0.8 + 0.4 * self._random()))
+            await self._sleep(self._renew_seconds * (0.4 + 0.2 * self._random()))
         log.info("%s: %s leads", self._what, self._identity)
 
     async def hold(self) -> None:

@@ -1,27 +1,113 @@
-"""Says on every waiting pod why it waits: the condition `PodScheduled`, written only when it changes."""
+"""Says on every waiting pod why it waits: the condition `PodScheduled`, written beside the decisions.
+
+A pod is told at once when the kind of reason changes. Figures in a message that change while the kind does not (GPUs
+that are free, GPUs that are held) are brought up to date now and then, so that thousands of waiting pods do not cost
+thousands of writes for every decision.
+"""
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from typing import Final
 
-from orchestrator.cluster.errors import ClusterError, NotFound
+from orchestrator.cluster.errors import ClusterError, Conflict, Invalid, NotFound
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.resources import PODS
 from orchestrator.cluster.transport import STRATEGIC_MERGE_PATCH, Transport
 
 logger = logging.getLogger(__name__)
 
-_WRITES_IN_FLIGHT = 8
+WRITES_IN_FLIGHT: Final = 8
+REFRESH_SECONDS: Final = 3.0
+REFRESHES_PER_SECOND: Final = 40.0
+LONGEST_WAIT_FOR_BINDINGS_SECONDS: Final = 1.0
 
 
-async def say_why_pods_wait(
-    transport: Transport, reasons: Mapping[str, tuple[str, str]], pods: Mapping[str, Pod]
-) -> None:
-    """Write the condition of each pod in `reasons` (uid to code and message) that does not carry it already."""
-    slots = asyncio.Semaphore(_WRITES_IN_FLIGHT)
+class ConditionWriter:
+    """Writes the reasons that it was last given. `pods` is the live cache, `bindings_done` waits for the executor."""
 
-    async def write(pod: Pod, message: str) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        pods: Mapping[str, Pod],
+        *,
+        is_leader: Callable[[], bool],
+        bindings_done: Callable[[], Awaitable[None]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._transport = transport
+        self._pods = pods
+        self._is_leader = is_leader
+        self._bindings_done = bindings_done
+        self._clock = clock
+        self._wanted: Mapping[str, str] = {}
+        self._written: dict[str, tuple[str, float]] = {}
+        self._changed = asyncio.Event()
+
+    def want(self, reasons: Mapping[str, tuple[str, str]]) -> None:
+        """Take, by uid, the code and message of every pod that waits; replaces what was wanted before."""
+        self._wanted = {uid: f"{code}: {message}" for uid, (code, message) in reasons.items()}
+        self._written = {uid: known for uid, known in self._written.items() if uid in self._wanted}
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            if not await self._write_due():
+                await self._changed.wait()
+            else:
+                await self._wait_for_change(REFRESH_SECONDS)
+            self._changed.clear()
+
+    async def _wait_for_change(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    async def _write_due(self) -> bool:
+        """Write what is due; True when a refresh has to be looked at again later."""
+        due, later = self._split()
+        for start in range(0, len(due), WRITES_IN_FLIGHT):
+            try:
+                async with asyncio.timeout(LONGEST_WAIT_FOR_BINDINGS_SECONDS):
+                    await self._bindings_done()
+            except TimeoutError:
+                logger.debug("conditions: written beside bindings")
+            if not self._is_leader():
+                return True
+            await asyncio.gather(*(self._write(uid) for uid in due[start : start + WRITES_IN_FLIGHT]))
+        return later
+
+    def _split(self) -> tuple[list[str], bool]:
+        """Uids to write now, new kinds of reasons first, and whether others are to be refreshed later."""
+        now = self._clock()
+        interval = max(REFRESH_SECONDS, len(self._wanted) / REFRESHES_PER_SECOND)
+        first: list[str] = []
+        refreshed: list[str] = []
+        later = False
+        for uid, message in self._wanted.items():
+            pod = self._pods.get(uid)
+            if pod is None:
+                continue
+            known, at = self._written.get(uid, (_said(pod), -interval))
+            if known == message:
+                continue
+            if known is None or _code(known) != _code(message):
+                first.append(uid)
+            elif now - at >= interval:
+                refreshed.append(uid)
+            else:
+                later = True
+        allowed = int(interval * REFRESHES_PER_SECOND)
+        return first + refreshed[:allowed], later or len(refreshed) > allowed
+
+    async def _write(self, uid: str) -> None:
+        pod, message = self._pods.get(uid), self._wanted.get(uid)
+        if pod is None or message is None or pod.spec.node_name:
+            return
         condition = {
             "type": "PodScheduled",
             "status": "False",
@@ -30,21 +116,21 @@ async def say_why_pods_wait(
             "lastTransitionTime": _waiting_since(pod),
         }
         path = PODS.path(pod.metadata.namespace, pod.metadata.name, "status")
-        body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
-        async with slots:
-            try:
-                await transport.patch(path, body, content_type=STRATEGIC_MERGE_PATCH)
-            except NotFound:
-                logger.debug("%s went away before it was told why it waits", path)
-            except ClusterError as error:
-                logger.warning("cannot tell %s why it waits: %s", path, error)
+        # The version keeps a condition that is on its way from overtaking a binding.
+        version = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
+        body = {"metadata": version, "status": {"conditions": [condition]}}
+        try:
+            await self._transport.patch(path, body, content_type=STRATEGIC_MERGE_PATCH)
+        except (NotFound, Conflict, Invalid) as error:
+            logger.debug("%s changed before it was told why it waits: %s", path, error)
+        except ClusterError as error:
+            logger.warning("cannot tell %s why it waits: %s", path, error)
+        else:
+            self._written[uid] = (message, self._clock())
 
-    changed = [
-        (pods[uid], f"{code}: {message}")
-        for uid, (code, message) in reasons.items()
-        if uid in pods and _said(pods[uid]) != f"{code}: {message}"
-    ]
-    await asyncio.gather(*(write(pod, message) for pod, message in changed))
+
+def _code(message: str) -> str:
+    return message.partition(":")[0]
 
 
 def _waiting_since(pod: Pod) -> str:

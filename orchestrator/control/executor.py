@@ -1,11 +1,28 @@
-"""Carries out a plan: evictions and bindings, many at once, and remembers what the watch has not shown yet."""
+"""Carries out a plan: evictions and bindings, many at once, and remembers what the watch has not shown yet.
+
+A request whose answer was lost may have been carried out. It is repeated until there is an answer: both requests name
+the pod's uid and are safe to repeat. Until then, and until the watch shows the outcome, the pod counts as placed (or as
+leaving), so that its GPUs are given to nobody else, however long the API server is away.
+"""
 
 import asyncio
+import itertools
 import logging
+import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final
 
 from orchestrator.cluster.binding import bind
-from orchestrator.cluster.errors import ClusterError, Conflict, NotFound, ServerFault, Unreachable
+from orchestrator.cluster.errors import (
+    ClusterError,
+    Conflict,
+    NotFound,
+    ServerFault,
+    TooManyRequests,
+    Unreachable,
+)
 from orchestrator.cluster.eviction import evict
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.transport import Transport
@@ -15,62 +32,120 @@ from orchestrator.workloads.snapshot import Assumption
 
 logger = logging.getLogger(__name__)
 
-REQUESTS_IN_FLIGHT = 32
-ASSUMPTION_SECONDS = 30.0
-"""How long a binding or eviction that the watch does not confirm is believed."""
+REQUESTS_IN_FLIGHT: Final = 32
+REQUEST_SECONDS: Final = 2.5
+"""How long a binding or eviction may take. At most the margin by which a leader stops before its lease expires, so
+that no request of a former leader is under way when the next one reads the cluster."""
+FIRST_DELAY_SECONDS: Final = 0.1
+LONGEST_DELAY_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """One thing to do to one pod: what it is called in the log, the call, and how to forget the assumption."""
+
+    what: str
+    call: Callable[[], Awaitable[None]]
+    is_assumed: Callable[[], bool]
+    undo: Callable[[], object]
 
 
 class Executor:
-    """Binds and evicts. `assumed` and `evicted` are what was done and has not been seen on the watch yet."""
+    """Binds and evicts in the background, as an async context manager that ends what is under way.
+
+    `assumed` and `evicted` are what was begun and has not been seen on the watch yet. `on_refused` is called when
+    something was refused for good: it has to be decided again. Nothing is begun unless `is_leader()`.
+    """
 
     def __init__(
-        self, transport: Transport, *, clock: Callable[[], float], is_leader: Callable[[], bool]
+        self,
+        transport: Transport,
+        *,
+        is_leader: Callable[[], bool],
+        on_refused: Callable[[], None],
+        request_seconds: float = REQUEST_SECONDS,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._transport = transport
         self._is_leader = is_leader
-        self._clock = clock
+        self._on_refused = on_refused
+        self._request_seconds = request_seconds
+        self._sleep = sleep
         self._slots = asyncio.Semaphore(REQUESTS_IN_FLIGHT)
-        self._assumed: dict[str, tuple[Assumption, float]] = {}
-        self._evicted: dict[str, float] = {}
+        self._assumed: dict[str, Assumption] = {}
+        self._evicted: set[str] = set()
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> "Executor":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
     @property
     def assumed(self) -> Mapping[str, Assumption]:
-        """Bindings just made, by pod uid."""
-        return {uid: assumption for uid, (assumption, _) in self._assumed.items()}
+        """Bindings that the watch has not shown yet, by pod uid."""
+        return dict(self._assumed)
 
     @property
     def evicted(self) -> frozenset[str]:
-        """Uids of pods just evicted."""
+        """Uids of pods whose eviction the watch has not shown yet."""
         return frozenset(self._evicted)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is under way or waits for its turn."""
+        return bool(self._running)
+
+    def is_assumed_on(self, uid: str, node: str) -> bool:
+        """Whether this executor is binding, or has just bound, the pod to that node."""
+        assumption = self._assumed.get(uid)
+        return assumption is not None and assumption.node == node
+
     def confirm(self, pods: Mapping[str, Pod]) -> None:
-        """Forget what the watch shows by now, and what it failed to show for too long."""
-        now = self._clock()
-        for uid, (_, until) in list(self._assumed.items()):
+        """Forget what the watch shows by now: pods that are bound, leaving or gone."""
+        for uid in list(self._assumed):
             pod = pods.get(uid)
-            if pod is None or pod.spec.node_name or now > until:
+            if pod is None or pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
                 del self._assumed[uid]
-        for uid, until in list(self._evicted.items()):
+        for uid in list(self._evicted):
             pod = pods.get(uid)
-            if pod is None or pod.metadata.deletion_timestamp is not None or now > until:
-                del self._evicted[uid]
+            if pod is None or pod.metadata.deletion_timestamp is not None:
+                self._evicted.discard(uid)
 
-    async def carry_out(
+    def begin(
         self, evictions: Iterable[Eviction], bindings: Iterable[Binding], pods: Mapping[str, Pod]
-    ) -> bool:
-        """Evict and bind; True when all went through. What failed is decided again on fresh state."""
-        tasks: list[Awaitable[bool]] = [
-            self._evict(pods[each.pod], each) for each in evictions if each.pod in pods
-        ]
-        tasks += [self._bind(pods[each.pod], each) for each in bindings if each.pod in pods]
-        return all(await asyncio.gather(*tasks))
+    ) -> None:
+        """Evict and bind in the background. What is refused is decided again, on fresh state."""
+        for eviction in evictions:
+            if eviction.pod in pods:
+                self._start(self._eviction(pods[eviction.pod], eviction))
+        for binding in bindings:
+            if binding.pod in pods:
+                self._start(self._binding(pods[binding.pod], binding))
 
-    async def _bind(self, pod: Pod, binding: Binding) -> bool:
+    async def idle(self) -> None:
+        """Wait until nothing is under way."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    def _start(self, task: _Task) -> None:
+        running = asyncio.create_task(self._carry_out(task))
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+
+    def _binding(self, pod: Pod, binding: Binding) -> _Task:
         uid = pod.metadata.uid
-        self._assumed[uid] = (Assumption(binding.node, binding.devices), self._clock() + ASSUMPTION_SECONDS)
+        self._assumed[uid] = Assumption(binding.node, binding.devices)
         devices = ",".join(str(device) for device in binding.devices)
-        return await self._attempt(
-            lambda: bind(
+        return _Task(
+            what=f"bind {pod.metadata.namespace}/{pod.metadata.name} to {binding.node} devices [{devices}]",
+            call=lambda: bind(
                 self._transport,
                 namespace=pod.metadata.namespace,
                 name=pod.metadata.name,
@@ -78,15 +153,16 @@ class Executor:
                 node=binding.node,
                 annotations={GPU_DEVICES_ANNOTATION: devices} if devices else {},
             ),
-            what=f"bind {pod.metadata.namespace}/{pod.metadata.name} to {binding.node} devices [{devices}]",
+            is_assumed=lambda: uid in self._assumed,
             undo=lambda: self._assumed.pop(uid, None),
         )
 
-    async def _evict(self, pod: Pod, eviction: Eviction) -> bool:
+    def _eviction(self, pod: Pod, eviction: Eviction) -> _Task:
         uid = pod.metadata.uid
-        self._evicted[uid] = self._clock() + ASSUMPTION_SECONDS
-        return await self._attempt(
-            lambda: evict(
+        self._evicted.add(uid)
+        return _Task(
+            what=f"evict {pod.metadata.namespace}/{pod.metadata.name}: {eviction.message}",
+            call=lambda: evict(
                 self._transport,
                 namespace=pod.metadata.namespace,
                 name=pod.metadata.name,
@@ -94,31 +170,53 @@ class Executor:
                 reason=EVICTION_REASON,
                 message=eviction.message,
             ),
-            what=f"evict {pod.metadata.namespace}/{pod.metadata.name}: {eviction.message}",
-            undo=lambda: self._evicted.pop(uid, None),
+            is_assumed=lambda: uid in self._evicted,
+            undo=lambda: self._evicted.discard(uid),
         )
 
-    async def _attempt(
-        self, call: Callable[[], Awaitable[None]], *, what: str, undo: Callable[[], object]
-    ) -> bool:
-        async with self._slots:
-            if not self._is_leader():
-                undo()
-                logger.warning("%s: left to the next leader", what)
-                return False
-            try:
-                await call()
-            except (Unreachable, ServerFault) as error:
-                # It may have happened: believed until the watch shows otherwise, or for a while.
-                logger.warning("%s: no answer: %s", what, error)
-                return False
-            except (NotFound, Conflict) as error:
-                undo()
-                logger.info("%s: overtaken by events: %s", what, error)
-                return True
-            except ClusterError as error:
-                undo()
-                logger.warning("%s: failed: %s", what, error)
-                return False
-            logger.info("%s", what)
-            return True
+    async def _carry_out(self, task: _Task) -> None:
+        """Ask until there is an answer, or the watch shows the outcome."""
+        for attempt in itertools.count(1):
+            async with self._slots:
+                if not task.is_assumed():
+                    return
+                try:
+                    settled = self._is_leader() and await self._asked(task, attempt)
+                except (ServerFault, TooManyRequests) as error:
+                    settled = False
+                    _log_repeat(task, attempt, error)
+                except Unreachable as error:
+                    # The server is away for all: keeping the slot keeps the number of attempts down.
+                    settled = False
+                    _log_repeat(task, attempt, error)
+                    await self._sleep(_delay_seconds(1))
+            if settled:
+                return
+            await self._sleep(_delay_seconds(attempt))
+
+    async def _asked(self, task: _Task, attempt: int) -> bool:
+        """Ask once; True when there was an answer that settles it."""
+        try:
+            async with asyncio.timeout(self._request_seconds):
+                await task.call()
+        except TimeoutError as error:
+            raise Unreachable(f"no answer within {self._request_seconds} s") from error
+        except (Unreachable, ServerFault, TooManyRequests):
+            raise
+        except ClusterError as error:
+            overtaken = isinstance(error, NotFound | Conflict)
+            logger.log(logging.INFO if overtaken else logging.WARNING, "%s: refused: %s", task.what, error)
+            task.undo()
+            self._on_refused()
+        else:
+            logger.info("%s%s", task.what, f" (attempt {attempt})" if attempt > 1 else "")
+        return True
+
+
+def _log_repeat(task: _Task, attempt: int, error: ClusterError) -> None:
+    logger.log(logging.WARNING if attempt == 1 else logging.DEBUG, "%s: to be repeated: %s", task.what, error)
+
+
+def _delay_seconds(attempt: int) -> float:
+    longest = min(LONGEST_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** min(attempt, 8))
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads the load, keeps no secret

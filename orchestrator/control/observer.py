@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from orchestrator.cluster.transport import Transport
 
+FINISHED = ("Succeeded", "Failed")
+
 
 class Observer:
     """Keeps the caches; `changed` is set whenever something changed that a decision may depend on."""
@@ -29,8 +31,9 @@ class Observer:
     def __init__(self, transport: "Transport") -> None:
         self.changed = asyncio.Event()
         self._listeners: list[Callable[[Change[Any]], None]] = []
+        self._is_expected: Callable[[str, str], bool] = _never
         self.nodes = Reflector(transport, NODES, Node, on_change=self._node_changed)
-        self.pods = Reflector(transport, PODS, Pod, on_change=self._notify)
+        self.pods = Reflector(transport, PODS, Pod, on_change=self._pod_changed)
         self.namespaces = Reflector(transport, NAMESPACES, Namespace, on_change=self._notify)
         self.projects = Reflector(transport, PROJECTS, Project, on_change=self._notify)
         self.jobs = Reflector(transport, JOBS, Job, on_change=self._ignore)
@@ -38,8 +41,12 @@ class Observer:
         self.replica_sets = Reflector(transport, REPLICA_SETS, ReplicaSet, on_change=self._ignore)
 
     def listen(self, listener: Callable[[Change[Any]], None]) -> None:
-        """Call `listener` with every change of a pod, namespace, project or node."""
+        """Call `listener` with every change of a namespace, project, pod or node that a decision may depend on."""
         self._listeners.append(listener)
+
+    def expect(self, is_expected: Callable[[str, str], bool]) -> None:
+        """Take what tells, for a pod's uid and a node, that this process bound it there: its echo is no news."""
+        self._is_expected = is_expected
 
     @asynccontextmanager
     async def running(self) -> "AsyncIterator[asyncio.TaskGroup]":
@@ -66,8 +73,36 @@ class Observer:
         if change.previous is None or change.type == "deleted" or _matters(change.previous, change.object):
             self._notify(change)
 
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        before, pod = change.previous, change.object
+        if change.type != "modified" or before is None or _pod_matters(before, pod):
+            echo = before is not None and not before.spec.node_name and _same_but_node(before, pod)
+            if not (echo and self._is_expected(pod.metadata.uid, pod.spec.node_name)):
+                self._notify(change)
+
     def _ignore(self, change: Change[Any]) -> None:
         """Owners only lend their age to pods, whose own changes are seen."""
+
+
+def _never(_uid: str, _node: str) -> bool:
+    return False
+
+
+def _pod_matters(before: Pod, after: Pod) -> bool:
+    """Whether a decision could change: most of a pod's life is told in its status, of which only the end counts."""
+    return (
+        before.spec != after.spec
+        or before.metadata.labels != after.metadata.labels
+        or before.metadata.annotations != after.metadata.annotations
+        or before.metadata.deletion_timestamp != after.metadata.deletion_timestamp
+        or (before.status.phase in FINISHED) != (after.status.phase in FINISHED)
+    )
+
+
+def _same_but_node(before: Pod, after: Pod) -> bool:
+    return before.metadata.deletion_timestamp == after.metadata.deletion_timestamp and (
+        before.status.phase in FINISHED
+    ) == (after.status.phase in FINISHED)
 
 
 def _matters(before: Node, after: Node) -> bool:

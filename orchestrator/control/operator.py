@@ -5,10 +5,14 @@ import logging
 import os
 import signal
 import socket
+from contextlib import AsyncExitStack
 
+from orchestrator.cluster.errors import LeaseLost
 from orchestrator.cluster.kubeconfig import Access
 from orchestrator.cluster.lease import LeaseElection
 from orchestrator.cluster.transport import Transport
+from orchestrator.control.executor import REQUEST_SECONDS
+from orchestrator.control.health import Health, serving
 from orchestrator.control.observer import Observer
 from orchestrator.control.projects import ProjectController
 from orchestrator.control.scheduler import SchedulerLoop
@@ -17,6 +21,9 @@ from orchestrator.names import SYSTEM_NAMESPACE
 logger = logging.getLogger(__name__)
 
 LEASE_NAME = "muster-operator"
+LEASE_SECONDS = 8
+RENEW_SECONDS = REQUEST_SECONDS
+"""A leader stops this long before its lease expires; a replica that stands by takes over within 12 s."""
 
 
 def default_identity() -> str:
@@ -27,16 +34,22 @@ def default_identity() -> str:
     return os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}"
 
 
-async def operate(access: Access, identity: str) -> None:
-    """Run until SIGTERM or SIGINT. Raises LeaseLost when another replica took over, ClusterError leaves otherwise."""
+async def operate(access: Access, identity: str, *, health_host: str = "", health_port: int = 0) -> None:
+    """Run until SIGTERM or SIGINT; after leadership was lost, wait for it again. Raises ClusterError leaves.
+
+    With `health_host` the pages of `health` are served there.
+    """
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    async with Transport(access, user_agent="muster-operator") as transport:
-        election = LeaseElection(transport, namespace=SYSTEM_NAMESPACE, name=LEASE_NAME, identity=identity)
-        logger.info("waiting for the lease %s/%s as %s", SYSTEM_NAMESPACE, LEASE_NAME, identity)
-        leading = asyncio.create_task(election.run(lambda: _lead(transport, election)))
+    health = Health(loop.time)
+    async with AsyncExitStack() as stack:
+        transport = await stack.enter_async_context(Transport(access, user_agent="muster-operator"))
+        if health_host:
+            port = await stack.enter_async_context(serving(health, health_host, health_port))
+            logger.info("health: http://%s:%d/healthz and /readyz", health_host, port)
+        leading = asyncio.create_task(_lead_in_turn(transport, identity, health))
         stopping = asyncio.create_task(stopped.wait())
         await asyncio.wait({leading, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if leading.done():
@@ -47,11 +60,33 @@ async def operate(access: Access, identity: str) -> None:
         logger.info("stopped")
 
 
-async def _lead(transport: Transport, election: LeaseElection) -> None:
+async def _lead_in_turn(transport: Transport, identity: str, health: Health) -> None:
+    while True:
+        health.standing_by()
+        election = LeaseElection(
+            transport,
+            namespace=SYSTEM_NAMESPACE,
+            name=LEASE_NAME,
+            identity=identity,
+            lease_seconds=LEASE_SECONDS,
+            renew_seconds=RENEW_SECONDS,
+        )
+        logger.info("waiting for the lease %s/%s as %s", SYSTEM_NAMESPACE, LEASE_NAME, identity)
+        try:
+            await election.run(lambda: _lead(transport, election, health))  # noqa: B023 - run awaits it
+        except LeaseLost as error:
+            logger.warning("%s; standing by", error)
+
+
+async def _lead(transport: Transport, election: LeaseElection, health: Health) -> None:
+    """Decide on caches that were listed after the lease was won: they show all that the leader before did."""
+    health.leading()
     observer = Observer(transport)
     async with observer.running() as group:
         projects = ProjectController(transport, observer)
-        scheduler = SchedulerLoop(transport, observer, on_plan=projects.note, is_leader=election.is_leader)
+        scheduler = SchedulerLoop(
+            transport, observer, on_plan=projects.note, is_leader=election.is_leader, health=health
+        )
         logger.info("leading: %d nodes, %d pods", len(observer.nodes.objects), len(observer.pods.objects))
         group.create_task(projects.run())
         await scheduler.run()

@@ -1,25 +1,32 @@
-"""The scheduling loop: wake when something changed, let it settle for a moment, decide once, carry it out.
+"""The scheduling loop: wake when something changed, let it settle for a moment, decide, begin what was decided.
 
-A slow tick decides again even when nothing was seen to change, so that a lost event costs seconds and not the job.
+Bindings and evictions go on while the next decision is made: what is under way counts as done. A slow tick decides
+again even when nothing was seen to change, so that a lost event costs seconds and not the job.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.conditions import say_why_pods_wait
+from orchestrator.control.conditions import ConditionWriter
 from orchestrator.control.executor import Executor
+from orchestrator.control.health import Health
 from orchestrator.control.observer import Observer
 from orchestrator.planner import plan
-from orchestrator.planner.model import Plan, PodState
-from orchestrator.workloads.snapshot import Observed, Reading, read
+from orchestrator.planner.model import Plan, PodState, Snapshot
+from orchestrator.workloads.snapshot import Observed, Reader, Reading
 
 logger = logging.getLogger(__name__)
 
-DEBOUNCE_SECONDS = 0.05
-TICK_SECONDS = 10.0
-RETRY_SECONDS = 1.0
+DEBOUNCE_SECONDS: Final = 0.05
+TICK_SECONDS: Final = 10.0
+RETRY_SECONDS: Final = 1.0
+LONGEST_RETRY_SECONDS: Final = 30.0
+IDLE_PART_OF_DECISION: Final = 2.0
+"""The loop rests this many times as long as the last decision took, so that bindings get the processor too."""
+LONGEST_REST_SECONDS: Final = 1.0
 
 
 class SchedulerLoop:
@@ -32,32 +39,76 @@ class SchedulerLoop:
         *,
         on_plan: Callable[[Reading, Plan], None],
         is_leader: Callable[[], bool],
+        health: Health | None = None,
+        planner: Callable[[Snapshot], Plan] = plan,
     ) -> None:
-        self._transport = transport
+        loop = asyncio.get_running_loop()
         self._observer = observer
         self._on_plan = on_plan
         self._is_leader = is_leader
-        self._executor = Executor(transport, clock=asyncio.get_running_loop().time, is_leader=is_leader)
+        self._planner = planner
+        self._clock = loop.time
+        self._health = health or Health(loop.time)
+        self._reader = Reader()
+        self._executor = Executor(transport, is_leader=is_leader, on_refused=self._decide_again_soon)
+        self._conditions = ConditionWriter(
+            transport,
+            observer.pods.objects,
+            is_leader=is_leader,
+            bindings_done=self._executor.idle,
+            clock=loop.time,
+        )
+        self._rest_seconds = 0.0
+        observer.expect(self._executor.is_assumed_on)
 
     async def run(self) -> None:
-        """Decide until cancelled."""
-        while True:
-            await self._wait_for_change(TICK_SECONDS)
-            if self._is_leader() and not await self.decide():
-                await self._wait_for_change(RETRY_SECONDS)
+        """Decide until cancelled. A decision that fails is logged, shown by `health`, and made again later."""
+        failures = 0
+        async with self._executor, asyncio.TaskGroup() as group:
+            group.create_task(self._conditions.run())
+            while True:
+                await self._wait_for_change(TICK_SECONDS)
+                if not self._is_leader():
+                    continue
+                try:
+                    self.decide()
+                except Exception as error:
+                    failures += 1
+                    logger.exception("the decision failed, %d in a row; nothing was begun", failures)
+                    self._health.failed(f"{type(error).__name__}: {error}")
+                    await asyncio.sleep(
+                        min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2.0 ** min(failures - 1, 8))
+                    )
+                    self._observer.changed.set()
+                else:
+                    failures = 0
+                    self._health.decided()
 
-    async def decide(self) -> bool:
-        """One decision; True when everything that it decided went through."""
+    def decide(self) -> None:
+        """Make one decision, and begin to carry it out."""
+        started = self._clock()
         pods = dict(self._observer.pods.objects)
         self._executor.confirm(pods)
-        reading = read(self._observed())
-        decision = plan(reading.snapshot)
+        reading = self._reader.read(self._observed())
+        decision = self._planner(reading.snapshot)
         self._on_plan(reading, decision)
-        done = await self._executor.carry_out(decision.evictions, decision.bindings, pods)
-        await say_why_pods_wait(self._transport, _reasons(reading, decision), pods)
-        return done
+        self._executor.begin(decision.evictions, decision.bindings, pods)
+        self._conditions.want(_reasons(reading, decision))
+        took = self._clock() - started
+        self._rest_seconds = min(LONGEST_REST_SECONDS, IDLE_PART_OF_DECISION * took)
+        logger.debug(
+            "decided in %.0f ms: %d bindings, %d evictions, %d wait",
+            took * 1000,
+            len(decision.bindings),
+            len(decision.evictions),
+            len(decision.pending),
+        )
+
+    def _decide_again_soon(self) -> None:
+        asyncio.get_running_loop().call_later(RETRY_SECONDS, self._observer.changed.set)
 
     async def _wait_for_change(self, seconds: float) -> None:
+        await asyncio.sleep(self._rest_seconds)
         try:
             async with asyncio.timeout(seconds):
                 await self._observer.changed.wait()
@@ -83,12 +134,12 @@ def _reasons(reading: Reading, decision: Plan) -> dict[str, tuple[str, str]]:
     """By pod uid, why it waits."""
     bound = {binding.pod for binding in decision.bindings}
     reasons = {uid: ("Unreadable", message) for uid, message in reading.unreadable_pods.items()}
+    if not decision.pending:
+        return reasons
     for workload in reading.snapshot.workloads:
         reason = decision.pending.get(workload.id)
         if reason is not None:
-            reasons |= {
-                pod.id: (reason.code.value, reason.message)
-                for pod in workload.pods
-                if pod.state is PodState.PENDING and pod.id not in bound
-            }
+            for pod in workload.pods:
+                if pod.state is PodState.PENDING and pod.id not in bound:
+                    reasons[pod.id] = (reason.code.value, reason.message)
     return reasons

@@ -1,0 +1,85 @@
+"""Whether the operator is well, and the two pages by which Kubernetes asks.
+
+`/healthz` fails when the process cannot go on: the scheduling loop of a leader has stood still. `/readyz` fails as well
+while its decisions fail, so that a mistake is seen where administrators look; a restart would not cure it.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from aiohttp import web
+
+STUCK_SECONDS: Final = 90.0
+"""Longer than the longest rest between decisions: a tick, or the wait after a decision that failed."""
+
+
+class Health:
+    """What the loops report. `clock` is monotonic, in seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._leads = False
+        self._turned_at = clock()
+        self._failure: str | None = None
+
+    def leading(self) -> None:
+        """This replica became the leader."""
+        self._leads = True
+        self.decided()
+
+    def standing_by(self) -> None:
+        """This replica waits for its turn."""
+        self._leads = False
+        self.decided()
+
+    def decided(self) -> None:
+        """A decision was made."""
+        self._turned_at = self._clock()
+        self._failure = None
+
+    def failed(self, why: str) -> None:
+        """A decision failed."""
+        self._turned_at = self._clock()
+        self._failure = why
+
+    def stuck(self) -> str | None:
+        """Why the process should be restarted, or None."""
+        still = self._clock() - self._turned_at
+        if self._leads and still > STUCK_SECONDS:
+            return f"the scheduling loop has stood still for {still:.0f} s"
+        return None
+
+    def unready(self) -> str | None:
+        """Why the operator does not do its work, or None."""
+        if self._failure is not None:
+            return f"the last decision failed: {self._failure}"
+        return self.stuck()
+
+    def role(self) -> str:
+        """What this replica does."""
+        return "leading" if self._leads else "standing by"
+
+
+@asynccontextmanager
+async def serving(health: Health, host: str, port: int) -> AsyncIterator[int]:
+    """Serve the pages while the block runs; yields the port, which is a free one for 0."""
+
+    def page(problem: Callable[[], str | None]) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def answer(_request: web.Request) -> web.Response:
+            found = problem()
+            return web.Response(text=f"{found or health.role()}\n", status=503 if found else 200)
+
+        return answer
+
+    app = web.Application()
+    app.router.add_get("/healthz", page(health.stuck))
+    app.router.add_get("/readyz", page(health.unready))
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        await site.start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
