@@ -1,0 +1,109 @@
+"""YAML with line numbers: plain data beside the line of every node, so that an error can name its place."""
+
+import re
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+import yaml
+
+from orchestrator.errors import MusterError, UsageError
+
+Path_ = tuple[str | int, ...]
+_Kind = TypeVar("_Kind")
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_AT = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
+_UNKNOWN = re.compile(r"unknown field `([^`]+)`")
+_PART = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+
+
+class Document:
+    """One YAML file, read. Raises `refusal` if it is not readable YAML with string keys, each once."""
+
+    refusal: ClassVar[type[MusterError]] = UsageError
+    """What is raised about the file; a kind of file with an error of its own sets it in a subclass."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lines: dict[Path_, int] = {}
+        try:
+            self.text = path.read_text(encoding="utf-8")
+            node = yaml.compose(self.text, Loader=_LOADER)
+        except OSError as error:
+            raise self.refusal(f"{path}: cannot be read: {error.strerror}") from error
+        except yaml.MarkedYAMLError as error:
+            line = error.problem_mark.line + 1 if error.problem_mark else 1
+            raise self.refusal(f"{path}:{line}: {error.problem}") from error
+        except (UnicodeDecodeError, yaml.YAMLError) as error:
+            raise self.refusal(f"{path}: is no text in UTF-8: {error}") from error
+        if node is None:
+            raise self.refusal(f"{path}:1: the file is empty")
+        self.data = self._plain(node, ())
+
+    def line(self, place: Path_) -> int:
+        """The line of the node at `place`, or of the nearest node around it; lines count from 1."""
+        while place not in self.lines:
+            place = place[:-1]
+        return self.lines[place]
+
+    def error(self, place: Path_, message: str) -> MusterError:
+        """An error that names file and line."""
+        return self.refusal(f"{self.path}:{self.line(place)}: {message}")
+
+    def convert(self, kind: type[_Kind]) -> _Kind:
+        """The document as `kind`. Raises `refusal` that names file, line and entry."""
+        try:
+            return msgspec.convert(self.data, kind)
+        except msgspec.ValidationError as error:
+            message = str(error)
+            at = _AT.search(message)
+            place = _place(at[1]) if at else ()
+            if at:
+                message = message[: at.start()]
+            unknown = _UNKNOWN.search(message)
+            if unknown:
+                place, message = (*place, unknown[1]), f"unknown key `{unknown[1]}`"
+            where = ".".join(str(part) for part in place)
+            raise self.error(place, f"{message} (at {where})" if where else message) from error
+
+    def _plain(self, node: yaml.Node, place: Path_) -> Any:
+        self.lines[place] = node.start_mark.line + 1
+        if isinstance(node, yaml.MappingNode):
+            plain: dict[str, Any] = {}
+            for key, value in node.value:
+                name = str(key.value)
+                if name in plain:
+                    raise self.refusal(f"{self.path}:{key.start_mark.line + 1}: key `{name}` is there twice")
+                plain[name] = self._plain(value, (*place, name))
+                self.lines[*place, name] = key.start_mark.line + 1
+            return plain
+        if isinstance(node, yaml.SequenceNode):
+            return [self._plain(item, (*place, index)) for index, item in enumerate(node.value)]
+        return _scalar(node)
+
+
+def _scalar(node: yaml.Node) -> Any:
+    kind = node.tag.rpartition(":")[2]
+    try:
+        if kind == "int":
+            return int(node.value, 0)
+        if kind == "float":
+            return Decimal(node.value)
+    except (ValueError, InvalidOperation):
+        return node.value  # text where a number is wanted is refused by the schema
+    if kind == "bool":
+        return node.value.lower() in {"true", "yes", "on"}
+    return None if kind == "null" else node.value
+
+
+def _place(path: str) -> Path_:
+    parts: list[str | int] = []
+    for match in _PART.finditer(path):
+        if match[1] is not None:
+            parts.append(match[1])
+        elif match[2] != "...":
+            parts.append(int(match[2]))
+        else:
+            break
+    return tuple(parts)

@@ -1,0 +1,209 @@
+"""The form of a snapshot file. `reader` and `writer` turn it into the planner's snapshot and back.
+
+GPUs are decimals (`2`, `0.5`), processors and memory are Kubernetes quantities (`4`, `500m`, `512Gi`), times are
+RFC 3339 text or microseconds since the epoch. What is left out has the default that its description names.
+"""
+
+from decimal import Decimal
+from functools import cache
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from orchestrator.planner import model
+from orchestrator.simulation.rest import completed
+
+API_VERSION: Final = "muster.dev/v1alpha1"
+KIND: Final = "Snapshot"
+NODE_CPU: Final = "80"
+NODE_MEMORY: Final = "512Gi"
+TRAIN_PRIORITY: Final = 50
+INTERACTIVE_PRIORITY: Final = 100
+
+COVERED: Final[dict[type, frozenset[str]]] = {
+    model.Request: frozenset({"gpu_count", "gpu_portion_milli", "cpu_milli", "memory_bytes"}),
+    model.Constraints: frozenset({"node_selector", "node_terms", "tolerations"}),
+    model.Node: frozenset(
+        {
+            *("name", "gpu_count", "cpu_milli", "memory_bytes", "pod_slots", "labels", "taints"),
+            *("schedulable", "node_type", "foreign", "foreign_pods"),
+        }
+    ),
+    model.Project: frozenset(
+        {"name", "quota_gpu_milli", "limit_gpu_milli", "over_quota_weight", "parent", "created_at_us"}
+    ),
+    model.Pod: frozenset({"id", "name", "request", "constraints", "state", "node", "devices"}),
+    model.Workload: frozenset(
+        {
+            *("id", "name", "project", "priority", "preemptible", "created_at_us", "pods", "min_member"),
+            *("interactive", "started_at_us"),
+        }
+    ),
+    model.Snapshot: frozenset({"nodes", "projects", "workloads"}),
+}
+"""The fields of the model that the forms below have short forms for; `rest` adds all others."""
+
+
+class Form(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Base of all parts of the file."""
+
+
+class TaintForm(Form, frozen=True, kw_only=True):
+    """A taint of a node."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+class TolerationForm(Form, frozen=True, kw_only=True):
+    """A toleration of a pod; no key with operator Exists accepts every taint."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class RequirementForm(Form, frozen=True, kw_only=True):
+    """One expression on a node's labels: In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: str
+    operator: str
+    values: list[str] = []
+
+
+class AskForm(Form, frozen=True, kw_only=True):
+    """What a pod asks for, and where it may run. Default of each: nothing, anywhere.
+
+    `gpus` are whole devices or, below 1, a part of one. `nodeTerms` is a list of lists: any of the outer, all of the
+    inner.
+    """
+
+    gpus: Decimal | UnsetType = UNSET
+    cpu: int | str | UnsetType = UNSET
+    memory: int | str | UnsetType = UNSET
+    node_selector: dict[str, str] | UnsetType = UNSET
+    node_terms: list[list[RequirementForm]] | UnsetType = UNSET
+    tolerations: list[TolerationForm] | UnsetType = UNSET
+
+
+class ForeignForm(Form, frozen=True, kw_only=True):
+    """What pods of other schedulers hold on a node, and how many they are."""
+
+    gpus: Decimal | UnsetType = UNSET
+    cpu: int | str | UnsetType = UNSET
+    memory: int | str | UnsetType = UNSET
+    pods: int = 0
+
+
+class NodeForm(Form, frozen=True, kw_only=True):
+    """A node: what pods can use of it. Default: the processors and memory of a DGX-1 and 110 pods, but no GPUs."""
+
+    name: str
+    gpus: int = 0
+    cpu: int | str = NODE_CPU
+    memory: int | str = NODE_MEMORY
+    pods: int = 110
+    labels: dict[str, str] = {}
+    taints: list[TaintForm] = []
+    schedulable: bool = True
+    type: str = ""
+    foreign: ForeignForm = ForeignForm()
+
+
+class ProjectForm(Form, frozen=True, kw_only=True):
+    """A project: its guaranteed GPUs, the most it may hold, and its weight in what is left over (default: its quota).
+
+    Null as quota or limit means unlimited. `created` defaults to the order in the file.
+    """
+
+    quota: Decimal | None
+    limit: Decimal | None = None
+    weight: Decimal | None = None
+    parent: str | None = None
+    created: int | str | None = None
+
+
+class PodForm(AskForm, frozen=True, kw_only=True):
+    """One pod of a workload. What it does not say of its request, the workload says.
+
+    `on` is its node; `devices` are indices of GPUs on it, default: chosen when the file is read.
+    """
+
+    id: str | None = None
+    name: str | None = None
+    state: Literal["pending", "allocated", "releasing"] | None = None
+    on: str | None = None
+    devices: list[int] | None = None
+
+
+class WorkloadForm(AskForm, frozen=True, kw_only=True):
+    """A workload: what each of its pods asks for, and how many there are, or a list of them.
+
+    `on` names the node of all pods that are counted, or of each of the first ones; the rest waits. Defaults: one pod;
+    the order of `created` is that of the file; `priority` 50, interactive 100; interactive work is not preemptible.
+    """
+
+    name: str
+    project: str
+    id: str | None = None
+    pods: int | list[PodForm] = 1
+    on: str | list[str] | None = None
+    devices: list[int] | None = None
+    min_member: int = 1
+    interactive: bool = False
+    preemptible: bool | None = None
+    priority: int | None = None
+    created: int | str | None = None
+    started: int | str | None = None
+
+
+class SnapshotForm(Form, frozen=True, kw_only=True):
+    """Everything that a decision of the scheduler depends on: nodes, projects by name, and workloads."""
+
+    api_version: Literal["muster.dev/v1alpha1"] = API_VERSION
+    kind: Literal["Snapshot"] = KIND
+    nodes: list[NodeForm]
+    projects: dict[str, ProjectForm] = {}
+    workloads: list[WorkloadForm] = []
+
+
+@cache
+def file_form() -> type[SnapshotForm]:
+    """The form of a whole file, with every field that the planner's model has by now."""
+    request: dict[type, frozenset[str]] = {model.Request: COVERED[model.Request]}
+    ask = request | {model.Constraints: COVERED[model.Constraints]}
+    foreign: Any = completed(ForeignForm, request)
+    node: Any = completed(NodeForm, {model.Node: COVERED[model.Node]}, ("foreign", foreign, ForeignForm()))
+    project: Any = completed(ProjectForm, {model.Project: COVERED[model.Project]})
+    pod: Any = completed(PodForm, {model.Pod: COVERED[model.Pod], **ask})
+    workload: Any = completed(
+        WorkloadForm, {model.Workload: COVERED[model.Workload], **ask}, ("pods", int | list[pod], 1)
+    )
+    return completed(
+        SnapshotForm,
+        {model.Snapshot: COVERED[model.Snapshot]},
+        ("nodes", list[node], msgspec.NODEFAULT),
+        ("projects", dict[str, project], {}),
+        ("workloads", list[workload], []),
+    )
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a snapshot file."""
+    schema: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    described: dict[str, Any] = _with_numbers(msgspec.json.schema(file_form()))
+    return schema | described
+
+
+def _with_numbers(part: Any) -> Any:
+    """Decimals are written as numbers in YAML."""
+    if isinstance(part, list):
+        return [_with_numbers(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    if part.get("format") == "decimal":
+        return {"type": "number", **{key: part[key] for key in part if key not in {"type", "format"}}}
+    return {key: _with_numbers(value) for key, value in part.items()}

@@ -1,0 +1,238 @@
+"""A snapshot file as the planner's snapshot: defaults filled in, short forms spelled out. Errors name file and line."""
+
+import typing
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET
+
+from orchestrator.cluster.quantity import cpu_milli, gpu_milli, memory_bytes, parse_time
+from orchestrator.document import Document
+from orchestrator.errors import MusterError
+from orchestrator.planner import model
+from orchestrator.simulation import forms
+from orchestrator.simulation.devices import Devices
+from orchestrator.simulation.rest import from_file, uncovered
+
+Place = tuple[str | int, ...]
+T = TypeVar("T")
+
+
+def load(path: Path) -> model.Snapshot:
+    """Read a snapshot file. Raises UsageError that names file and line."""
+    document = Document(path)
+    return _Reader(document, document.convert(forms.file_form())).snapshot()
+
+
+class _Reader:
+    """One file on its way to a snapshot."""
+
+    def __init__(self, document: Document, form: forms.SnapshotForm) -> None:
+        self._document = document
+        self._form = form
+        self._ids: dict[str, Place] = {}
+
+    def snapshot(self) -> model.Snapshot:
+        form = self._form
+        nodes = tuple(self._node(each, ("nodes", index)) for index, each in enumerate(form.nodes))
+        projects = tuple(
+            self._project(name, each, index) for index, (name, each) in enumerate(form.projects.items())
+        )
+        self._devices = Devices(nodes)
+        for index, workload in enumerate(form.workloads):
+            self._hold_named_devices(workload, ("workloads", index))
+        workloads = tuple(
+            self._workload(each, ("workloads", index), index) for index, each in enumerate(form.workloads)
+        )
+        rest = self._rest(model.Snapshot, (form,))
+        return model.Snapshot(nodes=nodes, projects=projects, workloads=workloads, **rest)
+
+    def _node(self, form: forms.NodeForm, place: Place) -> model.Node:
+        self._unique(f"node {form.name}", (*place, "name"))
+        foreign = form.foreign
+        request = self._request((foreign,), (*place, "foreign"))
+        return model.Node(
+            name=form.name,
+            gpu_count=form.gpus,
+            cpu_milli=self._parsed(cpu_milli, form.cpu, (*place, "cpu")),
+            memory_bytes=self._parsed(memory_bytes, form.memory, (*place, "memory")),
+            pod_slots=form.pods,
+            labels=form.labels,
+            taints=tuple(model.Taint(each.key, each.value, each.effect) for each in form.taints),
+            schedulable=form.schedulable,
+            node_type=form.type,
+            foreign=request,
+            foreign_pods=foreign.pods,
+            **self._rest(model.Node, (form,)),
+        )
+
+    def _project(self, name: str, form: forms.ProjectForm, index: int) -> model.Project:
+        place: Place = ("projects", name)
+        if form.parent is not None and form.parent not in self._form.projects:
+            raise self._error((*place, "parent"), f"there is no project `{form.parent}`")
+
+        def milli(key: str, value: Any) -> int | None:
+            return None if value is None else self._parsed(gpu_milli, value, (*place, key))
+
+        quota, limit, weight = (milli(key, getattr(form, key)) for key in ("quota", "limit", "weight"))
+        default_weight = model.DEVICE_MILLI if quota is None else quota
+        return model.Project(
+            name=name,
+            quota_gpu_milli=typing.cast("Any", quota),
+            limit_gpu_milli=limit,
+            over_quota_weight=default_weight if weight is None else weight,
+            parent=form.parent,
+            created_at_us=self._time(form.created, index + 1, (*place, "created")),
+            **self._rest(model.Project, (form,)),
+        )
+
+    def _workload(self, form: forms.WorkloadForm, place: Place, index: int) -> model.Workload:
+        if form.project not in self._form.projects and form.id is None:
+            known = ", ".join(self._form.projects) or "none"
+            raise self._error(
+                (*place, "project"), f"there is no project `{form.project}`; there are: {known}"
+            )
+        workload_id = f"{form.project}/{form.name}" if form.id is None else form.id
+        self._unique(f"workload {workload_id}", (*place, "name"))
+        created = self._time(form.created, index + 1, (*place, "created"))
+        pods = tuple(
+            self._pod(form, workload_id, number, pod, where)
+            for number, (pod, where) in enumerate(self._pods(form, place))
+        )
+        runs = any(pod.state is not model.PodState.PENDING for pod in pods)
+        default_priority = forms.INTERACTIVE_PRIORITY if form.interactive else forms.TRAIN_PRIORITY
+        return model.Workload(
+            id=workload_id,
+            name=form.name,
+            project=form.project,
+            priority=default_priority if form.priority is None else form.priority,
+            preemptible=not form.interactive if form.preemptible is None else form.preemptible,
+            created_at_us=created,
+            pods=pods,
+            min_member=form.min_member,
+            interactive=form.interactive,
+            started_at_us=self._time(form.started, created if runs else 0, (*place, "started")),
+            **self._rest(model.Workload, (form,)),
+        )
+
+    def _pods(self, form: forms.WorkloadForm, place: Place) -> list[tuple[forms.PodForm, Place]]:
+        """The pods in their long form, each with its place in the file."""
+        if isinstance(form.pods, list):
+            if form.on is not None or form.devices is not None:
+                key = "devices" if form.on is None else "on"
+                raise self._error((*place, key), f"`{key}` goes with a number of pods: write it for each pod")
+            return [(pod, (*place, "pods", number)) for number, pod in enumerate(form.pods)]
+        if form.pods < 1:
+            raise self._error((*place, "pods"), f"{form.pods} pods are no workload: give 1 or more")
+        nodes = [form.on] * form.pods if isinstance(form.on, str) else form.on or []
+        if len(nodes) > form.pods:
+            raise self._error((*place, "on"), f"`on` names {len(nodes)} nodes for {form.pods} pods")
+        if form.devices is not None and (form.pods != 1 or not nodes):
+            raise self._error((*place, "devices"), "`devices` goes with one pod that is `on` a node")
+        waiting = [None] * (form.pods - len(nodes))
+        return [(forms.PodForm(on=node, devices=form.devices), place) for node in [*nodes, *waiting]]
+
+    def _pod(
+        self, form: forms.WorkloadForm, workload_id: str, number: int, pod: forms.PodForm, place: Place
+    ) -> model.Pod:
+        pod_id = f"{workload_id}/{number}" if pod.id is None else pod.id
+        self._unique(f"pod {pod_id}", place)
+        request = self._request((pod, form), place)
+        state = model.PodState(pod.state or ("pending" if pod.on is None else "allocated"))
+        if (state is model.PodState.PENDING) != (pod.on is None):
+            raise self._error(
+                place, f"a pod that is {state.value} must {'not ' * (pod.on is not None)}be `on` a node"
+            )
+        devices = tuple(pod.devices or ())
+        if pod.on is not None and pod.devices is None and pod.on in self._devices.nodes:
+            chosen = self._devices.choose(pod.on, request)
+            if chosen is None:
+                raise self._error(place, f"{pod.on} has not enough free GPUs for `{form.name}`")
+            devices = chosen
+        return model.Pod(
+            id=pod_id,
+            name=f"{form.name}-{number}" if pod.name is None else pod.name,
+            request=request,
+            constraints=self._constraints((pod, form)),
+            state=state,
+            node=pod.on,
+            devices=devices,
+            **self._rest(model.Pod, (pod,)),
+        )
+
+    def _hold_named_devices(self, form: forms.WorkloadForm, place: Place) -> None:
+        """Occupy the devices that the file names, before any are chosen for pods that leave it open."""
+        for pod, where in self._pods(form, place):
+            if pod.on is None:
+                continue
+            if pod.on not in self._devices.nodes and form.id is None:
+                raise self._error((*where, "on"), f"there is no node `{pod.on}`")
+            for device in pod.devices or ():
+                self._devices.occupy(pod.on, device, self._request((pod, form), where))
+
+    def _request(self, asks: Sequence[Any], place: Place) -> model.Request:
+        gpus = self._parsed(gpu_milli, _first(asks, "gpus", 0), (*place, "gpus"))
+        whole, portion = divmod(gpus, model.DEVICE_MILLI)
+        if whole and portion:
+            raise self._error(
+                (*place, "gpus"), "ask for whole GPUs, or for a part of one (above 0 and below 1)"
+            )
+        return model.Request(
+            gpu_count=whole,
+            gpu_portion_milli=portion,
+            cpu_milli=self._parsed(cpu_milli, _first(asks, "cpu", 0), (*place, "cpu")),
+            memory_bytes=self._parsed(memory_bytes, _first(asks, "memory", 0), (*place, "memory")),
+            **self._rest(model.Request, asks),
+        )
+
+    def _constraints(self, asks: Sequence[Any]) -> model.Constraints:
+        terms = _first(asks, "node_terms", [])
+        return model.Constraints(
+            node_selector=tuple(sorted(_first(asks, "node_selector", {}).items())),
+            node_terms=tuple(
+                tuple(model.LabelRequirement(each.key, each.operator, tuple(each.values)) for each in term)
+                for term in terms
+            ),
+            tolerations=tuple(
+                model.Toleration(each.key, each.operator, each.value, each.effect)
+                for each in _first(asks, "tolerations", [])
+            ),
+            **self._rest(model.Constraints, asks),
+        )
+
+    def _rest(self, kind: type, asks: Sequence[msgspec.Struct]) -> dict[str, Any]:
+        """The fields without a short form that the file gives."""
+        given: dict[str, Any] = {}
+        hints = typing.get_type_hints(kind)
+        for each in uncovered(kind, forms.COVERED[kind]):
+            value = _first(asks, each.name, UNSET)
+            if value is not UNSET:
+                given[each.name] = from_file(value, hints[each.name])
+        return given
+
+    def _time(self, value: int | str | None, default: int, place: Place) -> int:
+        if value is None:
+            return default
+        return value if isinstance(value, int) else self._parsed(parse_time, value, place)
+
+    def _parsed(self, parse: Callable[[str], T], value: object, place: Place) -> T:
+        try:
+            return parse(str(value))
+        except ValueError as error:
+            raise self._error(place, str(error)) from error
+
+    def _unique(self, what: str, place: Place) -> None:
+        first = self._ids.setdefault(what, place)
+        if first is not place:
+            raise self._error(place, f"{what} is there twice, first in line {self._document.line(first)}")
+
+    def _error(self, place: Place, message: str) -> MusterError:
+        return self._document.error(place, message)
+
+
+def _first(asks: Sequence[Any], name: str, default: Any) -> Any:
+    """What the first of the forms says that says anything; a pod before its workload."""
+    given = (getattr(each, name, UNSET) for each in asks)
+    return next((value for value in given if value is not UNSET), default)

@@ -1,0 +1,180 @@
+"""The planner's snapshot as a snapshot file: what `reader` would fill in by itself is left out."""
+
+from decimal import Decimal
+from typing import Any
+
+import yaml
+
+from orchestrator.cluster.quantity import cpu_milli, format_time, memory_bytes
+from orchestrator.planner import model
+from orchestrator.simulation import forms
+from orchestrator.simulation.rest import camel, default_of, to_file, uncovered
+
+Plain = dict[str, Any]
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_MEMORY_UNITS = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
+_YEAR_US = 365 * 86_400 * 1_000_000
+
+
+def dump(snapshot: model.Snapshot) -> str:
+    """The text of the file; `reader.load` makes an equal snapshot of it."""
+    return str(yaml.dump(document(snapshot), Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=110))
+
+
+def document(snapshot: model.Snapshot) -> Plain:
+    """The file as plain data."""
+    return {
+        "apiVersion": forms.API_VERSION,
+        "kind": forms.KIND,
+        **_rest(model.Snapshot, snapshot),
+        "nodes": [_node(each) for each in snapshot.nodes],
+        "projects": {each.name: _project(each) for each in snapshot.projects},
+        "workloads": [_workload(each) for each in snapshot.workloads],
+    }
+
+
+def _node(node: model.Node) -> Plain:
+    foreign = _request(node.foreign) | ({"pods": node.foreign_pods} if node.foreign_pods else {})
+    return {
+        "name": node.name,
+        "gpus": node.gpu_count,
+        **_unless(cpu_milli(forms.NODE_CPU), "cpu", node.cpu_milli, _cpu),
+        **_unless(memory_bytes(forms.NODE_MEMORY), "memory", node.memory_bytes, _memory),
+        **_unless(110, "pods", node.pod_slots),
+        **_unless("", "type", node.node_type),
+        **_unless(True, "schedulable", node.schedulable),
+        **_unless({}, "labels", dict(node.labels)),
+        **_unless([], "taints", [_expression(each) for each in node.taints]),
+        **_unless({}, "foreign", foreign),
+        **_rest(model.Node, node),
+    }
+
+
+def _project(project: model.Project) -> Plain:
+    quota: int | None = project.quota_gpu_milli
+    default_weight = model.DEVICE_MILLI if quota is None else quota
+    return {
+        "quota": None if quota is None else _gpus(quota),
+        **_unless(None, "limit", project.limit_gpu_milli, _gpus),
+        **_unless(default_weight, "weight", project.over_quota_weight, _gpus),
+        **_unless(None, "parent", project.parent),
+        "created": _time(project.created_at_us),
+        **_rest(model.Project, project),
+    }
+
+
+def _workload(workload: model.Workload) -> Plain:
+    default_priority = forms.INTERACTIVE_PRIORITY if workload.interactive else forms.TRAIN_PRIORITY
+    runs = any(pod.state is not model.PodState.PENDING for pod in workload.pods)
+    first = workload.pods[0] if workload.pods else None
+    common = {} if first is None else _ask(first)
+    return {
+        "name": workload.name,
+        "project": workload.project,
+        "id": workload.id,
+        "created": _time(workload.created_at_us),
+        **_unless(workload.created_at_us if runs else 0, "started", workload.started_at_us, _time),
+        **_unless(False, "interactive", workload.interactive),
+        **_unless(not workload.interactive, "preemptible", workload.preemptible),
+        **_unless(default_priority, "priority", workload.priority),
+        **_unless(1, "minMember", workload.min_member),
+        **common,
+        **_rest(model.Workload, workload),
+        "pods": [_pod(each, common, first) for each in workload.pods],
+    }
+
+
+def _pod(pod: model.Pod, common: Plain, first: model.Pod | None) -> Plain:
+    own = {} if first is not None and _same_ask(pod, first) else _whole_ask(pod, common)
+    default_state = model.PodState.PENDING if pod.node is None else model.PodState.ALLOCATED
+    return {
+        "name": pod.name,
+        "id": pod.id,
+        **_unless(default_state, "state", pod.state, lambda state: state.value),
+        **_unless(None, "on", pod.node),
+        **({"devices": list(pod.devices)} if pod.node is not None else {}),
+        **own,
+        **_rest(model.Pod, pod),
+    }
+
+
+def _same_ask(left: model.Pod, right: model.Pod) -> bool:
+    return left.request == right.request and left.constraints == right.constraints
+
+
+def _whole_ask(pod: model.Pod, common: Plain) -> Plain:
+    """What the pod asks for, and, spelled out, the defaults where the workload says something else."""
+    whole: Plain = {
+        "gpus": 0,
+        "cpu": 0,
+        "memory": 0,
+        "nodeSelector": {},
+        "nodeTerms": [],
+        "tolerations": [],
+        **{
+            camel(each.name): to_file(default_of(each))
+            for kind in (model.Request, model.Constraints)
+            for each in uncovered(kind, forms.COVERED[kind])
+        },
+    }
+    return {key: default for key, default in whole.items() if key in common} | _ask(pod)
+
+
+def _ask(pod: model.Pod) -> Plain:
+    constraints = pod.constraints
+    terms = [[_expression(each) for each in term] for term in constraints.node_terms]
+    return {
+        **_request(pod.request),
+        **_unless({}, "nodeSelector", dict(constraints.node_selector)),
+        **_unless([], "nodeTerms", terms),
+        **_unless([], "tolerations", [_expression(each) for each in constraints.tolerations]),
+        **_rest(model.Constraints, constraints),
+    }
+
+
+def _request(request: model.Request) -> Plain:
+    milli = request.gpu_count * model.DEVICE_MILLI + request.gpu_portion_milli
+    return {
+        **_unless(0, "gpus", milli, _gpus),
+        **_unless(0, "cpu", request.cpu_milli, _cpu),
+        **_unless(0, "memory", request.memory_bytes, _memory),
+        **_rest(model.Request, request),
+    }
+
+
+def _expression(part: model.Taint | model.Toleration | model.LabelRequirement) -> Plain:
+    """A taint, toleration or requirement: its fields have the same names in the file."""
+    return dict(to_file(part))
+
+
+def _rest(kind: type, value: Any) -> Plain:
+    return {
+        camel(each.name): to_file(getattr(value, each.name))
+        for each in uncovered(kind, forms.COVERED[kind])
+        if getattr(value, each.name) != default_of(each)
+    }
+
+
+def _unless(default: Any, key: str, value: Any, form: Any = None) -> Plain:
+    return {} if value == default else {key: value if form is None else form(value)}
+
+
+def _gpus(gpu_milli: int) -> int | float:
+    whole, part = divmod(gpu_milli, model.DEVICE_MILLI)
+    return float(Decimal(gpu_milli) / model.DEVICE_MILLI) if part else whole
+
+
+def _cpu(milli: int) -> int | str:
+    return f"{milli}m" if milli % 1000 else milli // 1000
+
+
+def _memory(size_bytes: int) -> int | str:
+    for suffix, unit in _MEMORY_UNITS:
+        if size_bytes and size_bytes % unit == 0:
+            return f"{size_bytes // unit}{suffix}"
+    return size_bytes
+
+
+def _time(microseconds: int) -> int | str:
+    """RFC 3339; what is no time but only an order stays a number."""
+    return format_time(microseconds) if microseconds > _YEAR_US else microseconds
