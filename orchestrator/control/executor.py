@@ -42,19 +42,21 @@ LONGEST_DELAY_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """One thing to do to one pod: what it is called in the log, the call, and how to forget the assumption."""
+    """One thing to do to one pod: its name in the log, the call, how to forget the assumption, and whom to tell."""
 
     what: str
     call: Callable[[], Awaitable[None]]
     is_assumed: Callable[[], bool]
     undo: Callable[[], object]
+    done: Callable[[], None] = lambda: None
 
 
 class Executor:
     """Binds and evicts in the background, as an async context manager that ends what is under way.
 
     `assumed` and `evicted` are what was begun and has not been seen on the watch yet. `on_refused` is called when
-    something was refused for good: it has to be decided again. Nothing is begun unless `is_leader()`.
+    something was refused for good: it has to be decided again; `on_evicted` when an eviction went through. Nothing is
+    begun unless `is_leader()`.
     """
 
     def __init__(
@@ -63,12 +65,14 @@ class Executor:
         *,
         is_leader: Callable[[], bool],
         on_refused: Callable[[], None],
+        on_evicted: Callable[[Pod, Eviction], None] = lambda _pod, _eviction: None,
         request_seconds: float = REQUEST_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._transport = transport
         self._is_leader = is_leader
         self._on_refused = on_refused
+        self._on_evicted = on_evicted
         self._request_seconds = request_seconds
         self._sleep = sleep
         self._slots = asyncio.Semaphore(REQUESTS_IN_FLIGHT)
@@ -172,6 +176,7 @@ class Executor:
             ),
             is_assumed=lambda: uid in self._evicted,
             undo=lambda: self._evicted.discard(uid),
+            done=lambda: self._on_evicted(pod, eviction),
         )
 
     async def _carry_out(self, task: _Task) -> None:
@@ -179,6 +184,8 @@ class Executor:
         for attempt in itertools.count(1):
             async with self._slots:
                 if not task.is_assumed():
+                    if attempt > 1:
+                        task.done()
                     return
                 try:
                     settled = self._is_leader() and await self._asked(task, attempt)
@@ -210,6 +217,7 @@ class Executor:
             self._on_refused()
         else:
             logger.info("%s%s", task.what, f" (attempt {attempt})" if attempt > 1 else "")
+            task.done()
         return True
 
 

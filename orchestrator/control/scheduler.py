@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from orchestrator.cluster.transport import Transport
+from orchestrator.control.audit import Audit
 from orchestrator.control.conditions import ConditionWriter
 from orchestrator.control.executor import Executor
 from orchestrator.control.health import Health
@@ -50,7 +51,10 @@ class SchedulerLoop:
         self._clock = loop.time
         self._health = health or Health(loop.time)
         self._reader = Reader()
-        self._executor = Executor(transport, is_leader=is_leader, on_refused=self._decide_again_soon)
+        self._audit = Audit(transport)
+        self._executor = Executor(
+            transport, is_leader=is_leader, on_refused=self._decide_again_soon, on_evicted=self._audit.note
+        )
         self._conditions = ConditionWriter(
             transport,
             observer.pods.objects,
@@ -66,6 +70,7 @@ class SchedulerLoop:
         failures = 0
         async with self._executor, asyncio.TaskGroup() as group:
             group.create_task(self._conditions.run())
+            group.create_task(self._audit.run())
             while True:
                 await self._wait_for_change(TICK_SECONDS)
                 if not self._is_leader():
@@ -92,6 +97,7 @@ class SchedulerLoop:
         reading = self._reader.read(self._observed())
         decision = self._planner(reading.snapshot)
         self._on_plan(reading, decision)
+        self._audit.know(reading, decision)
         self._executor.begin(decision.evictions, decision.bindings, pods)
         self._conditions.want(_reasons(reading, decision))
         took = self._clock() - started

@@ -44,6 +44,10 @@ class MemoryApiServer:
         """Answer every request of that method and path with a failure."""
         self._refusals[method, path] = (code, reason)
 
+    def allow(self, method: str, path: str) -> None:
+        """Take a refusal back."""
+        del self._refusals[method, path]
+
     def add(self, *objects: JSON) -> None:
         """Keep objects as if somebody else had created them."""
         for each in objects:
@@ -90,6 +94,8 @@ class MemoryApiServer:
             )
         key = (resource.plural, namespace, name)
         found = self._objects.get(key)
+        if found is None and method == "PATCH" and "fieldManager" in query:
+            return self._create(resource, namespace, body)
         if found is None:
             return _failure(404, "NotFound", f'{resource.plural} "{name}" not found')
         if method == "DELETE":

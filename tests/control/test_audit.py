@@ -1,0 +1,224 @@
+"""The record of evictions, against an API server in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from orchestrator.cluster.kubeconfig import Access
+from orchestrator.cluster.objects import Pod
+from orchestrator.cluster.transport import Transport
+from orchestrator.control import audit
+from orchestrator.control.audit import Audit, EvictionRecord, bounded, decoded, encoded, evictions_in
+from orchestrator.planner import model
+from orchestrator.workloads.snapshot import Reading
+from tests.cli.memory_api_server import serving
+from tests.cluster.waiting import ManualClock, running, until
+from tests.planner import builders
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from tests.cli.memory_api_server import MemoryApiServer
+
+NAMESPACE = "muster-team-b"
+EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
+RECORD = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{audit.CONFIG_MAP}"
+MESSAGE = "2 GPUs reclaimed for d-2 of team-d by the rule of quota: team-b holds 4 GPUs, over its quota of 2"
+
+A_RECORD = EvictionRecord(
+    at="2026-01-01T00:00:00.000000Z",
+    project="team-b",
+    workload="b-1",
+    workload_id="b-1",
+    pod="b-1-x",
+    pod_uid="uid-x",
+    gpu_milli=2000,
+    node="dgx1-1",
+    devices=(0, 1),
+    beneficiary="d-2",
+    beneficiary_project="team-d",
+    rule="quota",
+    message=MESSAGE,
+)
+
+
+@pytest.fixture
+def server() -> Iterator[MemoryApiServer]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+async def transport(server: MemoryApiServer) -> AsyncIterator[Transport]:
+    access = Access(server=server.url, namespace="", context="", user="", ssl=None, token=lambda: None)
+    async with Transport(access) as transport:
+        yield transport
+
+
+def an_audit(transport: Transport) -> Audit:
+    """One that knows the loser b-1 and the winner d-2."""
+    loser = builders.workload("b-1", "team-b", 2000)
+    held = replace(loser.pods[0], state=model.PodState.ALLOCATED, node="dgx1-1", devices=(0, 1))
+    snapshot = model.Snapshot(
+        (), (), (replace(loser, pods=(held,)), builders.workload("d-2", "team-d", 2000))
+    )
+    made = Audit(transport, clock=lambda: 1_767_225_600.25)
+    made.know(Reading(snapshot, {}, {}), model.Plan((), (an_eviction(),), {}, {}, {}))
+    return made
+
+
+def an_eviction(pod: str = "b-1-0") -> model.Eviction:
+    return model.Eviction(pod=pod, workload="b-1", beneficiary="d-2", rule="quota", message=MESSAGE)
+
+
+def a_pod(uid: str = "b-1-0") -> Pod:
+    metadata = {"name": f"name-{uid}", "namespace": NAMESPACE, "uid": uid}
+    return msgspec.convert({"metadata": metadata, "spec": {"nodeName": "dgx1-1"}}, Pod)
+
+
+async def test_an_eviction_leaves_a_record_of_who_lost_what_to_whom_by_which_rule(
+    server: MemoryApiServer, transport: Transport
+) -> None:
+    written = an_audit(transport)
+    written.note(a_pod(), an_eviction())
+    assert await written.write()
+    (record,) = await evictions_in(transport, NAMESPACE)
+    assert record == EvictionRecord(
+        at="2026-01-01T00:00:00.250000Z",
+        project="team-b",
+        workload="b-1",
+        workload_id="b-1-0",
+        pod="name-b-1-0",
+        pod_uid="b-1-0",
+        gpu_milli=2000,
+        node="dgx1-1",
+        devices=(0, 1),
+        beneficiary="d-2",
+        beneficiary_project="team-d",
+        rule="quota",
+        message=MESSAGE,
+    )
+
+
+async def test_an_eviction_is_told_as_an_event_on_the_pod(
+    server: MemoryApiServer, transport: Transport
+) -> None:
+    written = an_audit(transport)
+    written.note(a_pod(), an_eviction())
+    await written.write()
+    (event,) = server.all("events")
+    assert (event["type"], event["reason"], event["message"]) == ("Warning", "Reclaimed", MESSAGE)
+    assert (event["involvedObject"]["name"], event["involvedObject"]["uid"]) == ("name-b-1-0", "b-1-0")
+    assert event["lastTimestamp"] == "2026-01-01T00:00:00Z"
+
+
+async def test_a_rule_without_an_event_reason_of_its_own_is_an_eviction(
+    server: MemoryApiServer, transport: Transport
+) -> None:
+    written = an_audit(transport)
+    written.note(a_pod(), replace(an_eviction(), rule="unheard-of"))
+    await written.write()
+    assert server.all("events")[0]["reason"] == "Evicted"
+
+
+async def test_records_are_added_to_those_of_an_earlier_operator(
+    server: MemoryApiServer, transport: Transport
+) -> None:
+    for uid in ("b-1-0", "b-1-1"):
+        written = an_audit(transport)
+        written.note(a_pod(uid), an_eviction(uid))
+        await written.write()
+    assert [each.pod_uid for each in await evictions_in(transport, NAMESPACE)] == ["b-1-0", "b-1-1"]
+
+
+async def test_what_fails_for_a_while_is_written_later_and_once(
+    server: MemoryApiServer, transport: Transport
+) -> None:
+    server.refuse("PATCH", RECORD, 500, "InternalError")
+    written = an_audit(transport)
+    written.note(a_pod(), an_eviction())
+    assert not await written.write()
+    assert len(server.all("events")) == 1
+    server.allow("PATCH", RECORD)
+    assert await written.write()
+    assert len(await evictions_in(transport, NAMESPACE)) == 1
+    assert len(server.all("events")) == 1
+
+
+async def test_what_is_forbidden_is_given_up_and_logged(
+    server: MemoryApiServer, transport: Transport, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.refuse("PATCH", RECORD, 403, "Forbidden")
+    written = an_audit(transport)
+    written.note(a_pod(), an_eviction())
+    assert await written.write()
+    assert "on no record" in caplog.text
+    assert await evictions_in(transport, NAMESPACE) == []
+
+
+async def test_a_missing_event_costs_no_record(server: MemoryApiServer, transport: Transport) -> None:
+    server.refuse("POST", EVENTS, 403, "Forbidden")
+    written = an_audit(transport)
+    written.note(a_pod(), an_eviction())
+    assert await written.write()
+    assert len(await evictions_in(transport, NAMESPACE)) == 1
+
+
+async def test_the_audit_writes_in_the_background_and_repeats_with_a_growing_pause(
+    server: MemoryApiServer, transport: Transport
+) -> None:
+    clock = ManualClock()
+    server.refuse("PATCH", RECORD, 503, "ServiceUnavailable")
+    written = Audit(transport, clock=lambda: 0.0, sleep=clock.sleep)
+    async with running(written.run()):
+        written.note(a_pod(), an_eviction())
+        await until(lambda: len(clock.slept) >= 3, seconds=20)
+        server.allow("PATCH", RECORD)
+        await until(lambda: server.find("configmaps", audit.CONFIG_MAP, NAMESPACE), seconds=20)
+    assert clock.slept[:3] == [1.0, 2.0, 4.0]
+
+
+async def test_an_operator_that_is_told_to_stop_still_writes_what_it_noted(
+    server: MemoryApiServer, transport: Transport
+) -> None:
+    written = an_audit(transport)
+    task = asyncio.create_task(written.run())
+    await asyncio.sleep(0)
+    written.note(a_pod(), an_eviction())
+    task.cancel()
+    await asyncio.wait({task})
+    assert len(await evictions_in(transport, NAMESPACE)) == 1
+
+
+def test_the_record_keeps_the_newest_within_its_bounds() -> None:
+    many = [msgspec.structs.replace(A_RECORD, pod_uid=str(number)) for number in range(300)]
+    kept = bounded(many)
+    assert [each.pod_uid for each in kept] == [str(number) for number in range(100, 300)]
+    long = [msgspec.structs.replace(each, message="x" * 2000) for each in many]
+    kept = bounded(long)
+    assert len(encoded(kept)) <= audit.MOST_BYTES
+    assert kept[-1].pod_uid == "299"
+    assert 50 < len(kept) < 100
+
+
+def test_a_record_survives_the_way_through_text_and_a_broken_line_costs_only_itself(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    text = encoded([A_RECORD]) + "{broken\n" + encoded([A_RECORD])
+    assert decoded(text) == [A_RECORD, A_RECORD]
+    assert "is no record" in caplog.text
+
+
+async def test_an_eviction_of_a_workload_that_nobody_knows_is_noted_all_the_same(
+    server: MemoryApiServer, transport: Transport
+) -> None:
+    written = Audit(transport)
+    written.note(a_pod(), an_eviction())
+    await written.write()
+    (record,) = await evictions_in(transport, NAMESPACE)
+    assert (record.workload, record.beneficiary, record.node) == ("name-b-1-0", "", "dgx1-1")
