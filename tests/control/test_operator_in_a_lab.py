@@ -12,12 +12,12 @@ import pytest
 
 from lab.cluster import Lab, start
 from orchestrator.cluster.errors import Forbidden, Invalid
-from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.kubeconfig import Access, load_access
 from orchestrator.cluster.objects import Lease, Pod, Project
 from orchestrator.cluster.reflector import Change, Reflector
 from orchestrator.cluster.resources import LEASES, NODES, PODS, PROJECTS
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.install import apply
+from orchestrator.control.install import apply, install
 from orchestrator.manifests.render import documents, render
 from orchestrator.names import GPU_DEVICES_ANNOTATION, SYSTEM_NAMESPACE
 from tests.cluster.waiting import running, until
@@ -243,7 +243,7 @@ async def test_a_project_gets_its_namespace_members_and_figures(
     ],
 )
 async def test_the_api_server_itself_refuses_a_project_that_cannot_be_meant(
-    admin: Transport, account: Path, spec: dict[str, Any], said: str
+    lab_access: Access, spec: dict[str, Any], said: str
 ) -> None:
     body = {
         "apiVersion": PROJECTS.api_version,
@@ -251,8 +251,10 @@ async def test_the_api_server_itself_refuses_a_project_that_cannot_be_meant(
         "metadata": {"name": "team-x"},
         "spec": spec,
     }
-    with pytest.raises(Invalid, match=said):
-        await admin.create(PROJECTS.path(), body)
+    async with Transport(lab_access) as transport:
+        await install(transport, "tests", replicas=0)
+        with pytest.raises(Invalid, match=said):
+            await transport.create(PROJECTS.path(), body)
 
 
 async def test_quotas_beyond_the_cluster_are_refused_and_nothing_is_made(
