@@ -4,16 +4,20 @@ import asyncio
 import contextlib
 import os
 import secrets
+import signal
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from lab import binaries, paths, profiles, startup, state, teardown
-from lab.errors import LabConflict
+from lab.errors import LabConflict, StateError
 from lab.nodes import NodeGroup
 from lab.ports import LOOPBACK, check_free
 from lab.progress import Reporter, as_reporter
 from lab.tie import Tie
 from orchestrator.errors import UsageError
+
+_POLL_SECONDS = 0.02
 
 
 def _silent(_line: str) -> None:
@@ -86,6 +90,52 @@ class Lab:
         """
         self.record = state.read_record(self.state_directory)
         return state.read_status(self.state_directory, self.record)
+
+    def signal(self, process: str, number: signal.Signals) -> None:
+        """Send a signal to one process, such as SIGSTOP, SIGCONT or SIGKILL: for tests of what survives that.
+
+        Raises:
+            StateError: it does not run.
+        """
+        try:
+            os.kill(self._running(process).pid, number)
+        except ProcessLookupError as error:
+            raise StateError(f"the process {process!r} of lab {self.name!r} has just ended") from error
+
+    def restart(self, process: str, seconds: float = 30.0) -> None:
+        """Kill one process and start it again; returns once it has been started, before it answers.
+
+        Raises:
+            StateError: it does not run, does not end or start in time, or the lab was detached.
+        """
+        if self._tie is None:
+            raise StateError(f"lab {self.name!r} was detached: a process of it cannot be started again")
+        before = self._running(process).pid
+        self.signal(process, signal.SIGKILL)
+        self._until(lambda each: each.exit_status is not None, process, seconds)
+        self._tie.start(process)
+        self._until(lambda each: each.state == "running" and each.pid != before, process, seconds)
+
+    def _until(self, condition: Callable[[state.ProcessStatus], bool], process: str, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition(self._process(process)):
+            if time.monotonic() > deadline:
+                raise StateError(
+                    f"the process {process!r} of lab {self.name!r} did not change in {seconds} s"
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def _running(self, process: str) -> state.ProcessStatus:
+        found = self._process(process)
+        if found.state != "running":
+            raise StateError(f"the process {process!r} of lab {self.name!r} is {found.state}")
+        return found
+
+    def _process(self, name: str) -> state.ProcessStatus:
+        found = next((each for each in self.status().processes if each.name == name), None)
+        if found is None:
+            raise StateError(f"lab {self.name!r} has no process {name!r}")
+        return found
 
     def stop(self) -> None:
         """Stop all processes and remove the state directory. A lab that is gone already is no error.
