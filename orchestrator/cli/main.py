@@ -23,6 +23,7 @@ INTERRUPTED: Final = 130
 
 COMMANDS: Final = {
     "delete": ("orchestrator.cli.delete:delete", "Delete jobs of a project."),
+    "explain": ("orchestrator.cli.explain:explain", "Say why a job waits, and what would make it fit."),
     "get": ("orchestrator.cli.get:get", "Show the details of a job."),
     "list": ("orchestrator.cli.listing:list_jobs", "List the jobs of a project."),
     "operator": ("orchestrator.cli.operator:operator", "Run the operator: scheduler and controllers."),
@@ -31,8 +32,12 @@ COMMANDS: Final = {
         "Print what the operator needs in the cluster.",
     ),
     "project": ("orchestrator.cli.project:project", "Create, list, change and delete projects."),
+    "simulate": ("orchestrator.cli.simulate:simulate", "Run the scheduler on a snapshot file."),
+    "snapshot": ("orchestrator.cli.simulate:snapshot", "Print what the scheduler decides on, as a file."),
     "submit": ("orchestrator.cli.submit:submit", "Submit a job."),
     "version": ("orchestrator.cli.version:version", "Print the version."),
+    "what-if": ("orchestrator.cli.what_if:what_if", "Show what would happen if jobs or quotas were changed."),
+    "why-evicted": ("orchestrator.cli.why_evicted:why_evicted", "Say who took a job's GPUs, by which rule."),
 }
 
 

@@ -34,6 +34,7 @@ class Session:
 
     settings: Settings
     access: Access
+    transport: Transport
     workloads: WorkloadClient
     projects: ProjectClient
 
@@ -54,7 +55,7 @@ async def _run(settings: Settings, action: Callable[[Session], Awaitable[T]]) ->
     try:
         async with Transport(access) as transport:
             return await action(
-                Session(settings, access, WorkloadClient(transport), ProjectClient(transport))
+                Session(settings, access, transport, WorkloadClient(transport), ProjectClient(transport))
             )
     except Unreachable as error:
         raise Unreachable(

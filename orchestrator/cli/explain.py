@@ -1,0 +1,203 @@
+"""`muster explain`: why a job waits, what would make it fit, where its project stands, and who holds the GPUs."""
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from orchestrator.cli.options import Command, Settings
+from orchestrator.cli.outcome import gpus, json_option, place_record
+from orchestrator.cli.output import age, document, table
+from orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.cli.session import Session
+    from orchestrator.cluster.objects import Project
+    from orchestrator.planner.model import Snapshot
+    from orchestrator.simulation.explain import Explanation
+    from orchestrator.workloads.view import WorkloadView
+
+STANDING_HEADER: Final = ("PROJECT", "QUOTA", "LIMIT", "HELD", "FAIR SHARE")
+HOLDERS_HEADER: Final = ("PROJECT", "WORKLOAD", "GPUs", "SINCE", "PREEMPTIBLE", "NODES")
+MOST_HOLDERS: Final = 30
+_UNSEEN: Final = (
+    "(with rights to read all nodes and pods, it would also say who holds the GPUs and what would help)"
+)
+
+
+@click.command("explain", cls=Command, no_args_is_help=True)
+@click.argument("name")
+@click.option(
+    "--from",
+    "file",
+    type=click.Path(path_type=Path),
+    help="A file of 'muster snapshot' instead of the live cluster.",
+)
+@json_option()
+def explain(*, name: str, file: Path | None, as_json: bool | None) -> None:
+    """Say why a job waits, what would make it fit, where its project stands, and who holds the GPUs.
+
+    The scheduler's own rules are run on the cluster as it is now; nothing is written. Every remedy that is named was
+    tried that way.
+    """
+    told, lines = _in_file(file, name) if file else _in_cluster(name)
+    click.echo(document({"name": name, **told}, "json") if as_json else "\n".join(lines))
+
+
+def record(result: "Explanation") -> dict[str, Any]:
+    """Return an explanation for programs; GPUs are decimal text."""
+    return {
+        "project": result.project,
+        "waiting": {"pods": result.pods, "gpus": gpus(result.gpu_milli)},
+        "reason": result.code,
+        "message": result.message,
+        "runs": [place_record(each) for each in result.places],
+        "starts": [place_record(each) for each in result.starts],
+        "evicts": [{"rule": each.rule, "message": each.message} for each in result.evicts],
+        "wouldFit": [{"what": each.what, "evicts": list(each.evicts)} for each in result.remedies],
+        "projects": [
+            {
+                "name": each.name,
+                "quota": gpus(each.quota),
+                "limit": gpus(each.limit),
+                "held": gpus(each.held),
+                "fairShare": gpus(each.share),
+            }
+            for each in result.lineage
+        ],
+        "gpusFree": gpus(result.free_gpu_milli),
+        "gpusTotal": gpus(result.total_gpu_milli),
+        "holders": [
+            {
+                **{
+                    key: value
+                    for key, value in asdict(each).items()
+                    if key in {"project", "name", "preemptible"}
+                },
+                "gpus": gpus(each.gpu_milli),
+                "nodes": list(each.nodes),
+                "startedAtUs": each.started_at_us,
+            }
+            for each in result.holders
+        ],
+    }
+
+
+def _in_file(file: Path, name: str) -> tuple[dict[str, Any], list[str]]:
+    """What to say of a workload of a file: to programs, and to people."""
+    from orchestrator.simulation.change import find
+    from orchestrator.simulation.explain import explain as explained
+    from orchestrator.simulation.reader import load
+
+    snapshot = load(file)
+    result = explained(snapshot, find(snapshot, _project_of(snapshot, name), name))
+    return record(result), _lines(result)
+
+
+def _in_cluster(name: str) -> tuple[dict[str, Any], list[str]]:
+    """What to say of a live workload; without the right to read the whole cluster, what the operator has written."""
+    from orchestrator.cli.session import run
+    from orchestrator.cluster.errors import Forbidden
+    from orchestrator.simulation.capture import capture
+    from orchestrator.simulation.explain import explain as explained
+
+    async def read(session: "Session") -> "tuple[WorkloadView, Snapshot | None, list[Project]]":
+        view, _ = await session.workloads.workload(await session.scope(), name)
+        try:
+            return view, (await capture(session.transport)).snapshot, []
+        except Forbidden:
+            return view, None, await session.projects.projects()
+
+    view, snapshot, projects = run(read)
+    told = {"project": view.project, "status": view.status, "writtenByOperator": view.waits_because}
+    if snapshot is None:
+        return told | {"projects": [_status(each) for each in projects]}, _without_rights(view, projects)
+    workload = next((each for each in snapshot.workloads if each.id == view.uid), None)
+    if workload is None:
+        return told, [f"{name} of {view.project} has no pod that waits or runs: its status is {view.status}."]
+    result = explained(snapshot, workload)
+    return told | record(result), _lines(result, view)
+
+
+def _project_of(snapshot: "Snapshot", name: str) -> str:
+    project = click.get_current_context().ensure_object(Settings).project
+    if project is not None:
+        return project
+    found = sorted({each.project for each in snapshot.workloads if each.name == name})
+    if len(found) != 1:
+        raise UsageError(
+            f"of which project is {name}? name it with -p" if found else f"the file has no workload {name}"
+        )
+    return found[0]
+
+
+def _lines(result: "Explanation", view: "WorkloadView | None" = None) -> list[str]:
+    now_us = time.time_ns() // 1000
+    who = f"{result.name} of {result.project}"
+    lines = []
+    if result.places:
+        lines.append(f"{who} runs on {', '.join(sorted({each.node for each in result.places}))}.")
+    if result.pods:
+        lines.append(
+            f"{who} waits: {gpus(result.gpu_milli)} GPUs in {result.pods} pod{'s' * (result.pods > 1)}."
+        )
+    if result.starts:
+        lines.append(f"It starts now, on {', '.join(sorted({each.node for each in result.starts}))}.")
+    if result.code:
+        lines.append(f"{result.code}: {result.message}")
+    lines += [f"For it: {each.message}" for each in result.evicts]
+    if view is not None and view.waits_because:
+        lines.append(f"Written by the operator: {view.waits_because}")
+    if result.remedies:
+        lines += ["", "It would run"]
+        lines += [
+            f"- {each.what}" + (f", which evicts {', '.join(each.evicts)}" if each.evicts else "")
+            for each in result.remedies
+        ]
+    standing = [
+        (each.name, gpus(each.quota), gpus(each.limit), gpus(each.held), gpus(each.share))
+        for each in result.lineage
+    ]
+    holders = [
+        (
+            each.project,
+            each.name,
+            gpus(each.gpu_milli),
+            age((now_us - each.started_at_us) // 1_000_000) if view is not None else "",
+            "yes" if each.preemptible else "no",
+            ",".join(each.nodes),
+        )
+        for each in result.holders
+    ]
+    more = len(holders) - MOST_HOLDERS
+    lines += ["", table(STANDING_HEADER, standing)]
+    lines += ["", f"{gpus(result.free_gpu_milli)} of {gpus(result.total_gpu_milli)} GPUs are free."]
+    lines += [table(HOLDERS_HEADER, holders[:MOST_HOLDERS])] if holders else []
+    lines += [f"and {more} more: --json shows all"] if more > 0 else []
+    return lines
+
+
+def _without_rights(view: "WorkloadView", projects: "list[Project]") -> list[str]:
+    lines = [f"{view.name} of {view.project}: {view.status}."]
+    if view.waits_because:
+        lines.append(f"Written by the operator: {view.waits_because}")
+    rows = [
+        tuple(_status(each)[key] for key in ("name", "quota", "limit", "held", "fairShare"))
+        for each in projects
+        if each.metadata.name == view.project
+    ]
+    return [*lines, "", table(STANDING_HEADER, rows), "", _UNSEEN]
+
+
+def _status(project: "Project") -> dict[str, str]:
+    """What the operator wrote about the project."""
+    spec, status = project.spec.gpu, project.status
+    return {
+        "name": project.metadata.name,
+        "quota": str(spec.quota),
+        "limit": "unlimited" if spec.limit is None else str(spec.limit),
+        "held": str(status.allocated_gpu),
+        "fairShare": str(status.fair_share_gpu),
+    }

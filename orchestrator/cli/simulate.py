@@ -1,0 +1,55 @@
+"""`muster snapshot` and `muster simulate`: a cluster as a file, and what the scheduler would do with it."""
+
+from pathlib import Path
+
+import click
+
+from orchestrator.cli.options import Command
+from orchestrator.cli.outcome import json_option, show
+
+
+@click.command("snapshot", cls=Command)
+@click.option("--schema", is_flag=True, default=None, help="Print the JSON Schema of such a file instead.")
+@json_option()
+def snapshot(*, schema: bool | None, as_json: bool | None) -> None:
+    """Print what the scheduler decides on: nodes, projects and workloads, as YAML.
+
+    The file holds requests, constraints, placements and quotas; no command, environment or secret.
+    `muster simulate` and `muster what-if --from` read it. JSON is YAML too, and is read much faster.
+    """
+    from orchestrator.cli.output import document
+    from orchestrator.cli.session import run
+    from orchestrator.simulation import forms, writer
+    from orchestrator.simulation.capture import capture
+
+    if schema:
+        click.echo(document(forms.json_schema(), "json"))
+        return
+    captured = run(lambda session: capture(session.transport))
+    for each in captured.left_out:
+        click.echo(f"Warning: left out: {each}", err=True)
+    if as_json:
+        click.echo(document(writer.document(captured.snapshot), "json"))
+    else:
+        click.echo(writer.dump(captured.snapshot), nl=False)
+
+
+@click.command("simulate", cls=Command, no_args_is_help=True)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--until-stable", is_flag=True, default=None, help="Decide again and again until nothing changes."
+)
+@json_option()
+def simulate(*, file: Path, until_stable: bool | None, as_json: bool | None) -> None:
+    """Run the scheduler on a snapshot FILE: who would run, who would be evicted, who would wait and why.
+
+    Pods that are evicted wait again at once; nothing ends by itself. Nothing but the file is read or written.
+    """
+    from orchestrator.planner import plan
+    from orchestrator.simulation.outcome import outcome
+    from orchestrator.simulation.reader import load
+    from orchestrator.simulation.run import decide_once, settle
+
+    before = load(file)
+    result = settle(before) if until_stable else decide_once(before)
+    show(outcome(before, plan(before), result), as_json=bool(as_json))

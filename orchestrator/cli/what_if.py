@@ -1,0 +1,135 @@
+"""`muster what-if`: do it to a copy of the cluster, and see what the scheduler makes of it."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli.options import Command, Settings, add_common_options
+from orchestrator.cli.outcome import json_option, show
+from orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.planner.model import Snapshot
+    from orchestrator.workloads.submission import Submission
+
+_NO_IMAGE = "what-if"
+
+
+@click.command("what-if", cls=Command, no_args_is_help=True)
+@click.option(
+    "--submit",
+    "submissions",
+    multiple=True,
+    metavar="ARGUMENTS",
+    help="A job more: what would follow 'muster submit', as one word; -i may be left out.",
+)
+@click.option(
+    "--delete", "deletions", multiple=True, metavar="NAME", help="A job less: NAME or PROJECT/NAME."
+)
+@click.option("--quota", "quotas", multiple=True, metavar="PROJECT=GPUS", help="Another quota of a project.")
+@click.option(
+    "--from",
+    "file",
+    type=click.Path(path_type=Path),
+    help="A file of 'muster snapshot' instead of the live cluster.",
+)
+@json_option()
+def what_if(
+    *,
+    submissions: tuple[str, ...],
+    deletions: tuple[str, ...],
+    quotas: tuple[str, ...],
+    file: Path | None,
+    as_json: bool | None,
+) -> None:
+    """Who would run, who would be evicted and who would wait if jobs or quotas were changed. Nothing is written.
+
+    All that is asked for happens at once: quotas first, then deletions, then submissions. The cluster is compared with
+    what it would come to without them.
+    """
+    from orchestrator.cluster.quantity import gpu_milli
+    from orchestrator.simulation import change
+    from orchestrator.simulation.outcome import outcome
+    from orchestrator.simulation.run import settle
+
+    if not (submissions or deletions or quotas):
+        raise UsageError("say what would be different: --submit, --delete or --quota")
+    asked = [_submission(each) for each in submissions]
+    snapshot, project = _snapshot(file)
+    baseline = settle(snapshot)
+    changed = baseline.after
+    for each in quotas:
+        name, equals, amount = each.partition("=")
+        if not equals:
+            raise UsageError(f"--quota {each} is not possible: give PROJECT=GPUS")
+        try:
+            quota = gpu_milli(amount)
+        except ValueError as error:
+            raise UsageError(f"--quota {each} is not possible: {error}") from error
+        changed = change.set_quota(changed, name, quota)
+    for each in deletions:
+        of, slash, name = each.rpartition("/")
+        changed = change.delete(changed, of if slash else _known(project, f"--delete {each}"), name)
+    for submission, of_submission in asked:
+        changed = change.submit(changed, submission, of_submission or _known(project, submission.name))
+    result = outcome(baseline.after, baseline.last, settle(changed))
+    if baseline.steps:
+        click.echo(
+            f"Note: the cluster is not at rest; compared with what {len(baseline.steps)} more decisions make of it",
+            err=True,
+        )
+    show(result, as_json=bool(as_json), more={"decisionsBefore": len(baseline.steps)})
+
+
+def _snapshot(file: Path | None) -> "tuple[Snapshot, str | None]":
+    """Return the snapshot, and the project that is meant where none is named."""
+    from orchestrator.cli.session import Session, run
+    from orchestrator.simulation.capture import Capture, capture
+    from orchestrator.simulation.reader import load
+    from orchestrator.workloads.projects import NoProject
+
+    settings = click.get_current_context().ensure_object(Settings)
+    if file is not None:
+        return load(file), settings.project
+
+    async def read(session: Session) -> tuple[Capture, str | None]:
+        project = settings.project
+        if project is None:
+            try:
+                project = (await session.scope()).project
+            except NoProject:
+                project = None  # then every job has to name its own
+        return await capture(session.transport), project
+
+    captured, project = run(read)
+    for each in captured.left_out:
+        click.echo(f"Warning: left out: {each}", err=True)
+    return captured.snapshot, project
+
+
+def _submission(text: str) -> "tuple[Submission, str | None]":
+    """Return what the words after `submit` ask for, and the project that they name."""
+    from orchestrator.cli.submit import submission_of, submit
+
+    if not any(each.name == "kubeconfig" for each in submit.params):
+        add_common_options(submit)
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"--submit {text!r} cannot be read: {error}") from error
+    if not words:
+        raise UsageError("--submit is empty: give what would follow 'muster submit'")
+    settings = Settings()
+    with submit.make_context("submit", words, obj=settings) as ctx:
+        values = dict(ctx.params)
+        del values["dry_run"]
+        values["image"] = values["image"] or _NO_IMAGE
+        return submission_of(ctx, values), settings.project
+
+
+def _known(project: str | None, what: str) -> str:
+    if project is None:
+        raise UsageError(f"{what}: of which project? name it with -p")
+    return project

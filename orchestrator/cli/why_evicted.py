@@ -1,0 +1,77 @@
+"""`muster why-evicted`: who took a job's GPUs, by which rule and when."""
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from orchestrator.cli.options import Command
+from orchestrator.cli.outcome import json_option
+from orchestrator.cli.output import age, document, table
+from orchestrator.cli.session import Session, run
+from orchestrator.cluster.quantity import format_gpu, parse_time
+
+if TYPE_CHECKING:
+    from orchestrator.control.audit import EvictionRecord
+
+HEADER: Final = ("WHEN", "AGE", "POD", "GPUs", "FROM", "TO", "RULE", "BECAUSE")
+
+
+@click.command("why-evicted", cls=Command, no_args_is_help=True)
+@click.argument("name")
+@json_option()
+def why_evicted(*, name: str, as_json: bool | None) -> None:
+    """Say who took the GPUs of a job, by which rule and when, from the record that the operator keeps.
+
+    The record outlives the pods and the job; it holds the last evictions of each project.
+    """
+    from orchestrator.control.audit import MOST_RECORDS, evictions_in
+
+    async def read(session: Session) -> "tuple[str, list[EvictionRecord]]":
+        scope = await session.scope()
+        found = [
+            each for each in await evictions_in(session.transport, scope.namespace) if each.workload == name
+        ]
+        if not found:
+            await session.workloads.workload(scope, name)  # raises when there is no such job either
+        return scope.project, found
+
+    project, found = run(read)
+    if as_json:
+        click.echo(document([record(each) for each in found], "json"))
+    elif not found:
+        click.echo(f"{name} was not evicted (on record: the last {MOST_RECORDS} evictions of {project})")
+    else:
+        now_us = time.time_ns() // 1000
+        click.echo(table(HEADER, [_row(each, now_us) for each in found]))
+
+
+def record(each: "EvictionRecord") -> dict[str, Any]:
+    """Return one eviction for programs."""
+    return {
+        "at": each.at,
+        "project": each.project,
+        "workload": each.workload,
+        "pod": each.pod,
+        "gpus": format_gpu(each.gpu_milli),
+        "node": each.node,
+        "devices": list(each.devices),
+        "beneficiary": each.beneficiary,
+        "beneficiaryProject": each.beneficiary_project,
+        "rule": each.rule,
+        "message": each.message,
+    }
+
+
+def _row(each: "EvictionRecord", now_us: int) -> tuple[str, ...]:
+    devices = f"[{','.join(map(str, each.devices))}]" if each.devices else ""
+    return (
+        f"{each.at[:19]}Z",
+        age((now_us - parse_time(each.at)) // 1_000_000),
+        each.pod,
+        format_gpu(each.gpu_milli),
+        f"{each.node}{devices}",
+        f"{each.beneficiary_project}/{each.beneficiary}" if each.beneficiary else "",
+        each.rule,
+        each.message,
+    )

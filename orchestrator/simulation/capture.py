@@ -1,0 +1,72 @@
+"""A live cluster as the planner's snapshot: read once, nothing written.
+
+Only what a decision depends on is kept: requests, constraints, placements, quotas. No environment, command, secret or
+annotation value leaves the cluster.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestrator.cluster.errors import NotFound
+from orchestrator.cluster.objects import Namespace, Node, Object, Pod, Project
+from orchestrator.cluster.resources import (
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PROJECTS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    Resource,
+)
+from orchestrator.cluster.transport import Transport
+from orchestrator.errors import ConfigurationError
+from orchestrator.planner.model import Snapshot
+from orchestrator.workloads.snapshot import Observed, read
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """The snapshot, and one line for everything in the cluster that could not be read and is not in it."""
+
+    snapshot: Snapshot
+    left_out: tuple[str, ...]
+
+
+async def capture(transport: Transport) -> Capture:
+    """List what decisions rest on. Raises ClusterError leaves, and ConfigurationError where there are no projects."""
+    try:
+        projects = await transport.list(PROJECTS.path(), Project)
+    except NotFound as error:
+        raise ConfigurationError(
+            "this cluster does not know projects: install the operator, "
+            "'muster operator-yaml --cluster NAME | kubectl apply -f -'"
+        ) from error
+    nodes, namespaces, jobs, stateful_sets, replica_sets = await asyncio.gather(
+        transport.list(NODES.path(), Node),
+        transport.list(NAMESPACES.path(), Namespace),
+        _owners(transport, JOBS),
+        _owners(transport, STATEFUL_SETS),
+        _owners(transport, REPLICA_SETS),
+    )
+    pods = await transport.list(PODS.path(), Pod)
+    reading = read(
+        Observed(
+            nodes={each.metadata.uid: each for each in nodes.items},
+            pods={each.metadata.uid: each for each in pods.items},
+            namespaces={each.metadata.uid: each for each in namespaces.items},
+            projects={each.metadata.uid: each for each in projects.items},
+            owners=(jobs, stateful_sets, replica_sets),
+        )
+    )
+    names = {each.metadata.uid: f"{each.metadata.namespace}/{each.metadata.name}" for each in pods.items}
+    left_out = [f"pod {names[uid]}: {why}" for uid, why in reading.unreadable_pods.items()]
+    left_out += [f"project {name}: {why}" for name, why in reading.unreadable_projects.items()]
+    return Capture(reading.snapshot, tuple(sorted(left_out)))
+
+
+async def _owners(transport: Transport, resource: Resource) -> Mapping[str, Object]:
+    """The metadata alone: owners lend their age to pods."""
+    page = await transport.list(resource.path(), Object)
+    return {each.metadata.uid: each for each in page.items}

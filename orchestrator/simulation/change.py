@@ -1,0 +1,99 @@
+"""What somebody might do to a cluster, done to a snapshot: submit, delete, change a quota. Pure."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from orchestrator.cluster.objects import Namespace, Pod
+from orchestrator.errors import UsageError
+from orchestrator.names import PRIORITY_CLASSES, PROJECT_LABEL
+from orchestrator.planner.model import DEVICE_MILLI, Snapshot, Workload
+from orchestrator.planner.quota import quota_excess
+from orchestrator.simulation.run import moment_after
+from orchestrator.workloads.manifest import Placement, workload_manifest
+from orchestrator.workloads.snapshot import Observed, read
+from orchestrator.workloads.submission import Submission
+
+_NAMESPACE: Final = "what-if"
+
+
+def submit(snapshot: Snapshot, asked: Submission, project: str) -> Snapshot:
+    """The snapshot with one workload more, as the operator would read it. Raises UsageError."""
+    _require_project(snapshot, project)
+    if any(each.name == asked.name and each.project == project for each in snapshot.workloads):
+        raise UsageError(f"the project {project} has a workload {asked.name} already: choose another name")
+    workload = replace(_workload(asked, project), created_at_us=moment_after(snapshot))
+    return replace(snapshot, workloads=(*snapshot.workloads, workload))
+
+
+def delete(snapshot: Snapshot, project: str, name: str) -> Snapshot:
+    """The snapshot without the workload. Raises UsageError when there is none."""
+    _require_project(snapshot, project)
+    kept = tuple(each for each in snapshot.workloads if (each.project, each.name) != (project, name))
+    if len(kept) == len(snapshot.workloads):
+        raise UsageError(f"the project {project} has no workload {name} that waits or runs")
+    return replace(snapshot, workloads=kept)
+
+
+def set_quota(snapshot: Snapshot, project: str, quota_gpu_milli: int) -> Snapshot:
+    """The snapshot with another quota; a weight that was the quota follows it.
+
+    Raises UsageError when the quotas could not all be kept, as `project update` does.
+    """
+    _require_project(snapshot, project)
+    projects = []
+    for each in snapshot.projects:
+        if each.name == project:
+            follows = each.over_quota_weight == each.quota_gpu_milli
+            weight = quota_gpu_milli if follows else each.over_quota_weight
+            each = replace(each, quota_gpu_milli=quota_gpu_milli, over_quota_weight=weight)  # noqa: PLW2901
+        projects.append(each)
+    quotas: dict[str, Any] = {each.name: (each.parent, each.quota_gpu_milli) for each in projects}
+    excess = quota_excess(quotas, sum(each.gpu_count for each in snapshot.nodes) * DEVICE_MILLI)
+    if excess is not None:
+        raise UsageError(f"'muster project update {project}' would refuse this quota: {excess}")
+    return replace(snapshot, projects=tuple(projects))
+
+
+def find(snapshot: Snapshot, project: str, name: str) -> Workload:
+    """The workload of that name. Raises UsageError."""
+    _require_project(snapshot, project)
+    for each in snapshot.workloads:
+        if (each.project, each.name) == (project, name):
+            return each
+    raise UsageError(f"the project {project} has no workload {name} that waits or runs")
+
+
+def _require_project(snapshot: Snapshot, project: str) -> None:
+    known = sorted(each.name for each in snapshot.projects)
+    if project not in known:
+        raise UsageError(f"there is no project {project}; there are: {', '.join(known) or 'none'}")
+
+
+def _workload(asked: Submission, project: str) -> Workload:
+    """What the operator would see of the submission: its pods go the way that real ones go."""
+    manifest = workload_manifest(asked, Placement(project, _NAMESPACE, ""))
+    template = manifest["spec"]["template"]
+    count = min(asked.parallelism or 1, asked.completions or 1)
+    owner_id = f"{project}/{asked.name}"
+    owner = {"apiVersion": "v1", "kind": "Owner", "name": asked.name, "uid": owner_id, "controller": True}
+    priority = PRIORITY_CLASSES[template["spec"]["priorityClassName"]]
+    pods = {}
+    for number in range(count):
+        metadata = template["metadata"] | {
+            "name": f"{asked.name}-{number}",
+            "namespace": _NAMESPACE,
+            "uid": f"{owner_id}/{number}",
+            "ownerReferences": [owner],
+        }
+        body = {"metadata": metadata, "spec": template["spec"] | {"priority": priority}}
+        pod = msgspec.convert(body, Pod)
+        pods[pod.metadata.uid] = pod
+    namespace = msgspec.convert(
+        {"metadata": {"name": _NAMESPACE, "uid": _NAMESPACE, "labels": {PROJECT_LABEL: project}}}, Namespace
+    )
+    reading = read(Observed(nodes={}, pods=pods, namespaces={_NAMESPACE: namespace}, projects={}))
+    for why in reading.unreadable_pods.values():
+        raise UsageError(f"{asked.name} could not be scheduled: {why}")
+    return reading.snapshot.workloads[0]

@@ -1,0 +1,192 @@
+"""What is different between two states of a cluster, in words for people and programs. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from orchestrator.planner.model import Eviction, Plan, PodState, Snapshot, Workload
+from orchestrator.simulation.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A pod and what it has: a node, and indices of GPUs on it."""
+
+    pod: str
+    node: str
+    devices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A workload with pods that run afterwards and did not before, or ran elsewhere."""
+
+    project: str
+    name: str
+    gpu_milli: int
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """A workload that lost pods to another, by a rule. `runs_again`: it holds as much afterwards as before."""
+
+    project: str
+    name: str
+    gpu_milli: int
+    pods: int
+    beneficiary: str
+    beneficiary_project: str
+    rule: str
+    message: str
+    runs_again: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """A workload with pods that wait, and why; `is_new`: it did not wait before."""
+
+    project: str
+    name: str
+    gpu_milli: int
+    pods: int
+    code: str
+    message: str
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A project before and after, in `gpu_milli`. A quota of None is unlimited; before is None where it was unknown."""
+
+    project: str
+    quota_before: int | None
+    quota_after: int | None
+    held_before: int
+    held_after: int
+    share_before: int
+    share_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run changed. `decisions` made it; `is_stable` says that no further one would change anything."""
+
+    decisions: int
+    is_stable: bool
+    started: tuple[Started, ...]
+    evicted: tuple[Evicted, ...]
+    waiting: tuple[Waits, ...]
+    projects: tuple[Standing, ...]
+
+
+def outcome(before: Snapshot, before_plan: Plan, run: Run) -> Outcome:
+    """What differs between `before` and the end of the run.
+
+    `before_plan` is the plan of the state before, for the shares; workloads that only one of the two has count too.
+    """
+    known = {each.id: each for each in before.workloads}
+    return Outcome(
+        decisions=len(run.steps),
+        is_stable=run.is_stable,
+        started=tuple(_started(known, run.after)),
+        evicted=tuple(_evicted(run)),
+        waiting=tuple(_waiting(known, run)),
+        projects=tuple(_standings(before, before_plan, run)),
+    )
+
+
+def held_gpu_milli(snapshot: Snapshot) -> dict[str, int]:
+    """By project, departments included, what running pods hold."""
+    parents = {each.name: each.parent for each in snapshot.projects}
+    held = dict.fromkeys(parents, 0)
+    for workload in snapshot.workloads:
+        amount = sum(pod.request.gpu_milli for pod in workload.pods if pod.state is PodState.ALLOCATED)
+        seen: set[str] = set()
+        project: str | None = workload.project
+        while project is not None and project in held and project not in seen:
+            held[project] += amount
+            seen.add(project)
+            project = parents[project]
+    return held
+
+
+def places(workload: Workload) -> dict[str, Place]:
+    """The running pods of a workload, by id."""
+    return {
+        pod.id: Place(pod.name, pod.node or "", pod.devices)
+        for pod in workload.pods
+        if pod.state is PodState.ALLOCATED
+    }
+
+
+def _started(known: Mapping[str, Workload], after: Snapshot) -> Iterable[Started]:
+    for workload in _ordered(after):
+        old = places(known[workload.id]) if workload.id in known else {}
+        new = {pod: place for pod, place in places(workload).items() if old.get(pod) != place}
+        if new:
+            amount = sum(pod.request.gpu_milli for pod in workload.pods if pod.id in new)
+            yield Started(workload.project, workload.name, amount, tuple(new.values()))
+
+
+def _evicted(run: Run) -> Iterable[Evicted]:
+    at_first = {each.id: each for each in run.before.workloads}
+    at_last = {each.id: each for each in run.after.workloads}
+    by_case: dict[tuple[str, str, str], list[Eviction]] = {}
+    for decision in run.steps:
+        for eviction in decision.evictions:
+            case = (eviction.workload, eviction.beneficiary, eviction.rule)
+            by_case.setdefault(case, []).append(eviction)
+    for (loser_id, winner_id, rule), evictions in by_case.items():
+        loser, winner = at_first[loser_id], at_first.get(winner_id)
+        requests = {pod.id: pod.request.gpu_milli for pod in loser.pods}
+        now = at_last.get(loser_id)
+        yield Evicted(
+            project=loser.project,
+            name=loser.name,
+            gpu_milli=sum(requests[each.pod] for each in evictions),
+            pods=len(evictions),
+            beneficiary=winner.name if winner else "",
+            beneficiary_project=winner.project if winner else "",
+            rule=rule,
+            message=evictions[0].message,
+            runs_again=now is not None and len(places(now)) >= len(places(loser)),
+        )
+
+
+def _waiting(known: Mapping[str, Workload], run: Run) -> Iterable[Waits]:
+    for workload in _ordered(run.after):
+        pods = [pod for pod in workload.pods if pod.state is PodState.PENDING]
+        if not pods:
+            continue
+        reason = run.last.pending.get(workload.id)
+        old = known.get(workload.id)
+        waited = old is not None and any(pod.state is PodState.PENDING for pod in old.pods)
+        yield Waits(
+            project=workload.project,
+            name=workload.name,
+            gpu_milli=sum(pod.request.gpu_milli for pod in pods),
+            pods=len(pods),
+            code=reason.code.value if reason else "",
+            message=reason.message if reason else "",
+            is_new=not waited,
+        )
+
+
+def _standings(before: Snapshot, before_plan: Plan, run: Run) -> Iterable[Standing]:
+    old = {each.name: each for each in before.projects}
+    held_before, held_after = held_gpu_milli(before), held_gpu_milli(run.after)
+    for project in sorted(run.after.projects, key=lambda each: each.name):
+        name = project.name
+        yield Standing(
+            project=name,
+            quota_before=old[name].quota_gpu_milli if name in old else None,
+            quota_after=project.quota_gpu_milli,
+            held_before=held_before.get(name, 0),
+            held_after=held_after[name],
+            share_before=before_plan.shares_gpu_milli.get(name, 0),
+            share_after=run.last.shares_gpu_milli.get(name, 0),
+        )
+
+
+def _ordered(snapshot: Snapshot) -> list[Workload]:
+    return sorted(snapshot.workloads, key=lambda each: (each.project, each.created_at_us, each.name))
