@@ -1,0 +1,359 @@
+"""The snapshot file: short forms in, exact snapshots out, and back."""
+
+from __future__ import annotations
+
+import typing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.cluster.quantity import parse_time
+from orchestrator.errors import UsageError
+from orchestrator.planner import model
+from orchestrator.simulation import forms
+from orchestrator.simulation.reader import load
+from orchestrator.simulation.rest import uncovered
+from orchestrator.simulation.writer import dump
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SMALL = """
+nodes:
+  - {name: dgx1-1, gpus: 8}
+projects:
+  team-a: {quota: 4}
+workloads:
+  - {name: a-1, project: team-a, gpus: 2, on: dgx1-1}
+"""
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> Callable[[str], model.Snapshot]:
+    """Load a text as a file called `small.yaml`."""
+
+    def read(text: str) -> model.Snapshot:
+        path = tmp_path / "small.yaml"
+        path.write_text(text)
+        return load(path)
+
+    return read
+
+
+def test_a_small_file_needs_little(loaded: Callable[[str], model.Snapshot]) -> None:
+    snapshot = loaded(SMALL)
+    assert snapshot.nodes == (
+        model.Node(name="dgx1-1", gpu_count=8, cpu_milli=80_000, memory_bytes=512 << 30, pod_slots=110),
+    )
+    assert snapshot.projects == (
+        model.Project(name="team-a", quota_gpu_milli=4000, over_quota_weight=4000, created_at_us=1),
+    )
+    (workload,) = snapshot.workloads
+    assert workload == model.Workload(
+        id="team-a/a-1",
+        name="a-1",
+        project="team-a",
+        priority=50,
+        preemptible=True,
+        created_at_us=1,
+        started_at_us=1,
+        pods=(
+            model.Pod(
+                id="team-a/a-1/0",
+                name="a-1-0",
+                request=model.Request(gpu_count=2),
+                state=model.PodState.ALLOCATED,
+                node="dgx1-1",
+                devices=(0, 1),
+            ),
+        ),
+    )
+
+
+def test_interactive_work_has_its_own_defaults(loaded: Callable[[str], model.Snapshot]) -> None:
+    (workload,) = loaded(SMALL.replace("gpus: 2,", "gpus: 2, interactive: true,")).workloads
+    assert (workload.priority, workload.preemptible, workload.interactive) == (100, False, True)
+
+
+def test_pods_that_are_counted_run_on_the_nodes_that_are_named_and_the_rest_waits(
+    loaded: Callable[[str], model.Snapshot],
+) -> None:
+    (workload,) = loaded(SMALL.replace("on: dgx1-1", "pods: 3, on: [dgx1-1, dgx1-1]")).workloads
+    assert [(pod.state.value, pod.devices) for pod in workload.pods] == [
+        ("allocated", (0, 1)),
+        ("allocated", (2, 3)),
+        ("pending", ()),
+    ]
+
+
+def test_devices_are_chosen_around_those_that_are_named(loaded: Callable[[str], model.Snapshot]) -> None:
+    workloads = loaded(
+        SMALL
+        + "  - {name: a-2, project: team-a, gpus: 0.5, on: dgx1-1}\n"
+        + "  - {name: a-3, project: team-a, gpus: 0.5, on: dgx1-1}\n"
+        + "  - {name: a-4, project: team-a, gpus: 2, on: dgx1-1, devices: [0, 2]}\n"
+    ).workloads
+    assert [each.pods[0].devices for each in workloads] == [(1, 3), (4,), (4,), (0, 2)]
+
+
+def test_gpus_of_other_schedulers_are_not_chosen(loaded: Callable[[str], model.Snapshot]) -> None:
+    text = SMALL.replace("gpus: 8}", "gpus: 8, foreign: {gpus: 7, pods: 1}}")
+    with pytest.raises(UsageError, match="not enough free GPUs"):
+        loaded(text)
+
+
+def test_a_pod_says_what_differs_from_its_workload(loaded: Callable[[str], model.Snapshot]) -> None:
+    text = SMALL.replace("on: dgx1-1", "cpu: 4, pods: [{name: x, gpus: 0}, {on: dgx1-1, memory: 1Gi}]")
+    first, second = loaded(text).workloads[0].pods
+    assert (first.name, first.request) == ("x", model.Request(cpu_milli=4000))
+    assert second.request == model.Request(gpu_count=2, cpu_milli=4000, memory_bytes=1 << 30)
+
+
+def test_constraints_taints_and_times_are_read(loaded: Callable[[str], model.Snapshot]) -> None:
+    snapshot = loaded("""
+nodes:
+  - {name: n, gpus: 1, type: a, schedulable: false, labels: {zone: x}, taints: [{key: k, effect: NoExecute}]}
+projects:
+  top: {quota: 4, weight: 2}
+  team-a: {quota: 0.5, limit: 1, parent: top, created: "2026-01-01T00:00:00.5Z"}
+workloads:
+  - name: w
+    project: team-a
+    gpus: 0.25
+    nodeSelector: {zone: x}
+    nodeTerms: [[{key: zone, operator: In, values: [x, y]}]]
+    tolerations: [{key: k, operator: Exists}]
+""")
+    node, pod = snapshot.nodes[0], snapshot.workloads[0].pods[0]
+    assert (node.node_type, node.schedulable, node.taints) == (
+        "a",
+        False,
+        (model.Taint("k", "", "NoExecute"),),
+    )
+    assert pod.constraints == model.Constraints(
+        (("zone", "x"),),
+        ((model.LabelRequirement("zone", "In", ("x", "y")),),),
+        (model.Toleration("k", "Exists"),),
+    )
+    top, team = snapshot.projects
+    assert (top.over_quota_weight, team.quota_gpu_milli, team.limit_gpu_milli) == (2000, 500, 1000)
+    assert (team.parent, team.created_at_us) == ("top", parse_time("2026-01-01T00:00:00.5Z"))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("nodes: [{name: a, gpu: 1}]", "1: unknown key `gpu` (at nodes.0.gpu)"),
+        ("nodes:\n- name: a\n  gpus: many", "3: Expected `int`, got `str` (at nodes.0.gpus)"),
+        ("nodes:\n- name: a\n- name: a", "3: node a is there twice, first in line 2"),
+        ("nodes:\n- {name: a, memory: much}", "2: 'much' is no Kubernetes quantity"),
+        ("projects: {}", "1: Object missing required field `nodes`"),
+        ("nodes: []\nprojects:\n  t: {quota: 1.2345}", "3: 1.2345 GPUs has more than three places"),
+        ("nodes: []\nprojects:\n  t: {quota: 1, parent: s}", "3: there is no project `s`"),
+        ("nodes: []\nnodes: []", "2: key `nodes` is there twice"),
+        ("nodes: [", ""),
+        ("kind: Pod\nnodes: []", "1: Invalid enum value 'Pod'"),
+        ("", "1: the file is empty"),
+    ],
+)
+def test_a_mistake_is_named_with_file_and_line(
+    text: str, complaint: str, loaded: Callable[[str], model.Snapshot]
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        loaded(text)
+    assert f"small.yaml:{complaint}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("workload", "complaint"),
+    [
+        ("{name: w, project: b, gpus: 1}", "there is no project `b`; there are: team-a"),
+        ("{name: a-1, project: team-a}", "workload team-a/a-1 is there twice, first in line 7"),
+        ("{name: w, project: team-a, gpus: 2.5}", "ask for whole GPUs, or for a part of one"),
+        ("{name: w, project: team-a, gpus: 7, on: dgx1-1}", "dgx1-1 has not enough free GPUs for `w`"),
+        ("{name: w, project: team-a, on: dgx1-9}", "there is no node `dgx1-9`"),
+        ("{name: w, project: team-a, pods: 0}", "0 pods are no workload"),
+        ("{name: w, project: team-a, pods: 1, on: [dgx1-1, dgx1-1]}", "`on` names 2 nodes for 1 pods"),
+        ("{name: w, project: team-a, on: dgx1-1, pods: [{}]}", "`on` goes with a number of pods"),
+        ("{name: w, project: team-a, devices: [1]}", "`devices` goes with one pod that is `on` a node"),
+        ("{name: w, project: team-a, pods: [{state: allocated}]}", "that is allocated must be `on` a node"),
+        (
+            "{name: w, project: team-a, pods: [{state: pending, on: dgx1-1}]}",
+            "pending must not be `on` a node",
+        ),
+        ("{name: w, project: team-a, created: yesterday}", "'yesterday' is no RFC 3339 timestamp"),
+    ],
+)
+def test_a_workload_that_cannot_be_is_refused(
+    workload: str, complaint: str, loaded: Callable[[str], model.Snapshot]
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        loaded(f"{SMALL}  - {workload}\n")
+    assert "small.yaml:8: " in str(caught.value)
+    assert complaint in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_no_text_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read: No such file"):
+        load(tmp_path / "nothing.yaml")
+    path = tmp_path / "binary"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="binary: "):
+        load(path)
+
+
+def test_the_schema_describes_every_field_of_the_model() -> None:
+    schema = forms.json_schema()
+    text = str(schema)
+    assert schema["$defs"]["WorkloadForm"]["additionalProperties"] is False
+    assert schema["$defs"]["ProjectForm"]["properties"]["quota"] == {
+        "anyOf": [{"type": "number"}, {"type": "null"}]
+    }
+    for kind, covered in forms.COVERED.items():
+        for each in uncovered(kind, covered):
+            first, *others = each.name.split("_")
+            assert f"'{first}{''.join(word.capitalize() for word in others)}'" in text
+
+
+def amounts(most: int = 10**15) -> st.SearchStrategy[int]:
+    return st.integers(0, most)
+
+
+def rest(kind: type) -> dict[str, st.SearchStrategy[Any]]:
+    """Any value for each field that has no short form."""
+    hints = typing.get_type_hints(kind)
+    return {each.name: st.from_type(hints[each.name]) for each in uncovered(kind, forms.COVERED[kind])}
+
+
+NAMES = st.text("abc-.0123456789", min_size=1, max_size=5)
+TEXTS = st.text(max_size=4)
+GPUS = st.one_of(
+    st.fixed_dictionaries({"gpu_count": st.integers(0, 16)}),
+    st.fixed_dictionaries({"gpu_portion_milli": st.integers(1, 999)}),
+)
+LABELS = st.dictionaries(TEXTS, TEXTS, max_size=2)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> model.Request:
+    return model.Request(
+        **draw(GPUS),
+        cpu_milli=draw(amounts()),
+        memory_bytes=draw(amounts()),
+        **{name: draw(each) for name, each in rest(model.Request).items()},
+    )
+
+
+@st.composite
+def constraints(draw: st.DrawFn) -> model.Constraints:
+    requirement = st.builds(model.LabelRequirement, TEXTS, TEXTS, st.lists(TEXTS, max_size=2).map(tuple))
+    term = st.lists(requirement, max_size=2).map(tuple)
+    return model.Constraints(
+        node_selector=tuple(sorted(draw(LABELS).items())),
+        node_terms=draw(st.lists(term, max_size=2).map(tuple)),
+        tolerations=draw(
+            st.lists(st.builds(model.Toleration, TEXTS, TEXTS, TEXTS, TEXTS), max_size=2).map(tuple)
+        ),
+        **{name: draw(each) for name, each in rest(model.Constraints).items()},
+    )
+
+
+@st.composite
+def pods(draw: st.DrawFn, pod_id: str) -> model.Pod:
+    node = draw(st.none() | NAMES)
+    running = st.sampled_from([model.PodState.ALLOCATED, model.PodState.RELEASING])
+    return model.Pod(
+        id=pod_id,
+        name=draw(NAMES),
+        request=draw(requests()),
+        constraints=draw(constraints()),
+        state=model.PodState.PENDING if node is None else draw(running),
+        node=node,
+        devices=() if node is None else draw(st.lists(st.integers(0, 15), max_size=3).map(tuple)),
+        **{name: draw(each) for name, each in rest(model.Pod).items()},
+    )
+
+
+@st.composite
+def workloads(draw: st.DrawFn, number: int) -> model.Workload:
+    return model.Workload(
+        id=f"uid-{number}",
+        name=draw(NAMES),
+        project=draw(NAMES),
+        priority=draw(st.integers(-100, 200)),
+        preemptible=draw(st.booleans()),
+        created_at_us=draw(amounts()),
+        pods=tuple(draw(pods(f"{number}.{each}")) for each in range(draw(st.integers(1, 3)))),
+        min_member=draw(st.integers(1, 5)),
+        interactive=draw(st.booleans()),
+        started_at_us=draw(amounts()),
+        **{name: draw(each) for name, each in rest(model.Workload).items()},
+    )
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> model.Snapshot:
+    names = draw(st.lists(NAMES, unique=True, max_size=3))
+    nodes = tuple(
+        model.Node(
+            name=name,
+            gpu_count=draw(st.integers(0, 16)),
+            cpu_milli=draw(amounts()),
+            memory_bytes=draw(amounts()),
+            pod_slots=draw(st.integers(0, 500)),
+            labels=draw(LABELS),
+            taints=tuple(draw(st.lists(st.builds(model.Taint, TEXTS, TEXTS, TEXTS), max_size=2))),
+            schedulable=draw(st.booleans()),
+            node_type=draw(TEXTS),
+            foreign=draw(requests()),
+            foreign_pods=draw(st.integers(0, 5)),
+            **{key: draw(each) for key, each in rest(model.Node).items()},
+        )
+        for name in names
+    )
+    teams = draw(st.lists(NAMES, unique=True, max_size=3))
+    projects = tuple(
+        model.Project(
+            name=name,
+            quota_gpu_milli=draw(amounts(10**8)),
+            limit_gpu_milli=draw(st.none() | amounts(10**8)),
+            over_quota_weight=draw(amounts(10**8)),
+            parent=draw(st.sampled_from([None, *teams])),
+            created_at_us=draw(amounts()),
+            **{key: draw(each) for key, each in rest(model.Project).items()},
+        )
+        for name in teams
+    )
+    return model.Snapshot(
+        nodes=nodes,
+        projects=projects,
+        workloads=tuple(draw(workloads(number)) for number in range(draw(st.integers(0, 3)))),
+        **{key: draw(each) for key, each in rest(model.Snapshot).items()},
+    )
+
+
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+    ],
+)
+@given(snapshot=snapshots())
+def test_what_is_written_is_read_back_exactly(snapshot: model.Snapshot, tmp_path: Path) -> None:
+    path = tmp_path / "any.yaml"
+    path.write_text(dump(snapshot), encoding="utf-8")
+    assert load(path) == snapshot
+
+
+def test_a_file_is_plain_yaml_for_everybody(loaded: Callable[[str], model.Snapshot]) -> None:
+    document = yaml.safe_load(dump(loaded(SMALL)))
+    assert (document["apiVersion"], document["kind"]) == ("muster.dev/v1alpha1", "Snapshot")
+    assert document["nodes"] == [{"name": "dgx1-1", "gpus": 8}]
