@@ -9,14 +9,16 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.audit import Audit
 from orchestrator.control.conditions import ConditionWriter
 from orchestrator.control.executor import Executor
 from orchestrator.control.health import Health
 from orchestrator.control.observer import Observer
+from orchestrator.control.returning import Returning
 from orchestrator.planner import plan
-from orchestrator.planner.model import Plan, PodState, Snapshot
+from orchestrator.planner.model import Eviction, Plan, PodState, Snapshot
 from orchestrator.workloads.snapshot import Observed, Reader, Reading
 
 logger = logging.getLogger(__name__)
@@ -52,8 +54,9 @@ class SchedulerLoop:
         self._health = health or Health(loop.time)
         self._reader = Reader()
         self._audit = Audit(transport)
+        self._returning = Returning(loop.time)
         self._executor = Executor(
-            transport, is_leader=is_leader, on_refused=self._decide_again_soon, on_evicted=self._audit.note
+            transport, is_leader=is_leader, on_refused=self._decide_again_soon, on_evicted=self._note_eviction
         )
         self._conditions = ConditionWriter(
             transport,
@@ -110,6 +113,10 @@ class SchedulerLoop:
             len(decision.pending),
         )
 
+    def _note_eviction(self, pod: Pod, eviction: Eviction) -> None:
+        self._audit.note(pod, eviction)
+        self._returning.note(pod, self._observer.pods.objects)
+
     def _decide_again_soon(self) -> None:
         asyncio.get_running_loop().call_later(RETRY_SECONDS, self._observer.changed.set)
 
@@ -125,9 +132,11 @@ class SchedulerLoop:
 
     def _observed(self) -> Observed:
         observer = self._observer
+        pods = observer.pods.objects
+        stand_ins = self._returning.stand_ins(pods, observer.jobs.objects)
         return Observed(
             nodes=observer.nodes.objects,
-            pods=observer.pods.objects,
+            pods={**pods, **stand_ins} if stand_ins else pods,
             namespaces=observer.namespaces.objects,
             projects=observer.projects.objects,
             owners=(observer.jobs.objects, observer.stateful_sets.objects, observer.replica_sets.objects),

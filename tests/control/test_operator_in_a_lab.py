@@ -116,6 +116,38 @@ async def test_a_scheduler_killed_during_section_4_9_comes_to_the_same_allocatio
             )
 
 
+async def test_an_evicted_job_is_served_before_a_younger_one_although_it_has_no_pod_yet(
+    own_lab: Lab, admin: Transport, account: Path, tmp_path: Path
+) -> None:
+    pods = Reflector(admin, PODS, Pod)
+
+    def bound() -> list[str]:
+        return sorted(
+            each.metadata.labels["muster.dev/workload"]
+            for each in pods.objects.values()
+            if each.spec.node_name
+            and each.metadata.deletion_timestamp is None
+            and each.status.phase != "Failed"
+        )
+
+    async def run(*arguments: str) -> None:
+        await asyncio.to_thread(must, own_lab.kubeconfig, *arguments)
+
+    with operator(account, tmp_path / "operator.log"):
+        async with running(pods.run()):
+            await run("project", "create", "team-p", "-g", "2")
+            await run("project", "create", "team-q", "-g", "14")
+            for name, gpus in (("p-1", "2"), ("p-2", "2"), ("q-1", "8"), ("q-2", "4")):
+                await run("submit", name, "-i", "quickstart", "-g", gpus, "-p", f"team-{name[0]}")
+            await until(lambda: bound() == ["p-1", "p-2", "q-1", "q-2"], seconds=30)
+            await run("submit", "q-3", "-i", "quickstart", "-g", "2", "-p", "team-q")
+            await until(lambda: bound() == ["p-1", "q-1", "q-2", "q-3"], seconds=30)
+            await run("submit", "p-3", "-i", "quickstart", "-g", "2", "-p", "team-p")
+            await run("delete", "q-3", "-p", "team-q")
+            await until(lambda: "p-2" in bound() or "p-3" in bound(), seconds=30)
+            assert bound() == ["p-1", "p-2", "q-1", "q-2"]
+
+
 async def test_applying_the_operator_yaml_twice_changes_nothing(own_lab: Lab, tmp_path: Path) -> None:
     manifest = tmp_path / "muster-operator-tests.yaml"
     manifest.write_text(must(own_lab.kubeconfig, "operator-yaml", "--cluster", "tests"))
