@@ -1,0 +1,170 @@
+"""What muster says would happen, and what then happens on a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lab.cluster import Lab, start
+from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.transport import Transport
+from orchestrator.simulation.capture import capture
+from orchestrator.simulation.reader import load
+from tests.control.operators import must, muster, operator, prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.lab
+
+QUOTAS = {"team-a": 4, "team-b": 2, "team-c": 2, "team-d": 8}
+JOBS = {
+    "team-a": ["a-1"],
+    "team-b": ["b-1", "b-2"],
+    "team-c": ["c-1", "c-2"],
+    "team-d": ["d-1"],
+}
+"""Each project asks for four GPUs, which fills two nodes of eight."""
+
+
+@pytest.fixture
+def own_lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = start("simulation", nodes=2, detach=False, state_dir=tmp_path / "labs")
+    yield lab
+    lab.stop()
+
+
+class Cluster:
+    """The real command line against the lab."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self.kubeconfig = kubeconfig
+
+    async def must(self, *arguments: str) -> str:
+        return await asyncio.to_thread(must, self.kubeconfig, *arguments)
+
+    async def json(self, *arguments: str) -> Any:
+        return json.loads(await self.must(*arguments))
+
+    async def submit(self, project: str, name: str, gpus: int) -> None:
+        await self.must("submit", name, "-i", "quickstart", "-g", str(gpus), "-p", project)
+
+    async def jobs(self) -> dict[str, Any]:
+        return {
+            f"{each['project']}/{each['name']}": each for each in await self.json("list", "-A", "-o", "json")
+        }
+
+    async def until(
+        self, condition: Callable[[dict[str, Any]], object], seconds: float = 60
+    ) -> dict[str, Any]:
+        """Wait until the list of jobs is as it should be, and return it."""
+        jobs: dict[str, Any] = {}
+        try:
+            async with asyncio.timeout(seconds):
+                while not condition(jobs := await self.jobs()):  # noqa: ASYNC110 - a command line has no events
+                    await asyncio.sleep(0.2)
+        except TimeoutError:
+            states = {name: (each["status"], each["waitsBecause"]) for name, each in jobs.items()}
+            pytest.fail(f"after {seconds} s the jobs are {states}")
+        return jobs
+
+
+def running(jobs: dict[str, Any]) -> dict[str, str]:
+    return {name: each["node"] for name, each in jobs.items() if each["status"] == "Running"}
+
+
+def waiting(jobs: dict[str, Any]) -> dict[str, str]:
+    """Names of jobs that wait with a reason, and the code of the reason."""
+    return {
+        name: each["waitsBecause"].partition(":")[0]
+        for name, each in jobs.items()
+        if each["status"] == "Pending" and each["waitsBecause"]
+    }
+
+
+def named(entries: list[dict[str, Any]]) -> list[str]:
+    return sorted(f"{each['project']}/{each['name']}" for each in entries)
+
+
+async def test_what_if_why_evicted_and_explain_agree_with_what_happens(own_lab: Lab, tmp_path: Path) -> None:
+    account = await prepare(own_lab.kubeconfig, tmp_path / "operator.kubeconfig")
+    cluster = Cluster(own_lab.kubeconfig)
+    with operator(account, tmp_path / "operator.log"):
+        for team, quota in QUOTAS.items():
+            await cluster.must("project", "create", team, "-g", str(quota))
+        for team, names in JOBS.items():
+            for name in names:
+                await cluster.submit(team, name, 4 // len(names))
+        await cluster.until(lambda jobs: len(running(jobs)) == 6)
+        victim = await a_submission_that_evicts(cluster)
+        await the_record_of_the_eviction(cluster, victim)
+        await the_explanation(cluster, victim)
+        await the_snapshot(cluster, tmp_path / "live.yaml")
+        await a_deletion(cluster, victim)
+    project, _, name = victim.partition("/")
+    assert (await cluster.json("why-evicted", name, "-p", project, "--json"))[0]["beneficiary"] == "d-2"
+
+
+async def a_submission_that_evicts(cluster: Cluster) -> str:
+    """Ask, do it, compare; return who was evicted."""
+    foretold = await cluster.json("what-if", "--submit", "d-2 -g 2 -p team-d", "--json")
+    (evicted,) = foretold["wouldBeEvicted"]
+    (started,) = foretold["wouldRun"]
+    assert (started["project"], started["name"], evicted["rule"]) == ("team-d", "d-2", "quota")
+    assert (evicted["beneficiaryProject"], evicted["beneficiary"]) == ("team-d", "d-2")
+    before = await cluster.jobs()
+    assert "team-d/d-2" not in before
+    await cluster.submit("team-d", "d-2", 2)
+    jobs = await cluster.until(lambda jobs: "team-d/d-2" in running(jobs) and waiting(jobs))
+    victim = f"{evicted['project']}/{evicted['name']}"
+    assert running(jobs).keys() == before.keys() - {victim} | {"team-d/d-2"}
+    assert running(jobs)["team-d/d-2"] == started["pods"][0]["node"]
+    assert waiting(jobs) == {
+        f"{each['project']}/{each['name']}": each["reason"] for each in foretold["wouldWait"]
+    }
+    return victim
+
+
+async def the_record_of_the_eviction(cluster: Cluster, victim: str) -> None:
+    project, _, name = victim.partition("/")
+    (record,) = await cluster.json("why-evicted", name, "-p", project, "--json")
+    assert (record["beneficiaryProject"], record["beneficiary"], record["rule"]) == ("team-d", "d-2", "quota")
+    assert (record["gpus"], len(record["devices"])) == ("2", 2)
+    shown = await cluster.must("get", name, "-p", project)
+    assert f"[Reclaimed] {record['message']}" in " ".join(shown.split())
+    other = await cluster.must("why-evicted", "a-1", "-p", "team-a")
+    assert other.startswith("a-1 was not evicted")
+
+
+async def the_explanation(cluster: Cluster, victim: str) -> None:
+    project, _, name = victim.partition("/")
+    told = await cluster.json("explain", name, "-p", project, "--json")
+    assert told["writtenByOperator"] == f"{told['reason']}: {told['message']}"
+    assert (told["gpusFree"], told["gpusTotal"]) == ("0", "16")
+    assert (told["projects"][0]["name"], told["projects"][0]["held"]) == (project, "2")
+    assert "team-d/d-2" in named(told["holders"])
+
+
+async def the_snapshot(cluster: Cluster, file: Path) -> None:
+    file.write_text(await cluster.must("snapshot"))
+    assert "quickstart" not in file.read_text()
+    async with Transport(load_access(cluster.kubeconfig)) as transport:
+        live = await capture(transport)
+    assert load(file) == live.snapshot
+    calm = json.loads(await cluster.must("simulate", str(file), "--until-stable", "--json"))
+    assert (calm["decisions"], calm["stable"], calm["wouldRun"]) == (0, True, [])
+    done = muster(cluster.kubeconfig, "what-if", "--from", str(file), "--quota", "team-a=5")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+async def a_deletion(cluster: Cluster, victim: str) -> None:
+    foretold = await cluster.json("what-if", "--delete", "team-a/a-1", "--json")
+    assert named(foretold["wouldRun"]) == [victim]
+    await cluster.must("delete", "a-1", "-p", "team-a")
+    jobs = await cluster.until(lambda jobs: victim in running(jobs))
+    assert running(jobs)[victim] == foretold["wouldRun"][0]["pods"][0]["node"]
+    assert waiting(jobs) == {}
