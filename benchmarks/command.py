@@ -1,0 +1,85 @@
+"""`muster bench`: planner and lab."""
+
+import json
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+from orchestrator.errors import MusterError
+
+
+def _shown(function: Callable[..., None]) -> Callable[..., None]:
+    """Show an error of ours as one line and its exit code, whichever command line calls the group."""
+
+    @wraps(function)
+    def command(*arguments: Any, **options: Any) -> None:
+        try:
+            function(*arguments, **options)
+        except MusterError as error:
+            click.echo(f"Error: {error}", err=True)
+            raise SystemExit(error.exit_code) from error
+
+    return command
+
+
+@click.group()
+def bench() -> None:
+    """Measure how fast muster decides and binds on this machine."""
+
+
+@bench.command()
+@click.option("--nodes", type=click.IntRange(min=20), default=500, show_default=True, help="How many nodes.")
+@click.option("--gpus", type=click.IntRange(min=1), default=8, show_default=True, help="GPUs of each node.")
+@click.option(
+    "--growth/--no-growth", default=True, show_default=True, help="Also 125, 250, 500 and 1000 nodes."
+)
+@click.option("--large/--no-large", default=True, show_default=True, help="Also 4,000 nodes, 140,000 pods.")
+@click.option("--json", "as_json", is_flag=True, help="Print the machine and the results as JSON.")
+@_shown
+def planner(*, nodes: int, gpus: int, growth: bool, large: bool, as_json: bool) -> None:
+    """Time single decisions. The exit code is 1 if one of them was wrong."""
+    from benchmarks.planner import run
+
+    _report(list(run(nodes, gpus, growth=growth, large=large, said=_say)), as_json=as_json)
+
+
+@bench.command()
+@click.option("--nodes", type=click.IntRange(min=1), default=100, show_default=True, help="How many nodes.")
+@click.option("--jobs", type=click.IntRange(min=10), default=800, show_default=True, help="How many jobs.")
+@click.option("--gpus", type=click.IntRange(1, 8), default=1, show_default=True, help="GPUs of each job.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    default=20.0,
+    show_default=True,
+    help="Jobs a second in the measurement of how long one waits.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the machine and the results as JSON.")
+@_shown
+def lab(*, nodes: int, jobs: int, gpus: int, rate: float, as_json: bool) -> None:
+    """Start a lab, and time jobs from their creation to their binding, beside what the API server can do at all."""
+    import asyncio
+
+    from benchmarks.lab import run
+
+    _report(asyncio.run(run(nodes, jobs, gpus, rate=rate, said=_say)), as_json=as_json)
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _report(results: list[Any], *, as_json: bool) -> None:
+    from rich.console import Console
+
+    from benchmarks.result import machine, show
+
+    if as_json:
+        click.echo(json.dumps({"machine": machine(), "results": [each.as_json() for each in results]}))
+    else:
+        show(results, Console())
+    if any(each.problem for each in results):
+        sys.exit(1)

@@ -1,0 +1,305 @@
+"""Times the whole way through a real API server: from a job's creation until its pod is bound to a node.
+
+In the same run, on the same server and under the same watches, a raw client binds pods of the same kind as fast as the
+server lets it, so that the operator's figure can be read as a part of what the machine can do.
+"""
+
+import asyncio
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.result import Result
+from lab.cluster import Lab
+from lab.profiles import DEFAULT_PROFILE
+from orchestrator.cluster.binding import bind
+from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.objects import Pod
+from orchestrator.cluster.reflector import Change, Reflector
+from orchestrator.cluster.resources import JOBS, NAMESPACES, NODES, PODS, PROJECTS
+from orchestrator.cluster.transport import Transport
+from orchestrator.control.install import install, service_account_kubeconfig
+from orchestrator.errors import MusterError
+from orchestrator.names import GPU_RESOURCE, NAMESPACE_PREFIX, PROJECT_LABEL, SCHEDULER_NAME
+
+GPUS_OF_NODE = 8
+TEAMS = 4
+RAW = "bench-raw"
+REQUESTS_IN_FLIGHT = 32
+"""Of the raw client, as of the operator."""
+MOST_RAW_JOBS = 2000
+LATENCY_PART = 10
+_PATIENCE_SECONDS = 600.0
+_MOST_LOG_TAIL = 500
+_STOP_SECONDS = 30
+_MUSTER = [sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())"]
+
+
+class BenchmarkFailed(MusterError):
+    """The measurement did not come to its end."""
+
+
+class Stopwatch:
+    """When each pod was first seen, and first seen bound, in seconds of a monotonic clock."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.pods = Reflector(transport, PODS, Pod, on_change=self._see)
+        self.created: dict[str, float] = {}
+        self.bound: dict[str, float] = {}
+        self._names: dict[str, tuple[str, str]] = {}
+
+    def _see(self, change: Change[Pod]) -> None:
+        pod, now = change.object, time.monotonic()
+        uid = pod.metadata.uid
+        self.created.setdefault(uid, now)
+        self._names[uid] = (pod.metadata.namespace, pod.metadata.labels.get("bench", ""))
+        if pod.spec.node_name:
+            self.bound.setdefault(uid, now)
+
+    def of(self, phase: str) -> list[str]:
+        """Uids of the pods of a phase."""
+        return [uid for uid, (_, label) in self._names.items() if label == phase]
+
+    async def until(self, count: int, phase: str, what: dict[str, float]) -> None:
+        """Wait until that many pods of the phase were seen created or bound."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while sum(uid in what for uid in self.of(phase)) < count:
+            if time.monotonic() > deadline:
+                done = sum(uid in what for uid in self.of(phase))
+                raise BenchmarkFailed(f"{phase}: {done} of {count} after {_PATIENCE_SECONDS:.0f} s")
+            await asyncio.sleep(0.1)
+
+    def rate(self, phase: str) -> tuple[float, float]:
+        """Seconds from the first to the last binding of the phase, and bindings a second in between."""
+        times = sorted(self.bound[uid] for uid in self.of(phase))
+        seconds = times[-1] - times[0]
+        return seconds, (len(times) - 1) / seconds if seconds else float("inf")
+
+    def waits_ms(self, phase: str) -> list[float]:
+        """Milliseconds from created to bound, sorted."""
+        return sorted((self.bound[uid] - self.created[uid]) * 1000 for uid in self.of(phase))
+
+
+async def run(nodes: int, jobs: int, gpus: int, *, rate: float, said: Callable[[str], None]) -> list[Result]:
+    """Measure in a lab of its own, which is gone at the end. Raises MusterError leaves."""
+    if jobs * gpus > nodes * GPUS_OF_NODE:
+        raise BenchmarkFailed(
+            f"{jobs} jobs of {gpus} GPUs do not fit on {nodes} nodes of {GPUS_OF_NODE}: ask for fewer jobs"
+        )
+    async with AsyncExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-bench-")))
+        lab = await stack.enter_async_context(
+            Lab.attached([(DEFAULT_PROFILE, nodes)], state_dir=directory / "labs", progress=said)
+        )
+        transport = await stack.enter_async_context(Transport(load_access(lab.kubeconfig)))
+        bench = _Bench(lab, transport, nodes=nodes, gpus=gpus, directory=directory, said=said)
+        return await bench.run(jobs, rate)
+
+
+class _Bench:
+    def __init__(
+        self,
+        lab: Lab,
+        transport: Transport,
+        *,
+        nodes: int,
+        gpus: int,
+        directory: Path,
+        said: Callable[[str], None],
+    ) -> None:
+        self._lab = lab
+        self._transport = transport
+        self._nodes = nodes
+        self._gpus = gpus
+        self._log = directory / "operator.log"
+        self._account = directory / "operator.kubeconfig"
+        self._said = said
+        self._watch = Stopwatch(transport)
+
+    async def run(self, jobs: int, rate: float) -> list[Result]:
+        await install(self._transport, "bench", replicas=0)
+        await service_account_kubeconfig(self._transport, self._lab.kubeconfig, self._account)
+        await self._make_projects()
+        watching = asyncio.create_task(self._watch.pods.run())
+        try:
+            few = max(2, jobs // LATENCY_PART)
+            most = min(jobs, MOST_RAW_JOBS) // 2
+            arriving = await self._arriving(few, rate)
+            before = await self._raw("raw-before", most)
+            backlog = await self._backlog(jobs - few)
+            after = await self._raw("raw-after", most)
+            limit = statistics.mean(each.figures["binds_per_second"] for each in (before, after))
+            backlog.figures["part_of_raw"] = backlog.figures["binds_per_second"] / limit
+            return [arriving, before, backlog, after]
+        finally:
+            watching.cancel()
+            await asyncio.wait({watching})
+
+    async def _make_projects(self) -> None:
+        quota = self._nodes * GPUS_OF_NODE // TEAMS
+        for each in range(TEAMS):
+            name = f"team-{each}"
+            project = {"metadata": {"name": name}, "spec": {"gpu": {"quota": quota}}}
+            await self._transport.create(
+                PROJECTS.path(), {"apiVersion": PROJECTS.api_version, "kind": PROJECTS.kind, **project}
+            )
+            await self._make_namespace(NAMESPACE_PREFIX + name, {PROJECT_LABEL: name})
+        await self._make_namespace(RAW, {})
+
+    async def _make_namespace(self, name: str, labels: dict[str, str]) -> None:
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        await self._transport.create(NAMESPACES.path(), body)
+
+    async def _raw(self, phase: str, count: int) -> Result:
+        """Bind with nothing but a client: what the API server of this machine takes just now."""
+        await self._create(count, phase, namespaces=[RAW], scheduler=RAW, gpus=0)
+        await self._watch.until(count, phase, self._watch.created)
+        page = await self._transport.list(NODES.path(), dict)
+        nodes = [each["metadata"]["name"] for each in page.items]
+        pods = [self._watch.pods.objects[uid] for uid in self._watch.of(phase)]
+
+        async def bind_one(number: int) -> None:
+            pod = pods[number]
+            await bind(
+                self._transport,
+                namespace=pod.metadata.namespace,
+                name=pod.metadata.name,
+                uid=pod.metadata.uid,
+                node=nodes[number % len(nodes)],
+                annotations={"bench": "0"},
+            )
+
+        await _in_flight(bind_one, count)
+        await self._watch.until(count, phase, self._watch.bound)
+        seconds, per_second = self._watch.rate(phase)
+        self._said(f"raw client: {per_second:.0f} binds a second")
+        rss = _peak_rss_bytes(os.getpid())
+        return self._result(
+            f"raw client, {phase.removeprefix('raw-')}", count, seconds, rss, {"binds_per_second": per_second}
+        )
+
+    async def _arriving(self, count: int, rate: float) -> Result:
+        """Jobs that come at a steady rate: how long one waits."""
+        async with self._operator() as pid:
+            while not any(" leading: " in line for line in self._log_lines()):  # noqa: ASYNC110 - a log of a process
+                await asyncio.sleep(0.1)
+            await self._create(count, "arriving", namespaces=_namespaces(), rate=rate)
+            await self._watch.until(count, "arriving", self._watch.bound)
+            rss = _peak_rss_bytes(pid)
+        seconds, _ = self._watch.rate("arriving")
+        return self._result(f"jobs at {rate:g} a second", count, seconds, rss, self._waits("arriving"))
+
+    async def _backlog(self, count: int) -> Result:
+        """Jobs that wait already when the operator starts: how fast it works them off."""
+        await self._create(count, "backlog", namespaces=_namespaces())
+        await self._watch.until(count, "backlog", self._watch.created)
+        async with self._operator() as pid:
+            await self._watch.until(count, "backlog", self._watch.bound)
+            rss = _peak_rss_bytes(pid)
+        seconds, per_second = self._watch.rate("backlog")
+        self._said(f"operator: {per_second:.0f} binds a second")
+        relists = sum("trying again" in line or "listing again" in line for line in self._log_lines())
+        figures = {
+            "binds_per_second": per_second,
+            "watch_failures": float(relists),
+            **self._waits("backlog"),
+        }
+        return self._result("backlog", count, seconds, rss, figures)
+
+    def _waits(self, phase: str) -> dict[str, float]:
+        waits = self._watch.waits_ms(phase)
+        return {
+            "p50_ms": statistics.median(waits),
+            "p99_ms": waits[min(len(waits) - 1, len(waits) * 99 // 100)],
+        }
+
+    def _result(self, case: str, jobs: int, seconds: float, rss: int, figures: dict[str, float]) -> Result:
+        gpus = self._nodes * GPUS_OF_NODE
+        return Result(f"lab: {case}", self._nodes, gpus, jobs, seconds, rss, None, figures)
+
+    @asynccontextmanager
+    async def _operator(self) -> AsyncIterator[int]:
+        environment = {**os.environ, "KUBECONFIG": str(self._account), "POD_NAME": "bench"}
+        with self._log.open("ab") as output:
+            process = await asyncio.create_subprocess_exec(
+                *_MUSTER, "operator", env=environment, stdout=output, stderr=output
+            )
+        try:
+            yield process.pid
+        finally:
+            process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(_STOP_SECONDS):
+                await process.wait()
+        if process.returncode:
+            raise BenchmarkFailed(f"the operator ended with {process.returncode}: {self._log_tail()}")
+
+    def _log_lines(self) -> list[str]:
+        return self._log.read_text(errors="replace").splitlines()
+
+    def _log_tail(self) -> str:
+        return " ".join(" ".join(self._log_lines()).split())[-_MOST_LOG_TAIL:]
+
+    async def _create(
+        self,
+        count: int,
+        phase: str,
+        *,
+        namespaces: Sequence[str],
+        scheduler: str = SCHEDULER_NAME,
+        gpus: int | None = None,
+        rate: float | None = None,
+    ) -> None:
+        wanted = self._gpus if gpus is None else gpus
+        started = time.monotonic()
+
+        async def create_one(number: int) -> None:
+            if rate is not None:
+                await asyncio.sleep(started + number / rate - time.monotonic())
+            body = _job(f"{phase}-{number:05d}", phase, scheduler, wanted)
+            await self._transport.create(JOBS.path(namespaces[number % len(namespaces)]), body)
+
+        await _in_flight(create_one, count)
+        self._said(f"{phase}: {count} jobs created in {time.monotonic() - started:.1f} s")
+
+
+def _namespaces() -> list[str]:
+    return [f"{NAMESPACE_PREFIX}team-{each}" for each in range(TEAMS)]
+
+
+def _job(name: str, phase: str, scheduler: str, gpus: int) -> dict[str, Any]:
+    limits = {GPU_RESOURCE: gpus} if gpus else {}
+    container = {"name": "main", "image": "bench", "resources": {"limits": limits}}
+    template = {
+        "metadata": {"labels": {"bench": phase}},
+        "spec": {"schedulerName": scheduler, "restartPolicy": "Never", "containers": [container]},
+    }
+    return {
+        "apiVersion": JOBS.api_version,
+        "kind": JOBS.kind,
+        "metadata": {"name": name},
+        "spec": {"template": template, "backoffLimit": 0},
+    }
+
+
+async def _in_flight(work: Callable[[int], Any], count: int) -> None:
+    numbers = iter(range(count))
+
+    async def worker() -> None:
+        for number in numbers:
+            await work(number)
+
+    await asyncio.gather(*(worker() for _ in range(REQUESTS_IN_FLIGHT)))
+
+
+def _peak_rss_bytes(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024
+    return 0

@@ -1,0 +1,72 @@
+"""What a benchmark found, and how it is shown."""
+
+import os
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One case. `peak_rss_bytes` is of the process that did the work; `problem` says what was wrong, if anything.
+
+    `figures` are further numbers of the case, by name with the unit in it.
+    """
+
+    case: str
+    nodes: int
+    gpus: int
+    jobs: int
+    seconds: float
+    peak_rss_bytes: int
+    problem: str | None
+    figures: dict[str, float]
+
+    def as_json(self) -> dict[str, Any]:
+        """The result as one flat mapping."""
+        fields = asdict(self)
+        figures = fields.pop("figures")
+        problem = fields.pop("problem")
+        return {**fields, **figures, **({"problem": problem} if problem else {})}
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were taken on."""
+    return {
+        "processor": _processor(),
+        "processors": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def show(results: list[Result], console: Console) -> None:
+    """Print the results as a table."""
+    table = Table(box=None, header_style="bold")
+    for name in ("case", "nodes", "GPUs", "jobs", "ms", "RSS MiB", ""):
+        table.add_column(name, justify="left" if name in ("case", "") else "right")
+    for each in results:
+        notes = [each.problem] if each.problem else []
+        notes += [f"{name} {value:.4g}" for name, value in each.figures.items()]
+        table.add_row(
+            each.case,
+            str(each.nodes),
+            str(each.gpus),
+            str(each.jobs),
+            f"{each.seconds * 1000:.1f}",
+            f"{each.peak_rss_bytes / 2**20:.0f}",
+            ", ".join(notes),
+        )
+    console.print(table)
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()

@@ -1,0 +1,52 @@
+"""That the benchmarks measure what they say, on the smallest sizes; how fast anything is, no test asks."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.cases import CASES, Builder, consolidate, quiet_shared
+from benchmarks.planner import measure
+
+NODES = 20
+GPUS = 2
+MUSTER = [sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())"]
+FIELDS = {"case", "nodes", "gpus", "jobs", "seconds", "peak_rss_bytes"}
+
+
+def bench(*arguments: str) -> dict[str, object]:
+    done = subprocess.run(
+        [*MUSTER, "bench", *arguments, "--json"], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.stdout, done.stderr
+    answer: dict[str, object] = json.loads(done.stdout)
+    return answer
+
+
+@pytest.mark.parametrize("build", [*(each for each in CASES if each is not consolidate), quiet_shared])
+def test_every_case_is_decided_as_it_should_be(build: Builder) -> None:
+    result = measure(build, NODES, GPUS)
+    assert result.problem is None
+    assert result.seconds > 0
+    assert result.peak_rss_bytes > 1 << 20
+
+
+def test_the_planner_benchmark_prints_the_machine_and_its_results() -> None:
+    answer = bench("planner", "--nodes", str(NODES), "--gpus", str(GPUS), "--no-growth", "--no-large")
+    assert set(answer["machine"]) >= {"processor", "processors", "memory_bytes"}  # type: ignore[call-overload]
+    results = answer["results"]
+    assert isinstance(results, list)
+    assert len(results) == len(CASES)
+    assert all(set(each) >= FIELDS for each in results)
+
+
+@pytest.mark.lab
+def test_the_lab_benchmark_compares_the_operator_with_a_raw_client() -> None:
+    answer = bench("lab", "--nodes", "4", "--jobs", "20")
+    results = answer["results"]
+    assert isinstance(results, list)
+    by_case = {each["case"]: each for each in results}
+    assert by_case["lab: backlog"]["part_of_raw"] > 0
+    assert by_case["lab: jobs at 20 a second"]["p99_ms"] >= by_case["lab: jobs at 20 a second"]["p50_ms"] > 0
+    assert all(set(each) >= FIELDS for each in results)
