@@ -91,7 +91,9 @@ def _never(_uid: str, _node: str) -> bool:
 def _pod_matters(before: Pod, after: Pod) -> bool:
     """Whether a decision could change: most of a pod's life is told in its status, of which only the end counts."""
     return (
-        before.spec != after.spec
+        before.spec.node_name != after.spec.node_name
+        or before.spec.scheduling_gates != after.spec.scheduling_gates
+        or before.metadata.generation != after.metadata.generation
         or before.metadata.labels != after.metadata.labels
         or before.metadata.annotations != after.metadata.annotations
         or before.metadata.deletion_timestamp != after.metadata.deletion_timestamp
