@@ -141,7 +141,8 @@ def _lines(result: "Explanation", view: "WorkloadView | None" = None) -> list[st
         lines.append(f"{who} runs on {', '.join(sorted({each.node for each in result.places}))}.")
     if result.pods:
         lines.append(
-            f"{who} waits: {gpus(result.gpu_milli)} GPUs in {result.pods} pod{'s' * (result.pods > 1)}."
+            f"{who} waits: {gpus(result.gpu_milli)} {_gpu_word(result.gpu_milli)} "
+            f"in {result.pods} pod{'s' * (result.pods > 1)}."
         )
     if result.starts:
         lines.append(f"It starts now, on {', '.join(sorted({each.node for each in result.starts}))}.")
@@ -173,10 +174,17 @@ def _lines(result: "Explanation", view: "WorkloadView | None" = None) -> list[st
     ]
     more = len(holders) - MOST_HOLDERS
     lines += ["", table(STANDING_HEADER, standing)]
-    lines += ["", f"{gpus(result.free_gpu_milli)} of {gpus(result.total_gpu_milli)} GPUs are free."]
+    free = (
+        f"Free: {gpus(result.free_gpu_milli)} of {gpus(result.total_gpu_milli)} GPUs. The others are held by"
+    )
+    lines += ["", free if holders else free.partition(" The")[0]]
     lines += [table(HOLDERS_HEADER, holders[:MOST_HOLDERS])] if holders else []
     lines += [f"and {more} more: --json shows all"] if more > 0 else []
     return lines
+
+
+def _gpu_word(gpu_milli: int) -> str:
+    return "GPU" if gpu_milli <= 1000 else "GPUs"
 
 
 def _without_rights(view: "WorkloadView", projects: "list[Project]") -> list[str]:
