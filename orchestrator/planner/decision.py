@@ -1,10 +1,10 @@
 """The state of one decision, shared by its actions: the ledger, the shares, and what has been decided so far."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from orchestrator.planner.gangs import chunk_gpu_milli, start_chunks
-from orchestrator.planner.ledger import Ledger, capacity_gpu_milli, demand_gpu_milli
+from orchestrator.planner.gangs import Chunk, chunk_gpu_milli, has_gang, held_parts, leaves, start_chunks
+from orchestrator.planner.ledger import Ledger, demand, sized
 from orchestrator.planner.model import (
     Binding,
     Eviction,
@@ -13,61 +13,129 @@ from orchestrator.planner.model import (
     Pod,
     PodState,
     Snapshot,
+    SubGroup,
+    TopologyRule,
     Waiting,
     Workload,
 )
+from orchestrator.planner.ordering import TurnOrder
 from orchestrator.planner.placement import Placement, Placer
 from orchestrator.planner.quota import ProjectTree, gpus
 from orchestrator.planner.shares import fair_shares
+from orchestrator.planner.topology import domains_to_try
 
 Placed = list[tuple[Pod, Placement]]
+Scope = Collection[int] | None
+
+_WAITS, _RUNS, _GROWS = range(3)
 
 
 class Decision:
     """What has been granted, taken and refused in this decision."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
+        self.snapshot = snapshot = sized(snapshot)
         self.tree = ProjectTree(snapshot.projects)
-        known = tuple(each for each in snapshot.workloads if each.project in self.tree.projects)
         self.ledger = Ledger(snapshot, self.tree)
-        self.placer = Placer(self.ledger)
-        self.capacity_gpu_milli = capacity_gpu_milli(snapshot.nodes)
-        self.shares_gpu_milli = fair_shares(
-            self.tree, demand_gpu_milli(snapshot, self.tree), self.capacity_gpu_milli
-        )
-        self.workloads = {workload.id: workload for workload in known}
+        self.placer = Placer(self.ledger, spread=snapshot.settings.spread)
+        self.shares = fair_shares(self.tree, demand(snapshot, self.tree), self.ledger.capacity)
+        self.workloads = {each.id: each for each in snapshot.workloads if each.project in self.tree.projects}
         self.refusals: dict[str, PendingReason] = {}
-        self._placed: set[str] = set()
-        self._bindings: list[Binding] = []
-        self._evictions: list[Eviction] = []
+        self._chunks: dict[str, list[Chunk]] = {}
+        self._stages: dict[str, int] = {}
+        self._bindings: dict[str, Binding] = {}
+        self._granted: dict[str, dict[str, list[Placed]]] = {}
+        self._promises: dict[str, Binding] = {}
+        self._evictions: dict[str, Eviction] = {}
         for workload in snapshot.workloads:
-            if workload.project not in self.tree.projects and start_chunks(workload):
+            chunks = start_chunks(workload)
+            if not chunks:
+                continue
+            if workload.project in self.tree.projects:
+                self._chunks[workload.id] = chunks[::-1]
+                self._stages[workload.id] = _stage(workload)
+            else:
                 message = f"there is no project {workload.project!r}: create it, or label the namespace"
                 self.refusals[workload.id] = PendingReason(Waiting.UNKNOWN_PROJECT, message)
 
     def pending(self) -> list[Workload]:
         """Workloads of known projects with a chunk that could start."""
-        return [workload for workload in self.workloads.values() if start_chunks(workload)]
+        return [self.workloads[each] for each, chunks in self._chunks.items() if chunks]
 
-    def unplaced_chunks(self, workload: Workload) -> list[tuple[Pod, ...]]:
-        """The chunks of the workload that this decision has not placed or promised yet."""
-        return [chunk for chunk in start_chunks(workload) if not any(pod.id in self._placed for pod in chunk)]
+    def next_chunk(self, workload: Workload) -> Chunk:
+        """What the workload would start next; empty when nothing of it waits."""
+        chunks = self._chunks.get(workload.id)
+        return chunks[-1] if chunks else ()
 
-    def running_by_project(self) -> dict[str, list[Workload]]:
+    def is_whole(self, workload: Workload) -> bool:
+        """Whether what its gang needs runs, or will after this decision."""
+        return has_gang(workload) or self._stages.get(workload.id, _WAITS) > _WAITS
+
+    def turns(self, waiting: Iterable[Workload]) -> TurnOrder:
+        """The order in which these workloads have their turn."""
+        return TurnOrder(
+            self.ledger, self.shares, waiting, self.next_chunk, lambda each: self._stages.get(each.id, 0)
+        )
+
+    def running(self) -> list[Workload]:
         """Workloads that hold something, as decided so far."""
-        running: dict[str, list[Workload]] = {}
-        for workload in self.workloads.values():
-            if any(pod.state is PodState.ALLOCATED for pod in workload.pods):
-                running.setdefault(workload.project, []).append(workload)
-        return running
+        return [
+            each
+            for each in self.workloads.values()
+            if any(pod.state is PodState.ALLOCATED for pod in each.pods)
+        ]
 
     def place_all(self, workload: Workload, chunk: Sequence[Pod]) -> Placed | None:
         """Place every pod of the chunk on the ledger, or none; None says that one found no place."""
+        if workload.topology is None and workload.groups is None:
+            return self._place_each(workload, chunk, None)
+        return self._place_group(workload, workload.groups, workload.topology, chunk, None)
+
+    def _place_group(
+        self,
+        workload: Workload,
+        group: SubGroup | None,
+        rule: TopologyRule | None,
+        chunk: Sequence[Pod],
+        scope: Scope,
+    ) -> Placed | None:
+        names = None if group is None else {leaf.name for leaf in leaves(group)}
+        occupied = [
+            self.ledger.by_name[pod.node].position
+            for pod in workload.pods
+            if pod.state is PodState.ALLOCATED
+            and pod.node in self.ledger.by_name
+            and (names is None or pod.sub_group in names)
+        ]
+        tries = [scope] if rule is None else domains_to_try(self.ledger, rule, chunk, scope, occupied)
+        for domain in tries:
+            placed = self._place_in(workload, group, chunk, domain)
+            if placed is not None:
+                return placed
+        return None
+
+    def _place_in(
+        self, workload: Workload, group: SubGroup | None, chunk: Sequence[Pod], scope: Scope
+    ) -> Placed | None:
+        if group is None or not group.children:
+            return self._place_each(workload, chunk, scope)
         checkpoint = self.ledger.checkpoint()
         placed: Placed = []
-        for pod in chunk:
-            placement = self.placer.find(workload, pod)
+        for child in group.children:
+            names = {leaf.name for leaf in leaves(child)}
+            mine = [pod for pod in chunk if pod.sub_group in names]
+            part = self._place_group(workload, child, child.topology, mine, scope) if mine else []
+            if part is None:
+                self.ledger.rollback(checkpoint)
+                return None
+            placed += part
+        return placed
+
+    def _place_each(self, workload: Workload, chunk: Sequence[Pod], scope: Scope) -> Placed | None:
+        checkpoint = self.ledger.checkpoint()
+        placed: Placed = []
+        for pod in largest_first(chunk):
+            placement = self.placer.find(workload, pod, scope)
             if placement is None:
                 self.ledger.rollback(checkpoint)
                 return None
@@ -75,30 +143,56 @@ class Decision:
             placed.append((pod, placement))
         return placed
 
-    def grant(self, workload: Workload, placed: Placed) -> None:
-        """Make the placements part of the plan; all wait when one of them waits for a release."""
-        self._placed.update(pod.id for pod, _ in placed)
-        if any(placement.promised for _, placement in placed):
-            asked = chunk_gpu_milli(tuple(pod for pod, _ in placed))
-            message = (
-                f"{gpus(asked)} GPUs are promised to it: it starts when the pods that hold them are gone"
-            )
-            self.refuse(workload, PendingReason(Waiting.RELEASING, message))
+    def grant(self, workload: Workload, placed: Placed, *, after_evictions: bool = False) -> None:
+        """Make the placements of the next chunk part of the plan; all wait when one of them waits for a release."""
+        self._chunks[workload.id].pop()
+        self._stages[workload.id] = min(_GROWS, self._stages[workload.id] + 1)
+        promised = after_evictions or any(placement.promised for _, placement in placed)
+        earlier = any(pod.id in self._promises for pod in workload.pods)
+        granted = [Binding(pod.id, workload.id, where.node, where.devices) for pod, where in placed]
+        if not promised and not earlier:
+            self.refusals.pop(workload.id, None)
+            self._bindings.update((each.pod, each) for each in granted)
+            self._granted.setdefault(workload.project, {}).setdefault(workload.id, []).append(placed)
             return
-        self._bindings += [
-            Binding(pod.id, workload.id, placement.node, placement.devices) for pod, placement in placed
-        ]
+        self._promises.update((each.pod, each) for each in granted)
+        asked = chunk_gpu_milli(pod for pod, _ in placed)
+        message = f"{gpus(asked)} GPUs are promised to it: it starts when the pods that hold them are gone"
+        self.refuse(workload, PendingReason(Waiting.RELEASING, message))
+
+    def granted(self, project: str) -> list[Workload]:
+        """The project's workloads to which this decision gave something that they can have at once."""
+        return [self.workloads[each] for each in self._granted.get(project, ())]
+
+    def suspend(self, workload: Workload) -> None:
+        """Take what was granted to the workload off the ledger; `cancel` or a rollback must follow."""
+        for placed in reversed(self._granted[workload.project][workload.id]):
+            for pod, where in placed:
+                self.ledger.unplace(workload, pod, where.node, where.devices)
+
+    def cancel(self, workload: Workload) -> None:
+        """Take what was granted to the workload, and was suspended, out of the plan: it waits again."""
+        for placed in reversed(self._granted[workload.project].pop(workload.id)):
+            self._chunks[workload.id].append(tuple(pod for pod, _ in placed))
+            for pod, _ in placed:
+                del self._bindings[pod.id]
+        self._stages[workload.id] = _stage(self.workloads[workload.id])
 
     def refuse(self, workload: Workload, reason: PendingReason) -> None:
         """Remember why the workload, or the rest of it, waits."""
         self.refusals[workload.id] = reason
 
+    def may_evict(self, pods: int) -> bool:
+        """Whether that many more evictions stay within the cap of one decision."""
+        cap = self.snapshot.settings.max_evictions
+        return cap is None or len(self._evictions) + pods <= cap
+
     def take(self, evictions: Iterable[Eviction]) -> None:
         """Make the evictions, already on the ledger, part of the plan."""
         for eviction in evictions:
-            if any(known.pod == eviction.pod for known in self._evictions):
+            if eviction.pod in self._evictions:
                 continue
-            self._evictions.append(eviction)
+            self._evictions[eviction.pod] = eviction
             workload = self.workloads[eviction.workload]
             pods = tuple(
                 replace(pod, state=PodState.RELEASING) if pod.id == eviction.pod else pod
@@ -106,12 +200,29 @@ class Decision:
             )
             self.workloads[workload.id] = replace(workload, pods=pods)
 
+    def promise(self, workload: Workload, placed: Placed) -> None:
+        """Reserve places for pods that were evicted, so that they come back there."""
+        for pod, where in placed:
+            self._promises[pod.id] = Binding(pod.id, workload.id, where.node, where.devices)
+
     def plan(self) -> Plan:
         """The decision as data."""
         return Plan(
-            bindings=tuple(self._bindings),
-            evictions=tuple(self._evictions),
-            shares_gpu_milli=dict(self.shares_gpu_milli),
-            allocated_gpu_milli=dict(self.ledger.allocated_gpu_milli),
+            bindings=tuple(self._bindings.values()),
+            evictions=tuple(self._evictions.values()),
+            shares_gpu_milli={name: share[0] for name, share in self.shares.items()},
+            allocated_gpu_milli=self.ledger.allocated_gpu_milli,
             pending={key: self.refusals[key] for key in sorted(self.refusals)},
+            promises=tuple(self._promises.values()),
         )
+
+
+def largest_first(chunk: Sequence[Pod]) -> Sequence[Pod]:
+    """Pods in the order in which they find room best."""
+    return chunk if len(chunk) == 1 else sorted(chunk, key=lambda pod: -pod.request.gpu_milli)
+
+
+def _stage(workload: Workload) -> int:
+    if not has_gang(workload):
+        return _WAITS
+    return _GROWS if held_parts(workload)[1] else _RUNS

@@ -1,53 +1,90 @@
 """The one dominant reason why a workload waits, and what would make it fit."""
 
+from dataclasses import dataclass
+
 from orchestrator.planner.decision import Decision
-from orchestrator.planner.gangs import chunk_gpu_milli
-from orchestrator.planner.model import DEVICE_MILLI, PendingReason, Pod, Waiting, Workload
-from orchestrator.planner.ordering import entitled_gpu_milli
+from orchestrator.planner.gangs import chunk_amounts
+from orchestrator.planner.model import DEVICE_MILLI, Constraints, PendingReason, Pod, Waiting, Workload
+from orchestrator.planner.placement import node_types_for
 from orchestrator.planner.quota import gpus
+from orchestrator.planner.rules import entitled_amounts
 
 
-def no_room(decision: Decision, workload: Workload, chunk: tuple[Pod, ...]) -> PendingReason:
-    """Why a chunk that its project may hold found no place."""
-    ledger = decision.ledger
-    pod = max(chunk, key=lambda each: each.request.gpu_milli)
-    matching = [account for account in ledger.nodes if decision.placer.accepts(account, workload, pod)]
-    if not matching:
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the nodes that match some constraints have, in total."""
+
+    nodes: int
+    largest: int
+    devices: int
+    free_gpu_milli: int
+    whole_devices: int
+
+
+class Explainer:
+    """Words for one decision. What is free is counted once for each kind of pod until the ledger changes."""
+
+    def __init__(self, decision: Decision) -> None:
+        self._decision = decision
+        self._known: dict[tuple[Constraints, tuple[str, ...]], tuple[int, Room]] = {}
+
+    def no_room(self, workload: Workload, chunk: tuple[Pod, ...]) -> PendingReason:
+        """Why a chunk that its project may hold found no place."""
+        ledger = self._decision.ledger
+        pod = max(chunk, key=lambda each: each.request.gpu_milli)
+        room = self._room(workload, pod)
+        if not room.nodes:
+            return PendingReason(
+                Waiting.NO_NODE_MATCHES,
+                f"none of the {len(ledger.nodes)} nodes is ready and matches its selector, tolerations and node type",
+            )
+        if pod.request.gpu_count > room.largest:
+            return PendingReason(
+                Waiting.TOO_LARGE,
+                f"a pod asks for {pod.request.gpu_count} GPUs, the largest node that matches has {room.largest}: "
+                "ask for less",
+            )
+        asked = chunk_amounts(chunk)[0]
+        free = room.free_gpu_milli
+        wants = f"asks for {gpus(asked)} GPUs" + (f" in {len(chunk)} pods together" if len(chunk) > 1 else "")
+        if free >= asked and asked:
+            detail = (
+                f"{gpus(free)} are free, {room.whole_devices} of them whole, but not where they are needed"
+            )
+            return PendingReason(Waiting.FRAGMENTED, f"{wants}; {detail}: fits when workloads end or move")
+        figures = ledger.figures(workload.project, self._decision.shares)
+        held, quota, share = figures.held[0], figures.quota[0], figures.share[0]
+        standing = f"{workload.project} holds {gpus(held)} (quota {gpus(quota)}, fair share {gpus(share)})"
+        if asked and held + asked > entitled_amounts(figures)[0]:
+            return PendingReason(
+                Waiting.AT_FAIR_SHARE,
+                f"{wants}; {gpus(free)} are free and {standing}: fits when others return "
+                f"{gpus(max(asked - free, 0))}, or with a higher quota",
+            )
         return PendingReason(
-            Waiting.NO_NODE_MATCHES,
-            f"none of the {len(ledger.nodes)} nodes is ready and matches its selector, tolerations and node type",
+            Waiting.CLUSTER_FULL,
+            f"{wants}; {gpus(free)} of {gpus(room.devices * DEVICE_MILLI)} are free and {standing}: "
+            f"fits when {gpus(max(asked - free, 0))} are returned",
         )
-    largest = max(account.node.gpu_count for account in matching)
-    if pod.request.gpu_count > largest:
-        return PendingReason(
-            Waiting.TOO_LARGE,
-            f"a pod asks for {pod.request.gpu_count} GPUs, the largest node that matches has {largest}: ask for less",
+
+    def _room(self, workload: Workload, pod: Pod) -> Room:
+        decision = self._decision
+        types = node_types_for(decision.tree.projects[workload.project], workload)
+        version = decision.ledger.version
+        known = self._known.get((pod.constraints, types))
+        if known is not None and known[0] == version:
+            return known[1]
+        matching = [each for each in decision.ledger.nodes if decision.placer.accepts(each, workload, pod)]
+        room = Room(
+            nodes=len(matching),
+            largest=max((each.node.gpu_count for each in matching), default=0),
+            devices=sum(each.node.gpu_count for each in matching),
+            free_gpu_milli=sum(
+                each.free_milli(device, later=False)
+                for each in matching
+                for device in range(each.node.gpu_count)
+            ),
+            whole_devices=sum(each.idle_devices for each in matching),
         )
-    asked = chunk_gpu_milli(chunk)
-    free = sum(
-        account.free_milli(d, later=False) for account in matching for d in range(account.node.gpu_count)
-    )
-    project = ledger.tree.projects[workload.project]
-    held = ledger.allocated_gpu_milli[project.name]
-    share = decision.shares_gpu_milli[project.name]
-    entitled = entitled_gpu_milli(project.quota_gpu_milli, project.limit_gpu_milli, share)
-    wants = f"asks for {gpus(asked)} GPUs" + (f" in {len(chunk)} pods together" if len(chunk) > 1 else "")
-    if free >= asked and asked:
-        whole = sum(account.idle_devices for account in matching)
-        detail = f"{gpus(free)} are free, {whole} of them whole, but not where they are needed"
-        return PendingReason(Waiting.FRAGMENTED, f"{wants}; {detail}: fits when workloads end or move")
-    standing = (
-        f"{project.name} holds {gpus(held)} (quota {gpus(project.quota_gpu_milli)}, fair share {gpus(share)})"
-    )
-    if asked and held + asked > entitled:
-        return PendingReason(
-            Waiting.AT_FAIR_SHARE,
-            f"{wants}; {gpus(free)} are free and {standing}: fits when others return {gpus(max(asked - free, 0))}, "
-            f"or with a higher quota",
-        )
-    total = gpus(sum(account.node.gpu_count for account in matching) * DEVICE_MILLI)
-    return PendingReason(
-        Waiting.CLUSTER_FULL,
-        f"{wants}; {gpus(free)} of {total} are free and {standing}: "
-        f"fits when {gpus(max(asked - free, 0))} are returned",
-    )
+        self._known[pod.constraints, types] = (version, room)
+        return room

@@ -1,15 +1,24 @@
 """Pods that stand or fall together: how a workload is started and given up in chunks.
 
-Up to `min_member` pods start in one chunk or not at all; every pod beyond that is a chunk of its own. Giving up goes
-the other way: the surplus pod by pod, then everything.
+What the gang needs (`min_member` pods, or the tree of sub-groups) starts in one chunk or not at all; every pod beyond
+that is a chunk of its own. Giving up goes the other way: the surplus pod by pod, then everything.
 """
 
-from orchestrator.planner.model import Pod, PodState, Workload
+from collections.abc import Iterable
+
+from orchestrator.planner.model import Amounts, Pod, PodState, SubGroup, Workload
+
+Chunk = tuple[Pod, ...]
 
 
-def start_chunks(workload: Workload) -> list[tuple[Pod, ...]]:
+def start_chunks(workload: Workload) -> list[Chunk]:
     """The pending pods, in the groups in which they may start; none when the gang cannot be complete yet."""
     pending = [pod for pod in workload.pods if pod.state is PodState.PENDING]
+    if not pending:
+        return []
+    if workload.groups is not None:
+        return _start_tree(workload, workload.groups)
+    pending.sort(key=lambda pod: -pod.priority)
     allocated = sum(pod.state is PodState.ALLOCATED for pod in workload.pods)
     missing = max(0, workload.min_member - allocated)
     if missing > len(pending):
@@ -18,13 +27,135 @@ def start_chunks(workload: Workload) -> list[tuple[Pod, ...]]:
     return core + [(pod,) for pod in pending[missing:]]
 
 
-def give_up_chunks(workload: Workload) -> list[tuple[Pod, ...]]:
-    """The groups of allocated pods that may be evicted, least harm first: each surplus pod alone, then all of them."""
+def has_gang(workload: Workload) -> bool:
+    """Whether what the gang needs is running."""
+    if workload.groups is not None:
+        return is_satisfied(workload.groups, _by_group(workload, PodState.ALLOCATED))
+    return sum(pod.state is PodState.ALLOCATED for pod in workload.pods) >= workload.min_member
+
+
+def held_parts(workload: Workload) -> tuple[Chunk, list[Pod]]:
+    """The running pods: those that the gang needs, and the surplus in the order of growing."""
     allocated = [pod for pod in workload.pods if pod.state is PodState.ALLOCATED]
-    surplus = [(pod,) for pod in reversed(allocated[workload.min_member :])]
-    return surplus + ([tuple(allocated)] if allocated else [])
+    if workload.groups is not None:
+        return _held_tree(workload, workload.groups)
+    if len(allocated) > workload.min_member:
+        allocated.sort(key=lambda pod: -pod.priority)
+    return tuple(allocated[: workload.min_member]), allocated[workload.min_member :]
 
 
-def chunk_gpu_milli(chunk: tuple[Pod, ...]) -> int:
+def give_up_chunks(workload: Workload) -> list[Chunk]:
+    """The groups of allocated pods that may be evicted, least harm first: each surplus pod alone, then all of them."""
+    core, surplus = held_parts(workload)
+    everything = (*core, *surplus)
+    return [(pod,) for pod in reversed(surplus)] + ([everything] if everything else [])
+
+
+def chunk_amounts(chunk: Iterable[Pod]) -> Amounts:
     """What a chunk counts against quotas."""
+    gpu = cpu = memory = 0
+    for pod in chunk:
+        request = pod.request
+        gpu += request.gpu_milli
+        cpu += request.cpu_milli
+        memory += request.memory_bytes
+    return gpu, cpu, memory
+
+
+def chunk_gpu_milli(chunk: Iterable[Pod]) -> int:
+    """What a chunk counts against quotas of GPUs."""
     return sum(pod.request.gpu_milli for pod in chunk)
+
+
+def is_satisfied(group: SubGroup, allocated: dict[str, list[Pod]]) -> bool:
+    """Whether enough of the group runs."""
+    if not group.children:
+        return len(allocated.get(group.name, ())) >= _leaf_minimum(group)
+    return sum(is_satisfied(child, allocated) for child in group.children) >= _child_minimum(group)
+
+
+def leaves(group: SubGroup) -> list[SubGroup]:
+    """The groups that hold pods."""
+    return [leaf for child in group.children for leaf in leaves(child)] if group.children else [group]
+
+
+def _leaf_minimum(group: SubGroup) -> int:
+    return 1 if group.minimum is None else group.minimum
+
+
+def _child_minimum(group: SubGroup) -> int:
+    return len(group.children) if group.minimum is None else group.minimum
+
+
+def _by_group(workload: Workload, state: PodState) -> dict[str, list[Pod]]:
+    groups: dict[str, list[Pod]] = {}
+    for pod in sorted((pod for pod in workload.pods if pod.state is state), key=lambda pod: -pod.priority):
+        groups.setdefault(pod.sub_group, []).append(pod)
+    return groups
+
+
+def _missing(
+    group: SubGroup, pending: dict[str, list[Pod]], allocated: dict[str, list[Pod]]
+) -> list[Pod] | None:
+    """The fewest pending pods that make the group complete; None when they are not there."""
+    if not group.children:
+        waiting = pending.get(group.name, [])
+        missing = max(0, _leaf_minimum(group) - len(allocated.get(group.name, ())))
+        return waiting[:missing] if missing <= len(waiting) else None
+    parts = [part for child in group.children if (part := _missing(child, pending, allocated)) is not None]
+    if len(parts) < _child_minimum(group):
+        return None
+    return [pod for part in sorted(parts, key=len)[: _child_minimum(group)] for pod in part]
+
+
+def _start_tree(workload: Workload, root: SubGroup) -> list[Chunk]:
+    pending, allocated = _by_group(workload, PodState.PENDING), _by_group(workload, PodState.ALLOCATED)
+    core = _missing(root, pending, allocated)
+    if core is None:
+        return []
+    started = {pod.id for pod in core}
+    chunks: list[Chunk] = [tuple(core)] if core else []
+    growing: list[tuple[int, int, Chunk]] = []
+    for position, leaf in enumerate(leaves(root)):
+        minimum = _leaf_minimum(leaf)
+        rest = [pod for pod in pending.get(leaf.name, ()) if pod.id not in started]
+        have = len(allocated.get(leaf.name, ())) + len(pending.get(leaf.name, ())) - len(rest)
+        if have < minimum:
+            if have + len(rest) < minimum:
+                continue
+            growing.append((0, position, tuple(rest[: minimum - have])))
+            rest, have = rest[minimum - have :], minimum
+        for index, pod in enumerate(rest):
+            growing.append(((have + index + 1) * 1000 // max(1, minimum), position, (pod,)))
+    return chunks + [chunk for _, _, chunk in sorted(growing, key=lambda each: each[:2])]
+
+
+def _held_tree(workload: Workload, root: SubGroup) -> tuple[Chunk, list[Pod]]:
+    allocated = _by_group(workload, PodState.ALLOCATED)
+    core: list[Pod] = []
+    surplus: list[tuple[int, int, Pod]] = []
+    spared = _spared(root, allocated)
+    for position, leaf in enumerate(leaves(root)):
+        minimum = 0 if leaf.name in spared else _leaf_minimum(leaf)
+        held = allocated.get(leaf.name, [])
+        core += held[:minimum]
+        surplus += [
+            ((minimum + index + 1) * 1000 // max(1, minimum), position, pod)
+            for index, pod in enumerate(held[minimum:])
+        ]
+    return tuple(core), [pod for _, _, pod in sorted(surplus, key=lambda each: each[:2])]
+
+
+def _spared(group: SubGroup, allocated: dict[str, list[Pod]]) -> set[str]:
+    """Leaves that the gang does not need, because enough others of the same group run."""
+    if not group.children:
+        return set()
+    complete = [child for child in group.children if is_satisfied(child, allocated)]
+    needed = complete[: _child_minimum(group)]
+    spared: set[str] = set()
+    for child in group.children:
+        if child in needed or len(needed) < _child_minimum(group):
+            spared |= _spared(child, allocated)
+        else:
+            spared |= {leaf.name for leaf in leaves(child)}
+    return spared

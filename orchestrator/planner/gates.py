@@ -1,42 +1,71 @@
 """What a project may hold at all, whatever is free: its limit, and its quota for work that cannot be taken back."""
 
 from orchestrator.planner.ledger import Ledger
-from orchestrator.planner.model import PendingReason, Waiting, Workload
+from orchestrator.planner.model import Amounts, PendingReason, Waiting, Workload
 from orchestrator.planner.quota import gpus
 
+_UNITS = ("GPUs", "thousandths of a processor", "bytes of memory")
 
-def refusal(ledger: Ledger, workload: Workload, asked_gpu_milli: int) -> PendingReason | None:
+
+def refusal(ledger: Ledger, workload: Workload, asked: Amounts) -> PendingReason | None:
     """Why the project or one of its departments may not hold that much more, or None."""
-    return limit_refusal(ledger, workload, asked_gpu_milli) or quota_refusal(
-        ledger, workload, asked_gpu_milli
+    return limit_refusal(ledger, workload, asked) or quota_refusal(ledger, workload, asked)
+
+
+def keeps_limits(ledger: Ledger, workload: Workload) -> bool:
+    """Whether the project and its departments are within their limits as the ledger stands."""
+    return all(
+        ledger.allocated[name][resource] <= ledger.tree.limit[name][resource]
+        for name in ledger.tree.lineage[workload.project]
+        for resource in ledger.tree.resources
     )
 
 
-def limit_refusal(ledger: Ledger, workload: Workload, asked_gpu_milli: int) -> PendingReason | None:
-    """The first project of the lineage whose limit would be passed."""
-    for name in ledger.tree.lineage[workload.project] if asked_gpu_milli else ():
-        limit = ledger.tree.projects[name].limit_gpu_milli
-        held = ledger.allocated_gpu_milli[name]
-        if limit is not None and held + asked_gpu_milli > limit:
-            return PendingReason(
-                Waiting.PROJECT_LIMIT,
-                f"asks for {gpus(asked_gpu_milli)} GPUs; {name} holds {gpus(held)} of its limit of {gpus(limit)}: "
-                f"fits when {name} returns {gpus(held + asked_gpu_milli - limit)}, or with a higher limit",
-            )
+def limiting(ledger: Ledger, workload: Workload, asked: Amounts) -> tuple[str, int] | None:
+    """The first project of the lineage whose limit would be passed, and for which resource."""
+    for name in ledger.tree.lineage[workload.project]:
+        held, limit = ledger.allocated[name], ledger.tree.limit[name]
+        for resource in ledger.tree.resources:
+            if asked[resource] and held[resource] + asked[resource] > limit[resource]:
+                return name, resource
     return None
 
 
-def quota_refusal(ledger: Ledger, workload: Workload, asked_gpu_milli: int) -> PendingReason | None:
+def limit_refusal(ledger: Ledger, workload: Workload, asked: Amounts) -> PendingReason | None:
+    """`limiting` in words."""
+    found = limiting(ledger, workload, asked)
+    if found is None:
+        return None
+    name, resource = found
+    held, limit = ledger.allocated[name][resource], ledger.tree.limit[name][resource]
+    return PendingReason(
+        Waiting.PROJECT_LIMIT,
+        f"asks for {_amount(asked, resource)}; {name} holds {_number(held, resource)} of its "
+        f"limit of {_number(limit, resource)}: fits when {name} returns "
+        f"{_number(held + asked[resource] - limit, resource)}, or with a higher limit",
+    )
+
+
+def quota_refusal(ledger: Ledger, workload: Workload, asked: Amounts) -> PendingReason | None:
     """Work that may not be evicted never leaves the quota: nobody could get the GPUs back."""
-    if workload.preemptible or not asked_gpu_milli:
+    if workload.preemptible:
         return None
     for name in ledger.tree.lineage[workload.project]:
-        quota = ledger.tree.projects[name].quota_gpu_milli
-        held = ledger.non_preemptible_gpu_milli[name]
-        if held + asked_gpu_milli > quota:
-            return PendingReason(
-                Waiting.OVER_QUOTA,
-                f"asks for {gpus(asked_gpu_milli)} GPUs that cannot be taken back; {name} holds {gpus(held)} of that "
-                f"kind and its quota is {gpus(quota)}: submit it as preemptible, or raise the quota",
-            )
+        kept, quota = ledger.non_preemptible[name], ledger.tree.quota[name]
+        for resource in ledger.tree.resources:
+            if asked[resource] and kept[resource] + asked[resource] > quota[resource]:
+                return PendingReason(
+                    Waiting.OVER_QUOTA,
+                    f"asks for {_amount(asked, resource)} that cannot be taken back; {name} holds "
+                    f"{_number(kept[resource], resource)} of that kind and its quota is "
+                    f"{_number(quota[resource], resource)}: submit it as preemptible, or raise the quota",
+                )
     return None
+
+
+def _number(amount: int, resource: int) -> str:
+    return gpus(amount) if resource == 0 else str(amount)
+
+
+def _amount(asked: Amounts, resource: int) -> str:
+    return f"{_number(asked[resource], resource)} {_UNITS[resource]}"

@@ -8,10 +8,21 @@ promised, so that a decision made in the last cycle is not made again in this on
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from orchestrator.planner.free_index import FreeIndex
-from orchestrator.planner.model import DEVICE_MILLI, Node, Pod, PodState, Request, Snapshot, Workload
+from orchestrator.planner.model import (
+    DEVICE_MILLI,
+    Amounts,
+    Node,
+    Pod,
+    PodState,
+    Request,
+    Snapshot,
+    Workload,
+)
 from orchestrator.planner.quota import ProjectTree
+from orchestrator.planner.rules import Figures
 
 
 class NodeAccount:
@@ -21,6 +32,7 @@ class NodeAccount:
         "cpu_releasing_milli",
         "cpu_used_milli",
         "idle_devices",
+        "later_milli",
         "memory_releasing_bytes",
         "memory_used_bytes",
         "node",
@@ -30,6 +42,7 @@ class NodeAccount:
         "releasing_milli",
         "tenants",
         "used_milli",
+        "version",
     )
 
     def __init__(self, node: Node, position: int) -> None:
@@ -39,12 +52,15 @@ class NodeAccount:
         self.releasing_milli = [0] * node.gpu_count
         self.tenants: list[dict[str, int]] = [{} for _ in range(node.gpu_count)]
         self.idle_devices = node.gpu_count
+        self.later_milli = node.gpu_count * DEVICE_MILLI
+        self.version = 0
         self.cpu_used_milli = node.foreign.cpu_milli
         self.memory_used_bytes = node.foreign.memory_bytes
         self.pods_used = node.foreign_pods
         self.cpu_releasing_milli = self.memory_releasing_bytes = self.pods_releasing = 0
         for device in range(max(0, node.gpu_count - node.foreign.gpu_count), node.gpu_count):
             self.used_milli[device] = DEVICE_MILLI
+            self.later_milli -= DEVICE_MILLI
             self.idle_devices -= 1
 
     def has_room(self, request: Request, *, later: bool) -> bool:
@@ -67,10 +83,20 @@ class NodeAccount:
         """Indices of the devices that nobody uses."""
         return [d for d in range(self.node.gpu_count) if self.free_milli(d, later=later) == DEVICE_MILLI]
 
+    def share_milli(self, request: Request) -> int:
+        """What the request takes of each device that it gets."""
+        if request.gpu_memory_mib:
+            if not self.node.gpu_memory_mib:
+                return DEVICE_MILLI
+            return -(-DEVICE_MILLI * request.gpu_memory_mib // self.node.gpu_memory_mib)
+        return request.gpu_portion_milli or DEVICE_MILLI
+
     def occupy(self, request: Request, devices: Iterable[int], project: str, sign: int) -> None:
         """Add (`sign` 1) or remove (-1) a pod's use."""
-        share = request.gpu_portion_milli or DEVICE_MILLI
+        share = self.share_milli(request)
+        self.version += 1
         for device in devices:
+            self.later_milli -= sign * share
             before = self.used_milli[device]
             self.used_milli[device] = before + sign * share
             self.idle_devices += (self.used_milli[device] == 0) - (before == 0)
@@ -84,8 +110,10 @@ class NodeAccount:
 
     def release(self, request: Request, devices: Iterable[int], sign: int) -> None:
         """Mark (`sign` 1) or unmark (-1) a pod's use as being given back."""
-        share = request.gpu_portion_milli or DEVICE_MILLI
+        share = self.share_milli(request)
+        self.version += 1
         for device in devices:
+            self.later_milli += sign * share
             self.releasing_milli[device] += sign * share
         self.cpu_releasing_milli += sign * request.cpu_milli
         self.memory_releasing_bytes += sign * request.memory_bytes
@@ -102,10 +130,12 @@ class Ledger:
             for position, node in enumerate(sorted(snapshot.nodes, key=lambda each: each.name))
         ]
         self.by_name = {account.node.name: account for account in self.nodes}
-        self.allocated_gpu_milli = dict.fromkeys(tree.projects, 0)
-        self.non_preemptible_gpu_milli = dict.fromkeys(tree.projects, 0)
+        self.capacity = capacity(snapshot.nodes)
+        self.allocated = {name: [0, 0, 0] for name in tree.projects}
+        self.non_preemptible = {name: [0, 0, 0] for name in tree.projects}
         self.releasing_nodes: dict[int, int] = {}
         self.evicted: set[str] = set()
+        self.version = 0
         self._log: list[Callable[[], None]] = []
         for workload in snapshot.workloads:
             for pod in workload.pods:
@@ -117,10 +147,26 @@ class Ledger:
         if account is not None:
             devices = tuple(device for device in pod.devices if device < account.node.gpu_count)
             account.occupy(pod.request, devices, workload.project, 1)
-            if pod.state is PodState.RELEASING:
+            if pod.state is PodState.RELEASING and not pod.stuck:
                 self._release(account, pod.request, devices, 1)
         if pod.state is PodState.ALLOCATED:
-            self._charge(workload, pod.request.gpu_milli)
+            self._charge(workload, pod.request, 1)
+
+    @property
+    def allocated_gpu_milli(self) -> dict[str, int]:
+        """What each project and department holds in GPUs."""
+        return {name: held[0] for name, held in self.allocated.items()}
+
+    def figures(self, name: str, shares: Mapping[str, Amounts]) -> Figures:
+        """Where the project or department stands now."""
+        held, kept = self.allocated[name], self.non_preemptible[name]
+        return Figures(
+            quota=self.tree.quota[name],
+            limit=self.tree.limit[name],
+            share=shares[name],
+            held=(held[0], held[1], held[2]),
+            held_non_preemptible=(kept[0], kept[1], kept[2]),
+        )
 
     def checkpoint(self) -> int:
         """A mark to roll back to."""
@@ -135,11 +181,23 @@ class Ledger:
         """Give a pending pod these devices; also used for a promise on what is being released."""
         account = self.by_name[node]
         self._occupy(account, workload, pod, devices, 1)
-        self._charge(workload, pod.request.gpu_milli)
+        self._charge(workload, pod.request, 1)
 
         def undo() -> None:
             self._occupy(account, workload, pod, devices, -1)
-            self._charge(workload, -pod.request.gpu_milli)
+            self._charge(workload, pod.request, -1)
+
+        self._log.append(undo)
+
+    def unplace(self, workload: Workload, pod: Pod, node: str, devices: tuple[int, ...]) -> None:
+        """Take a placement of this decision back."""
+        account = self.by_name[node]
+        self._occupy(account, workload, pod, devices, -1)
+        self._charge(workload, pod.request, -1)
+
+        def undo() -> None:
+            self._occupy(account, workload, pod, devices, 1)
+            self._charge(workload, pod.request, 1)
 
         self._log.append(undo)
 
@@ -151,13 +209,13 @@ class Ledger:
         account = self.by_name.get(pod.node) if pod.node is not None else None
         if account is not None:
             self._release(account, pod.request, pod.devices, 1)
-        self._charge(workload, -pod.request.gpu_milli)
+        self._charge(workload, pod.request, -1)
 
         def undo() -> None:
             self.evicted.discard(pod.id)
             if account is not None:
                 self._release(account, pod.request, pod.devices, -1)
-            self._charge(workload, pod.request.gpu_milli)
+            self._charge(workload, pod.request, 1)
 
         self._log.append(undo)
 
@@ -165,6 +223,7 @@ class Ledger:
         self, account: NodeAccount, workload: Workload, pod: Pod, devices: tuple[int, ...], sign: int
     ) -> None:
         before = account.idle_devices
+        self.version += 1
         account.occupy(pod.request, devices, workload.project, sign)
         self.free.move(account, before)
 
@@ -176,31 +235,63 @@ class Ledger:
         else:
             self.releasing_nodes.pop(account.position, None)
 
-    def _charge(self, workload: Workload, gpu_milli: int) -> None:
+    def _charge(self, workload: Workload, request: Request, sign: int) -> None:
+        gpu, cpu, memory = sign * request.gpu_milli, sign * request.cpu_milli, sign * request.memory_bytes
         for project in self.tree.lineage.get(workload.project, ()):
-            self.allocated_gpu_milli[project] += gpu_milli
+            held = self.allocated[project]
+            held[0] += gpu
+            held[1] += cpu
+            held[2] += memory
             if not workload.preemptible:
-                self.non_preemptible_gpu_milli[project] += gpu_milli
+                kept = self.non_preemptible[project]
+                kept[0] += gpu
+                kept[1] += cpu
+                kept[2] += memory
+
+
+def capacity(nodes: Iterable[Node]) -> Amounts:
+    """What projects can share: what nodes that take work have, less what other schedulers hold."""
+    gpu = cpu = memory = 0
+    for node in nodes:
+        if node.schedulable:
+            gpu += max(0, node.gpu_count - node.foreign.gpu_count) * DEVICE_MILLI
+            cpu += max(0, node.cpu_milli - node.foreign.cpu_milli)
+            memory += max(0, node.memory_bytes - node.foreign.memory_bytes)
+    return gpu, cpu, memory
 
 
 def capacity_gpu_milli(nodes: Iterable[Node]) -> int:
-    """What projects can share: the GPUs of nodes that take work, less what other schedulers hold."""
-    return sum(
-        max(0, node.gpu_count - node.foreign.gpu_count) * DEVICE_MILLI for node in nodes if node.schedulable
-    )
+    """`capacity` in GPUs."""
+    return capacity(nodes)[0]
 
 
-def held_gpu_milli(workload: Workload) -> int:
-    """What the workload's allocated pods hold."""
-    return sum(pod.request.gpu_milli for pod in workload.pods if pod.state is PodState.ALLOCATED)
-
-
-def demand_gpu_milli(snapshot: Snapshot, tree: ProjectTree) -> Mapping[str, int]:
+def demand(snapshot: Snapshot, tree: ProjectTree) -> Mapping[str, Amounts]:
     """By project, what its allocated and pending pods ask for."""
-    demand = dict.fromkeys(tree.projects, 0)
+    asked = {name: [0, 0, 0] for name in tree.projects}
     for workload in snapshot.workloads:
-        if workload.project in demand:
-            demand[workload.project] += sum(
-                pod.request.gpu_milli for pod in workload.pods if pod.state is not PodState.RELEASING
-            )
-    return demand
+        mine = asked.get(workload.project)
+        if mine is None:
+            continue
+        for pod in workload.pods:
+            if pod.state is not PodState.RELEASING:
+                request = pod.request
+                mine[0] += request.gpu_milli
+                mine[1] += request.cpu_milli
+                mine[2] += request.memory_bytes
+    return {name: (mine[0], mine[1], mine[2]) for name, mine in asked.items()}
+
+
+def sized(snapshot: Snapshot) -> Snapshot:
+    """Requests for GPU memory with their portion of the smallest GPU, which is what quotas count them as."""
+    if not any(pod.request.gpu_memory_mib for each in snapshot.workloads for pod in each.pods):
+        return snapshot
+    smallest = min((node.gpu_memory_mib for node in snapshot.nodes if node.gpu_memory_mib), default=0)
+
+    def size(pod: Pod) -> Pod:
+        if not pod.request.gpu_memory_mib:
+            return pod
+        portion = -(-DEVICE_MILLI * pod.request.gpu_memory_mib // smallest) if smallest else DEVICE_MILLI
+        return replace(pod, request=replace(pod.request, gpu_portion_milli=portion))
+
+    workloads = (replace(each, pods=tuple(size(pod) for pod in each.pods)) for each in snapshot.workloads)
+    return replace(snapshot, workloads=tuple(workloads))

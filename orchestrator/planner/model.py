@@ -11,6 +11,12 @@ from dataclasses import dataclass, field
 DEVICE_MILLI = 1000
 """One whole GPU, in `gpu_milli`."""
 
+UNLIMITED = 1 << 62
+"""Stands for no limit wherever amounts are compared; larger than any sum that a cluster can reach."""
+
+Amounts = tuple[int, int, int]
+"""`gpu_milli`, `cpu_milli`, `memory_bytes`: what quotas are counted in."""
+
 
 @dataclass(frozen=True, slots=True)
 class Taint:
@@ -54,17 +60,33 @@ class Constraints:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What one pod asks for: whole devices, or a portion (1 to 999 thousandths) of one device."""
+    """What one pod asks for: whole devices, or the same part of `shared_devices` devices.
+
+    The part is `gpu_portion_milli` (1 to 999 thousandths), or `gpu_memory_mib` of each device's memory; the latter is
+    a larger portion of a smaller device.
+    """
 
     gpu_count: int = 0
     gpu_portion_milli: int = 0
     cpu_milli: int = 0
     memory_bytes: int = 0
+    gpu_memory_mib: int = 0
+    shared_devices: int = 1
 
     @property
     def gpu_milli(self) -> int:
         """What the pod counts against quotas."""
-        return self.gpu_count * DEVICE_MILLI + self.gpu_portion_milli
+        return self.gpu_count * DEVICE_MILLI + self.gpu_portion_milli * self.shared_devices
+
+    @property
+    def amounts(self) -> Amounts:
+        """What the pod counts against the quotas of each resource."""
+        return (self.gpu_milli, self.cpu_milli, self.memory_bytes)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it asks for parts of devices."""
+        return bool(self.gpu_portion_milli or self.gpu_memory_mib)
 
 
 class PodState(enum.Enum):
@@ -77,7 +99,10 @@ class PodState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One pod. `node` and `devices` (indices of GPUs on the node) are set unless it is pending."""
+    """One pod. `node` and `devices` (indices of GPUs on the node) are set unless it is pending.
+
+    `stuck`: it should be gone by now and is not, so nothing is promised on what it holds.
+    """
 
     id: str
     name: str
@@ -86,6 +111,34 @@ class Pod:
     state: PodState = PodState.PENDING
     node: str | None = None
     devices: tuple[int, ...] = ()
+    sub_group: str = ""
+    priority: int = 0
+    stuck: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyRule:
+    """Pods that belong close together: `levels` are node labels from the widest to the closest.
+
+    All pods run in one domain of the `required` level; `preferred` is tried first and given up when nothing fits.
+    """
+
+    levels: tuple[str, ...]
+    required: str | None = None
+    preferred: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SubGroup:
+    """One node of a workload's tree of gangs. A leaf holds the pods whose `sub_group` is its name.
+
+    `minimum` counts pods of a leaf, and children elsewhere; None asks for all children (one pod of a leaf).
+    """
+
+    name: str
+    minimum: int | None = None
+    children: tuple["SubGroup", ...] = ()
+    topology: TopologyRule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +146,9 @@ class Workload:
     """Pods that are judged together: they count as one victim, and `min_member` of them run or none does.
 
     `created_at_us` is the age in the queue and survives an eviction; `started_at_us` is when its oldest
-    running pod started, 0 when none runs.
+    running pod started, 0 when none runs. `groups` refines `min_member` to a tree. `stale_since_us` is when a gang
+    fell below its minimum, 0 while it is whole. `evicts_from_us` is the time before which it waits for free capacity
+    rather than evict anybody.
     """
 
     id: str
@@ -106,17 +161,24 @@ class Workload:
     min_member: int = 1
     interactive: bool = False
     started_at_us: int = 0
+    groups: SubGroup | None = None
+    topology: TopologyRule | None = None
+    stale_since_us: int = 0
+    stale_grace_seconds: int | None = None
+    evicts_from_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A team's claim. `limit_gpu_milli` None: no limit. `over_quota_weight` is its part of what is left over.
+    """A team's claim. None as a quota or limit: unlimited. `over_quota_weight` is its part of what is left over.
 
-    A project with children is a department: its workloads are those of its children.
+    A project with children is a department: its workloads are those of its children. Processors and memory are
+    unlimited unless somebody bounds them. For `reclaim_min_runtime_seconds` after its start no other project may take
+    a workload's GPUs, for `preempt_min_runtime_seconds` no other workload of the project; None asks the department.
     """
 
     name: str
-    quota_gpu_milli: int
+    quota_gpu_milli: int | None
     limit_gpu_milli: int | None = None
     over_quota_weight: int = 1
     priority: int = 0
@@ -124,6 +186,14 @@ class Project:
     created_at_us: int = 0
     train_node_types: tuple[str, ...] = ()
     interactive_node_types: tuple[str, ...] = ()
+    quota_cpu_milli: int | None = None
+    limit_cpu_milli: int | None = None
+    cpu_over_quota_weight: int = 1
+    quota_memory_bytes: int | None = None
+    limit_memory_bytes: int | None = None
+    memory_over_quota_weight: int = 1
+    reclaim_min_runtime_seconds: int | None = None
+    preempt_min_runtime_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +215,32 @@ class Node:
     node_type: str = ""
     foreign: Request = Request()
     foreign_pods: int = 0
+    gpu_memory_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an administrator may choose. None: no cap.
+
+    `max_consolidation_victims` caps the workloads that are moved for one other, `max_evictions` the pods that one
+    decision evicts. `spread` places pods on the emptiest node instead of the fullest.
+    """
+
+    max_consolidation_victims: int | None = 16
+    max_evictions: int | None = None
+    stale_grace_seconds: int = 60
+    spread: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that a decision may depend on."""
+    """Everything that a decision may depend on. `now_us` 0: rules about time do not apply."""
 
     nodes: tuple[Node, ...]
     projects: tuple[Project, ...]
     workloads: tuple[Workload, ...]
+    now_us: int = 0
+    settings: Settings = Settings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +288,14 @@ class PendingReason:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The answer. `shares_gpu_milli` and `allocated_gpu_milli` are by project, departments included."""
+    """The answer. `shares_gpu_milli` and `allocated_gpu_milli` are by project, departments included.
+
+    `promises` are placements that wait for capacity that is being released; nothing is bound for them yet.
+    """
 
     bindings: tuple[Binding, ...]
     evictions: tuple[Eviction, ...]
     shares_gpu_milli: Mapping[str, int]
     allocated_gpu_milli: Mapping[str, int]
     pending: Mapping[str, PendingReason]
+    promises: tuple[Binding, ...] = ()

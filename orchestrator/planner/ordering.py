@@ -1,21 +1,25 @@
 """Whose turn it is: the most deprived project first, re-weighed after every grant; inside it, priority, then age.
 
 Projects are compared level by level with what they would hold if their next workload ran:
-1. not above the fair share; 2. still within the quota; 3. higher priority; 4. smaller part of what it may hold,
-with the next workload, then without; 5. older, then by name.
+1. not above the fair share; 2. still within the quota; 3. higher priority; 4. not asking for what it has no claim to;
+5. smaller part of what it may hold, with the next workload, then without; 6. the smaller claim; 7. older, by name.
 """
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from orchestrator.planner.gangs import chunk_gpu_milli, start_chunks
+from orchestrator.planner.gangs import chunk_amounts
 from orchestrator.planner.ledger import Ledger
-from orchestrator.planner.model import Workload
+from orchestrator.planner.model import UNLIMITED, Amounts, Pod, Workload
+from orchestrator.planner.rules import Figures, entitled_amounts
 
 _BILLION = 1_000_000_000
-_INFINITE_SHARE = 1 << 62
+_WITHOUT_CLAIM = 1_000_000_000_000
 
-ShareKey = tuple[bool, bool, int, int, int, int, str]
+EVERY_RESOURCE = (0, 1, 2)
+
+TurnKey = tuple[bool, bool, int, bool, int, int, int, int, str]
+QueueKey = tuple[int, int, int, str, str]
 
 
 def workload_order(workload: Workload) -> tuple[int, int, str, str]:
@@ -23,42 +27,106 @@ def workload_order(workload: Workload) -> tuple[int, int, str, str]:
     return (-workload.priority, workload.created_at_us, workload.name, workload.id)
 
 
-def entitled_gpu_milli(quota_gpu_milli: int, limit_gpu_milli: int | None, share_gpu_milli: int) -> int:
-    """What a project may hold while others want it too: its quota or its fair share, within its limit."""
-    entitled = max(quota_gpu_milli, share_gpu_milli)
-    return entitled if limit_gpu_milli is None else min(entitled, limit_gpu_milli)
+def share_per_billion(held: int, entitled: int) -> int:
+    """How much of what it may hold a project holds, in parts per billion; without a claim, more than any other."""
+    return held * _BILLION // entitled if entitled > 0 else held * _WITHOUT_CLAIM
 
 
-def share_per_billion(held_gpu_milli: int, entitled_milli: int) -> int:
-    """How much of what it may hold a project holds, in parts per billion; without entitlement, more than any other."""
-    if entitled_milli <= 0:
-        return _INFINITE_SHARE if held_gpu_milli else 0
-    return held_gpu_milli * _BILLION // entitled_milli
+def dominant_share(
+    held: Amounts, entitled: Amounts, total: Amounts, resources: Sequence[int] = EVERY_RESOURCE
+) -> int:
+    """The largest `share_per_billion`; where nothing bounds a project, its part of the cluster's `total`."""
+    return max(
+        share_per_billion(
+            held[each], min(entitled[each], total[each]) if entitled[each] >= UNLIMITED else entitled[each]
+        )
+        for each in resources
+    )
+
+
+def is_over_share(figures: Figures, resources: Sequence[int] = EVERY_RESOURCE) -> bool:
+    """Whether it holds more than its fair share of everything that is divided."""
+    divided = [
+        each
+        for each in resources
+        if figures.share[each] < UNLIMITED and (figures.share[each] or figures.held[each])
+    ]
+    return bool(divided) and all(figures.held[each] > figures.share[each] for each in divided)
+
+
+def turn_key(
+    figures: Figures,
+    asked: Amounts,
+    total: Amounts,
+    *,
+    priority: int,
+    created_at_us: int,
+    name: str,
+    resources: Sequence[int] = EVERY_RESOURCE,
+) -> TurnKey:
+    """Sort key of a project or department whose next workload asks for `asked`."""
+    held = figures.held
+    then = (held[0] + asked[0], held[1] + asked[1], held[2] + asked[2])
+    entitled = entitled_amounts(figures)
+    return (
+        is_over_share(figures, resources),
+        any(then[each] > figures.quota[each] for each in resources),
+        -priority,
+        any(asked[each] and not entitled[each] for each in resources),
+        dominant_share(then, entitled, total, resources),
+        dominant_share(held, entitled, total, resources),
+        entitled[0],
+        created_at_us,
+        name,
+    )
 
 
 class TurnOrder:
-    """Hands out pending workloads one by one; only the queues on the path of a change are weighed again."""
+    """Hands out pending workloads chunk by chunk; only the queues on the path of a change are weighed again.
+
+    `next_chunk` says what a workload would start next, `stage` how far it has grown: those below their minimum come
+    before those that have it, and these before those that have more.
+    """
 
     def __init__(
-        self, ledger: Ledger, shares_gpu_milli: Mapping[str, int], pending: Iterable[Workload]
+        self,
+        ledger: Ledger,
+        shares: Mapping[str, Amounts],
+        pending: Iterable[Workload],
+        next_chunk: Callable[[Workload], tuple[Pod, ...]],
+        stage: Callable[[Workload], int],
     ) -> None:
         self._ledger = ledger
-        self._shares = shares_gpu_milli
-        self._queues: dict[str, list[Workload]] = {}
-        for workload in sorted(pending, key=workload_order, reverse=True):
-            self._queues.setdefault(workload.project, []).append(workload)
-        self._heaps: dict[str | None, list[tuple[ShareKey, str]]] = {}
+        self._shares = shares
+        self._next_chunk = next_chunk
+        self._stage = stage
+        self._queues: dict[str, list[tuple[QueueKey, Workload]]] = {}
+        for workload in pending:
+            self._queues.setdefault(workload.project, []).append((self._queue_key(workload), workload))
+        self._heaps: dict[str | None, list[tuple[TurnKey, str]]] = {}
         for name in sorted(self._queues):
+            heapq.heapify(self._queues[name])
             self._enqueue_path(name)
 
     def pop(self) -> Workload | None:
         """The next workload, or None when every one had its turn. The caller reports the outcome by `settle`."""
         name = self._best_leaf(None)
-        return None if name is None else self._queues[name].pop()
+        return None if name is None else heapq.heappop(self._queues[name])[1]
 
-    def settle(self, project: str) -> None:
-        """Weigh the project and its departments again after its workload had its turn."""
+    def settle(self, project: str, again: Workload | None = None) -> None:
+        """Weigh the project and its departments again; `again` gets another turn for its next chunk."""
+        if again is not None:
+            heapq.heappush(self._queues[project], (self._queue_key(again), again))
         self._enqueue_path(project)
+
+    def _queue_key(self, workload: Workload) -> QueueKey:
+        return (
+            -workload.priority,
+            self._stage(workload),
+            workload.created_at_us,
+            workload.name,
+            workload.id,
+        )
 
     def _enqueue_path(self, leaf: str) -> None:
         """Put the leaf, then each department above it, into its parent's heap, keyed anew."""
@@ -66,42 +134,33 @@ class TurnOrder:
         for depth, name in enumerate(lineage):
             parent = lineage[depth + 1] if depth + 1 < len(lineage) else None
             candidate = leaf if depth == 0 else self._peek_leaf(name)
-            if candidate is not None and self._queues.get(candidate):
-                heap = self._heaps.setdefault(parent, [])
+            heap = self._heaps.setdefault(parent, [])
+            if len(heap) > 1 or (heap and heap[0][1] != name):
                 heap[:] = [entry for entry in heap if entry[1] != name]
                 heapq.heapify(heap)
-                heapq.heappush(heap, (self._key(name, self._queues[candidate][-1]), name))
             else:
-                self._drop(parent, name)
-
-    def _drop(self, parent: str | None, name: str) -> None:
-        heap = self._heaps.get(parent, [])
-        heap[:] = [entry for entry in heap if entry[1] != name]
-        heapq.heapify(heap)
+                heap.clear()
+            if candidate is not None and self._queues.get(candidate):
+                heapq.heappush(heap, (self._key(name, self._queues[candidate][0][1]), name))
 
     def _peek_leaf(self, name: str) -> str | None:
-        if self._queues.get(name) and name not in self._ledger.tree.children:
+        if self._queues.get(name):
             return name
         heap = self._heaps.get(name)
-        return self._peek_leaf(heap[0][1]) if heap else (name if self._queues.get(name) else None)
+        return self._peek_leaf(heap[0][1]) if heap else None
 
     def _best_leaf(self, parent: str | None) -> str | None:
         heap = self._heaps.get(parent)
         return self._peek_leaf(heap[0][1]) if heap else None
 
-    def _key(self, name: str, head: Workload) -> ShareKey:
+    def _key(self, name: str, head: Workload) -> TurnKey:
         project = self._ledger.tree.projects[name]
-        held = self._ledger.allocated_gpu_milli[name]
-        share = self._shares[name]
-        chunks = start_chunks(head)
-        asked = chunk_gpu_milli(chunks[0]) if chunks else 0
-        entitled = entitled_gpu_milli(project.quota_gpu_milli, project.limit_gpu_milli, share)
-        return (
-            share < held,
-            held + asked > project.quota_gpu_milli,
-            -project.priority,
-            share_per_billion(held + asked, entitled),
-            share_per_billion(held, entitled),
-            project.created_at_us,
-            name,
+        return turn_key(
+            self._ledger.figures(name, self._shares),
+            chunk_amounts(self._next_chunk(head)),
+            self._ledger.capacity,
+            priority=project.priority,
+            created_at_us=project.created_at_us,
+            name=name,
+            resources=self._ledger.tree.resources,
         )

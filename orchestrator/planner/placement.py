@@ -1,9 +1,11 @@
 """Where a pod goes: the first node and devices that fit, packed so that large requests keep finding room.
 
-Whole devices go to the fullest node that has enough of them. A portion goes to a device that is shared already, first
-one that the same project shares, then the fullest; a new device is opened only when no shared one fits.
+Whole devices go to the fullest node that has enough of them. A portion goes to devices that are shared already, first
+those that the same project shares, then the fullest; a new device is opened only when no shared one fits. With the
+setting `spread` the emptiest node comes first.
 """
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from orchestrator.planner.ledger import Ledger, NodeAccount
@@ -23,15 +25,18 @@ class Placement:
 class Placer:
     """Finds placements on one ledger."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, *, spread: bool = False) -> None:
         self.ledger = ledger
+        self._spread = spread
         self._filter = NodeFilter(lambda position: ledger.nodes[position].node)
 
-    def find(self, workload: Workload, pod: Pod) -> Placement | None:
-        """The best placement now, else the best one on what is being released, else None."""
-        found = self._find(workload, pod, later=False)
+    def find(
+        self, workload: Workload, pod: Pod, positions: Collection[int] | None = None
+    ) -> Placement | None:
+        """The best placement now, else the best one on what is being released, else None; on these nodes, if given."""
+        found = self._find(workload, pod, positions, later=False)
         if found is None and self.ledger.releasing_nodes:
-            found = self._find(workload, pod, later=True)
+            found = self._find(workload, pod, positions, later=True)
         return found
 
     def accepts(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
@@ -45,15 +50,12 @@ class Placer:
             return None
         return devices_for(account, pod.request, workload.project, later=True)
 
-    def _find(self, workload: Workload, pod: Pod, *, later: bool) -> Placement | None:
-        if pod.request.gpu_portion_milli:
-            return self._find_portion(workload, pod, later=later)
-        positions = (
-            sorted(self.ledger.releasing_nodes)
-            if later
-            else self.ledger.free.with_at_least(pod.request.gpu_count)
-        )
-        for position in positions:
+    def _find(
+        self, workload: Workload, pod: Pod, positions: Collection[int] | None, *, later: bool
+    ) -> Placement | None:
+        if pod.request.is_shared:
+            return self._find_portion(workload, pod, positions, later=later)
+        for position in self._candidates(pod.request, positions, later=later):
             account = self.ledger.nodes[position]
             if not self.accepts(account, workload, pod) or not account.has_room(pod.request, later=later):
                 continue
@@ -62,19 +64,40 @@ class Placer:
                 return Placement(account.node.name, devices, promised=later)
         return None
 
-    def _find_portion(self, workload: Workload, pod: Pod, *, later: bool) -> Placement | None:
-        best: tuple[tuple[bool, int, int, int], NodeAccount, int] | None = None
-        for account in self.ledger.nodes:
+    def _candidates(
+        self, request: Request, positions: Collection[int] | None, *, later: bool
+    ) -> Iterable[int]:
+        nodes = self.ledger.nodes
+        if later:
+            return sorted(
+                each for each in self.ledger.releasing_nodes if positions is None or each in positions
+            )
+        if positions is None and not self._spread:
+            return self.ledger.free.with_at_least(request.gpu_count)
+        chosen = range(len(nodes)) if positions is None else positions
+        sign = -1 if self._spread else 1
+        enough = [each for each in chosen if nodes[each].idle_devices >= request.gpu_count]
+        return sorted(enough, key=lambda each: (sign * nodes[each].idle_devices, each))
+
+    def _find_portion(
+        self, workload: Workload, pod: Pod, positions: Collection[int] | None, *, later: bool
+    ) -> Placement | None:
+        best: tuple[tuple[bool, int, int, int], NodeAccount, tuple[int, ...]] | None = None
+        for account in (
+            self.ledger.nodes if positions is None else map(self.ledger.nodes.__getitem__, positions)
+        ):
+            if account.later_milli < account.share_milli(pod.request) * pod.request.shared_devices:
+                continue
             if not self.accepts(account, workload, pod) or not account.has_room(pod.request, later=later):
                 continue
-            choice = best_device(account, pod.request, workload.project, later=later)
+            choice = best_devices(account, pod.request, workload.project, later=later)
             if choice is None:
                 continue
-            foreign, free, device = choice
+            foreign, free, _ = choice[0]
             key = (foreign, free, account.idle_devices, account.position)
             if best is None or key < best[0]:
-                best = (key, account, device)
-        return None if best is None else Placement(best[1].node.name, (best[2],), promised=later)
+                best = (key, account, tuple(device for _, _, device in choice))
+        return None if best is None else Placement(best[1].node.name, best[2], promised=later)
 
 
 def node_types_for(project: Project, workload: Workload) -> tuple[str, ...]:
@@ -86,26 +109,26 @@ def devices_for(
     account: NodeAccount, request: Request, project: str, *, later: bool
 ) -> tuple[int, ...] | None:
     """Device indices on this node for the request; () when it asks for no GPU; None when they are not there."""
-    if request.gpu_portion_milli:
-        choice = best_device(account, request, project, later=later)
-        return None if choice is None else (choice[2],)
+    if request.is_shared:
+        choice = best_devices(account, request, project, later=later)
+        return None if choice is None else tuple(device for _, _, device in choice)
     if request.gpu_count == 0:
         return ()
     whole = account.whole_devices(later=later)
     return tuple(whole[: request.gpu_count]) if len(whole) >= request.gpu_count else None
 
 
-def best_device(
+def best_devices(
     account: NodeAccount, request: Request, project: str, *, later: bool
-) -> tuple[bool, int, int] | None:
-    """(not shared by this project yet, free part in `gpu_milli`, index) of the tightest device that fits, or None."""
-    best: tuple[bool, int, int] | None = None
+) -> list[tuple[bool, int, int]] | None:
+    """(not shared by this project yet, free part in `gpu_milli`, index) of the tightest devices that fit, or None."""
+    choices: list[tuple[bool, int, int]] = []
+    portion = account.share_milli(request)
     for device in range(account.node.gpu_count):
         free = account.free_milli(device, later=later)
-        if free < request.gpu_portion_milli:
+        if free < portion:
             continue
         shared_by_us = free < DEVICE_MILLI and project in account.tenants[device]
-        key = (not shared_by_us, free, device)
-        if best is None or key < best:
-            best = key
-    return best
+        choices.append((not shared_by_us, free, device))
+    choices.sort()
+    return choices[: request.shared_devices] if len(choices) >= request.shared_devices else None

@@ -1,26 +1,32 @@
 """Quotas as a tree: who is whose parent, and whether the guarantees can all be kept at once."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from orchestrator.planner.model import DEVICE_MILLI, Project
+from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Amounts, Project
 
 
-def quota_excess(projects: Mapping[str, tuple[str | None, int]], capacity_gpu_milli: int) -> str | None:
+def quota_excess(
+    projects: Mapping[str, tuple[str | None, int | None]], capacity_gpu_milli: int
+) -> str | None:
     """One line that says which guarantees cannot be kept together, or None.
 
     `projects` maps a name to (parent, quota_gpu_milli). The quotas of one department's projects may not exceed
-    the department's, and those of the top level may not exceed `capacity_gpu_milli`.
+    the department's, and those of the top level may not exceed `capacity_gpu_milli`. A quota of None promises
+    nothing that could be added up.
     """
     totals: dict[str | None, int] = {}
     for name in sorted(projects):
         parent, quota = projects[name]
+        if quota is None:
+            continue
         parent = parent if parent in projects else None
         totals[parent] = totals.get(parent, 0) + quota
     for parent in sorted(name for name in totals if name is not None):
-        if totals[parent] > projects[parent][1]:
+        quota = projects[parent][1]
+        if quota is not None and totals[parent] > quota:
             return (
                 f"the quotas of the projects in {parent} add up to {gpus(totals[parent])} GPUs, "
-                f"{parent} itself has {gpus(projects[parent][1])}"
+                f"{parent} itself has {gpus(quota)}"
             )
     top = totals.get(None, 0)
     if top > capacity_gpu_milli:
@@ -29,13 +35,19 @@ def quota_excess(projects: Mapping[str, tuple[str | None, int]], capacity_gpu_mi
 
 
 def gpus(gpu_milli: int) -> str:
-    """Thousandths of a GPU as people write them: `2`, `0.5`, `0.125`."""
+    """Thousandths of a GPU as people write them: `2`, `0.5`, `0.125`, `unlimited`."""
+    if gpu_milli >= UNLIMITED:
+        return "unlimited"
     whole, rest = divmod(gpu_milli, DEVICE_MILLI)
     return str(whole) if rest == 0 else f"{whole}.{rest:03d}".rstrip("0")
 
 
 class ProjectTree:
-    """The projects with their parents and children. An unknown or circular parent counts as none."""
+    """The projects with their parents and children. An unknown or circular parent counts as none.
+
+    `quota` and `limit` are by project and resource, UNLIMITED where nothing is set; `resources` are the indices of
+    those that somebody bounds: GPUs always, processors and memory only then.
+    """
 
     def __init__(self, projects: Iterable[Project]) -> None:
         self.projects = {project.name: project for project in sorted(projects, key=lambda each: each.name)}
@@ -45,6 +57,15 @@ class ProjectTree:
             lineage = self._climb(name)
             self.lineage[name] = lineage
             self.children.setdefault(lineage[1] if len(lineage) > 1 else None, []).append(name)
+        self.quota: dict[str, Amounts] = {name: _quota(each) for name, each in self.projects.items()}
+        self.limit: dict[str, Amounts] = {name: _limit(each) for name, each in self.projects.items()}
+        bounds = [*self.quota.values(), *self.limit.values()]
+        self.resources = (0, *(each for each in (1, 2) if any(bound[each] < UNLIMITED for bound in bounds)))
+
+    def nearest(self, name: str, seconds: Callable[[Project], int | None]) -> int:
+        """The first setting on the way up from the project, else 0."""
+        found = (seconds(self.projects[each]) for each in self.lineage[name])
+        return next((each for each in found if each is not None), 0)
 
     def _climb(self, name: str) -> tuple[str, ...]:
         lineage = [name]
@@ -55,3 +76,23 @@ class ProjectTree:
             lineage.append(parent)
             parent = self.projects[parent].parent
         return tuple(lineage)
+
+
+def _quota(project: Project) -> Amounts:
+    return (
+        _or_unlimited(project.quota_gpu_milli),
+        _or_unlimited(project.quota_cpu_milli),
+        _or_unlimited(project.quota_memory_bytes),
+    )
+
+
+def _limit(project: Project) -> Amounts:
+    return (
+        _or_unlimited(project.limit_gpu_milli),
+        _or_unlimited(project.limit_cpu_milli),
+        _or_unlimited(project.limit_memory_bytes),
+    )
+
+
+def _or_unlimited(amount: int | None) -> int:
+    return UNLIMITED if amount is None else amount

@@ -14,7 +14,7 @@ The rule is that of the field (Run:AI, KAI-Scheduler), in exact integers.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.planner.model import DEVICE_MILLI
+from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Amounts
 from orchestrator.planner.quota import ProjectTree
 
 
@@ -38,12 +38,22 @@ class Claim:
 
 def divide(total: int, claims: Sequence[Claim], unit: int = DEVICE_MILLI) -> dict[str, int]:
     """Each claim's fair share of `total`; `unit` is the granule of the surplus."""
-    shares = {claim.name: min(claim.quota, claim.wanted) for claim in claims}
-    left = total - sum(shares.values())
+    shares = {
+        claim.name: min(claim.quota, total if claim.quota >= UNLIMITED else UNLIMITED, claim.wanted)
+        for claim in claims
+    }
+    return divide_surplus(total - sum(shares.values()), claims, shares, unit)[0]
+
+
+def divide_surplus(
+    left: int, claims: Sequence[Claim], guaranteed: Mapping[str, int], unit: int = DEVICE_MILLI
+) -> tuple[dict[str, int], int]:
+    """Add each claim's part of what is `left` to what it is guaranteed; also what nobody takes."""
+    shares = dict(guaranteed)
     remainders: list[tuple[int, int, int, str]] = []
     for priority in sorted({claim.priority for claim in claims}, reverse=True):
         bucket = [claim for claim in claims if claim.priority == priority]
-        left, remaining = _divide_surplus(left, bucket, shares, unit)
+        left, remaining = _divide_among_equals(left, bucket, shares, unit)
         remainders += [
             (-priority, -rest, claim.created_at_us, claim.name) for claim, rest in remaining.items()
         ]
@@ -52,10 +62,10 @@ def divide(total: int, claims: Sequence[Claim], unit: int = DEVICE_MILLI) -> dic
         given = max(0, min(unit, left, by_name[name].wanted - shares[name]))
         shares[name] += given
         left -= given
-    return shares
+    return shares, max(0, left)
 
 
-def _divide_surplus(
+def _divide_among_equals(
     left: int, bucket: Sequence[Claim], shares: dict[str, int], unit: int
 ) -> tuple[int, dict[Claim, int]]:
     remainders: dict[Claim, int] = {}
@@ -80,32 +90,40 @@ def _divide_surplus(
     return left, remainders
 
 
-def fair_shares(
-    tree: ProjectTree, demand_gpu_milli: Mapping[str, int], capacity_gpu_milli: int
-) -> dict[str, int]:
-    """The fair share of every project and department, in `gpu_milli`; `demand_gpu_milli` counts the leaves' jobs."""
-    demand = dict.fromkeys(tree.projects, 0)
-    for name, asked in demand_gpu_milli.items():
+def fair_shares(tree: ProjectTree, demand: Mapping[str, Amounts], capacity: Amounts) -> dict[str, Amounts]:
+    """The fair share of every project and department; `demand` counts the leaves' jobs.
+
+    A resource that no project bounds is not divided: everybody's share of it is UNLIMITED.
+    """
+    asked = {name: [0, 0, 0] for name in tree.projects}
+    for name, amounts in demand.items():
         for ancestor in tree.lineage[name]:
-            demand[ancestor] += asked
-    shares: dict[str, int] = {}
-    levels: list[tuple[str | None, int]] = [(None, capacity_gpu_milli)]
-    while levels:
-        parent, total = levels.pop()
-        claims = [_claim(tree, name, demand[name]) for name in tree.children.get(parent, ())]
-        shares.update(divide(total, claims))
-        levels += [(claim.name, shares[claim.name]) for claim in claims if claim.name in tree.children]
-    return shares
+            for resource in tree.resources:
+                asked[ancestor][resource] += amounts[resource]
+    shares = {name: [UNLIMITED, UNLIMITED, UNLIMITED] for name in tree.projects}
+    for resource in tree.resources:
+        levels: list[tuple[str | None, int]] = [(None, capacity[resource])]
+        while levels:
+            parent, total = levels.pop()
+            children = tree.children.get(parent, ())
+            claims = [_claim(tree, name, resource, asked[name][resource]) for name in children]
+            for name, share in divide(total, claims, DEVICE_MILLI if resource == 0 else 1).items():
+                shares[name][resource] = share
+                if name in tree.children:
+                    levels.append((name, share))
+    return {name: (share[0], share[1], share[2]) for name, share in shares.items()}
 
 
-def _claim(tree: ProjectTree, name: str, demand: int) -> Claim:
+def _claim(tree: ProjectTree, name: str, resource: int, demand: int) -> Claim:
     project = tree.projects[name]
+    weights = (project.over_quota_weight, project.cpu_over_quota_weight, project.memory_over_quota_weight)
+    limit = tree.limit[name][resource]
     return Claim(
         name=name,
-        quota=project.quota_gpu_milli,
+        quota=tree.quota[name][resource],
         demand=demand,
-        limit=project.limit_gpu_milli,
-        weight=project.over_quota_weight,
+        limit=None if limit >= UNLIMITED else limit,
+        weight=max(0, weights[resource]),
         priority=project.priority,
         created_at_us=project.created_at_us,
     )

@@ -8,7 +8,7 @@ import enum
 from collections.abc import Mapping
 
 from orchestrator.planner.ledger import Ledger
-from orchestrator.planner.model import Workload
+from orchestrator.planner.model import Amounts, Workload
 
 
 class Standing(enum.IntEnum):
@@ -20,14 +20,26 @@ class Standing(enum.IntEnum):
 
 
 def standing(
-    ledger: Ledger, shares_gpu_milli: Mapping[str, int], workload: Workload, asked_gpu_milli: int
+    ledger: Ledger,
+    shares: Mapping[str, Amounts],
+    workload: Workload,
+    asked: Amounts,
+    *,
+    levels: int | None = None,
 ) -> Standing:
-    """Where the workload's project, and every department above it, would stand with that much more."""
+    """Where the workload's project, and every department above it, would stand with that much more.
+
+    `levels` 1 looks at the project alone.
+    """
     worst = Standing.GUARANTEED
-    for name in ledger.tree.lineage[workload.project] if asked_gpu_milli else ():
-        held = ledger.allocated_gpu_milli[name] + asked_gpu_milli
-        if held > max(ledger.tree.projects[name].quota_gpu_milli, shares_gpu_milli[name]):
-            return Standing.SURPLUS
-        if held > ledger.tree.projects[name].quota_gpu_milli:
-            worst = Standing.FAIR
+    for name in ledger.tree.lineage[workload.project][:levels]:
+        held, quota, share = ledger.allocated[name], ledger.tree.quota[name], shares[name]
+        for resource in ledger.tree.resources:
+            if not asked[resource]:
+                continue
+            then = held[resource] + asked[resource]
+            if then > max(quota[resource], share[resource]):
+                return Standing.SURPLUS
+            if then > quota[resource]:
+                worst = Standing.FAIR
     return worst

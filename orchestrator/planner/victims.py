@@ -1,37 +1,31 @@
-"""Who gives GPUs back, to whom, and by which rule.
+"""Who may be evicted for whom, by which rule, and in which order.
 
-A project reclaims for a workload if with it the project stays within its fair share. A victim is a borrowed workload of
-another project, and at the level where the two lineages part, one of two rules must hold before each victim:
-- `fair-share`: the victim's side holds more than its fair share;
-- `quota`: the reclaiming side stays within its quota, and the victim's side is above its own.
-
-Among the lawful sets that make room on a node, the smallest is taken; then the one that takes from the project that is
-furthest above its share; then the one that loses the least work (the youngest).
+Whoever is furthest above what it may hold gives first; of its work the lowest priority, then what has grown beyond its
+minimum, then the youngest. `rules` says which rule must hold before each reclaimed victim; work that a quota covers is
+never a candidate.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.planner.entitlement import borrowed
-from orchestrator.planner.gangs import chunk_gpu_milli, give_up_chunks
-from orchestrator.planner.ledger import Ledger, NodeAccount
-from orchestrator.planner.model import Eviction, Pod, PodState, Workload
-from orchestrator.planner.ordering import entitled_gpu_milli, share_per_billion
-from orchestrator.planner.placement import Placer
+from orchestrator.planner.decision import Decision
+from orchestrator.planner.entitlement import Coverage, Victim, coverage, filling_order
+from orchestrator.planner.gangs import give_up_chunks
+from orchestrator.planner.model import Amounts, Eviction, PodState, Project, Workload
+from orchestrator.planner.ordering import dominant_share, is_over_share
 from orchestrator.planner.quota import gpus
+from orchestrator.planner.rules import (
+    Figures,
+    entitled_amounts,
+    exceeds_somewhere,
+    holds_more_than_entitled,
+    is_better_served,
+    plus,
+    restores_quota,
+    where_they_part,
+)
 
-
-@dataclass(frozen=True, slots=True)
-class Victim:
-    """Pods that one workload gives up together."""
-
-    workload: Workload
-    pods: tuple[Pod, ...]
-
-    @property
-    def gpu_milli(self) -> int:
-        """What the pods hold."""
-        return chunk_gpu_milli(self.pods)
+_SECOND_US = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,168 +36,163 @@ class Ruling:
     message: str
 
 
+ClaimKey = tuple[bool, int, int, int, str]
+VictimKey = tuple[int, bool, int, int, str]
+Judge = Callable[[Victim], Ruling | None]
+
+
 class Court:
-    """Judges which reclaims are lawful on the ledger as it stands, and finds the cheapest lawful set of victims."""
+    """Judges which reclaims are lawful on the ledger as it stands."""
 
-    def __init__(self, ledger: Ledger, placer: Placer, shares_gpu_milli: Mapping[str, int]) -> None:
-        self._ledger = ledger
-        self._placer = placer
-        self._shares = shares_gpu_milli
+    def __init__(self, decision: Decision) -> None:
+        self._decision = decision
+        self._ledger = decision.ledger
+        self._tree = decision.tree
 
-    def ruling(self, reclaimer: Workload, asked_gpu_milli: int, victim: Victim) -> Ruling | None:
-        """The rule by which the victim may be taken now, or None. `asked_gpu_milli` is not yet on the ledger."""
+    def ruling(self, reclaimer: Workload, asked: Amounts, victim: Victim) -> Ruling | None:
+        """The rule by which the victim may be taken now, or None. `asked` is not yet on the ledger."""
         ours, theirs = self._where_they_part(reclaimer.project, victim.workload.project)
         if ours is None or theirs is None:
             return None
-        held = self._ledger.allocated_gpu_milli
-        quota = self._quota(theirs)
-        above = f"{theirs} holds {gpus(held[theirs])} GPUs"
-        if held[ours] + asked_gpu_milli <= self._quota(ours) and held[theirs] > quota:
-            return Ruling("quota", f"{above}, over its quota of {gpus(quota)}; {ours} is within its own")
-        entitled = self._entitled(theirs)
-        if held[theirs] > entitled:
-            return Ruling("fair-share", f"{above}, over its fair share of {gpus(entitled)}")
+        our_side, their_side = self._figures(ours), self._figures(theirs)
+        above = f"{theirs} holds {gpus(their_side.held[0])} GPUs"
+        if restores_quota(our_side, asked, their_side, their_side.held):
+            quota = gpus(their_side.quota[0])
+            return Ruling("quota", f"{above}, over its quota of {quota}; {ours} is within its own")
+        if holds_more_than_entitled(their_side, their_side.held):
+            return Ruling(
+                "fair-share", f"{above}, over its fair share of {gpus(entitled_amounts(their_side)[0])}"
+            )
         return None
 
-    def candidates(self, reclaimer: Workload, workloads: Mapping[str, Sequence[Workload]]) -> list[Victim]:
-        """Every chunk of borrowed work of other projects, most dispensable first. `workloads` is by project."""
-        victims: list[tuple[tuple[int, int, int, str], int, Victim]] = []
-        for project in sorted(workloads):
-            if project == reclaimer.project or project not in self._ledger.tree.projects:
+    def leaves_balance(self, reclaimer: Workload, asked: Amounts, victims: Iterable[Victim]) -> bool:
+        """Whether, after the evictions, nobody who lost is served worse than the side that takes."""
+        resources = [each for each in self._tree.resources if asked[each]]
+        for project in sorted({victim.workload.project for victim in victims}):
+            ours, theirs = self._where_they_part(reclaimer.project, project)
+            if ours is None or theirs is None:
                 continue
-            excess = -self._share_of(project, reclaimer.project)
-            for workload in borrowed(workloads[project], self._quota(project)):
-                key = (excess, workload.priority, -workload.started_at_us, workload.name)
-                chunks = give_up_chunks(workload)
-                victims += [(key, index, Victim(workload, pods)) for index, pods in enumerate(chunks)]
-        return [victim for _, _, victim in sorted(victims, key=lambda each: (each[0], each[1]))]
+            taker, loser = self._figures(ours), self._figures(theirs)
+            if exceeds_somewhere(plus(taker.held, asked), taker.quota) and is_better_served(
+                taker, plus(taker.held, asked), loser, loser.held, resources
+            ):
+                return False
+        return True
 
-    def make_room(
-        self, reclaimer: Workload, pod: Pod, asked_gpu_milli: int, candidates: Sequence[Victim]
-    ) -> list[tuple[Victim, Ruling]] | None:
-        """Evict, on the ledger, the cheapest lawful victims after which the pod fits on one node; None: no such set."""
-        best: tuple[tuple[int, list[int]], list[Victim]] | None = None
-        for account, ranked in self._by_node(candidates):
-            if not self._placer.accepts(account, reclaimer, pod):
-                continue
-            chosen = self._smallest_set(account, reclaimer, pod, asked_gpu_milli, ranked)
-            if chosen is None:
-                continue
-            cost = (len(chosen), [rank for rank, _ in chosen])
-            if best is None or cost < best[0]:
-                best = (cost, [victim for _, victim in chosen])
-            if len(chosen) == 1 and chosen[0][0] == 0:
-                break
-        return None if best is None else list(self._evict_lawfully(reclaimer, asked_gpu_milli, best[1]))
+    def candidates(self, reclaimer: Workload) -> dict[str, list[Victim]]:
+        """Borrowed work of others by the side that would lose it, most dispensable first."""
+        by_project: dict[str, list[Workload]] = {}
+        for workload in self._decision.running():
+            by_project.setdefault(workload.project, []).append(workload)
+        sides = {self._where_they_part(reclaimer.project, project)[1] for project in by_project}
+        found: dict[str, list[Victim]] = {}
+        for side in sorted(side for side in sides if side is not None):
+            borrowed = self._coverage(side, by_project).borrowed
+            seconds = self._tree.nearest(side, lambda each: each.reclaim_min_runtime_seconds)
+            found[side] = self._chunks(borrowed, seconds)
+        return found
 
-    def _smallest_set(
-        self,
-        account: NodeAccount,
-        reclaimer: Workload,
-        pod: Pod,
-        asked_gpu_milli: int,
-        ranked: Sequence[tuple[int, Victim]],
-    ) -> list[tuple[int, Victim]] | None:
-        """The first single victim that suffices; else the largest ones until it fits, less those not needed."""
-        for rank, victim in ranked:
-            if self._suffices(account, reclaimer, pod, asked_gpu_milli, [victim]):
-                return [(rank, victim)]
-        chosen: list[tuple[int, Victim]] = []
-        for rank, victim in sorted(ranked, key=lambda each: (-self._freed_on(account, each[1]), each[0])):
-            trial = [*chosen, (rank, victim)]
-            fits = self._suffices(account, reclaimer, pod, asked_gpu_milli, [each for _, each in trial])
-            if fits is None:
-                continue
-            chosen = trial
-            if fits:
-                return self._prune(account, reclaimer, pod, asked_gpu_milli, chosen)
-        return None
+    def claim(self, side: str) -> ClaimKey:
+        """How strong a side's claim to what it holds is: the weakest, which gives first, sorts first."""
+        figures, project = self._figures(side), self._tree.projects[side]
+        resources = self._tree.resources
+        share = dominant_share(figures.held, entitled_amounts(figures), self._ledger.capacity, resources)
+        return (
+            not is_over_share(figures, resources),
+            project.priority,
+            -share,
+            -project.created_at_us,
+            side,
+        )
 
-    def _prune(
-        self,
-        account: NodeAccount,
-        reclaimer: Workload,
-        pod: Pod,
-        asked_gpu_milli: int,
-        chosen: list[tuple[int, Victim]],
-    ) -> list[tuple[int, Victim]]:
-        for item in sorted(chosen, key=lambda each: -each[0]):
-            rest = [each for each in chosen if each is not item]
-            if self._suffices(account, reclaimer, pod, asked_gpu_milli, [victim for _, victim in rest]):
-                chosen = rest
-        return sorted(chosen, key=lambda each: each[0])
+    def _coverage(self, side: str, by_project: Mapping[str, Sequence[Workload]]) -> Coverage:
+        pieces = filling_order(by_project.get(side, ()))
+        parts = [self._coverage(child, by_project) for child in self._tree.children.get(side, ())]
+        inside = sorted(
+            (piece for part in parts for piece in part.covered), key=lambda each: each.workload.preemptible
+        )
+        pieces += [*inside, *(piece for part in parts for piece in part.borrowed)]
+        return coverage(pieces, self._tree.quota[side], self._tree.resources)
 
-    def _suffices(
-        self,
-        account: NodeAccount,
-        reclaimer: Workload,
-        pod: Pod,
-        asked_gpu_milli: int,
-        victims: Sequence[Victim],
-    ) -> bool | None:
-        """Whether the pod fits on the node after these evictions; None when one of them is not lawful."""
-        checkpoint = self._ledger.checkpoint()
-        try:
-            taken = sum(1 for _ in self._evict_lawfully(reclaimer, asked_gpu_milli, victims))
-            if taken < len(victims):
-                return None
-            return self._placer.fits_on(account, reclaimer, pod) is not None
-        finally:
-            self._ledger.rollback(checkpoint)
+    def _chunks(self, borrowed: Iterable[Victim], min_runtime_seconds: int) -> list[Victim]:
+        """Borrowed pieces as victims: surplus pods first, the core with everything that the workload holds."""
+        chunks: list[Victim] = []
+        for piece in reversed(tuple(borrowed)):
+            workload = piece.workload
+            if not piece.is_core:
+                chunks.append(piece)
+            elif not is_protected(workload, min_runtime_seconds, self._decision.snapshot.now_us):
+                chunks.append(Victim(workload, give_up_chunks(workload)[-1]))
+        return sorted(chunks, key=self._dispensable)
 
-    def _evict_lawfully(
-        self, reclaimer: Workload, asked_gpu_milli: int, victims: Iterable[Victim]
-    ) -> Iterator[tuple[Victim, Ruling]]:
-        for victim in victims:
-            ruling = self.ruling(reclaimer, asked_gpu_milli, victim)
-            if ruling is None:
-                return
-            for pod in victim.pods:
-                self._ledger.evict(victim.workload, pod)
-            yield victim, ruling
-
-    def _by_node(self, candidates: Sequence[Victim]) -> list[tuple[NodeAccount, list[tuple[int, Victim]]]]:
-        """Nodes with the candidates that hold something there, by rank; nodes with the best candidate first."""
-        by_node: dict[str, list[tuple[int, Victim]]] = {}
-        for rank, victim in enumerate(candidates):
-            for node in sorted({pod.node for pod in victim.pods if pod.node in self._ledger.by_name}):
-                by_node.setdefault(node, []).append((rank, victim))
-        return [(self._ledger.by_name[node], ranked) for node, ranked in by_node.items()]
-
-    def _freed_on(self, account: NodeAccount, victim: Victim) -> int:
-        return sum(pod.request.gpu_milli for pod in victim.pods if pod.node == account.node.name)
+    def _dispensable(self, victim: Victim) -> tuple[ClaimKey, VictimKey]:
+        return (self.claim(victim.workload.project), dispensable(victim))
 
     def _where_they_part(self, ours: str, theirs: str) -> tuple[str | None, str | None]:
-        """The first pair of ancestors, from the top, that differ: the level at which the two compete."""
-        lineage = self._ledger.tree.lineage
-        for our_side, their_side in zip(reversed(lineage[ours]), reversed(lineage[theirs]), strict=False):
-            if our_side != their_side:
-                return our_side, their_side
-        return None, None
+        return where_they_part(self._tree.lineage[ours], self._tree.lineage[theirs])
 
-    def _share_of(self, project: str, reclaimer: str) -> int:
-        _, theirs = self._where_they_part(reclaimer, project)
-        name = theirs or project
-        return share_per_billion(self._ledger.allocated_gpu_milli[name], self._entitled(name))
-
-    def _quota(self, name: str) -> int:
-        return self._ledger.tree.projects[name].quota_gpu_milli
-
-    def _entitled(self, name: str) -> int:
-        project = self._ledger.tree.projects[name]
-        return entitled_gpu_milli(project.quota_gpu_milli, project.limit_gpu_milli, self._shares[name])
+    def _figures(self, name: str) -> Figures:
+        return self._ledger.figures(name, self._decision.shares)
 
 
-def evictions_for(reclaimer: Workload, taken: Iterable[tuple[Victim, Ruling]]) -> list[Eviction]:
+def dispensable(victim: Victim) -> VictimKey:
+    """Sort key of victims of one project: lowest priority, surplus before what a gang needs, youngest."""
+    workload = victim.workload
+    return (
+        workload.priority,
+        victim.is_core,
+        -workload.started_at_us,
+        -workload.created_at_us,
+        workload.name,
+    )
+
+
+def lower_priorities(decision: Decision, preemptor: Workload) -> list[Victim]:
+    """What a workload may preempt inside its own project: less urgent work that can be taken back."""
+    seconds = decision.tree.nearest(preemptor.project, _preempt_min_runtime)
+    now_us = decision.snapshot.now_us
+    found: list[Victim] = []
+    for workload in decision.running():
+        if (
+            workload.project != preemptor.project
+            or not workload.preemptible
+            or workload.priority >= preemptor.priority
+        ):
+            continue
+        *surplus, everything = give_up_chunks(workload)
+        found += [Victim(workload, chunk, is_core=False) for chunk in surplus]
+        if not is_protected(workload, seconds, now_us):
+            found.append(Victim(workload, everything))
+    return sorted(found, key=dispensable)
+
+
+def movable(decision: Decision) -> list[Victim]:
+    """What could be moved to make room: the pods of all work that can be taken back."""
+    found = [
+        Victim(workload, (pod,))
+        for workload in decision.running()
+        if workload.preemptible and all(pod.state is not PodState.RELEASING for pod in workload.pods)
+        for pod in reversed(workload.pods)
+        if pod.state is PodState.ALLOCATED
+    ]
+    return sorted(found, key=dispensable)
+
+
+def is_protected(workload: Workload, min_runtime_seconds: int, now_us: int) -> bool:
+    """Whether the workload started too short a time ago to be given up as a whole."""
+    return bool(now_us) and now_us < workload.started_at_us + min_runtime_seconds * _SECOND_US
+
+
+def evictions_for(beneficiary: Workload, taken: Iterable[tuple[Victim, Ruling]]) -> list[Eviction]:
     """The plan's evictions, one for each pod, with the sentence that the pod's owner will read."""
     return [
         Eviction(
             pod=pod.id,
             workload=victim.workload.id,
-            beneficiary=reclaimer.id,
+            beneficiary=beneficiary.id,
             rule=ruling.rule,
             message=(
-                f"{gpus(pod.request.gpu_milli)} GPUs reclaimed for {reclaimer.name} of {reclaimer.project} "
+                f"{gpus(pod.request.gpu_milli)} GPUs reclaimed for {beneficiary.name} of {beneficiary.project} "
                 f"by the rule of {ruling.rule}: {ruling.message}"
             ),
         )
@@ -211,3 +200,7 @@ def evictions_for(reclaimer: Workload, taken: Iterable[tuple[Victim, Ruling]]) -
         for pod in victim.pods
         if pod.state is PodState.ALLOCATED
     ]
+
+
+def _preempt_min_runtime(project: Project) -> int | None:
+    return project.preempt_min_runtime_seconds

@@ -20,7 +20,7 @@ def covered(cluster: Cluster, name: str) -> set[str]:
     """Names of the project's running workloads that its quota covers, by the rule as the documentation words it."""
     running = [each for each in cluster.workloads.values() if each.project == name and held(each)]
     running.sort(key=lambda each: (each.preemptible, -each.priority, each.created_at_us))
-    left, inside = cluster.projects[name].quota_gpu_milli, set()
+    left, inside = cluster.projects[name].quota_gpu_milli or 0, set()
     for each in running:
         if held(each) <= left:
             left -= held(each)
@@ -86,9 +86,17 @@ class PlannerWalk(RuleBasedStateMachine):
         decision = self.cluster.step()
         for eviction in decision.evictions:
             victim = before[eviction.workload]
+            winner = before[eviction.beneficiary]
             assert victim.preemptible, "work that cannot be taken back was evicted"
-            assert victim.id not in inside[victim.project], "work within its quota was evicted"
-            assert before[eviction.beneficiary].project != victim.project
+            if eviction.rule in ("quota", "fair-share"):
+                assert victim.id not in inside[victim.project], "work within its quota was evicted"
+                assert winner.project != victim.project
+            elif eviction.rule == "priority":
+                assert winner.project == victim.project
+                assert winner.priority > victim.priority
+            else:
+                assert eviction.rule == "consolidation"
+                assert eviction.pod in {each.pod for each in decision.promises}, "a moved pod has no place"
 
     @rule()
     def come_to_rest(self) -> None:

@@ -1,14 +1,15 @@
 """Give what is free, best founded requests first, project by project in the order of turns, disturbing nobody."""
 
+from orchestrator.planner.actions.evicting import ROOM_IS_MISSING, lacks_only
 from orchestrator.planner.decision import Decision
-from orchestrator.planner.explain import no_room
-from orchestrator.planner.gangs import chunk_gpu_milli
+from orchestrator.planner.explain import Explainer
+from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.gates import refusal
-from orchestrator.planner.model import Constraints, Pod, Request, Workload
-from orchestrator.planner.ordering import TurnOrder
+from orchestrator.planner.model import Constraints, Request, SubGroup, TopologyRule, Workload
+from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.standing import Standing, standing
 
-Shape = tuple[str, bool, tuple[tuple[Request, Constraints], ...]]
+Shape = tuple[str, bool, TopologyRule | None, SubGroup | None, tuple[tuple[Request, Constraints, str], ...]]
 
 
 def allocate(decision: Decision) -> None:
@@ -17,35 +18,77 @@ def allocate(decision: Decision) -> None:
     What is free only shrinks here, so a shape that found no place is not tried again.
     """
     hopeless: set[Shape] = set()
+    explainer = Explainer(decision)
     waiting = decision.pending()
     for level in Standing:
-        turns = TurnOrder(decision.ledger, decision.shares_gpu_milli, waiting)
+        turns = decision.turns(waiting)
         waiting = []
         while (workload := turns.pop()) is not None:
-            if not _start(decision, workload, level, hopeless):
+            asked = chunk_amounts(decision.next_chunk(workload))
+            grown = False
+            if standing(decision.ledger, decision.shares, workload, asked) > level:
                 waiting.append(workload)
-            turns.settle(workload.project)
+            else:
+                grown = _start(decision, workload, hopeless, explainer)
+            turns.settle(workload.project, workload if grown and decision.next_chunk(workload) else None)
+    _prefer_older(decision, explainer)
 
 
-def _start(decision: Decision, workload: Workload, level: Standing, hopeless: set[Shape]) -> bool:
-    """Place what has this standing; False when something of the workload is left for a lower one."""
-    for chunk in decision.unplaced_chunks(workload):
-        asked = chunk_gpu_milli(chunk)
-        if standing(decision.ledger, decision.shares_gpu_milli, workload, asked) > level:
-            return False
-        refused = refusal(decision.ledger, workload, asked)
-        if refused is not None:
-            decision.refuse(workload, refused)
-            return True
-        shape = _shape(workload, chunk)
-        placed = None if shape in hopeless else decision.place_all(workload, chunk)
+def _prefer_older(decision: Decision, explainer: Explainer) -> None:
+    """Inside a project nobody is overtaken by younger or less urgent work that was started in this decision.
+
+    Standing puts a small request before a larger one of the same project; where only one of them fits, the queue
+    decides.
+    """
+    hopeless: set[Shape] = set()
+    for workload in sorted(lacks_only(decision, ROOM_IS_MISSING), key=workload_order):
+        later = [
+            each
+            for each in decision.granted(workload.project)
+            if workload_order(each) > workload_order(workload)
+        ]
+        chunk = decision.next_chunk(workload)
+        if not later or decision.is_whole(workload) or _shape(workload, chunk) in hopeless:
+            continue
+        checkpoint = decision.ledger.checkpoint()
+        for each in later:
+            decision.suspend(each)
+        refused = refusal(decision.ledger, workload, chunk_amounts(chunk))
+        placed = None if refused is not None else decision.place_all(workload, chunk)
         if placed is None:
-            hopeless.add(shape)
-            decision.refuse(workload, no_room(decision, workload, chunk))
-            return True
+            decision.ledger.rollback(checkpoint)
+            hopeless.add(_shape(workload, chunk))
+            continue
+        for each in later:
+            decision.cancel(each)
         decision.grant(workload, placed)
+        for each in sorted(later, key=workload_order):
+            while decision.next_chunk(each) and _start(decision, each, set(), explainer):
+                pass
+
+
+def _start(decision: Decision, workload: Workload, hopeless: set[Shape], explainer: Explainer) -> bool:
+    """Place the next chunk, or remember why not."""
+    chunk = decision.next_chunk(workload)
+    refused = refusal(decision.ledger, workload, chunk_amounts(chunk))
+    if refused is not None:
+        decision.refuse(workload, refused)
+        return False
+    shape = _shape(workload, chunk)
+    placed = None if shape in hopeless else decision.place_all(workload, chunk)
+    if placed is None:
+        hopeless.add(shape)
+        decision.refuse(workload, explainer.no_room(workload, chunk))
+        return False
+    decision.grant(workload, placed)
     return True
 
 
-def _shape(workload: Workload, chunk: tuple[Pod, ...]) -> Shape:
-    return (workload.project, workload.interactive, tuple((pod.request, pod.constraints) for pod in chunk))
+def _shape(workload: Workload, chunk: Chunk) -> Shape:
+    return (
+        workload.project,
+        workload.interactive,
+        workload.topology,
+        workload.groups,
+        tuple((pod.request, pod.constraints, pod.sub_group) for pod in chunk),
+    )

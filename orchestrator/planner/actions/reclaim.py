@@ -1,61 +1,96 @@
 """Take borrowed GPUs back for projects that hold less than they may, once the whole placement is shown to work."""
 
-from orchestrator.planner.decision import Decision, Placed
-from orchestrator.planner.gangs import chunk_gpu_milli
-from orchestrator.planner.gates import refusal
-from orchestrator.planner.model import Eviction, Pod, Waiting, Workload
-from orchestrator.planner.ordering import TurnOrder
+from orchestrator.planner.actions.evicting import ROOM_IS_MISSING, carry_out, lacks_only, move_elsewhere
+from orchestrator.planner.decision import Decision
+from orchestrator.planner.entitlement import Victim
+from orchestrator.planner.gangs import chunk_amounts
+from orchestrator.planner.gates import keeps_limits, quota_refusal
+from orchestrator.planner.model import Amounts, Waiting, Workload
+from orchestrator.planner.room import Pool, RoomFinder, Taken, make_room
+from orchestrator.planner.rules import NOTHING
 from orchestrator.planner.standing import Standing, standing
-from orchestrator.planner.victims import Court, evictions_for
+from orchestrator.planner.victims import Court, Ruling
 
-_ROOM_IS_MISSING = (Waiting.CLUSTER_FULL, Waiting.FRAGMENTED, Waiting.AT_FAIR_SHARE)
+
+class ReclaimLaw:
+    """Only what is borrowed, and only as far as the rules between projects let it go."""
+
+    def __init__(self, court: Court) -> None:
+        self._court = court
+
+    def ruling(self, workload: Workload, asked: Amounts, victim: Victim) -> Ruling | None:
+        """The rule by which the victim may be taken now."""
+        return self._court.ruling(workload, asked, victim)
+
+    def tolerates(self, decision: Decision, taken: Taken) -> bool:
+        """Whether the cap on evictions is kept so far."""
+        return decision.may_evict(sum(len(victim.pods) for victim, _ in taken))
+
+    def accepts(self, decision: Decision, workload: Workload, taken: Taken) -> bool:
+        """Whether nobody who lost is served worse than the side that took, and departments keep to their limits."""
+        return (
+            decision.may_evict(sum(len(victim.pods) for victim, _ in taken))
+            and keeps_limits(decision.ledger, workload)
+            and self._court.leaves_balance(workload, NOTHING, [victim for victim, _ in taken])
+        )
 
 
 def reclaim(decision: Decision) -> None:
     """For every workload that only lacks room, best founded first: evict what it may and must, or nothing."""
-    court = Court(decision.ledger, decision.placer, decision.shares_gpu_milli)
-    waiting = [each for each in decision.pending() if _only_lacks_room(decision, each)]
+    court = Court(decision)
+    law = ReclaimLaw(court)
+    finders: dict[str, RoomFinder] = {}
+    waiting = lacks_only(decision, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT))
+    hopeless: set[tuple[object, ...]] = set()
     for level in (Standing.GUARANTEED, Standing.FAIR):
-        turns = TurnOrder(decision.ledger, decision.shares_gpu_milli, waiting)
+        turns = decision.turns(waiting)
         while (workload := turns.pop()) is not None:
-            for chunk in decision.unplaced_chunks(workload):
-                asked = chunk_gpu_milli(chunk)
-                here = (
-                    asked and standing(decision.ledger, decision.shares_gpu_milli, workload, asked) == level
-                )
-                if not here or refusal(decision.ledger, workload, asked) is not None:
-                    break
-                if not _reclaim_for(decision, court, workload, chunk):
-                    break
-            turns.settle(workload.project)
+            again = None
+            if _may_reclaim(decision, workload, level):
+                finder = finders.get(workload.project)
+                if finder is None:
+                    pool = Pool(court.candidates(workload), court.claim)
+                    finder = finders[workload.project] = RoomFinder(decision, pool)
+                if _reclaim_for(decision, workload, finder, law, hopeless) and decision.next_chunk(workload):
+                    again = workload
+            turns.settle(workload.project, again)
 
 
-def _only_lacks_room(decision: Decision, workload: Workload) -> bool:
-    reason = decision.refusals.get(workload.id)
-    return reason is not None and reason.code in _ROOM_IS_MISSING
+def _may_reclaim(decision: Decision, workload: Workload, level: Standing) -> bool:
+    chunk = decision.next_chunk(workload)
+    asked = chunk_amounts(chunk)
+    if not any(asked[each] for each in decision.tree.resources):
+        return False
+    if standing(decision.ledger, decision.shares, workload, asked, levels=1) is not level:
+        return False
+    return quota_refusal(decision.ledger, workload, asked) is None
 
 
-def _reclaim_for(decision: Decision, court: Court, workload: Workload, chunk: tuple[Pod, ...]) -> bool:
-    checkpoint = decision.ledger.checkpoint()
-    candidates = court.candidates(workload, decision.running_by_project())
-    evictions: list[Eviction] = []
-    placed: Placed = []
-    missing = chunk_gpu_milli(chunk)
-    for pod in chunk:
-        placement = decision.placer.find(workload, pod)
-        if placement is None:
-            taken = court.make_room(workload, pod, missing, candidates)
-            if taken is None:
-                decision.ledger.rollback(checkpoint)
-                return False
-            evictions += evictions_for(workload, taken)
-            placement = decision.placer.find(workload, pod)
-        if placement is None:
-            decision.ledger.rollback(checkpoint)
-            return False
-        decision.ledger.place(workload, pod, placement.node, placement.devices)
-        placed.append((pod, placement))
-        missing -= pod.request.gpu_milli
-    decision.take(evictions)
-    decision.grant(workload, placed)
+def _reclaim_for(
+    decision: Decision,
+    workload: Workload,
+    finder: RoomFinder,
+    law: ReclaimLaw,
+    hopeless: set[tuple[object, ...]],
+) -> bool:
+    chunk = decision.next_chunk(workload)
+    shape = (
+        workload.project,
+        workload.preemptible,
+        workload.interactive,
+        workload.topology,
+        workload.groups,
+        tuple((pod.request, pod.constraints) for pod in chunk),
+    )
+    if shape in hopeless:
+        return False
+    found = make_room(decision, workload, chunk, finder, law)
+    if found is None:
+        hopeless.add(shape)
+        return False
+    taken, placed = found
+    moved = move_elsewhere(decision, taken)
+    carry_out(decision, workload, taken, placed)
+    for name, places in moved.items():
+        decision.promise(decision.workloads[name], places)
     return True

@@ -1,0 +1,49 @@
+"""What the actions that evict have in common: who lacks only room, and carrying out what was found."""
+
+from collections.abc import Iterable
+
+from orchestrator.planner.decision import Decision, Placed
+from orchestrator.planner.gangs import chunk_amounts
+from orchestrator.planner.gates import refusal
+from orchestrator.planner.model import PodState, Waiting, Workload
+from orchestrator.planner.ordering import workload_order
+from orchestrator.planner.room import Taken
+from orchestrator.planner.victims import evictions_for
+
+ROOM_IS_MISSING = (Waiting.CLUSTER_FULL, Waiting.FRAGMENTED, Waiting.AT_FAIR_SHARE)
+
+
+def lacks_only(decision: Decision, codes: Iterable[Waiting]) -> list[Workload]:
+    """Workloads that wait for one of these reasons and may have others evicted already."""
+    wanted = tuple(codes)
+    now_us = decision.snapshot.now_us
+    return [
+        each
+        for each in decision.pending()
+        if ((reason := decision.refusals.get(each.id)) is None or reason.code in wanted)
+        and not (now_us and now_us < each.evicts_from_us)
+    ]
+
+
+def carry_out(decision: Decision, workload: Workload, taken: Taken, placed: Placed) -> None:
+    """Make what is on the ledger part of the plan, and find new places for victims where there are any."""
+    decision.take(evictions_for(workload, taken))
+    decision.grant(workload, placed, after_evictions=bool(taken))
+
+
+def move_elsewhere(decision: Decision, taken: Taken) -> dict[str, Placed]:
+    """Places on the ledger for victims that fit somewhere else, by workload."""
+    moved: dict[str, Placed] = {}
+    victims = {victim.workload.id: victim for victim, _ in taken}
+    evicted = {pod.id for victim, _ in taken for pod in victim.pods}
+    for victim in sorted(victims.values(), key=lambda each: workload_order(each.workload)):
+        workload = decision.workloads[victim.workload.id]
+        pods = tuple(pod for pod in workload.pods if pod.id in evicted and pod.state is PodState.ALLOCATED)
+        core = all(pod.id in evicted for pod in workload.pods if pod.state is PodState.ALLOCATED)
+        for chunk in [pods] if core else [(pod,) for pod in pods]:
+            if refusal(decision.ledger, workload, chunk_amounts(chunk)) is not None:
+                continue
+            placed = decision.place_all(workload, chunk)
+            if placed is not None:
+                moved.setdefault(workload.id, []).extend(placed)
+    return moved

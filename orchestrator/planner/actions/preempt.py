@@ -1,0 +1,81 @@
+"""Inside one project, more urgent work takes the place of less urgent work that can be taken back."""
+
+from orchestrator.planner.actions.evicting import ROOM_IS_MISSING, carry_out, lacks_only, move_elsewhere
+from orchestrator.planner.decision import Decision
+from orchestrator.planner.entitlement import Victim
+from orchestrator.planner.gangs import chunk_amounts
+from orchestrator.planner.gates import keeps_limits, quota_refusal, refusal
+from orchestrator.planner.model import Amounts, PendingReason, Waiting, Workload
+from orchestrator.planner.room import Pool, RoomFinder, Taken, make_room
+from orchestrator.planner.victims import Ruling, lower_priorities
+
+
+class PriorityLaw:
+    """Every candidate may go; the project's limits hold afterwards."""
+
+    def ruling(self, workload: Workload, asked: Amounts, victim: Victim) -> Ruling | None:
+        """The rule of priority."""
+        del asked
+        ours, theirs = workload.priority, victim.workload.priority
+        return Ruling("priority", f"priority {ours} goes before {theirs} inside {workload.project}")
+
+    def tolerates(self, decision: Decision, taken: Taken) -> bool:
+        """Whether the cap on evictions is kept so far."""
+        return decision.may_evict(sum(len(victim.pods) for victim, _ in taken))
+
+    def accepts(self, decision: Decision, workload: Workload, taken: Taken) -> bool:
+        """Whether the cap on evictions and the limits hold."""
+        return decision.may_evict(sum(len(victim.pods) for victim, _ in taken)) and keeps_limits(
+            decision.ledger, workload
+        )
+
+
+def preempt(decision: Decision) -> None:
+    """For every workload that lacks room or stands at its project's limit, in the order of turns."""
+    law = PriorityLaw()
+    turns = decision.turns(lacks_only(decision, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT)))
+    while (workload := turns.pop()) is not None:
+        again = workload if _preempt_for(decision, workload, law) and decision.next_chunk(workload) else None
+        turns.settle(workload.project, again)
+
+
+def _preempt_for(decision: Decision, workload: Workload, law: PriorityLaw) -> bool:
+    chunk = decision.next_chunk(workload)
+    asked = chunk_amounts(chunk)
+    if not chunk or quota_refusal(decision.ledger, workload, asked) is not None:
+        return False
+    victims = lower_priorities(decision, workload)
+    granted = [each for each in decision.granted(workload.project) if each.priority < workload.priority]
+    if not victims and not granted:
+        return False
+    checkpoint = decision.ledger.checkpoint()
+    for each in granted:
+        decision.suspend(each)
+    finder = RoomFinder(decision, Pool({workload.project: victims}))
+    found = make_room(decision, workload, chunk, finder, law)
+    if found is None:
+        decision.ledger.rollback(checkpoint)
+        return False
+    for each in granted:
+        decision.cancel(each)
+        message = f"{workload.name} of the same project is more urgent and takes its place"
+        decision.refuse(each, PendingReason(Waiting.CLUSTER_FULL, message))
+    taken, placed = found
+    moved = move_elsewhere(decision, taken)
+    carry_out(decision, workload, taken, placed)
+    for name, places in moved.items():
+        decision.promise(decision.workloads[name], places)
+    for each in granted:
+        _start_again(decision, each)
+    return True
+
+
+def _start_again(decision: Decision, workload: Workload) -> None:
+    """Give back what still fits beside the more urgent work."""
+    while chunk := decision.next_chunk(workload):
+        if refusal(decision.ledger, workload, chunk_amounts(chunk)) is not None:
+            return
+        placed = decision.place_all(workload, chunk)
+        if placed is None:
+            return
+        decision.grant(workload, placed)

@@ -1,0 +1,31 @@
+"""Give up gangs that lost a member: what is left of them holds GPUs and gets nothing done."""
+
+from orchestrator.planner.decision import Decision
+from orchestrator.planner.model import Eviction, PodState, Workload
+
+_SECOND_US = 1_000_000
+
+
+def is_stale(workload: Workload, now_us: int, grace_seconds: int) -> bool:
+    """Whether the gang has been below its minimum for longer than the grace period; a negative grace never ends."""
+    grace = grace_seconds if workload.stale_grace_seconds is None else workload.stale_grace_seconds
+    if not workload.stale_since_us or grace < 0:
+        return False
+    return now_us - workload.stale_since_us >= grace * _SECOND_US
+
+
+def evict_stale(decision: Decision) -> None:
+    """Evict what is left of every stale gang."""
+    settings = decision.snapshot.settings
+    for workload in decision.running():
+        if decision.is_whole(workload) or not is_stale(
+            workload, decision.snapshot.now_us, settings.stale_grace_seconds
+        ):
+            continue
+        evictions: list[Eviction] = []
+        for pod in workload.pods:
+            if pod.state is PodState.ALLOCATED:
+                decision.ledger.evict(workload, pod)
+                message = f"{workload.name} runs with fewer pods than it needs: all start again together"
+                evictions.append(Eviction(pod.id, workload.id, workload.id, "stale-gang", message))
+        decision.take(evictions)

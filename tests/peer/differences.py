@@ -1,0 +1,69 @@
+"""Where muster decides otherwise on purpose: one line a rule, with its reason and the condition that it needs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.planner.entitlement import coverage, filling_order
+from orchestrator.planner.quota import ProjectTree
+from tests.peer.scenarios import World
+
+Case = Mapping[str, Any]
+
+EVICTED = ("Releasing", "Pending", "Pipelined")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A rule of ours, why it is so, and whether a case is about it."""
+
+    rule: str
+    reason: str
+    applies: Callable[[Case], bool]
+
+
+def expected_to_go(case: Case) -> set[str]:
+    """Jobs that run at the start and are expected not to run afterwards."""
+    expected = case["expected"].get("jobs") or {}
+    return {
+        job["name"]
+        for job in case["jobs"]
+        if job["name"] in expected
+        and expected[job["name"]]["status"] in EVICTED
+        and all(task["status"] == "Running" for task in job["tasks"])
+    }
+
+
+def takes_what_a_quota_covers(case: Case) -> bool:
+    """Whether the peer evicts, for another project, work that the victim's quota covers as a whole."""
+    if "reclaim" not in case["actions"]:
+        return False
+    snapshot = World(case).snapshot()
+    tree = ProjectTree(snapshot.projects)
+    for name in tree.projects:
+        mine = [each for each in snapshot.workloads if each.project == name]
+        covered = coverage(filling_order(mine), tree.quota[name], tree.resources).covered
+        if expected_to_go(case) & {piece.workload.id for piece in covered}:
+            return True
+    return False
+
+
+def priority_shields_who_is_over_its_share(case: Case) -> bool:
+    """Whether projects of different priorities lose, and one with a priority gives nothing though it borrows."""
+    return "reclaim" in case["actions"] and len({queue["priority"] for queue in case["queues"]}) > 1
+
+
+DIFFERENCES = (
+    Difference(
+        "in-quota work is never evicted for another project",
+        "a quota that covers a running job is a promise to that job; a larger job that the quota does not cover is "
+        "borrowed, however old it is, and goes first",
+        takes_what_a_quota_covers,
+    ),
+    Difference(
+        "who is over its fair share gives first, whatever the priority of its project",
+        "taking from a project at its fair share makes it take from the one above its share right away: two evictions "
+        "where one does",
+        priority_shields_who_is_over_its_share,
+    ),
+)

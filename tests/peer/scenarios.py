@@ -1,0 +1,391 @@
+"""The peer's scheduling scenarios: their input as a snapshot, decisions carried out, the outcome compared.
+
+Statuses, quotas and the sets of evicted and started pods are compared strictly. A placement is right when some
+renaming of nodes that are equal at the start (same size, same tenants) makes it so.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from orchestrator.planner import plan
+from orchestrator.planner.model import (
+    Constraints,
+    LabelRequirement,
+    Node,
+    Plan,
+    Pod,
+    PodState,
+    Project,
+    Request,
+    Settings,
+    Snapshot,
+    SubGroup,
+    TopologyRule,
+    Workload,
+)
+
+Case = Mapping[str, Any]
+
+NOW_US = 10**15
+MINUTE_US = 60_000_000
+UNSUPPORTED_TAGS = frozenset({"mig", "dra", "numa", "pvc", "pod_affinity", "custom_config"})
+ACTIONS = {
+    "allocate": "allocate",
+    "consolidation": "consolidate",
+    "reclaim": "reclaim",
+    "preempt": "preempt",
+    "stalegangeviction": "stale",
+}
+HELD = ("Allocated", "Binding", "Bound", "Running")
+GOING = ("Releasing", "StuckInReleasing")
+
+
+def gpu_milli(amount: float | None) -> int | None:
+    return None if amount is None else int(Fraction(str(amount)) * 1000)
+
+
+@dataclass
+class Task:
+    """One pod of a case: where it stands between two decisions."""
+
+    name: str
+    request: Request
+    constraints: Constraints
+    sub_group: str
+    priority: int
+    status: str
+    node: str | None = None
+    devices: tuple[int, ...] = ()
+    groups: tuple[str, ...] = ()
+
+
+@dataclass
+class World:
+    """The state of one case between decisions."""
+
+    case: Case
+    tasks: dict[str, Task] = field(default_factory=dict)
+    job_of: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for job in self.case["jobs"]:
+            for task in job["tasks"]:
+                self.tasks[task["name"]] = read_task(task)
+                self.job_of[task["name"]] = job["name"]
+        self._seat()
+
+    def _seat(self) -> None:
+        """Choose devices for what runs at the start: the case names only who shares one."""
+        used: dict[str, set[int]] = {}
+        shared: dict[tuple[str, str], int] = {}
+        sizes = {node["name"]: node.get("gpus", 0) for node in self.case["nodes"]}
+        for task in self.tasks.values():
+            if task.status not in (*HELD, *GOING) or task.node is None or task.node not in sizes:
+                continue
+            taken = used.setdefault(task.node, set())
+
+            def fresh(taken: set[int] = taken, size: int = sizes[task.node]) -> int:
+                device = next((each for each in range(size) if each not in taken), max(0, size - 1))
+                taken.add(device)
+                return device
+
+            if task.request.is_shared:
+                labels = task.groups or tuple(
+                    f"{task.name}/{index}" for index in range(task.request.shared_devices)
+                )
+                devices = []
+                for label in labels:
+                    if (task.node, label) not in shared:
+                        shared[task.node, label] = fresh()
+                    devices.append(shared[task.node, label])
+                task.devices = tuple(devices)
+            else:
+                task.devices = tuple(fresh() for _ in range(task.request.gpu_count))
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            nodes=tuple(read_node(node) for node in self.case["nodes"]),
+            projects=tuple(
+                read_project(queue, position) for position, queue in enumerate(self.case["queues"])
+            ),
+            workloads=tuple(self._workload(job, place) for place, job in enumerate(self.case["jobs"])),
+            now_us=NOW_US,
+            settings=Settings(
+                max_consolidation_victims=_cap(self.case["settings"].get("max_consolidation_victims")),
+                stale_grace_seconds=int(self.case["settings"].get("default_staleness_grace_period_s", 60)),
+            ),
+        )
+
+    def _workload(self, job: Case, place: int) -> Workload:
+        pods = tuple(
+            self._pod(self.tasks[task["name"]])
+            for task in job["tasks"]
+            if self.tasks[task["name"]].status not in ("Failed", "Succeeded", "Gated")
+        )
+        running = any(pod.state is not PodState.PENDING for pod in pods)
+        started = job.get("started_minutes_ago")
+        stale = job.get("stale_for_s")
+        grace = job.get("staleness_grace_period_s")
+        delay = job.get("preemption_delay_s")
+        created = NOW_US - int(job["age_minutes"] * MINUTE_US) + place
+        groups = read_group(job["pod_group"], levels_by_topology(self.case))
+        return Workload(
+            id=job["name"],
+            name=job["name"],
+            project=job["queue"],
+            priority=job["priority"],
+            preemptible=job["preemptible"],
+            created_at_us=created,
+            pods=pods,
+            groups=groups,
+            topology=groups.topology,
+            started_at_us=NOW_US - int((started or 1) * MINUTE_US) if running else 0,
+            stale_since_us=NOW_US - int((stale or 0) * 1_000_000),
+            stale_grace_seconds=None if grace is None else int(grace),
+            evicts_from_us=0 if delay is None else created + int(delay * 1_000_000),
+        )
+
+    def _pod(self, task: Task) -> Pod:
+        state = PodState.PENDING
+        if task.status in HELD:
+            state = PodState.ALLOCATED
+        elif task.status in GOING:
+            state = PodState.RELEASING
+        return Pod(
+            id=task.name,
+            name=task.name,
+            request=task.request,
+            constraints=task.constraints,
+            state=state,
+            node=task.node if state is not PodState.PENDING else None,
+            devices=task.devices if state is not PodState.PENDING else (),
+            sub_group=task.sub_group,
+            priority=task.priority,
+            stuck=task.status == "StuckInReleasing",
+        )
+
+    def decide(self) -> Plan:
+        """One decision with the actions of the case, and every task's status after it."""
+        wanted = self.case.get("actions") or tuple(ACTIONS)
+        decision = plan(self.snapshot(), [ACTIONS[each] for each in wanted])
+        for eviction in decision.evictions:
+            self.tasks[eviction.pod].status = "Releasing"
+        for binding in decision.bindings:
+            task = self.tasks[binding.pod]
+            task.status, task.node, task.devices = "Binding", binding.node, binding.devices
+        for promise in decision.promises:
+            task = self.tasks[promise.pod]
+            task.status, task.node, task.devices = "Pipelined", promise.node, promise.devices
+        return decision
+
+    def settle(self) -> None:
+        """Between two decisions: what was bound runs, what was promised or evicted waits again."""
+        slow = {job["name"] for job in self.case["jobs"] if job.get("pods_terminate_slowly")}
+        for task in self.tasks.values():
+            if task.status == "Binding":
+                task.status = "Running"
+            elif task.status == "Pipelined" or (
+                task.status == "Releasing" and self.job_of[task.name] not in slow
+            ):
+                task.status, task.node, task.devices = "Pending", None, ()
+
+
+def _cap(cap: int | None) -> int | None:
+    return None if cap is None or cap < 0 else cap
+
+
+def read_task(task: Case) -> Task:
+    fraction = task.get("gpu_fraction")
+    names = task.get("required_node_names")
+    terms = ((LabelRequirement("name", "In", tuple(names)),),) if names else ()
+    return Task(
+        name=task["name"],
+        request=Request(
+            gpu_count=int(task.get("gpus") or 0),
+            gpu_portion_milli=0 if fraction is None else gpu_milli(fraction) or 0,
+            cpu_milli=round(task.get("cpus", 0) * 1000),
+            memory_bytes=int(task.get("memory_bytes", 0)),
+            gpu_memory_mib=int(task.get("gpu_memory_mib") or 0),
+            shared_devices=int(task.get("gpu_devices") or 1),
+        ),
+        constraints=Constraints(node_terms=terms),
+        sub_group=task.get("sub_group", ""),
+        priority=task.get("order_priority", 0),
+        status=task["status"],
+        node=task.get("node"),
+        groups=tuple(task.get("gpu_groups") or ()),
+    )
+
+
+def read_node(node: Case) -> Node:
+    return Node(
+        name=node["name"],
+        gpu_count=int(node.get("gpus", 0)),
+        cpu_milli=round(node["cpus"] * 1000),
+        memory_bytes=int(node["memory_bytes"]),
+        pod_slots=node.get("max_pods", 110),
+        labels={**node.get("labels", {}), "name": node["name"]},
+        gpu_memory_mib=int(node.get("gpu_memory_mib", 0)),
+    )
+
+
+def read_project(queue: Case, position: int) -> Project:
+    memory, cpu, gpu = queue["memory_mb"], queue["cpu_milli"], queue["gpu"]
+    megabyte = 1_000_000
+    return Project(
+        name=queue["name"],
+        quota_gpu_milli=gpu_milli(gpu["deserved"]),
+        limit_gpu_milli=gpu_milli(gpu["limit"]),
+        over_quota_weight=gpu["over_quota_weight"],
+        priority=queue["priority"],
+        parent=queue.get("parent"),
+        created_at_us=queue.get("creation_order", position),
+        quota_cpu_milli=cpu["deserved"],
+        limit_cpu_milli=cpu["limit"],
+        cpu_over_quota_weight=cpu["over_quota_weight"],
+        quota_memory_bytes=None if memory["deserved"] is None else int(memory["deserved"] * megabyte),
+        limit_memory_bytes=None if memory["limit"] is None else int(memory["limit"] * megabyte),
+        memory_over_quota_weight=memory["over_quota_weight"],
+        preempt_min_runtime_seconds=_seconds(queue.get("preempt_min_runtime_s")),
+        reclaim_min_runtime_seconds=_seconds(queue.get("reclaim_min_runtime_s")),
+    )
+
+
+def _seconds(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def levels_by_topology(case: Case) -> dict[str, tuple[str, ...]]:
+    return {
+        each["name"]: tuple(level["node_label"] for level in each["levels"])
+        for each in case.get("topologies") or ()
+    }
+
+
+def read_group(group: Case, topologies: Mapping[str, tuple[str, ...]]) -> SubGroup:
+    children = tuple(read_group(child, topologies) for child in group.get("children", ()))
+    constraint = group.get("topology_constraint")
+    rule = None
+    if constraint and constraint["topology"] in topologies:
+        rule = TopologyRule(
+            levels=topologies[constraint["topology"]],
+            required=constraint.get("required_level"),
+            preferred=constraint.get("preferred_level"),
+        )
+    return SubGroup(
+        name=group.get("pod_set") or group.get("group") or "",
+        minimum=group.get("min_sub_group") if children else group.get("min_available"),
+        children=children,
+        topology=rule,
+    )
+
+
+def differences(world: World, decision: Plan) -> list[str]:
+    """What is not as the case expects, one line each."""
+    expected = world.case["expected"]
+    found: list[str] = []
+    placements: list[tuple[str, str]] = []
+    jobs = {job["name"]: job for job in world.case["jobs"]}
+    wanted: dict[str, Case] = dict(expected.get("tasks") or {})
+    for name, outcome in (expected.get("jobs") or {}).items():
+        if name in jobs:
+            wanted.update({task["name"]: outcome for task in jobs[name]["tasks"]})
+    for name, outcome in wanted.items():
+        task = world.tasks.get(name)
+        if task is None:
+            continue
+        if task.status != outcome["status"]:
+            found.append(f"{name} is {task.status}, expected {outcome['status']}")
+        elif outcome.get("node"):
+            placements.append((task.node or "", outcome["node"]))
+    if not found and not _renamed(world, placements):
+        found.append(f"placements (found, expected): {placements}")
+    limits = expected.get("call_limits", {})
+    counts = {
+        "max_binds": len(decision.bindings),
+        "max_evictions": len(decision.evictions),
+    }
+    if world.case["kind"] == "single_session":
+        found += [
+            f"{count} against {name} {limits[name]}"
+            for name, count in counts.items()
+            if limits.get(name) is not None and count > limits[name]
+        ]
+    for name, totals in (expected.get("nodes") or {}).items():
+        idle = _idle(world, name)
+        if idle != totals.get("idle_gpus", idle):
+            found.append(f"{name} has {idle} idle GPUs, expected {totals['idle_gpus']}")
+    return found
+
+
+def _idle(world: World, name: str) -> int:
+    size = next(int(node.get("gpus", 0)) for node in world.case["nodes"] if node["name"] == name)
+    used = {
+        device
+        for task in world.tasks.values()
+        if task.node == name and task.status in (*HELD, *GOING)
+        for device in task.devices
+    }
+    return size - len(used)
+
+
+def _renamed(world: World, placements: Iterable[tuple[str, str]]) -> bool:
+    """Whether one renaming of alike nodes explains all placements."""
+    kinds = _kinds(world)
+    forth: dict[str, str] = {}
+    back: dict[str, str] = {}
+    for here, there in placements:
+        if kinds.get(here) != kinds.get(there):
+            return False
+        if forth.setdefault(here, there) != there or back.setdefault(there, here) != here:
+            return False
+    return True
+
+
+def _kinds(world: World) -> dict[str, object]:
+    """What distinguishes nodes at the start: size, labels, and the tenants that hold something."""
+    tenants: dict[str, Counter[str]] = {}
+    named: set[str] = set()
+    for job in world.case["jobs"]:
+        for task in job["tasks"]:
+            named |= set(task.get("required_node_names") or ())
+            if task.get("node"):
+                tenants.setdefault(task["node"], Counter())[
+                    f"{job['queue']}/{job['priority']}/{task.get('gpus')}/{task.get('gpu_fraction')}"
+                ] += 1
+    return {
+        node["name"]: (
+            tuple(sorted((key, str(value)) for key, value in node.items() if key != "name")),
+            tuple(sorted(tenants.get(node["name"], Counter()).items())),
+            node["name"] if node["name"] in named else "",
+        )
+        for node in world.case["nodes"]
+    }
+
+
+def problems_of(case: Case) -> list[str]:
+    """Run the case; what is not as expected, in words. Empty means that it passes."""
+    world = World(case)
+    if case["kind"] == "single_session":
+        return differences(world, world.decide())
+    decision = None
+    for _ in range(case["rounds"]["until_match"]):
+        decision = world.decide()
+        world.settle()
+    if decision is None:
+        return []
+    problems = differences(world, decision)
+    for number in range(case["rounds"]["after_match"]):
+        if problems:
+            break
+        decision = world.decide()
+        problems = [f"{number + 1} rounds later: {each}" for each in differences(world, decision)]
+        world.settle()
+    return problems
+
+
+def is_supported(case: Case) -> bool:
+    return not UNSUPPORTED_TAGS & set(case["tags"])
