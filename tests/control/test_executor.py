@@ -1,0 +1,159 @@
+"""What happens between a decision and its echo on the watch, when answers fail to come."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from orchestrator.cluster.objects import Metadata, Pod, PodSpec
+from orchestrator.cluster.transport import Transport
+from orchestrator.control.executor import Executor
+from orchestrator.planner.model import Binding, Eviction
+from tests.cluster.fake_api_server import (
+    CUT,
+    Answer,
+    FakeApiServer,
+    Hang,
+    Watch,
+    access_to,
+    pod,
+    refusal,
+    serving,
+)
+from tests.cluster.waiting import ManualClock, until
+
+BIND = "/api/v1/namespaces/team/pods/job/binding"
+POD = "/api/v1/namespaces/team/pods/job"
+JOB = Pod(metadata=Metadata(name="job", namespace="team", uid="uid-job"))
+BOUND = Pod(metadata=JOB.metadata, spec=PodSpec(node_name="node-1"))
+BINDING = Binding("uid-job", "workload", "node-1", (0, 3))
+EVICTION = Eviction("uid-job", "workload", "other", "quota", "1 GPU reclaimed for other")
+
+
+class World:
+    """An executor on a scripted server, whose pauses pass at once."""
+
+    def __init__(self, server: FakeApiServer, transport: Transport, clock: ManualClock) -> None:
+        self.server = server
+        self.leads = True
+        self.refused = 0
+        self.executor = Executor(
+            transport,
+            is_leader=lambda: self.leads,
+            on_refused=self._refuse,
+            request_seconds=0.2,
+            sleep=clock.sleep,
+        )
+
+    def _refuse(self) -> None:
+        self.refused += 1
+
+    def begin(self, *, evict: bool = False) -> None:
+        self.executor.begin([EVICTION] if evict else [], [] if evict else [BINDING], {"uid-job": JOB})
+
+    async def settled(self) -> None:
+        async with asyncio.timeout(10):
+            await self.executor.idle()
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    clock = ManualClock()
+    async with (
+        serving() as server,
+        Transport(access_to(server), sleep=clock.sleep, uniform=lambda low, _: low) as transport,
+    ):
+        made = World(server, transport, clock)
+        async with made.executor:
+            yield made
+
+
+async def test_a_binding_counts_as_done_from_its_beginning_until_the_watch_shows_it(world: World) -> None:
+    world.server.on("POST", BIND, Answer(code=201))
+    world.begin()
+    assert world.executor.assumed["uid-job"].devices == (0, 3)
+    await world.settled()
+    world.executor.confirm({"uid-job": JOB})
+    assert "uid-job" in world.executor.assumed
+    assert world.executor.is_assumed_on("uid-job", "node-1")
+    world.executor.confirm({"uid-job": BOUND})
+    assert not world.executor.assumed
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [Watch(CUT), Hang(), refusal(500, "InternalError", "etcdserver: request timed out"), refusal(429)],
+    ids=["cut", "no answer", "fault", "busy"],
+)
+async def test_a_binding_without_an_answer_is_repeated_as_it_was_and_its_gpus_stay_taken(
+    world: World, failure: Watch | Hang | Answer
+) -> None:
+    world.server.on("POST", BIND, failure, failure, Answer(code=201))
+    world.begin()
+    await until(lambda: len(world.server.asked("POST", BIND)) >= 2)
+    assert "uid-job" in world.executor.assumed
+    await world.settled()
+    bodies = [request.body for request in world.server.asked("POST", BIND)]
+    assert len(bodies) == 3
+    assert all(body == bodies[0] for body in bodies)
+    assert "uid-job" in world.executor.assumed
+    assert world.refused == 0
+
+
+async def test_a_binding_that_happened_although_its_answer_was_lost_is_found_to_be_done(world: World) -> None:
+    done = pod("job", node="node-1", annotations={"muster.dev/gpu-devices": "0,3"})
+    world.server.on("POST", BIND, Watch(CUT), refusal(409, "Conflict", "pod job is already assigned"))
+    world.server.on("GET", POD, Answer(done))
+    world.begin()
+    await world.settled()
+    assert world.refused == 0
+    assert "uid-job" in world.executor.assumed
+
+
+@pytest.mark.parametrize("code", [401, 403, 404, 422])
+async def test_a_binding_that_is_refused_is_forgotten_and_decided_again(world: World, code: int) -> None:
+    world.server.on("POST", BIND, refusal(code))
+    world.begin()
+    await world.settled()
+    assert not world.executor.assumed
+    assert world.refused == 1
+    assert len(world.server.asked("POST", BIND)) == 1
+
+
+async def test_a_binding_whose_outcome_the_watch_shows_is_not_repeated(world: World) -> None:
+    world.server.on("POST", BIND, Hang())
+    world.begin()
+    await until(lambda: world.server.asked("POST", BIND))
+    world.executor.confirm({"uid-job": BOUND})
+    await world.settled()
+    assert len(world.server.asked("POST", BIND)) == 1
+
+
+async def test_who_does_not_lead_asks_for_nothing(world: World) -> None:
+    world.leads = False
+    world.begin()
+    world.begin(evict=True)
+    async with world.executor:
+        pass
+    assert world.server.requests == []
+
+
+async def test_an_eviction_without_an_answer_is_repeated_until_the_pod_is_gone(world: World) -> None:
+    world.server.on("PATCH", f"{POD}/status", Watch(CUT), Answer(pod("job")))
+    world.server.on("DELETE", POD, Watch(CUT), refusal(404, "NotFound"))
+    world.begin(evict=True)
+    await until(lambda: world.server.asked("DELETE", POD))
+    assert "uid-job" in world.executor.evicted
+    await world.settled()
+    assert len(world.server.asked("DELETE", POD)) == 2
+    assert world.executor.evicted == {"uid-job"}
+    world.executor.confirm({})
+    assert not world.executor.evicted
+
+
+async def test_what_is_under_way_ends_with_the_executor(world: World) -> None:
+    world.server.on("POST", BIND, Hang())
+    async with world.executor:
+        world.begin()
+        await until(lambda: world.server.asked("POST", BIND))
+    assert not world.executor.is_busy
