@@ -81,7 +81,7 @@ def without_releasing(snapshot: Snapshot) -> Snapshot:
 def moment_after(snapshot: Snapshot) -> int:
     """A time in microseconds that is later than all that the snapshot knows of."""
     times = (max(each.created_at_us, each.started_at_us) for each in snapshot.workloads)
-    return max([*times, getattr(snapshot, "now_us", 0)]) + 1
+    return max([*times, snapshot.now_us]) + 1
 
 
 def _obey(workload: Workload, placed: dict[str, Binding], evicted: set[str], now_us: int) -> Workload:

@@ -15,6 +15,7 @@ from orchestrator.planner.model import (
     Snapshot,
     Workload,
 )
+from orchestrator.simulation.run import moment_after, obey
 
 ANYWHERE = Constraints()
 
@@ -77,35 +78,18 @@ class Cluster:
         self.projects = {each.name: each for each in projects}
         self.workloads: dict[str, Workload] = {}
         self.evicted: list[str] = []
-        self._clock = 0
 
     def submit(self, new: Workload) -> None:
-        self._clock += 1
-        self.workloads[new.id] = replace(new, created_at_us=self._clock)
+        self.workloads[new.id] = replace(new, created_at_us=moment_after(self.snapshot()))
 
     def snapshot(self) -> Snapshot:
         return Snapshot(self.nodes, tuple(self.projects.values()), tuple(self.workloads.values()))
 
     def step(self) -> Plan:
-        decision = plan(self.snapshot())
-        self._clock += 1
-        placed = {binding.pod: binding for binding in decision.bindings}
-        gone = {eviction.pod for eviction in decision.evictions}
+        snapshot = self.snapshot()
+        decision = plan(snapshot)
         self.evicted += sorted({eviction.workload for eviction in decision.evictions})
-        for key, each in self.workloads.items():
-            pods = []
-            for pod in each.pods:
-                binding = placed.get(pod.id)
-                if binding is not None:
-                    pods.append(
-                        replace(pod, state=PodState.ALLOCATED, node=binding.node, devices=binding.devices)
-                    )
-                elif pod.id in gone:
-                    pods.append(replace(pod, state=PodState.PENDING, node=None, devices=()))
-                else:
-                    pods.append(pod)
-            started = self._clock if any(pod.id in placed for pod in each.pods) else each.started_at_us
-            self.workloads[key] = replace(each, pods=tuple(pods), started_at_us=started)
+        self.workloads = {each.id: each for each in obey(snapshot, decision).workloads}
         return decision
 
     def settle(self, most_steps: int = 50) -> Plan:
