@@ -9,29 +9,37 @@ class Devices:
     """What is used of each GPU of each node, in `gpu_milli`. GPUs of other schedulers' pods count from the top."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
-        self.nodes = {node.name: [0] * node.gpu_count for node in nodes}
-        for node in nodes:
+        self.nodes = {node.name: node for node in nodes}
+        self._used = {node.name: [0] * node.gpu_count for node in self.nodes.values()}
+        for node in self.nodes.values():
             for device in range(max(0, node.gpu_count - node.foreign.gpu_count), node.gpu_count):
-                self.nodes[node.name][device] = DEVICE_MILLI
+                self._used[node.name][device] = DEVICE_MILLI
 
     def occupy(self, node: str, device: int, request: Request) -> None:
         """Count a pod's part of a device; a node or device that is not there is left alone."""
-        used = self.nodes.get(node, [])
+        used = self._used.get(node, [])
         if device < len(used):
-            used[device] += request.gpu_portion_milli or DEVICE_MILLI
+            used[device] += self._part_milli(self.nodes[node], request)
 
     def choose(self, node: str, request: Request) -> tuple[int, ...] | None:
-        """Take the first idle devices, or the fullest that still has room for a part of one. None: there are none."""
-        used = self.nodes[node]
-        if request.gpu_portion_milli:
-            fits = [d for d, held in enumerate(used) if held + request.gpu_portion_milli <= DEVICE_MILLI]
-            chosen = sorted(fits, key=lambda d: (-used[d], d))[:1]
-            wanted = 1
+        """Take the first idle devices, or the fullest that still have room for a part of one. None: there are none."""
+        used = self._used[node]
+        if request.is_shared:
+            most = DEVICE_MILLI - self._part_milli(self.nodes[node], request)
+            wanted = request.shared_devices
+            fits = sorted((-held, device) for device, held in enumerate(used) if held <= most)
+            chosen = [device for _, device in fits][:wanted]
         else:
-            chosen = [d for d, held in enumerate(used) if not held][: request.gpu_count]
             wanted = request.gpu_count
+            chosen = [device for device, held in enumerate(used) if not held][:wanted]
         if len(chosen) < wanted:
             return None
         for device in chosen:
             self.occupy(node, device, request)
         return tuple(sorted(chosen))
+
+    def _part_milli(self, node: Node, request: Request) -> int:
+        """How much of one device of the node the pod takes; all of it where that depends on an unknown memory."""
+        if request.gpu_memory_mib and node.gpu_memory_mib:
+            return -(-DEVICE_MILLI * request.gpu_memory_mib // node.gpu_memory_mib)
+        return request.gpu_portion_milli or DEVICE_MILLI

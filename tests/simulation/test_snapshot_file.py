@@ -100,6 +100,18 @@ def test_devices_are_chosen_around_those_that_are_named(loaded: Callable[[str], 
     assert [each.pods[0].devices for each in workloads] == [(1, 3), (4,), (4,), (0, 2)]
 
 
+def test_parts_of_several_devices_are_chosen_by_portion_and_by_memory(
+    loaded: Callable[[str], model.Snapshot],
+) -> None:
+    text = SMALL.replace("gpus: 8}", "gpus: 3, gpuMemoryMib: 16384}").replace(
+        "gpus: 2, on: dgx1-1", "gpus: 0.5, sharedDevices: 2, on: dgx1-1"
+    )
+    more = "  - {name: a-2, project: team-a, gpuMemoryMib: 8192, sharedDevices: 3, on: dgx1-1}\n"
+    first, second = loaded(text + more).workloads
+    assert (first.pods[0].devices, second.pods[0].devices) == ((0, 1), (0, 1, 2))
+    assert second.pods[0].request.gpu_memory_mib == 8192
+
+
 def test_gpus_of_other_schedulers_are_not_chosen(loaded: Callable[[str], model.Snapshot]) -> None:
     text = SMALL.replace("gpus: 8}", "gpus: 8, foreign: {gpus: 7, pods: 1}}")
     with pytest.raises(UsageError, match="not enough free GPUs"):
