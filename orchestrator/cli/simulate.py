@@ -15,7 +15,7 @@ def snapshot(*, schema: bool | None, as_json: bool | None) -> None:
     """Print what the scheduler decides on: nodes, projects and workloads, as YAML.
 
     The file holds requests, constraints, placements and quotas; no command, environment or secret.
-    `muster simulate` and `muster what-if --from` read it. JSON is YAML too, and is read much faster.
+    `muster simulate`, `muster what-if --from` and `muster explain --from` read it.
     """
     from orchestrator.cli.output import document
     from orchestrator.cli.session import run

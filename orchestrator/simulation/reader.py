@@ -2,6 +2,7 @@
 
 import typing
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -205,11 +206,10 @@ class _Reader:
     def _rest(self, kind: type, asks: Sequence[msgspec.Struct]) -> dict[str, Any]:
         """The fields without a short form that the file gives."""
         given: dict[str, Any] = {}
-        hints = typing.get_type_hints(kind)
-        for each in uncovered(kind, forms.COVERED[kind]):
-            value = _first(asks, each.name, UNSET)
+        for name, hint in _rest_of(kind):
+            value = _first(asks, name, UNSET)
             if value is not UNSET:
-                given[each.name] = from_file(value, hints[each.name])
+                given[name] = from_file(value, hint)
         return given
 
     def _time(self, value: int | str | None, default: int, place: Place) -> int:
@@ -230,6 +230,13 @@ class _Reader:
 
     def _error(self, place: Place, message: str) -> MusterError:
         return self._document.error(place, message)
+
+
+@cache
+def _rest_of(kind: type) -> tuple[tuple[str, Any], ...]:
+    """The fields without a short form, with their types."""
+    hints = typing.get_type_hints(kind)
+    return tuple((each.name, hints[each.name]) for each in uncovered(kind, forms.COVERED[kind]))
 
 
 def _first(asks: Sequence[Any], name: str, default: Any) -> Any:

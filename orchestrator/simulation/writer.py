@@ -1,6 +1,7 @@
 """The planner's snapshot as a snapshot file: what `reader` would fill in by itself is left out."""
 
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import yaml
@@ -149,10 +150,18 @@ def _expression(part: model.Taint | model.Toleration | model.LabelRequirement) -
 
 def _rest(kind: type, value: Any) -> Plain:
     return {
-        camel(each.name): to_file(getattr(value, each.name))
-        for each in uncovered(kind, forms.COVERED[kind])
-        if getattr(value, each.name) != default_of(each)
+        key: to_file(getattr(value, name))
+        for name, key, default in _rest_of(kind)
+        if getattr(value, name) != default
     }
+
+
+@cache
+def _rest_of(kind: type) -> tuple[tuple[str, str, Any], ...]:
+    """The fields without a short form, with their names in the file and their defaults."""
+    return tuple(
+        (each.name, camel(each.name), default_of(each)) for each in uncovered(kind, forms.COVERED[kind])
+    )
 
 
 def _unless(default: Any, key: str, value: Any, form: Any = None) -> Plain:
