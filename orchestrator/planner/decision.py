@@ -182,10 +182,10 @@ class Decision:
         """Remember why the workload, or the rest of it, waits."""
         self.refusals[workload.id] = reason
 
-    def may_evict(self, pods: int) -> bool:
-        """Whether that many more evictions stay within the cap of one decision."""
+    def may_evict(self, victims: Iterable[Sequence[Pod]]) -> bool:
+        """Whether evicting these groups of pods as well stays within the cap of one decision."""
         cap = self.snapshot.settings.max_evictions
-        return cap is None or len(self._evictions) + pods <= cap
+        return cap is None or len(self._evictions) + sum(len(pods) for pods in victims) <= cap
 
     def take(self, evictions: Iterable[Eviction]) -> None:
         """Make the evictions, already on the ledger, part of the plan."""

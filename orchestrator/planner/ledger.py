@@ -134,6 +134,7 @@ class Ledger:
         self.allocated = {name: [0, 0, 0] for name in tree.projects}
         self.non_preemptible = {name: [0, 0, 0] for name in tree.projects}
         self.releasing_nodes: dict[int, int] = {}
+        self.spare_nodes: set[int] = set()
         self.evicted: set[str] = set()
         self.version = 0
         self._log: list[Callable[[], None]] = []
@@ -226,6 +227,8 @@ class Ledger:
         self.version += 1
         account.occupy(pod.request, devices, workload.project, sign)
         self.free.move(account, before)
+        if account.position in self.releasing_nodes:
+            self._note_spare(account)
 
     def _release(self, account: NodeAccount, request: Request, devices: tuple[int, ...], sign: int) -> None:
         account.release(request, devices, sign)
@@ -234,6 +237,14 @@ class Ledger:
             self.releasing_nodes[account.position] = count
         else:
             self.releasing_nodes.pop(account.position, None)
+        self._note_spare(account)
+
+    def _note_spare(self, account: NodeAccount) -> None:
+        """Keep `spare_nodes`: where GPUs are being released that are not all promised yet."""
+        if account.later_milli > 0 and account.position in self.releasing_nodes:
+            self.spare_nodes.add(account.position)
+        else:
+            self.spare_nodes.discard(account.position)
 
     def _charge(self, workload: Workload, request: Request, sign: int) -> None:
         gpu, cpu, memory = sign * request.gpu_milli, sign * request.cpu_milli, sign * request.memory_bytes

@@ -69,9 +69,13 @@ class Placer:
     ) -> Iterable[int]:
         nodes = self.ledger.nodes
         if later:
-            return sorted(
-                each for each in self.ledger.releasing_nodes if positions is None or each in positions
-            )
+            need = request.gpu_count * DEVICE_MILLI
+            known = self.ledger.spare_nodes if need else self.ledger.releasing_nodes
+            return [
+                each
+                for each in sorted(known)
+                if nodes[each].later_milli >= need and (positions is None or each in positions)
+            ]
         if positions is None and not self._spread:
             return self.ledger.free.with_at_least(request.gpu_count)
         chosen = range(len(nodes)) if positions is None else positions

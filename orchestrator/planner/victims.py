@@ -166,12 +166,14 @@ def lower_priorities(decision: Decision, preemptor: Workload) -> list[Victim]:
     return sorted(found, key=dispensable)
 
 
-def movable(decision: Decision) -> list[Victim]:
+def movable(decision: Decision, beneficiary: Workload) -> list[Victim]:
     """What could be moved to make room: the pods of all work that can be taken back."""
     found = [
         Victim(workload, (pod,))
         for workload in decision.running()
-        if workload.preemptible and all(pod.state is not PodState.RELEASING for pod in workload.pods)
+        if workload.preemptible
+        and workload.id != beneficiary.id
+        and all(pod.state is not PodState.RELEASING for pod in workload.pods)
         for pod in reversed(workload.pods)
         if pod.state is PodState.ALLOCATED
     ]

@@ -6,7 +6,8 @@ from orchestrator.planner.entitlement import Victim
 from orchestrator.planner.gangs import chunk_amounts
 from orchestrator.planner.gates import refusal
 from orchestrator.planner.model import Amounts, Workload
-from orchestrator.planner.room import Pool, RoomFinder, Taken, make_room
+from orchestrator.planner.room import Pool, RoomFinder, Taken
+from orchestrator.planner.search import make_room
 from orchestrator.planner.victims import Ruling, movable
 
 
@@ -33,7 +34,9 @@ class MovingLaw:
         """Whether all victims are placed again, and are not too many."""
         del workload
         pods = sum(len(victim.pods) for victim, _ in taken)
-        if not decision.may_evict(pods) or (self._cap is not None and len(taken) > self._cap):
+        if not decision.may_evict(victim.pods for victim, _ in taken) or (
+            self._cap is not None and len(taken) > self._cap
+        ):
             return False
         self.moved = move_elsewhere(decision, taken)
         return sum(len(placed) for placed in self.moved.values()) == pods
@@ -73,7 +76,7 @@ def _consolidate_for(
     )
     if shape in hopeless:
         return False
-    finder = RoomFinder(decision, Pool({"": movable(decision)}))
+    finder = RoomFinder(decision, Pool({"": movable(decision, workload)}))
     found = make_room(decision, workload, chunk, finder, law)
     if found is None:
         hopeless.add(shape)

@@ -6,7 +6,8 @@ from orchestrator.planner.entitlement import Victim
 from orchestrator.planner.gangs import chunk_amounts
 from orchestrator.planner.gates import keeps_limits, quota_refusal, refusal
 from orchestrator.planner.model import Amounts, PendingReason, Waiting, Workload
-from orchestrator.planner.room import Pool, RoomFinder, Taken, make_room
+from orchestrator.planner.room import Pool, RoomFinder, Taken
+from orchestrator.planner.search import make_room
 from orchestrator.planner.victims import Ruling, lower_priorities
 
 
@@ -21,11 +22,11 @@ class PriorityLaw:
 
     def tolerates(self, decision: Decision, taken: Taken) -> bool:
         """Whether the cap on evictions is kept so far."""
-        return decision.may_evict(sum(len(victim.pods) for victim, _ in taken))
+        return decision.may_evict(victim.pods for victim, _ in taken)
 
     def accepts(self, decision: Decision, workload: Workload, taken: Taken) -> bool:
         """Whether the cap on evictions and the limits hold."""
-        return decision.may_evict(sum(len(victim.pods) for victim, _ in taken)) and keeps_limits(
+        return decision.may_evict(victim.pods for victim, _ in taken) and keeps_limits(
             decision.ledger, workload
         )
 

@@ -6,8 +6,9 @@ from orchestrator.planner.entitlement import Victim
 from orchestrator.planner.gangs import chunk_amounts
 from orchestrator.planner.gates import keeps_limits, quota_refusal
 from orchestrator.planner.model import Amounts, Waiting, Workload
-from orchestrator.planner.room import Pool, RoomFinder, Taken, make_room
+from orchestrator.planner.room import Pool, RoomFinder, Taken
 from orchestrator.planner.rules import NOTHING
+from orchestrator.planner.search import make_room
 from orchestrator.planner.standing import Standing, standing
 from orchestrator.planner.victims import Court, Ruling
 
@@ -24,12 +25,12 @@ class ReclaimLaw:
 
     def tolerates(self, decision: Decision, taken: Taken) -> bool:
         """Whether the cap on evictions is kept so far."""
-        return decision.may_evict(sum(len(victim.pods) for victim, _ in taken))
+        return decision.may_evict(victim.pods for victim, _ in taken)
 
     def accepts(self, decision: Decision, workload: Workload, taken: Taken) -> bool:
         """Whether nobody who lost is served worse than the side that took, and departments keep to their limits."""
         return (
-            decision.may_evict(sum(len(victim.pods) for victim, _ in taken))
+            decision.may_evict(victim.pods for victim, _ in taken)
             and keeps_limits(decision.ledger, workload)
             and self._court.leaves_balance(workload, NOTHING, [victim for victim, _ in taken])
         )
