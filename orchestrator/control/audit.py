@@ -8,6 +8,7 @@ eviction never fails because of it.
 
 import asyncio
 import logging
+import re
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
@@ -24,9 +25,11 @@ from orchestrator.cluster.errors import (
     Unreachable,
 )
 from orchestrator.cluster.objects import Object, Pod
-from orchestrator.cluster.quantity import format_time
+from orchestrator.cluster.quantity import format_time, parse_time
 from orchestrator.cluster.resources import CONFIG_MAPS, EVENTS
 from orchestrator.cluster.transport import Transport
+from orchestrator.control.events import COMPONENT, pod_event
+from orchestrator.names import EVICTION_REASON, WORKLOAD_LABEL
 from orchestrator.planner.model import Eviction, Plan, Workload
 from orchestrator.workloads.snapshot import Reading, devices_of, owner_uid
 
@@ -37,12 +40,12 @@ KEY: Final = "evictions"
 MOST_RECORDS: Final = 200
 MOST_BYTES: Final = 128 * 1024
 MOST_MESSAGE_CHARACTERS: Final = 1000
-COMPONENT: Final = "muster"
 EVENT_REASONS: Final = {
     "quota": "Reclaimed",
     "fair-share": "Reclaimed",
     "priority": "Preempted",
     "consolidation": "Moved",
+    "stale-gang": "StaleGang",
 }
 """By the rule of the eviction; any other is `Evicted`."""
 
@@ -51,6 +54,7 @@ LONGEST_RETRY_SECONDS: Final = 30.0
 PARTING_SECONDS: Final = 2.0
 """How long an operator that is told to stop goes on writing what is still to be written."""
 _WRITES_IN_FLIGHT: Final = 8
+_RULE = re.compile(r"by the rule of ([\w-]+)")
 _ATTEMPTS_IN_A_ROW: Final = 5
 _PASSING = (ServerFault, TooManyRequests, Unreachable)
 
@@ -112,7 +116,7 @@ class Audit:
         record = EvictionRecord(
             at=format_time(int(self._clock() * 1_000_000)),
             project=loser.project if loser else "",
-            workload=loser.name if loser else pod.metadata.name,
+            workload=loser.name if loser else pod.metadata.labels.get(WORKLOAD_LABEL, pod.metadata.name),
             workload_id=owner_uid(pod),
             pod=pod.metadata.name,
             pod_uid=pod.metadata.uid,
@@ -126,6 +130,14 @@ class Audit:
         )
         self._unwritten.setdefault(pod.metadata.namespace, deque(maxlen=MOST_RECORDS)).append(record)
         self._wanted.set()
+
+    def recall(self, pods: Iterable[Pod]) -> None:
+        """Note the evictions of an operator that came to no record: of pods that are still on their way out."""
+        for pod in pods:
+            told = next((each for each in pod.status.conditions if each.reason == EVICTION_REASON), None)
+            if told is not None and pod.metadata.deletion_timestamp is not None:
+                rule = _RULE.search(told.message)
+                self.note(pod, Eviction(pod.metadata.uid, "", "", rule[1] if rule else "", told.message))
 
     async def run(self) -> None:
         """Write until cancelled, and for a moment longer if something is left."""
@@ -207,28 +219,18 @@ class Audit:
 
     async def _tell(self, namespace: str, record: EvictionRecord) -> None:
         """Create the Event. Its name is made of the pod's uid, so that doing it again does nothing."""
-        body = {
-            "apiVersion": EVENTS.api_version,
-            "kind": EVENTS.kind,
-            "metadata": {"name": f"{record.pod[:200]}.{record.pod_uid}", "namespace": namespace},
-            "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "namespace": namespace,
-                "name": record.pod,
-                "uid": record.pod_uid,
-            },
-            "type": "Warning",
-            "reason": EVENT_REASONS.get(record.rule, "Evicted"),
-            "message": record.message,
-            "source": {"component": COMPONENT},
-            "firstTimestamp": f"{record.at[:19]}Z",
-            "lastTimestamp": f"{record.at[:19]}Z",
-            "count": 1,
-        }
+        event = pod_event(
+            namespace=namespace,
+            pod=record.pod,
+            uid=record.pod_uid,
+            name=record.pod_uid,
+            reason=EVENT_REASONS.get(record.rule, "Evicted"),
+            message=record.message,
+            at_us=parse_time(record.at),
+        )
         try:
             async with self._slots:
-                await self._transport.create(EVENTS.path(namespace), body)
+                await self._transport.create(EVENTS.path(namespace), event)
         except AlreadyExists:
             logger.debug("the event of %s/%s is there already", namespace, record.pod)
         except _PASSING:

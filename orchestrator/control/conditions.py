@@ -25,7 +25,10 @@ LONGEST_WAIT_FOR_BINDINGS_SECONDS: Final = 1.0
 
 
 class ConditionWriter:
-    """Writes the reasons that it was last given. `pods` is the live cache, `bindings_done` waits for the executor."""
+    """Writes the reasons that it was last given. `pods` is the live cache, `bindings_done` waits for the executor.
+
+    `on_told` is called with a pod and the message when it was told another kind of reason than before.
+    """
 
     def __init__(
         self,
@@ -35,12 +38,14 @@ class ConditionWriter:
         is_leader: Callable[[], bool],
         bindings_done: Callable[[], Awaitable[None]],
         clock: Callable[[], float],
+        on_told: Callable[[Pod, str], None] = lambda _pod, _message: None,
     ) -> None:
         self._transport = transport
         self._pods = pods
         self._is_leader = is_leader
         self._bindings_done = bindings_done
         self._clock = clock
+        self._on_told = on_told
         self._wanted: Mapping[str, str] = {}
         self._written: dict[str, tuple[str, float]] = {}
         self._changed = asyncio.Event()
@@ -127,6 +132,8 @@ class ConditionWriter:
             logger.warning("cannot tell %s why it waits: %s", path, error)
         else:
             self._written[uid] = (message, self._clock())
+            if _code(_said(pod) or "") != _code(message):
+                self._on_told(pod, message)
 
 
 def _code(message: str) -> str:

@@ -13,6 +13,7 @@ from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.audit import Audit
 from orchestrator.control.conditions import ConditionWriter
+from orchestrator.control.events import Announcer
 from orchestrator.control.executor import Executor
 from orchestrator.control.health import Health
 from orchestrator.control.observer import Observer
@@ -54,6 +55,7 @@ class SchedulerLoop:
         self._health = health or Health(loop.time)
         self._reader = Reader()
         self._audit = Audit(transport)
+        self._announcer = Announcer(transport)
         self._returning = Returning(loop.time)
         self._executor = Executor(
             transport, is_leader=is_leader, on_refused=self._decide_again_soon, on_evicted=self._note_eviction
@@ -64,6 +66,7 @@ class SchedulerLoop:
             is_leader=is_leader,
             bindings_done=self._executor.idle,
             clock=loop.time,
+            on_told=self._announcer.waits,
         )
         self._rest_seconds = 0.0
         observer.expect(self._executor.is_assumed_on)
@@ -73,7 +76,9 @@ class SchedulerLoop:
         failures = 0
         async with self._executor, asyncio.TaskGroup() as group:
             group.create_task(self._conditions.run())
+            self._audit.recall(self._observer.pods.objects.values())
             group.create_task(self._audit.run())
+            group.create_task(self._announcer.run())
             while True:
                 await self._wait_for_change(TICK_SECONDS)
                 if not self._is_leader():

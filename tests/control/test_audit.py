@@ -14,6 +14,8 @@ from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.transport import Transport
 from orchestrator.control import audit
 from orchestrator.control.audit import Audit, EvictionRecord, bounded, decoded, encoded, evictions_in
+from orchestrator.manifests.render import documents, render
+from orchestrator.names import EVICTION_REASON
 from orchestrator.planner import model
 from orchestrator.workloads.snapshot import Reading
 from tests.cli.memory_api_server import serving
@@ -222,3 +224,52 @@ async def test_an_eviction_of_a_workload_that_nobody_knows_is_noted_all_the_same
     await written.write()
     (record,) = await evictions_in(transport, NAMESPACE)
     assert (record.workload, record.beneficiary, record.node) == ("name-b-1-0", "", "dgx1-1")
+
+
+async def test_an_operator_that_starts_records_what_the_one_before_it_could_not(
+    server: MemoryApiServer, transport: Transport
+) -> None:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": EVICTION_REASON, "message": MESSAGE}
+    going = {"labels": {"muster.dev/workload": "b-1"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    pods = []
+    for uid, changes, conditions in (
+        ("recorded", going, [condition]),
+        ("unrecorded", going, [condition]),
+        ("not-gone", {}, [condition]),
+        ("deleted-by-its-user", going, []),
+    ):
+        metadata = {"name": f"name-{uid}", "namespace": NAMESPACE, "uid": uid} | changes
+        pods.append(
+            msgspec.convert(
+                {"metadata": metadata, "spec": {"nodeName": "dgx1-1"}, "status": {"conditions": conditions}},
+                Pod,
+            )
+        )
+    before = an_audit(transport)
+    before.note(pods[0], an_eviction())
+    await before.write()
+    after = Audit(transport)
+    after.recall(pods)
+    await after.write()
+    first, second = await evictions_in(transport, NAMESPACE)
+    assert (first.pod_uid, first.beneficiary) == ("recorded", "d-2")
+    assert (second.pod_uid, second.workload, second.rule, second.message) == (
+        "unrecorded",
+        "b-1",
+        "quota",
+        MESSAGE,
+    )
+
+
+def test_the_operator_may_touch_no_config_map_but_its_record_and_members_may_read_it() -> None:
+    roles = {
+        each["metadata"]["name"]: each for each in documents(render("any")) if each["kind"] == "ClusterRole"
+    }
+    (rule,) = [each for each in roles["muster-operator"]["rules"] if "configmaps" in each["resources"]]
+    assert rule["resourceNames"] == [audit.CONFIG_MAP]
+    assert "delete" not in rule["verbs"]
+    (rule,) = [each for each in roles["muster-operator"]["rules"] if "events" in each["resources"]]
+    assert rule["verbs"] == ["create"]
+    (rule,) = [each for each in roles["muster-researcher"]["rules"] if "configmaps" in each["resources"]]
+    assert "get" in rule["verbs"]
+    assert "events" in rule["resources"]

@@ -1,0 +1,101 @@
+"""Events on pods: what `kubectl describe`, `muster get` and people who watch a namespace see of a decision.
+
+An event is a courtesy: it is never waited for, there are only so many a second, and what is told more than once about
+one pod in the same words is told once.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from orchestrator.cluster.errors import AlreadyExists, ClusterError
+from orchestrator.cluster.objects import Pod
+from orchestrator.cluster.quantity import format_time
+from orchestrator.cluster.resources import EVENTS
+from orchestrator.cluster.transport import Transport
+
+logger = logging.getLogger(__name__)
+
+COMPONENT: Final = "muster"
+EVENTS_PER_SECOND: Final = 5.0
+MOST_WAITING: Final = 50
+"""Of more events than this at once, the oldest are dropped: the condition on the pod says the same."""
+
+
+def pod_event(
+    *, namespace: str, pod: str, uid: str, name: str, reason: str, message: str, at_us: int
+) -> dict[str, Any]:
+    """The Event of type Warning about a pod; `name` makes it the only one of its kind. Times are microseconds."""
+    at = format_time(at_us, places=0)
+    return {
+        "apiVersion": EVENTS.api_version,
+        "kind": EVENTS.kind,
+        "metadata": {"name": f"{pod[:180]}.{name}"[:253].lower(), "namespace": namespace},
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": namespace,
+            "name": pod,
+            "uid": uid,
+        },
+        "type": "Warning",
+        "reason": reason,
+        "message": message,
+        "source": {"component": COMPONENT},
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }
+
+
+class Announcer:
+    """Tells pods why they wait, once for every kind of reason, in the background."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._sleep = sleep
+        self._waiting: deque[tuple[str, dict[str, Any]]] = deque(maxlen=MOST_WAITING)
+        self._wanted = asyncio.Event()
+
+    def waits(self, pod: Pod, message: str) -> None:
+        """Announce that a pod waits; the message begins with the code of the reason. Never waits and never fails."""
+        metadata = pod.metadata
+        code = message.partition(":")[0]
+        event = pod_event(
+            namespace=metadata.namespace,
+            pod=metadata.name,
+            uid=metadata.uid,
+            name=f"{metadata.uid[:8]}.{code}",
+            reason="Unschedulable",
+            message=message,
+            at_us=int(self._clock() * 1_000_000),
+        )
+        self._waiting.append((metadata.namespace, event))
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Create the events, a few in a second, until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            while self._waiting:
+                await self._create(*self._waiting.popleft())
+                await self._sleep(1 / EVENTS_PER_SECOND)
+
+    async def _create(self, namespace: str, event: dict[str, Any]) -> None:
+        try:
+            await self._transport.create(EVENTS.path(namespace), event)
+        except AlreadyExists:
+            logger.debug("the event %s is there already", event["metadata"]["name"])
+        except ClusterError as error:
+            logger.info("no event %s: %s", event["metadata"]["name"], error)
