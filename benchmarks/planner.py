@@ -9,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 from benchmarks.cases import CASES, GROWTH, Builder, quiet_shared
 from benchmarks.result import Result
+from orchestrator.control.operator import COLLECTION_THRESHOLDS
 from orchestrator.planner import plan
 
 GROWTH_NODES = (125, 250, 500, 1000)
@@ -35,6 +36,7 @@ def measure(build: Builder, nodes: int, gpus: int) -> Result:
     case = build(nodes, gpus)
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*COLLECTION_THRESHOLDS)  # as the operator does
     fastest, problem = float("inf"), None
     for _ in range(REPEATS):
         started = time.perf_counter()
