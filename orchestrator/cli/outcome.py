@@ -132,7 +132,7 @@ def gpus(gpu_milli: int | None) -> str:
 def _closing(result: Outcome) -> str:
     made = f"{result.decisions} decision{'' if result.decisions == 1 else 's'}"
     if not result.is_stable:
-        return f"After {made}; a further one would change more."
+        return f"After {made}; a further one may change more."
     return (
         f"After {made}; no further one would change anything."
         if result.decisions

@@ -59,6 +59,14 @@ def test_an_evicted_pod_waits_again_in_its_old_place() -> None:
     assert not run.is_stable
 
 
+def test_a_workload_that_grows_keeps_its_start() -> None:
+    elastic = builders.workload("b-1", "team-b", 1000, pods=2)
+    first = replace(elastic.pods[0], state=model.PodState.ALLOCATED, node="dgx1-1", devices=(0,))
+    before = a_snapshot(replace(elastic, pods=(first, elastic.pods[1]), started_at_us=5))
+    (grown,) = obey(before, plan(before)).workloads
+    assert (state(grown), grown.started_at_us) == (["allocated", "allocated"], 5)
+
+
 def test_settling_goes_on_until_a_decision_changes_nothing() -> None:
     run = settle(a_snapshot(B_1, B_2, A_1))
     assert (len(run.steps), run.is_stable) == (2, True)

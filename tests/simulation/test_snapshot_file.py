@@ -350,7 +350,7 @@ def snapshots(draw: st.DrawFn) -> model.Snapshot:
 
 
 @settings(
-    max_examples=150,
+    max_examples=60,
     deadline=None,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,
