@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from orchestrator.planner.gangs import Chunk, chunk_gpu_milli, has_gang, held_parts, leaves, start_chunks
-from orchestrator.planner.ledger import Ledger, demand, sized
+from orchestrator.planner.books import Books
+from orchestrator.planner.gangs import Chunk, chunk_gpu_milli, has_gang, held_parts, leaves
 from orchestrator.planner.model import (
     Binding,
     Eviction,
@@ -12,7 +12,6 @@ from orchestrator.planner.model import (
     Plan,
     Pod,
     PodState,
-    Snapshot,
     SubGroup,
     TopologyRule,
     Waiting,
@@ -20,7 +19,7 @@ from orchestrator.planner.model import (
 )
 from orchestrator.planner.ordering import TurnOrder
 from orchestrator.planner.placement import Placement, Placer
-from orchestrator.planner.quota import ProjectTree, gpus
+from orchestrator.planner.quota import gpus
 from orchestrator.planner.shares import fair_shares
 from orchestrator.planner.topology import domains_to_try
 
@@ -33,34 +32,32 @@ _WAITS, _RUNS, _GROWS = range(3)
 class Decision:
     """What has been granted, taken and refused in this decision."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot = sized(snapshot)
-        self.tree = ProjectTree(snapshot.projects)
-        self.ledger = Ledger(snapshot, self.tree)
-        self.placer = Placer(self.ledger, spread=snapshot.settings.spread)
-        self.shares = fair_shares(self.tree, demand(snapshot, self.tree), self.ledger.capacity)
-        self.workloads = {each.id: each for each in snapshot.workloads if each.project in self.tree.projects}
+    def __init__(self, books: Books) -> None:
+        self.snapshot = books.snapshot
+        self.tree = books.tree
+        self.ledger = books.ledger
+        self.placer = Placer(self.ledger, spread=self.snapshot.settings.spread)
+        self.shares = fair_shares(self.tree, books.demand(), self.ledger.capacity)
         self.refusals: dict[str, PendingReason] = {}
-        self._chunks: dict[str, list[Chunk]] = {}
-        self._stages: dict[str, int] = {}
+        self._books = books
+        self._touched: dict[str, Workload] = {}
+        self._chunks = {name: chunks[::-1] for name, chunks in books.waiting.items()}
+        self._stages = {name: _stage(books.workloads[name]) for name in books.waiting}
         self._bindings: dict[str, Binding] = {}
         self._granted: dict[str, dict[str, list[Placed]]] = {}
         self._promises: dict[str, Binding] = {}
         self._evictions: dict[str, Eviction] = {}
-        for workload in snapshot.workloads:
-            chunks = start_chunks(workload)
-            if not chunks:
-                continue
-            if workload.project in self.tree.projects:
-                self._chunks[workload.id] = chunks[::-1]
-                self._stages[workload.id] = _stage(workload)
-            else:
-                message = f"there is no project {workload.project!r}: create it, or label the namespace"
-                self.refusals[workload.id] = PendingReason(Waiting.UNKNOWN_PROJECT, message)
+        for name, project in books.homeless.items():
+            message = f"there is no project {project!r}: create it, or label the namespace"
+            self.refusals[name] = PendingReason(Waiting.UNKNOWN_PROJECT, message)
+
+    def workload(self, name: str) -> Workload:
+        """The workload by its id, with the evictions decided so far."""
+        return self._touched.get(name) or self._books.workloads[name]
 
     def pending(self) -> list[Workload]:
         """Workloads of known projects with a chunk that could start."""
-        return [self.workloads[each] for each, chunks in self._chunks.items() if chunks]
+        return [self.workload(each) for each, chunks in self._chunks.items() if chunks]
 
     def next_chunk(self, workload: Workload) -> Chunk:
         """What the workload would start next; empty when nothing of it waits."""
@@ -79,11 +76,16 @@ class Decision:
 
     def running(self) -> list[Workload]:
         """Workloads that hold something, as decided so far."""
+        held = (self.workload(name) for name in self._books.running)
         return [
             each
-            for each in self.workloads.values()
-            if any(pod.state is PodState.ALLOCATED for pod in each.pods)
+            for each in held
+            if each.id not in self._touched or any(pod.state is PodState.ALLOCATED for pod in each.pods)
         ]
+
+    def below_minimum(self) -> list[Workload]:
+        """Workloads that are known to have lost a member of their gang."""
+        return [self.workload(name) for name in self._books.stale]
 
     def place_all(self, workload: Workload, chunk: Sequence[Pod]) -> Placed | None:
         """Place every pod of the chunk on the ledger, or none; None says that one found no place."""
@@ -162,7 +164,7 @@ class Decision:
 
     def granted(self, project: str) -> list[Workload]:
         """The project's workloads to which this decision gave something that they can have at once."""
-        return [self.workloads[each] for each in self._granted.get(project, ())]
+        return [self.workload(each) for each in self._granted.get(project, ())]
 
     def suspend(self, workload: Workload) -> None:
         """Take what was granted to the workload off the ledger; `cancel` or a rollback must follow."""
@@ -176,7 +178,7 @@ class Decision:
             self._chunks[workload.id].append(tuple(pod for pod, _ in placed))
             for pod, _ in placed:
                 del self._bindings[pod.id]
-        self._stages[workload.id] = _stage(self.workloads[workload.id])
+        self._stages[workload.id] = _stage(self.workload(workload.id))
 
     def refuse(self, workload: Workload, reason: PendingReason) -> None:
         """Remember why the workload, or the rest of it, waits."""
@@ -193,12 +195,12 @@ class Decision:
             if eviction.pod in self._evictions:
                 continue
             self._evictions[eviction.pod] = eviction
-            workload = self.workloads[eviction.workload]
+            workload = self.workload(eviction.workload)
             pods = tuple(
                 replace(pod, state=PodState.RELEASING) if pod.id == eviction.pod else pod
                 for pod in workload.pods
             )
-            self.workloads[workload.id] = replace(workload, pods=pods)
+            self._touched[workload.id] = replace(workload, pods=pods)
 
     def promise(self, workload: Workload, placed: Placed) -> None:
         """Reserve places for pods that were evicted, so that they come back there."""

@@ -7,8 +7,7 @@ Capacity that a pod is giving back (evicted, but not gone) is *releasing*: it ca
 promised, so that a decision made in the last cycle is not made again in this one.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from orchestrator.planner.free_index import FreeIndex
 from orchestrator.planner.model import (
@@ -18,7 +17,6 @@ from orchestrator.planner.model import (
     Pod,
     PodState,
     Request,
-    Snapshot,
     Workload,
 )
 from orchestrator.planner.quota import ProjectTree
@@ -121,16 +119,20 @@ class NodeAccount:
 
 
 class Ledger:
-    """The accounts of all nodes and projects of one snapshot, with an undo log."""
+    """The accounts of all nodes and projects, with an undo log.
 
-    def __init__(self, snapshot: Snapshot, tree: ProjectTree) -> None:
+    First everything that holds something is loaded, then `index_free_devices` is called once. What is loaded between
+    decisions is not in the log.
+    """
+
+    def __init__(self, nodes: Sequence[Node], tree: ProjectTree) -> None:
         self.tree = tree
         self.nodes = [
             NodeAccount(node, position)
-            for position, node in enumerate(sorted(snapshot.nodes, key=lambda each: each.name))
+            for position, node in enumerate(sorted(nodes, key=lambda each: each.name))
         ]
         self.by_name = {account.node.name: account for account in self.nodes}
-        self.capacity = capacity(snapshot.nodes)
+        self.capacity = capacity(nodes)
         self.allocated = {name: [0, 0, 0] for name in tree.projects}
         self.non_preemptible = {name: [0, 0, 0] for name in tree.projects}
         self.releasing_nodes: dict[int, int] = {}
@@ -138,20 +140,25 @@ class Ledger:
         self.evicted: set[str] = set()
         self.version = 0
         self._log: list[Callable[[], None]] = []
-        for workload in snapshot.workloads:
-            for pod in workload.pods:
-                self._load(workload, pod)
+        self.free: FreeIndex | None = None
+
+    def index_free_devices(self) -> None:
+        """Sort the nodes by their idle GPUs."""
         self.free = FreeIndex(self.nodes)
 
-    def _load(self, workload: Workload, pod: Pod) -> None:
-        account = self.by_name.get(pod.node) if pod.node is not None else None
-        if account is not None:
-            devices = tuple(device for device in pod.devices if device < account.node.gpu_count)
-            account.occupy(pod.request, devices, workload.project, 1)
-            if pod.state is PodState.RELEASING and not pod.stuck:
-                self._release(account, pod.request, devices, 1)
-        if pod.state is PodState.ALLOCATED:
-            self._charge(workload, pod.request, 1)
+    def load(self, workload: Workload, sign: int) -> None:
+        """Enter (`sign` 1) or strike out (-1) what the workload's pods hold."""
+        for pod in workload.pods:
+            if pod.node is None:
+                continue
+            account = self.by_name.get(pod.node)
+            if account is not None:
+                devices = _devices(account, pod)
+                self._occupy(account, workload, pod, devices, sign)
+                if pod.state is PodState.RELEASING and not pod.stuck:
+                    self._release(account, pod.request, devices, sign)
+            if pod.state is PodState.ALLOCATED:
+                self._charge(workload, pod.request, sign)
 
     @property
     def allocated_gpu_milli(self) -> dict[str, int]:
@@ -168,6 +175,12 @@ class Ledger:
             held=(held[0], held[1], held[2]),
             held_non_preemptible=(kept[0], kept[1], kept[2]),
         )
+
+    def with_idle_devices(self, count: int) -> Iterator[int]:
+        """Positions of nodes with that many idle GPUs or more: the fullest nodes first, then by name."""
+        if self.free is None:
+            self.index_free_devices()
+        return iter(()) if self.free is None else self.free.with_at_least(count)
 
     def checkpoint(self) -> int:
         """A mark to roll back to."""
@@ -209,13 +222,13 @@ class Ledger:
         self.evicted.add(pod.id)
         account = self.by_name.get(pod.node) if pod.node is not None else None
         if account is not None:
-            self._release(account, pod.request, pod.devices, 1)
+            self._release(account, pod.request, _devices(account, pod), 1)
         self._charge(workload, pod.request, -1)
 
         def undo() -> None:
             self.evicted.discard(pod.id)
             if account is not None:
-                self._release(account, pod.request, pod.devices, -1)
+                self._release(account, pod.request, _devices(account, pod), -1)
             self._charge(workload, pod.request, 1)
 
         self._log.append(undo)
@@ -226,7 +239,8 @@ class Ledger:
         before = account.idle_devices
         self.version += 1
         account.occupy(pod.request, devices, workload.project, sign)
-        self.free.move(account, before)
+        if self.free is not None:
+            self.free.move(account, before)
         if account.position in self.releasing_nodes:
             self._note_spare(account)
 
@@ -276,33 +290,8 @@ def capacity_gpu_milli(nodes: Iterable[Node]) -> int:
     return capacity(nodes)[0]
 
 
-def demand(snapshot: Snapshot, tree: ProjectTree) -> Mapping[str, Amounts]:
-    """By project, what its allocated and pending pods ask for."""
-    asked = {name: [0, 0, 0] for name in tree.projects}
-    for workload in snapshot.workloads:
-        mine = asked.get(workload.project)
-        if mine is None:
-            continue
-        for pod in workload.pods:
-            if pod.state is not PodState.RELEASING:
-                request = pod.request
-                mine[0] += request.gpu_milli
-                mine[1] += request.cpu_milli
-                mine[2] += request.memory_bytes
-    return {name: (mine[0], mine[1], mine[2]) for name, mine in asked.items()}
-
-
-def sized(snapshot: Snapshot) -> Snapshot:
-    """Requests for GPU memory with their portion of the smallest GPU, which is what quotas count them as."""
-    if not any(pod.request.gpu_memory_mib for each in snapshot.workloads for pod in each.pods):
-        return snapshot
-    smallest = min((node.gpu_memory_mib for node in snapshot.nodes if node.gpu_memory_mib), default=0)
-
-    def size(pod: Pod) -> Pod:
-        if not pod.request.gpu_memory_mib:
-            return pod
-        portion = -(-DEVICE_MILLI * pod.request.gpu_memory_mib // smallest) if smallest else DEVICE_MILLI
-        return replace(pod, request=replace(pod.request, gpu_portion_milli=portion))
-
-    workloads = (replace(each, pods=tuple(size(pod) for pod in each.pods)) for each in snapshot.workloads)
-    return replace(snapshot, workloads=tuple(workloads))
+def _devices(account: NodeAccount, pod: Pod) -> tuple[int, ...]:
+    """The pod's devices that the node still has."""
+    if not pod.devices or max(pod.devices) < account.node.gpu_count:
+        return pod.devices
+    return tuple(device for device in pod.devices if device < account.node.gpu_count)

@@ -77,7 +77,7 @@ class Placer:
                 if nodes[each].later_milli >= need and (positions is None or each in positions)
             ]
         if positions is None and not self._spread:
-            return self.ledger.free.with_at_least(request.gpu_count)
+            return self.ledger.with_idle_devices(request.gpu_count)
         chosen = range(len(nodes)) if positions is None else positions
         sign = -1 if self._spread else 1
         enough = [each for each in chosen if nodes[each].idle_devices >= request.gpu_count]

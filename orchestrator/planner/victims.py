@@ -37,7 +37,7 @@ class Ruling:
 
 
 ClaimKey = tuple[bool, int, int, int, str]
-VictimKey = tuple[int, bool, int, int, str]
+VictimKey = tuple[int, bool, int, int, str, str]
 Judge = Callable[[Victim], Ruling | None]
 
 
@@ -144,6 +144,7 @@ def dispensable(victim: Victim) -> VictimKey:
         -workload.started_at_us,
         -workload.created_at_us,
         workload.name,
+        workload.id,
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from orchestrator.planner import plan
+from orchestrator.planner import Planner, plan
 from orchestrator.planner.model import (
     Constraints,
     Node,
@@ -47,13 +47,15 @@ def workload(
     preemptible: bool | None = None,
     pods: int = 1,
     gang: bool = False,
+    priority: int | None = None,
+    minimum: int | None = None,
     constraints: Constraints = ANYWHERE,
 ) -> Workload:
     return Workload(
         id=name,
         name=name,
         project=project,
-        priority=100 if interactive else 50,
+        priority=(100 if interactive else 50) if priority is None else priority,
         preemptible=not interactive if preemptible is None else preemptible,
         created_at_us=age,
         pods=tuple(
@@ -65,7 +67,7 @@ def workload(
             )
             for index in range(pods)
         ),
-        min_member=pods if gang else 1,
+        min_member=(pods if gang else 1) if minimum is None else minimum,
         interactive=interactive,
     )
 
@@ -78,6 +80,7 @@ class Cluster:
         self.projects = {each.name: each for each in projects}
         self.workloads: dict[str, Workload] = {}
         self.evicted: list[str] = []
+        self._planner = Planner()
 
     def submit(self, new: Workload) -> None:
         self.workloads[new.id] = replace(new, created_at_us=moment_after(self.snapshot()))
@@ -88,6 +91,9 @@ class Cluster:
     def step(self) -> Plan:
         snapshot = self.snapshot()
         decision = plan(snapshot)
+        assert self._planner.plan(snapshot) == decision, (
+            "books that were kept and new ones decide differently"
+        )
         self.evicted += sorted({eviction.workload for eviction in decision.evictions})
         self.workloads = {each.id: each for each in obey(snapshot, decision).workloads}
         return decision

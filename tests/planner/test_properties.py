@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from orchestrator.planner import plan
-from orchestrator.planner.model import Plan, PodState, Snapshot, Workload
+from orchestrator.planner.model import Plan, Pod, PodState, Snapshot, Waiting, Workload
 from tests.planner.builders import Cluster, node, project, workload
 
 TEAMS = ("team-a", "team-b", "team-c")
@@ -55,12 +55,23 @@ class PlannerWalk(RuleBasedStateMachine):
         gpu_milli=st.sampled_from(SIZES),
         interactive=st.booleans(),
         pods=st.sampled_from([1, 1, 1, 2, 3]),
-        gang=st.booleans(),
+        minimum=st.sampled_from([1, 1, 2, 3]),
+        priority=st.sampled_from([None, None, None, 40, 60]),
     )
-    def submit(self, team: str, gpu_milli: int, interactive: bool, pods: int, gang: bool) -> None:
+    def submit(
+        self, *, team: str, gpu_milli: int, interactive: bool, pods: int, minimum: int, priority: int | None
+    ) -> None:
         self.counter += 1
-        name = f"job-{self.counter}"
-        self.cluster.submit(workload(name, team, gpu_milli, interactive=interactive, pods=pods, gang=gang))
+        new = workload(
+            f"job-{self.counter}",
+            team,
+            gpu_milli,
+            interactive=interactive,
+            pods=pods,
+            minimum=min(pods, minimum),
+            priority=None if interactive else priority,
+        )
+        self.cluster.submit(new)
 
     @rule(place=st.integers(0, 30))
     def finish(self, place: int) -> None:
@@ -78,6 +89,23 @@ class PlannerWalk(RuleBasedStateMachine):
         nodes = list(self.cluster.nodes)
         nodes[chosen] = replace(nodes[chosen], schedulable=not nodes[chosen].schedulable)
         self.cluster.nodes = tuple(nodes)
+
+    @rule(place=st.integers(0, 10))
+    def lose_a_node(self, place: int) -> None:
+        """It comes back as another one of the same size; what ran on it waits again."""
+        chosen = self.cluster.nodes[place % len(self.cluster.nodes)]
+        self.counter += 1
+        fresh = node(f"node-{self.counter:03d}-new", chosen.gpu_count)
+        self.cluster.nodes = tuple(fresh if each is chosen else each for each in self.cluster.nodes)
+        for name, each in self.cluster.workloads.items():
+            if any(pod.node == chosen.name for pod in each.pods):
+                pods = tuple(
+                    replace(pod, state=PodState.PENDING, node=None, devices=())
+                    if pod.node == chosen.name
+                    else pod
+                    for pod in each.pods
+                )
+                self.cluster.workloads[name] = replace(each, pods=_whole_or_nothing(each, pods))
 
     @rule()
     def decide(self) -> None:
@@ -100,7 +128,30 @@ class PlannerWalk(RuleBasedStateMachine):
 
     @rule()
     def come_to_rest(self) -> None:
-        self.cluster.settle()
+        """No thrash, and at rest nobody who is within the quota waits while borrowed work holds what would do."""
+        evicted = len(self.cluster.evicted)
+        last = self.cluster.settle()
+        assert len(self.cluster.evicted) - evicted <= 3 * len(self.cluster.workloads)
+        held = self.cluster.held()
+        for name, reason in last.pending.items():
+            waiting = self.cluster.workloads[name]
+            assert reason.message
+            if reason.code is Waiting.CLUSTER_FULL and len(waiting.pods) == 1:
+                asked = waiting.pods[0].request.gpu_milli
+                assert self._no_idle_node(asked), "one GPU waits beside an idle one"
+            assert held[waiting.project] >= 0
+
+    def _no_idle_node(self, gpu_milli: int) -> bool:
+        used: dict[tuple[str | None, int], int] = defaultdict(int)
+        for each in self.cluster.workloads.values():
+            for pod in each.pods:
+                for device in pod.devices:
+                    used[pod.node, device] += pod.request.gpu_portion_milli or 1000
+        return not any(
+            each.schedulable
+            and sum(not used[each.name, device] for device in range(each.gpu_count)) * 1000 >= gpu_milli
+            for each in self.cluster.nodes
+        )
 
     @rule(seed=st.integers(0, 100))
     def the_order_of_the_input_does_not_matter(self, seed: int) -> None:
@@ -132,6 +183,13 @@ class PlannerWalk(RuleBasedStateMachine):
         for each in self.cluster.workloads.values():
             running = sum(pod.state is PodState.ALLOCATED for pod in each.pods)
             assert running == 0 or running >= each.min_member
+
+
+def _whole_or_nothing(each: Workload, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
+    """What a job controller does: a gang that lost a member starts again."""
+    if sum(pod.state is PodState.ALLOCATED for pod in pods) >= each.min_member:
+        return pods
+    return tuple(replace(pod, state=PodState.PENDING, node=None, devices=()) for pod in pods)
 
 
 def _comparable(decision: Plan) -> object:

@@ -83,5 +83,5 @@ def _consolidate_for(
         return False
     carry_out(decision, workload, *found)
     for name, places in law.moved.items():
-        decision.promise(decision.workloads[name], places)
+        decision.promise(decision.workload(name), places)
     return True

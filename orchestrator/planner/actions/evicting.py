@@ -37,7 +37,7 @@ def move_elsewhere(decision: Decision, taken: Taken) -> dict[str, Placed]:
     victims = {victim.workload.id: victim for victim, _ in taken}
     evicted = {pod.id for victim, _ in taken for pod in victim.pods}
     for victim in sorted(victims.values(), key=lambda each: workload_order(each.workload)):
-        workload = decision.workloads[victim.workload.id]
+        workload = decision.workload(victim.workload.id)
         pods = tuple(pod for pod in workload.pods if pod.id in evicted and pod.state is PodState.ALLOCATED)
         core = all(pod.id in evicted for pod in workload.pods if pod.state is PodState.ALLOCATED)
         for chunk in [pods] if core else [(pod,) for pod in pods]:

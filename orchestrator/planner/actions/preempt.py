@@ -65,7 +65,7 @@ def _preempt_for(decision: Decision, workload: Workload, law: PriorityLaw) -> bo
     moved = move_elsewhere(decision, taken)
     carry_out(decision, workload, taken, placed)
     for name, places in moved.items():
-        decision.promise(decision.workloads[name], places)
+        decision.promise(decision.workload(name), places)
     for each in granted:
         _start_again(decision, each)
     return True

@@ -93,5 +93,5 @@ def _reclaim_for(
     moved = move_elsewhere(decision, taken)
     carry_out(decision, workload, taken, placed)
     for name, places in moved.items():
-        decision.promise(decision.workloads[name], places)
+        decision.promise(decision.workload(name), places)
     return True

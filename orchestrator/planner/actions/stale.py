@@ -17,7 +17,7 @@ def is_stale(workload: Workload, now_us: int, grace_seconds: int) -> bool:
 def evict_stale(decision: Decision) -> None:
     """Evict what is left of every stale gang."""
     settings = decision.snapshot.settings
-    for workload in decision.running():
+    for workload in decision.below_minimum():
         if decision.is_whole(workload) or not is_stale(
             workload, decision.snapshot.now_us, settings.stale_grace_seconds
         ):
