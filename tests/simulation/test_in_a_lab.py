@@ -7,9 +7,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from lab.cluster import Lab, start
 from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.resources import ROLE_BINDINGS, SERVICE_ACCOUNTS
 from orchestrator.cluster.transport import Transport
 from orchestrator.simulation.capture import capture
 from orchestrator.simulation.reader import load
@@ -104,6 +106,7 @@ async def test_what_if_why_evicted_and_explain_agree_with_what_happens(own_lab: 
         await the_record_of_the_eviction(cluster, victim)
         await the_explanation(cluster, victim)
         await the_snapshot(cluster, tmp_path / "live.yaml")
+        await a_member(cluster, victim, tmp_path / "member.kubeconfig")
         await a_deletion(cluster, victim)
     project, _, name = victim.partition("/")
     assert (await cluster.json("why-evicted", name, "-p", project, "--json"))[0]["beneficiary"] == "d-2"
@@ -170,3 +173,41 @@ async def a_deletion(cluster: Cluster, victim: str) -> None:
     jobs = await cluster.until(lambda jobs: victim in running(jobs))
     assert running(jobs)[victim] == foretold["wouldRun"][0]["pods"][0]["node"]
     assert waiting(jobs) == {}
+
+
+async def a_member(cluster: Cluster, victim: str, kubeconfig: Path) -> None:
+    """Somebody with no rights but those of a project's members, and of everybody."""
+    project, _, name = victim.partition("/")
+    namespace = f"muster-{project}"
+    async with Transport(load_access(cluster.kubeconfig)) as transport:
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "member"}}
+        await transport.create(SERVICE_ACCOUNTS.path(namespace), account)
+        binding = {
+            "apiVersion": ROLE_BINDINGS.api_version,
+            "kind": ROLE_BINDINGS.kind,
+            "metadata": {"name": "test-member"},
+            "roleRef": {"apiGroup": ROLE_BINDINGS.group, "kind": "ClusterRole", "name": "muster-researcher"},
+            "subjects": [{"kind": "ServiceAccount", "name": "member", "namespace": namespace}],
+        }
+        await transport.create(ROLE_BINDINGS.path(namespace), binding)
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        answer: dict[str, Any] = await transport.create(
+            SERVICE_ACCOUNTS.path(namespace, "member", "token"), request
+        )
+    document = yaml.safe_load(cluster.kubeconfig.read_text())
+    document["users"] = [{**document["users"][0], "user": {"token": answer["status"]["token"]}}]
+    kubeconfig.touch(mode=0o600)
+    kubeconfig.write_text(yaml.safe_dump(document))
+    member = Cluster(kubeconfig)
+    (record,) = await member.json("why-evicted", name, "-p", project, "--json")
+    assert record["beneficiary"] == "d-2"
+    told = await member.json("explain", name, "-p", project, "--json")
+    assert told["writtenByOperator"]
+    assert "holders" not in told
+    assert {each["name"]: each["quota"] for each in told["projects"]} == {
+        team: str(quota) for team, quota in QUOTAS.items()
+    }
+    done = await asyncio.to_thread(muster, kubeconfig, "what-if", "--submit", "x -g 1", "-p", project)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    done = await asyncio.to_thread(muster, kubeconfig, "why-evicted", "a-1", "-p", "team-a")
+    assert (done.returncode, done.stdout) == (1, "")
