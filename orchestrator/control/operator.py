@@ -18,6 +18,7 @@ from orchestrator.control.observer import Observer
 from orchestrator.control.projects import ProjectController
 from orchestrator.control.scheduler import SchedulerLoop
 from orchestrator.names import SYSTEM_NAMESPACE
+from orchestrator.planner import Planner
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +100,12 @@ async def _lead(transport: Transport, election: LeaseElection, health: Health) -
         _spare_the_caches()
         projects = ProjectController(transport, observer)
         scheduler = SchedulerLoop(
-            transport, observer, on_plan=projects.note, is_leader=election.is_leader, health=health
+            transport,
+            observer,
+            on_plan=projects.note,
+            is_leader=election.is_leader,
+            health=health,
+            planner=Planner().plan,
         )
         logger.info("leading: %d nodes, %d pods", len(observer.nodes.objects), len(observer.pods.objects))
         group.create_task(projects.run())
