@@ -1,6 +1,7 @@
-"""Which nodes form a domain, and in what order domains are tried: the fullest that can still take the pods first."""
+"""Which nodes form a domain, and in what order domains are tried: the fullest that can take the pods first."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from operator import itemgetter
 
 from orchestrator.planner.gangs import chunk_gpu_milli
 from orchestrator.planner.ledger import Ledger
@@ -34,8 +35,9 @@ def domains_to_try(
         possible = domains(ledger, below, scope)
         at_home = [each for each in possible if set(occupied) <= set(each)] if occupied else possible
         asked = chunk_gpu_milli(chunk)
-        roomy = [(each, _later(ledger, each)) for each in at_home]
-        tries += [each for each, room in sorted(roomy, key=lambda item: item[1]) if room >= asked]
+        rooms_of = _rooms(ledger, below, scope)
+        roomy = [(each, rooms_of(each)) for each in at_home]
+        tries += [each for each, rooms in sorted(roomy, key=itemgetter(1)) if rooms[-1] >= asked]
     if rule.required is None:
         tries.append(scope)
     return tries
@@ -51,6 +53,19 @@ def _levels_to_try(rule: TopologyRule) -> list[str]:
     return list(reversed(rule.levels[widest : deepest + 1]))
 
 
-def _later(ledger: Ledger, domain: Domain) -> int:
-    accounts = (ledger.nodes[position] for position in domain)
-    return sum(account.later_milli for account in accounts if account.node.schedulable)
+def _rooms(
+    ledger: Ledger, levels: Sequence[str], scope: Collection[int] | None
+) -> Callable[[Domain], list[int]]:
+    """What is free, or will be, around a domain at each level, from the widest, in `gpu_milli`."""
+    rooms: dict[tuple[str, ...], int] = {}
+
+    def path(position: int) -> list[tuple[str, ...]]:
+        values = tuple(ledger.nodes[position].node.labels.get(level, "") for level in levels)
+        return [values[: depth + 1] for depth in range(len(levels))]
+
+    for position in range(len(ledger.nodes)) if scope is None else scope:
+        account = ledger.nodes[position]
+        if account.node.schedulable:
+            for domain in path(position):
+                rooms[domain] = rooms.get(domain, 0) + account.later_milli
+    return lambda domain: [rooms.get(each, 0) for each in path(domain[0])]

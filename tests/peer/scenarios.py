@@ -333,8 +333,9 @@ def _idle(world: World, name: str) -> int:
 
 
 def _renamed(world: World, placements: Iterable[tuple[str, str]]) -> bool:
-    """Whether one renaming of alike nodes explains all placements."""
+    """Whether one renaming of alike nodes, that keeps topology domains together, explains all placements."""
     kinds = _kinds(world)
+    domains = _domains(world)
     forth: dict[str, str] = {}
     back: dict[str, str] = {}
     for here, there in placements:
@@ -342,11 +343,27 @@ def _renamed(world: World, placements: Iterable[tuple[str, str]]) -> bool:
             return False
         if forth.setdefault(here, there) != there or back.setdefault(there, here) != here:
             return False
-    return True
+    return all(
+        [left == right for left, right in zip(domains[one], domains[other], strict=True)]
+        == [left == right for left, right in zip(domains[forth[one]], domains[forth[other]], strict=True)]
+        for one in forth
+        for other in forth
+    )
+
+
+def _domains(world: World) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """For each node and level of each topology, the domain that it is in."""
+    levels = [
+        each[: depth + 1] for each in levels_by_topology(world.case).values() for depth in range(len(each))
+    ]
+    return {
+        node["name"]: tuple(tuple(node.get("labels", {}).get(key, "") for key in keys) for keys in levels)
+        for node in world.case["nodes"]
+    }
 
 
 def _kinds(world: World) -> dict[str, object]:
-    """What distinguishes nodes at the start: size, labels, and the tenants that hold something."""
+    """What distinguishes nodes at the start: size, labels, tenants, and the company that they are in."""
     tenants: dict[str, Counter[str]] = {}
     named: set[str] = set()
     for job in world.case["jobs"]:
@@ -356,13 +373,28 @@ def _kinds(world: World) -> dict[str, object]:
                 tenants.setdefault(task["node"], Counter())[
                     f"{job['queue']}/{job['priority']}/{task.get('gpus')}/{task.get('gpu_fraction')}"
                 ] += 1
-    return {
-        node["name"]: (
-            tuple(sorted((key, str(value)) for key, value in node.items() if key != "name")),
-            tuple(sorted(tenants.get(node["name"], Counter()).items())),
-            node["name"] if node["name"] in named else "",
+    topology = {key for each in levels_by_topology(world.case).values() for key in each}
+    alone = {
+        node["name"]: str(
+            (
+                sorted((key, str(value)) for key, value in node.items() if key not in ("name", "labels")),
+                sorted((key, value) for key, value in node.get("labels", {}).items() if key not in topology),
+                sorted(tenants.get(node["name"], Counter()).items()),
+                node["name"] if node["name"] in named else "",
+            )
         )
         for node in world.case["nodes"]
+    }
+    domains = _domains(world)
+    return {
+        name: (
+            kind,
+            *(
+                sorted(alone[each] for each in alone if domains[each][level] == domain)
+                for level, domain in enumerate(domains[name])
+            ),
+        )
+        for name, kind in alone.items()
     }
 
 
