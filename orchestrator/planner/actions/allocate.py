@@ -41,7 +41,15 @@ def _prefer_older(decision: Decision, explainer: Explainer) -> None:
     decides.
     """
     hopeless: set[Shape] = set()
-    for workload in sorted(lacks_only(decision, ROOM_IS_MISSING), key=workload_order):
+    waiting = sorted(lacks_only(decision, ROOM_IS_MISSING), key=workload_order)
+    last = {
+        project: max(workload_order(each) for each in granted)
+        for project in {each.project for each in waiting}
+        if (granted := decision.granted(project))
+    }
+    for workload in waiting:
+        if workload.project not in last or workload_order(workload) > last[workload.project]:
+            continue
         later = [
             each
             for each in decision.granted(workload.project)

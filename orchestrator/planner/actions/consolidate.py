@@ -1,6 +1,12 @@
 """Move running work together so that a larger request fits: nobody loses, everybody who is moved has a place."""
 
-from orchestrator.planner.actions.evicting import ROOM_IS_MISSING, carry_out, lacks_only, move_elsewhere
+from orchestrator.planner.actions.evicting import (
+    ROOM_IS_MISSING,
+    carry_out,
+    lacks_only,
+    move_elsewhere,
+    shape_of,
+)
 from orchestrator.planner.decision import Decision, Placed
 from orchestrator.planner.entitlement import Victim
 from orchestrator.planner.gangs import chunk_amounts
@@ -9,6 +15,8 @@ from orchestrator.planner.model import Amounts, Workload
 from orchestrator.planner.room import Pool, RoomFinder, Taken
 from orchestrator.planner.search import make_room
 from orchestrator.planner.victims import Ruling, movable
+
+_FAILURES = 16
 
 
 class MovingLaw:
@@ -43,7 +51,11 @@ class MovingLaw:
 
 
 def consolidate(decision: Decision) -> None:
-    """For every preemptible workload that lacks room although enough is free, in the order of turns."""
+    """For preemptible workloads that lack room although enough is free, in the order of turns.
+
+    A search without success is expensive: after 16 kinds of workloads for which nothing could be moved, no more are
+    tried in this decision.
+    """
     cap = decision.snapshot.settings.max_consolidation_victims
     if cap == 0:
         return
@@ -68,13 +80,8 @@ def _consolidate_for(
     later = sum(account.later_milli for account in decision.ledger.nodes if account.node.schedulable)
     if not asked[0] or later < asked[0] or refusal(decision.ledger, workload, asked) is not None:
         return False
-    shape = (
-        workload.interactive,
-        workload.topology,
-        workload.groups,
-        tuple((pod.request, pod.constraints) for pod in chunk),
-    )
-    if shape in hopeless:
+    shape = shape_of(workload, chunk)
+    if shape in hopeless or len(hopeless) >= _FAILURES:
         return False
     finder = RoomFinder(decision, Pool({"": movable(decision, workload)}))
     found = make_room(decision, workload, chunk, finder, law)

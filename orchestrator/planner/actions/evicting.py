@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from orchestrator.planner.decision import Decision, Placed
-from orchestrator.planner.gangs import chunk_amounts
+from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.gates import refusal
 from orchestrator.planner.model import PodState, Waiting, Workload
 from orchestrator.planner.ordering import workload_order
@@ -23,6 +23,16 @@ def lacks_only(decision: Decision, codes: Iterable[Waiting]) -> list[Workload]:
         if ((reason := decision.refusals.get(each.id)) is None or reason.code in wanted)
         and not (now_us and now_us < each.evicts_from_us)
     ]
+
+
+def shape_of(workload: Workload, chunk: Chunk) -> tuple[object, ...]:
+    """What decides whether the chunk finds room, apart from whose it is."""
+    return (
+        workload.interactive,
+        workload.topology,
+        workload.groups,
+        tuple((pod.request, pod.constraints, pod.sub_group) for pod in chunk),
+    )
 
 
 def carry_out(decision: Decision, workload: Workload, taken: Taken, placed: Placed) -> None:

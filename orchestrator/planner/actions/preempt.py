@@ -1,6 +1,14 @@
 """Inside one project, more urgent work takes the place of less urgent work that can be taken back."""
 
-from orchestrator.planner.actions.evicting import ROOM_IS_MISSING, carry_out, lacks_only, move_elsewhere
+from collections.abc import Collection
+
+from orchestrator.planner.actions.evicting import (
+    ROOM_IS_MISSING,
+    carry_out,
+    lacks_only,
+    move_elsewhere,
+    shape_of,
+)
 from orchestrator.planner.decision import Decision
 from orchestrator.planner.entitlement import Victim
 from orchestrator.planner.gangs import chunk_amounts
@@ -33,17 +41,39 @@ class PriorityLaw:
 
 def preempt(decision: Decision) -> None:
     """For every workload that lacks room or stands at its project's limit, in the order of turns."""
+    waiting = lacks_only(decision, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT))
+    if not waiting:
+        return
     law = PriorityLaw()
-    turns = decision.turns(lacks_only(decision, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT)))
+    hopeless: set[tuple[object, ...]] = set()
+    lowest = _lowest_priorities(decision, {each.project for each in waiting})
+    turns = decision.turns(
+        each for each in waiting if lowest.get(each.project, each.priority) < each.priority
+    )
     while (workload := turns.pop()) is not None:
-        again = workload if _preempt_for(decision, workload, law) and decision.next_chunk(workload) else None
-        turns.settle(workload.project, again)
+        started = _preempt_for(decision, workload, law, hopeless)
+        turns.settle(workload.project, workload if started and decision.next_chunk(workload) else None)
 
 
-def _preempt_for(decision: Decision, workload: Workload, law: PriorityLaw) -> bool:
+def _lowest_priorities(decision: Decision, projects: Collection[str]) -> dict[str, int]:
+    """By project, the lowest priority of what could give way: preemptible work that runs or was just started."""
+    lowest: dict[str, int] = {}
+    started = (each for project in sorted(projects) for each in decision.granted(project))
+    for workload in (*(each for each in decision.running() if each.preemptible), *started):
+        if workload.project in projects:
+            lowest[workload.project] = min(workload.priority, lowest.get(workload.project, workload.priority))
+    return lowest
+
+
+def _preempt_for(
+    decision: Decision, workload: Workload, law: PriorityLaw, hopeless: set[tuple[object, ...]]
+) -> bool:
     chunk = decision.next_chunk(workload)
     asked = chunk_amounts(chunk)
     if not chunk or quota_refusal(decision.ledger, workload, asked) is not None:
+        return False
+    shape = (workload.project, workload.priority, *shape_of(workload, chunk))
+    if shape in hopeless:
         return False
     victims = lower_priorities(decision, workload)
     granted = [each for each in decision.granted(workload.project) if each.priority < workload.priority]
@@ -56,6 +86,7 @@ def _preempt_for(decision: Decision, workload: Workload, law: PriorityLaw) -> bo
     found = make_room(decision, workload, chunk, finder, law)
     if found is None:
         decision.ledger.rollback(checkpoint)
+        hopeless.add(shape)
         return False
     for each in granted:
         decision.cancel(each)
