@@ -6,11 +6,12 @@ import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 
 from benchmarks.cases import CASES, GROWTH, Builder, quiet_shared
 from benchmarks.result import Result
 from orchestrator.control.operator import COLLECTION_THRESHOLDS
-from orchestrator.planner import plan
+from orchestrator.planner import Planner, plan
 
 GROWTH_NODES = (125, 250, 500, 1000)
 LARGE_NODES = 4000
@@ -32,7 +33,10 @@ def run(nodes: int, gpus: int, *, growth: bool, large: bool, said: Callable[[str
 
 
 def measure(build: Builder, nodes: int, gpus: int) -> Result:
-    """Decide on the case a few times in this process and keep the fastest; a long one is decided once."""
+    """Decide on the case a few times in this process and keep the fastest; a long one is decided once.
+
+    `again_ms` is the decision on the same cluster by a planner that has kept its books, as the operator's does.
+    """
     case = build(nodes, gpus)
     gc.collect()
     gc.freeze()
@@ -45,8 +49,14 @@ def measure(build: Builder, nodes: int, gpus: int) -> Result:
         problem = case.wrong(decision)
         if fastest > _LONG_SECONDS:
             break
+    books = Planner()
+    books.plan(case.snapshot)
+    unchanged = replace(case.snapshot, workloads=(*case.snapshot.workloads,))
+    started = time.perf_counter()
+    books.plan(unchanged)
+    figures = {"again_ms": (time.perf_counter() - started) * 1000}
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return Result(case.name, nodes, nodes * gpus, case.jobs, fastest, rss, problem, {})
+    return Result(case.name, nodes, nodes * gpus, case.jobs, fastest, rss, problem, figures)
 
 
 def _isolated(table: str, index: int, nodes: int, gpus: int) -> Result:
@@ -64,12 +74,10 @@ def _grown(results: Sequence[Result], said: Callable[[str], None]) -> Iterator[R
     """The same results, each with how much longer it took than the one before, for as much more work."""
     before: Result | None = None
     for each in results:
-        figures = {}
+        figures = dict(each.figures)
         if before is not None:
-            figures = {
-                "times_before": each.seconds / before.seconds,
-                "work_before": each.nodes / before.nodes,
-            }
+            figures["times_before"] = each.seconds / before.seconds
+            figures["work_before"] = each.nodes / before.nodes
         before = each
         yield _told(
             said,
