@@ -1,0 +1,59 @@
+"""`muster validate --target cluster`: a cluster that is there already, with muster installed the way a site does it."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lab.cluster
+from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.objects import Pod, Project
+from orchestrator.cluster.resources import PODS, PROJECTS
+from orchestrator.cluster.transport import Transport
+from tests.control.operators import must, muster, operator, prepare
+
+pytestmark = pytest.mark.lab
+
+VALIDATE = ("validate", "--target", "cluster", "--scenario", "muster-gang")
+
+
+@pytest.fixture
+def existing(tmp_path: Path) -> Iterator[lab.cluster.Lab]:
+    running = lab.cluster.start("existing", nodes=2, detach=False, state_dir=tmp_path / "labs")
+    yield running
+    running.stop()
+
+
+def validated(kubeconfig: Path, out: Path) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    done = muster(kubeconfig, *VALIDATE, "--out", str(out))
+    return done, json.loads((out / "report.json").read_text())
+
+
+async def test_a_cluster_is_refused_until_it_is_ready_then_validated_and_left_as_it_was(
+    existing: lab.cluster.Lab, tmp_path: Path
+) -> None:
+    bare, report = validated(existing.kubeconfig, tmp_path / "bare")
+    assert (bare.returncode, report["verdict"]) == (1, "ERROR")
+    assert "does not know projects.muster.dev: run `muster operator-yaml`" in bare.stdout
+
+    account = await prepare(existing.kubeconfig, tmp_path / "operator.kubeconfig")
+    idle, report = validated(existing.kubeconfig, tmp_path / "idle")
+    assert (idle.returncode, report["verdict"]) == (1, "ERROR")
+    assert "no operator runs" in idle.stdout
+
+    with operator(account, tmp_path / "operator.log"):
+        good, report = validated(existing.kubeconfig, tmp_path / "good")
+        assert (good.returncode, report["verdict"]) == (0, "PASS"), good.stdout
+        async with Transport(load_access(existing.kubeconfig)) as transport:
+            assert (await transport.list(PROJECTS.path(), Project)).items == []
+            assert (await transport.list(PODS.path(), Pod)).items == []
+
+        must(existing.kubeconfig, "project", "create", "others", "-g", "1")
+        must(existing.kubeconfig, "submit", "theirs", "-i", "quickstart", "-g", "1", "-p", "others")
+        busy, report = validated(existing.kubeconfig, tmp_path / "busy")
+        assert (busy.returncode, report["verdict"]) == (1, "ERROR")
+        assert "validate on an idle cluster" in busy.stdout
+        assert "theirs" in must(existing.kubeconfig, "list", "-p", "others"), "nothing of theirs was touched"
