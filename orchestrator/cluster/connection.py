@@ -143,7 +143,12 @@ class Connection:
         return None
 
     async def stream(
-        self, path: str, *, params: Params | None = None, silence_seconds: float | None = None
+        self,
+        path: str,
+        *,
+        params: Params | None = None,
+        silence_seconds: float | None = None,
+        accept: str = "*/*",
     ) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of the answer as they come; silence for longer than `silence_seconds` is Unreachable."""
         timeout = aiohttp.ClientTimeout(
@@ -153,7 +158,7 @@ class Connection:
             "GET",
             path,
             params=params,
-            headers={"Accept": "*/*"},
+            headers={"Accept": accept},
             timeout=timeout,
             token=await self._token(),
             body=None,

@@ -116,6 +116,7 @@ class Reflector(Generic[T]):
     An object that cannot be decoded is counted and logged, and its previous state, if any, is kept: a pod
     must not seem to free its GPUs because a field of it was not understood.
 
+    With `metadata_only` the server sends nothing but the metadata of the objects: enough for their age.
     `random` gives a float in [0, 1) for jitter and watch lengths, `clock` monotonic seconds.
     """
 
@@ -127,6 +128,7 @@ class Reflector(Generic[T]):
         *,
         namespace: str | None = None,
         params: Params | None = None,
+        metadata_only: bool = False,
         on_change: Callable[[Change[T]], None] = _ignore,
         random: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
@@ -137,6 +139,7 @@ class Reflector(Generic[T]):
         self._decoder = msgspec.json.Decoder(kind)
         self._envelope = msgspec.json.Decoder(_Envelope)
         self._params = dict(params or {})
+        self._metadata_only = metadata_only
         self._on_change = on_change
         self._random = random
         self._clock = clock
@@ -191,7 +194,9 @@ class Reflector(Generic[T]):
         self.state = State.LISTING
         self.counters.lists += 1
         self.counters.relists += self.is_synced
-        page = await self._transport.list(self._path, msgspec.Raw, params=self._params)
+        page = await self._transport.list(
+            self._path, msgspec.Raw, params=self._params, metadata_only=self._metadata_only
+        )
         found: dict[str, T] = {}
         for number, raw in enumerate(page.items, start=1):
             decoded = self._decode(raw)
@@ -233,6 +238,7 @@ class Reflector(Generic[T]):
             self._path,
             resource_version=self._resource_version,
             params=self._params,
+            metadata_only=self._metadata_only,
             timeout_seconds=SHORTEST_WATCH_SECONDS + int(span * self._random()),
         )
         async with aclosing(watch) as events:

@@ -40,6 +40,10 @@ JSON_PATCH: Final = "application/json-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 PAGE_SIZE: Final = 500
+JSON: Final = "application/json"
+METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
 EVENTS_PER_YIELD: Final = 256
 
 Body = Mapping[str, Any] | list[Any] | msgspec.Struct
@@ -138,8 +142,15 @@ class Transport:
             "utf-8", "replace"
         )
 
-    async def list(self, resource_path: str, kind: type[T], *, params: Params | None = None) -> Page[T]:
-        """Return the whole collection, read in pages of 500.
+    async def list(
+        self,
+        resource_path: str,
+        kind: type[T],
+        *,
+        params: Params | None = None,
+        metadata_only: bool = False,
+    ) -> Page[T]:
+        """Return the whole collection, read in pages of 500; with `metadata_only` nothing else of the objects.
 
         If the server forgets the first pages before the last is read (410), starts again, and at the third
         time asks for everything at once.
@@ -147,14 +158,16 @@ class Transport:
         limits = (PAGE_SIZE, PAGE_SIZE, 0)
         for attempt, limit in enumerate(limits, start=1):
             try:
-                return await self._list(resource_path, kind, dict(params or {}), limit)
+                return await self._list(
+                    resource_path, kind, dict(params or {}), limit, METADATA_LIST if metadata_only else JSON
+                )
             except Gone:
                 if attempt == len(limits):
                     raise
         raise AssertionError("the last attempt returns or raises")
 
     async def _list(
-        self, path: str, kind: type[T], params: dict[str, str | int | bool], limit: int
+        self, path: str, kind: type[T], params: dict[str, str | int | bool], limit: int, accept: str
     ) -> Page[T]:
         if limit:
             params.setdefault("limit", limit)
@@ -162,7 +175,7 @@ class Transport:
             params.pop("limit", None)
         items: list[T] = []
         while True:
-            body = await self._connection.request("GET", path, params=params)
+            body = await self._connection.request("GET", path, params=params, accept=accept)
             page = _decode(body, _List[kind], path)  # type: ignore[valid-type]
             items += page.items or []
             if not page.metadata.continue_:
@@ -179,6 +192,7 @@ class Transport:
         resource_version: str,
         params: Params | None = None,
         timeout_seconds: int,
+        metadata_only: bool = False,
     ) -> AsyncGenerator[WatchEvent, None]:
         """Yield what changed after `resource_version` until the server ends the watch, as it does in time.
 
@@ -196,7 +210,14 @@ class Transport:
         silence = timeout_seconds + self._limits.watch_grace_seconds
         count = 0
         async with (
-            aclosing(self.stream(resource_path, params=asked, silence_seconds=silence)) as chunks,
+            aclosing(
+                self._connection.stream(
+                    resource_path,
+                    params=asked,
+                    silence_seconds=silence,
+                    accept=METADATA if metadata_only else JSON,
+                )
+            ) as chunks,
             aclosing(_lines(chunks)) as lines,
         ):
             async for line in lines:

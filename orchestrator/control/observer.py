@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cluster.objects import Job, Namespace, Node, Pod, Project, ReplicaSet, StatefulSet
+from orchestrator.cluster.objects import Namespace, Node, Object, Pod, Project
 from orchestrator.cluster.reflector import Change, Reflector
 from orchestrator.cluster.resources import (
     JOBS,
@@ -36,9 +36,11 @@ class Observer:
         self.pods = Reflector(transport, PODS, Pod, on_change=self._pod_changed)
         self.namespaces = Reflector(transport, NAMESPACES, Namespace, on_change=self._notify)
         self.projects = Reflector(transport, PROJECTS, Project, on_change=self._notify)
-        self.jobs = Reflector(transport, JOBS, Job, on_change=self._ignore)
-        self.stateful_sets = Reflector(transport, STATEFUL_SETS, StatefulSet, on_change=self._ignore)
-        self.replica_sets = Reflector(transport, REPLICA_SETS, ReplicaSet, on_change=self._ignore)
+        # of a pod's owner only the age counts
+        self.jobs, self.stateful_sets, self.replica_sets = (
+            Reflector(transport, each, Object, metadata_only=True, on_change=self._ignore)
+            for each in (JOBS, STATEFUL_SETS, REPLICA_SETS)
+        )
 
     def listen(self, listener: Callable[[Change[Any]], None]) -> None:
         """Call `listener` with every change of a namespace, project, pod or node that a decision may depend on."""

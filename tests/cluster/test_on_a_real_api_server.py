@@ -163,6 +163,17 @@ async def test_a_reflector_follows_pods_from_birth_to_end(real: Transport, names
 # --- bind and evict ---------------------------------------------------------------------------------------
 
 
+async def test_a_reflector_of_metadata_alone_is_sent_nothing_else(real: Transport, namespace: str) -> None:
+    pods = Reflector(real, PODS, Pod, namespace=namespace, metadata_only=True)
+    await make_pod(real, namespace, "listed", labels={"seen": "list"})
+    async with running(pods.run()):
+        await until(lambda: len(pods.objects) == 1)
+        await make_pod(real, namespace, "watched", labels={"seen": "watch"})
+        await until(lambda: len(pods.objects) == 2)
+    assert {pod.metadata.labels["seen"] for pod in pods.objects.values()} == {"list", "watch"}
+    assert [pod.spec.containers for pod in pods.objects.values()] == [[], []]
+
+
 async def test_a_bind_sets_the_node_and_the_devices_in_one_write(real: Transport, namespace: str) -> None:
     told: list[Change[Pod]] = []
     reflector = Reflector(real, PODS, Pod, namespace=namespace, on_change=told.append)
