@@ -6,6 +6,7 @@ again even when nothing was seen to change, so that a lost event costs seconds a
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -31,10 +32,15 @@ LONGEST_RETRY_SECONDS: Final = 30.0
 IDLE_PART_OF_DECISION: Final = 2.0
 """The loop rests this many times as long as the last decision took, so that bindings get the processor too."""
 LONGEST_REST_SECONDS: Final = 1.0
+_SECOND_US: Final = 1_000_000
 
 
 class SchedulerLoop:
-    """Decides on the observer's caches. `on_plan` receives every plan with the reading that it rests on."""
+    """Decides on the observer's caches. `on_plan` receives every plan with the reading that it rests on.
+
+    `wall_clock`, in seconds since the epoch, is read once, to compare with Kubernetes' timestamps; from then on time is
+    counted by the loop's clock, so that a clock that is set changes no decision.
+    """
 
     def __init__(
         self,
@@ -45,6 +51,7 @@ class SchedulerLoop:
         is_leader: Callable[[], bool],
         health: Health | None = None,
         planner: Callable[[Snapshot], Plan] = plan,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._observer = observer
@@ -52,6 +59,7 @@ class SchedulerLoop:
         self._is_leader = is_leader
         self._planner = planner
         self._clock = loop.time
+        self._epoch = wall_clock() - loop.time()
         self._health = health or Health(loop.time)
         self._reader = Reader()
         self._audit = Audit(transport)
@@ -147,6 +155,7 @@ class SchedulerLoop:
             owners=(observer.jobs.objects, observer.stateful_sets.objects, observer.replica_sets.objects),
             assumed=self._executor.assumed,
             evicted=self._executor.evicted,
+            now_us=int((self._epoch + self._clock()) * _SECOND_US),
         )
 
 

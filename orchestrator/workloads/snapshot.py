@@ -41,7 +41,10 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What the caches hold, by uid, and what is known beyond them: bindings and evictions just made, by pod uid."""
+    """What the caches hold, by uid, and what is known beyond them: bindings and evictions just made, by pod uid.
+
+    `now_us` is the time of the decision; 0: rules about time do not apply.
+    """
 
     nodes: Mapping[str, Node]
     pods: Mapping[str, Pod]
@@ -50,6 +53,7 @@ class Observed:
     owners: Sequence[Mapping[str, Object]] = ()
     assumed: Mapping[str, Assumption] = field(default_factory=dict)
     evicted: frozenset[str] = frozenset()
+    now_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,10 @@ def read(observed: Observed) -> Reading:
 
 
 class Reader:
-    """Builds snapshots one after the other; what did not change since the last one is not read again."""
+    """Builds snapshots one after the other; what did not change since the last one is not read again.
+
+    Kubernetes does not keep when a gang lost a member, so the first reading that shows it sets `stale_since_us`.
+    """
 
     def __init__(self) -> None:
         self._memory = _Memory()
@@ -80,11 +87,11 @@ class Reader:
         projects = []
         for each in observed.projects.values():
             try:
-                projects.append(planner_project(each))
+                projects.append(self._project(memory, each))
             except ValueError as error:
                 unreadable_projects[each.metadata.name] = str(error)
-        by_owner, foreign = _sorted_out(observed)
-        reader = _WorkloadReader(observed, unreadable_pods, self._memory, memory)
+        by_owner, foreign, succeeded = _sorted_out(observed)
+        reader = _WorkloadReader(observed, succeeded, unreadable_pods, self._memory, memory)
         workloads = [reader.read(uid, by_owner[uid]) for uid in sorted(by_owner)]
         nodes = [
             self._node(memory, node, foreign.get(node.metadata.name, []))
@@ -92,9 +99,22 @@ class Reader:
         ]
         self._memory = memory
         snapshot = model.Snapshot(
-            tuple(nodes), tuple(projects), tuple(each for each in workloads if each is not None)
+            tuple(nodes),
+            tuple(projects),
+            tuple(each for each in workloads if each is not None),
+            now_us=observed.now_us,
         )
         return Reading(snapshot, unreadable_pods, unreadable_projects)
+
+    def _project(self, memory: "_Memory", project: Project) -> model.Project:
+        known = self._memory.projects.get(project.metadata.name)
+        if known is None or known[0] is not project:
+            made = planner_project(project)
+            if known is not None and known[1] == made:  # its status alone has changed
+                made = known[1]
+            known = (project, made)
+        memory.projects[project.metadata.name] = known
+        return known[1]
 
     def _node(self, memory: "_Memory", node: Node, foreign: list[Pod]) -> model.Node:
         key = node.metadata.uid or node.metadata.name
@@ -112,21 +132,25 @@ class _Memory:
     pods: dict[str, tuple[Pod, Assumption | None, bool, model.Pod]] = field(default_factory=dict)
     workloads: dict[str, tuple[tuple[object, ...], model.Workload]] = field(default_factory=dict)
     nodes: dict[str, tuple[Node, list[Pod], model.Node]] = field(default_factory=dict)
+    projects: dict[str, tuple[Project, model.Project]] = field(default_factory=dict)
 
 
-def _sorted_out(observed: Observed) -> tuple[dict[str, list[Pod]], dict[str, list[Pod]]]:
-    """Unfinished pods that are ours, by owner, and those of other schedulers, by node."""
+def _sorted_out(observed: Observed) -> tuple[dict[str, list[Pod]], dict[str, list[Pod]], set[str]]:
+    """Unfinished pods that are ours, by owner; those of other schedulers, by node; owners with a pod that succeeded."""
     by_owner: dict[str, list[Pod]] = {}
     foreign: dict[str, list[Pod]] = {}
+    succeeded: set[str] = set()
     for pod in observed.pods.values():
         if pod.status.phase in _FINISHED:
+            if pod.status.phase == "Succeeded":
+                succeeded.add(owner_uid(pod))
             continue
         if pod.spec.scheduler_name != SCHEDULER_NAME:
             if pod.spec.node_name:
                 foreign.setdefault(pod.spec.node_name, []).append(pod)
         elif _belongs(pod, observed):
             by_owner.setdefault(owner_uid(pod), []).append(pod)
-    return by_owner, foreign
+    return by_owner, foreign, succeeded
 
 
 def owner_uid(pod: Pod) -> str:
@@ -189,9 +213,15 @@ class _WorkloadReader:
     """Turns the pods of one owner into a workload."""
 
     def __init__(
-        self, observed: Observed, unreadable: dict[str, str], before: _Memory, memory: _Memory
+        self,
+        observed: Observed,
+        succeeded: set[str],
+        unreadable: dict[str, str],
+        before: _Memory,
+        memory: _Memory,
     ) -> None:
         self._observed = observed
+        self._succeeded = succeeded
         self._unreadable = unreadable
         self._before = before
         self._memory = memory
@@ -212,7 +242,12 @@ class _WorkloadReader:
         if not readable:
             return None
         project = self._project_of.get(readable[0][0].metadata.namespace, "")
-        key = (project, self._owner(uid), *(part for pair in readable for part in pair))
+        key = (
+            project,
+            self._owner(uid),
+            uid in self._succeeded,
+            *(part for pair in readable for part in pair),
+        )
         known = self._before.workloads.get(uid)
         if known is None or len(known[0]) != len(key) or not all(map(operator.is_, known[0], key)):
             known = (key, self._workload(uid, readable, project))
@@ -223,6 +258,9 @@ class _WorkloadReader:
         first = readable[0][0]
         interactive = first.metadata.labels.get(TYPE_LABEL) == INTERACTIVE
         started = [_time_us(pod.status.start_time) for pod, _ in readable if pod.status.start_time]
+        members = self._min_member(first)
+        if uid in self._succeeded:  # a job that comes to its end has fewer pods than its gang had
+            members = min(members, len(readable))
         return model.Workload(
             id=uid,
             name=first.metadata.labels.get(WORKLOAD_LABEL, first.metadata.name),
@@ -231,10 +269,18 @@ class _WorkloadReader:
             preemptible=_preemptible(first, interactive=interactive),
             created_at_us=self._created_at_us(uid, first),
             pods=tuple(pod for _, pod in readable),
-            min_member=self._min_member(first),
+            min_member=members,
             interactive=interactive,
             started_at_us=min(started, default=0),
+            stale_since_us=self._stale_since_us(uid, readable, members),
         )
+
+    def _stale_since_us(self, uid: str, readable: Sequence[tuple[Pod, model.Pod]], members: int) -> int:
+        running = sum(pod.state is model.PodState.ALLOCATED for _, pod in readable)
+        if not 0 < running < members:
+            return 0
+        known = self._before.workloads.get(uid)
+        return (known[1].stale_since_us if known else 0) or self._observed.now_us
 
     def _owner(self, uid: str) -> Object | None:
         for owners in self._observed.owners:

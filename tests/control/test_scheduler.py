@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from itertools import count
 
 import pytest
 
@@ -81,6 +82,32 @@ async def test_a_decision_that_fails_is_shown_and_made_again(server: FakeApiServ
 
     await loop_on(server, planner, health, recovered)
     assert "the last decision failed: KeyError: 'a mistake'" in seen
+
+
+async def test_a_decision_knows_the_time_and_looks_at_the_wall_clock_once(server: FakeApiServer) -> None:
+    looks = count(1)
+    async with Transport(access_to(server)) as transport:
+        observer = Observer(transport)
+        seen: list[Snapshot] = []
+
+        def note(snapshot: Snapshot) -> Plan:
+            seen.append(snapshot)
+            return NOTHING
+
+        async with observer.running():
+            loop = SchedulerLoop(
+                transport,
+                observer,
+                on_plan=lambda _reading, _plan: None,
+                is_leader=lambda: True,
+                planner=note,
+                wall_clock=lambda: 1e9 * next(looks),
+            )
+            loop.decide()
+            loop.decide()
+    assert [each.now_us // 100_000_000 for each in seen] == [10_000_000, 10_000_000]
+    assert seen[0].now_us < seen[1].now_us
+    assert next(looks) == 2
 
 
 async def test_what_happens_in_the_status_of_a_running_pod_wakes_nobody(server: FakeApiServer) -> None:

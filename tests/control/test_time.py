@@ -27,6 +27,7 @@ WRITES_DATES = {
     "control/conditions.py": "since when a pod waits, for people",
     "control/events.py": "when an event happened, for people",
     "control/projects.py": "since when a condition of a project holds, for people",
+    "control/scheduler.py": "when the loop began; from then on it counts the seconds by itself",
 }
 DECIDES = ("planner", "cluster", "control")
 """The packages of the operator process; those of the command line may show ages."""
