@@ -35,7 +35,7 @@ class Observer:
         self.nodes = Reflector(transport, NODES, Node, on_change=self._node_changed)
         self.pods = Reflector(transport, PODS, Pod, on_change=self._pod_changed)
         self.namespaces = Reflector(transport, NAMESPACES, Namespace, on_change=self._notify)
-        self.projects = Reflector(transport, PROJECTS, Project, on_change=self._notify)
+        self.projects = Reflector(transport, PROJECTS, Project, on_change=self._project_changed)
         # of a pod's owner only the age counts
         self.jobs, self.stateful_sets, self.replica_sets = (
             Reflector(transport, each, Object, metadata_only=True, on_change=self._ignore)
@@ -70,6 +70,11 @@ class Observer:
         self.changed.set()
         for listener in self._listeners:
             listener(change)
+
+    def _project_changed(self, change: Change[Project]) -> None:
+        before = change.previous
+        if change.type != "modified" or before is None or before.spec != change.object.spec:
+            self._notify(change)
 
     def _node_changed(self, change: Change[Node]) -> None:
         if change.previous is None or change.type == "deleted" or _matters(change.previous, change.object):

@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 FIELD_MANAGER = "muster-projects"
 RESEARCHER_ROLE = "muster-researcher"
 RETRY_SECONDS = 5.0
+STATUS_SECONDS = 1.0
+"""A project's figures are written at most once in this time, however often decisions change them."""
 
 
 class ProjectController:
@@ -37,6 +39,7 @@ class ProjectController:
         self._changed.set()
         self._latest: tuple[Reading, Plan] | None = None
         self._written: dict[str, Any] = {}
+        self._status_due: dict[str, float] = {}
         observer.listen(self._listen)
 
     def note(self, reading: Reading, decision: Plan) -> None:
@@ -124,6 +127,12 @@ class ProjectController:
         key = f"status/{project.metadata.uid}"
         if self._written.get(key) == status:
             return
+        loop = asyncio.get_running_loop()
+        due = self._status_due.get(key, 0.0)
+        if loop.time() < due:
+            loop.call_at(due, self._changed.set)
+            return
+        self._status_due[key] = loop.time() + STATUS_SECONDS
         path = PROJECTS.path(None, project.metadata.name, "status")
         await self._transport.patch(path, {"status": status}, content_type=MERGE_PATCH)
         self._written[key] = status
