@@ -12,8 +12,8 @@ from orchestrator.cli.options import Command
 from orchestrator.cli.output import document, output_option, table
 from orchestrator.cli.session import Session, run
 from orchestrator.cluster.kubeconfig import set_default_namespace
-from orchestrator.cluster.objects import GpuSpec, NodeAffinity, Project, ProjectSpec, Subject
-from orchestrator.cluster.quantity import format_gpu, gpu_milli
+from orchestrator.cluster.objects import AmountSpec, GpuSpec, NodeAffinity, Project, ProjectSpec, Subject
+from orchestrator.cluster.quantity import cpu_milli, format_gpu, gpu_milli, memory_bytes
 from orchestrator.errors import UsageError
 from orchestrator.workloads.projects import NoProject
 from orchestrator.workloads.submission import (
@@ -30,6 +30,20 @@ _GPUS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?")
 _SPEC_OPTIONS: Final = (
     click.option("--limit", metavar="GPUS", help="At most so many GPUs, idle ones included."),
     click.option("--over-quota-weight", metavar="WEIGHT", help="Share of idle GPUs; default: the quota."),
+    click.option("--cpu", metavar="CPUS", help="Processors that it is guaranteed; default: not managed."),
+    click.option("--cpu-limit", metavar="CPUS", help="At most so many processors."),
+    click.option("--memory", metavar="BYTES", help="Memory that it is guaranteed, such as 512Gi."),
+    click.option("--memory-limit", metavar="BYTES", help="At most so much memory."),
+    click.option(
+        "--preempt-min-runtime",
+        metavar="DURATION",
+        help="So long a job runs before another of the project may take its place (10m).",
+    ),
+    click.option(
+        "--reclaim-min-runtime",
+        metavar="DURATION",
+        help="So long a job runs before another project may take its place (10m).",
+    ),
     click.option("--priority", type=int, metavar="N", help="Projects of higher priority are served first."),
     click.option("--parent", metavar="PROJECT", help="The department that the project belongs to."),
     click.option("--train-node-type", multiple=True, metavar="TYPE", help="Nodes for training; repeatable."),
@@ -157,13 +171,22 @@ def _spec(before: ProjectSpec, values: dict[str, Any]) -> ProjectSpec:
         "gpu": msgspec.structs.replace(before.gpu, **gpu),
         "node_affinity": msgspec.structs.replace(before.node_affinity, **affinity),
     }
+    for kind, convert in (("cpu", cpu_milli), ("memory", memory_bytes)):
+        amounts = {
+            field: _amount(f"--{key.replace('_', '-')}", given[key], convert)
+            for key, field in ((kind, "quota"), (f"{kind}_limit", "limit"))
+            if key in given
+        }
+        if amounts:
+            changes[kind] = msgspec.structs.replace(getattr(before, kind), **amounts)
+    for key in ("preempt_min_runtime", "reclaim_min_runtime", "interactive_time_limit"):
+        if key in given:
+            parse_duration_seconds(f"--{key.replace('_', '-')}", given[key] or None)
+            changes[key] = given[key] or None
     if "priority" in given:
         changes["priority"] = parse_count("--priority", given["priority"], -(2**31))
     if "parent" in given:
         changes["parent"] = parse_project_name(given["parent"]) if given["parent"] else None
-    if "interactive_time_limit" in given:
-        parse_duration_seconds("--interactive-time-limit", given["interactive_time_limit"] or None)
-        changes["interactive_time_limit"] = given["interactive_time_limit"] or None
     if "member" in given:
         changes["members"] = [_member(text) for text in given["member"]]
     return msgspec.structs.replace(before, **changes)
@@ -177,6 +200,18 @@ def _gpus(flag: str, text: str) -> Decimal | None:
             f"{flag} {text!r} is not possible: give a number of GPUs from 0 up with at most three decimals"
         )
     return Decimal(format_gpu(gpu_milli(text)))
+
+
+def _amount(flag: str, text: str, convert: Callable[[str], int]) -> str | None:
+    if not text:
+        return None
+    try:
+        amount = convert(text)
+    except ValueError as error:
+        raise UsageError(f"{flag} {text!r} is not an amount: give a number such as 2, 500m or 4Gi") from error
+    if amount < 0:
+        raise UsageError(f"{flag} {text!r} is not possible: it must be 0 or more")
+    return text
 
 
 def _member(text: str) -> Subject:
@@ -193,7 +228,7 @@ def _difference(before: ProjectSpec, after: ProjectSpec) -> dict[str, Any]:
         old, new = getattr(before, name), getattr(after, name)
         if old == new:
             continue
-        if isinstance(new, GpuSpec | NodeAffinity):
+        if isinstance(new, GpuSpec | AmountSpec | NodeAffinity):
             patch[wire_name] = {
                 inner_wire: getattr(new, inner)
                 for inner, inner_wire in zip(new.__struct_fields__, new.__struct_encode_fields__, strict=True)

@@ -39,7 +39,15 @@ from orchestrator.cluster.pods import (
     SchedulingGate,
     Toleration,
 )
-from orchestrator.cluster.projects import GpuSpec, NodeAffinity, Project, ProjectSpec, ProjectStatus, Subject
+from orchestrator.cluster.projects import (
+    AmountSpec,
+    GpuSpec,
+    NodeAffinity,
+    Project,
+    ProjectSpec,
+    ProjectStatus,
+    Subject,
+)
 from orchestrator.cluster.wire import Condition, LabelSelector, Metadata, Object, OwnerReference, Wire
 from orchestrator.cluster.workload_objects import (
     Deployment,
@@ -54,6 +62,7 @@ from orchestrator.cluster.workload_objects import (
 
 __all__ = [
     "Affinity",
+    "AmountSpec",
     "Condition",
     "Container",
     "ContainerPort",

@@ -16,6 +16,17 @@ class GpuSpec(Wire, frozen=True):
     over_quota_weight: Decimal | None = None
 
 
+class AmountSpec(Wire, frozen=True):
+    """Processors or memory of a project, as Kubernetes quantities: what it is guaranteed, and at most gets.
+
+    None is unlimited. `over_quota_weight` is its part of what is left over; None: as much as everybody's.
+    """
+
+    quota: str | int | None = None
+    limit: str | int | None = None
+    over_quota_weight: int | None = None
+
+
 class NodeAffinity(Wire, frozen=True):
     """Names of the nodes that a project's workloads may use, by type; empty means any."""
 
@@ -31,13 +42,21 @@ class Subject(Wire, frozen=True):
 
 
 class ProjectSpec(Wire, frozen=True):
-    """What an administrator says about a project. `interactive_time_limit` is text like 12h."""
+    """What an administrator says about a project. Durations are text like 12h or 10m.
+
+    For so long after its start no other workload of the project (`preempt_min_runtime`), or of another project
+    (`reclaim_min_runtime`), may take a workload's GPUs; None asks the department.
+    """
 
     parent: str | None = None
     gpu: GpuSpec = GpuSpec()
+    cpu: AmountSpec = AmountSpec()
+    memory: AmountSpec = AmountSpec()
     priority: int = 0
     node_affinity: NodeAffinity = NodeAffinity()
     interactive_time_limit: str | None = None
+    preempt_min_runtime: str | None = None
+    reclaim_min_runtime: str | None = None
     members: list[Subject] = []
 
 

@@ -5,6 +5,7 @@ annotation value leaves the cluster.
 """
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -58,6 +59,7 @@ async def capture(transport: Transport) -> Capture:
             namespaces={each.metadata.uid: each for each in namespaces.items},
             projects={each.metadata.uid: each for each in projects.items},
             owners=(jobs, stateful_sets, replica_sets),
+            now_us=time.time_ns() // 1000,
         )
     )
     names = {each.metadata.uid: f"{each.metadata.namespace}/{each.metadata.name}" for each in pods.items}

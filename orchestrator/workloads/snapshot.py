@@ -6,11 +6,12 @@ within about the same second are put in order by the time that `submit` wrote do
 """
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.cluster.objects import Namespace, Node, Object, Pod, Project
 from orchestrator.cluster.quantity import cpu_milli, gpu_milli, memory_bytes, parse_time
+from orchestrator.errors import UsageError
 from orchestrator.names import (
     GPU_DEVICES_ANNOTATION,
     GPU_RESOURCE,
@@ -26,6 +27,7 @@ from orchestrator.names import (
 )
 from orchestrator.planner import model
 from orchestrator.workloads.request import NODE_NAME_LABEL, UnreadableRequest, pod_constraints, pod_request
+from orchestrator.workloads.submission import parse_duration_seconds
 
 _SECOND_US = 1_000_000
 _FINISHED = ("Succeeded", "Failed")
@@ -163,19 +165,39 @@ def owner_uid(pod: Pod) -> str:
 
 def planner_project(project: Project) -> model.Project:
     """The project in the planner's terms. Raises ValueError when a quantity cannot be meant."""
-    gpu = project.spec.gpu
+    spec, gpu = project.spec, project.spec.gpu
+    cpu, memory = spec.cpu, spec.memory
     quota = gpu_milli(gpu.quota)
     return model.Project(
         name=project.metadata.name,
         quota_gpu_milli=quota,
         limit_gpu_milli=None if gpu.limit is None else gpu_milli(gpu.limit),
         over_quota_weight=quota if gpu.over_quota_weight is None else gpu_milli(gpu.over_quota_weight),
-        priority=project.spec.priority,
-        parent=project.spec.parent,
+        priority=spec.priority,
+        parent=spec.parent,
         created_at_us=_time_us(project.metadata.creation_timestamp),
-        train_node_types=tuple(project.spec.node_affinity.train),
-        interactive_node_types=tuple(project.spec.node_affinity.interactive),
+        train_node_types=tuple(spec.node_affinity.train),
+        interactive_node_types=tuple(spec.node_affinity.interactive),
+        quota_cpu_milli=_bound(cpu.quota, cpu_milli),
+        limit_cpu_milli=_bound(cpu.limit, cpu_milli),
+        cpu_over_quota_weight=1 if cpu.over_quota_weight is None else cpu.over_quota_weight,
+        quota_memory_bytes=_bound(memory.quota, memory_bytes),
+        limit_memory_bytes=_bound(memory.limit, memory_bytes),
+        memory_over_quota_weight=1 if memory.over_quota_weight is None else memory.over_quota_weight,
+        reclaim_min_runtime_seconds=_seconds("reclaimMinRuntime", spec.reclaim_min_runtime),
+        preempt_min_runtime_seconds=_seconds("preemptMinRuntime", spec.preempt_min_runtime),
     )
+
+
+def _bound(quantity: str | int | None, parse: Callable[[str], int]) -> int | None:
+    return None if quantity is None else parse(str(quantity))
+
+
+def _seconds(name: str, duration: str | None) -> int | None:
+    try:
+        return parse_duration_seconds(name, duration)
+    except UsageError as error:
+        raise ValueError(str(error)) from error
 
 
 def planner_node(node: Node, foreign: Iterable[Pod] = ()) -> model.Node:

@@ -87,6 +87,12 @@ def test_a_project_is_created_once(muster: Callable[..., Outcome]) -> None:
         (("team-c",), "--gpu"),
         (("team-c", "-g", "1", "--limit", "x"), "--limit"),
         (("team-c", "-g", "1", "--member", "ann"), "--member"),
+        (("team-c", "-g", "1", "--cpu", "many"), "--cpu"),
+        (("team-c", "-g", "1", "--cpu-limit=-1"), "--cpu-limit"),
+        (("team-c", "-g", "1", "--memory", "4Q"), "--memory"),
+        (("team-c", "-g", "1", "--memory-limit", "nan"), "--memory-limit"),
+        (("team-c", "-g", "1", "--preempt-min-runtime", "soon"), "--preempt-min-runtime"),
+        (("team-c", "-g", "1", "--reclaim-min-runtime", "-5m"), "--reclaim-min-runtime"),
         (("team-c", "-g", "1", "--interactive-time-limit", "soon"), "--interactive-time-limit"),
         (("team-c", "-g", "1", "--train-node-type", "a b"), "--train-node-type"),
     ],
@@ -111,6 +117,29 @@ def test_update_changes_only_what_is_named(muster: Callable[..., Outcome], serve
     changed = server.find("projects", "team-c")
     assert changed is not None
     assert changed["spec"] == {"gpu": {"quota": 2}, "priority": 1}
+
+
+def test_processors_memory_and_minimum_runtimes_are_set_and_removed(
+    muster: Callable[..., Outcome], server: MemoryApiServer
+) -> None:
+    words = ("--cpu=64", "--cpu-limit=80500m", "--memory-limit=1Ti", "--reclaim-min-runtime=10m")
+    assert muster("project", "create", "team-c", "-g", "1", *words).code == 0
+    made = server.find("projects", "team-c")
+    assert made is not None
+    assert made["spec"]["cpu"] == {"quota": "64", "limit": "80500m"}
+    assert made["spec"]["memory"] == {"limit": "1Ti"}
+    assert made["spec"]["reclaimMinRuntime"] == "10m"
+    less = ("--cpu-limit=", "--memory=0", "--reclaim-min-runtime=", "--preempt-min-runtime=1m")
+    assert muster("project", "update", "team-c", *less).code == 0
+    changed = server.find("projects", "team-c")
+    assert changed is not None
+    assert changed["spec"] == {
+        "gpu": {"quota": 1},
+        "nodeAffinity": {},
+        "cpu": {"quota": "64"},
+        "memory": {"quota": "0", "limit": "1Ti"},
+        "preemptMinRuntime": "1m",
+    }
 
 
 def test_list_marks_the_default_project(muster: Callable[..., Outcome], server: MemoryApiServer) -> None:

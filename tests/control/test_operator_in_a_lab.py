@@ -272,6 +272,10 @@ async def test_a_project_gets_its_namespace_members_and_figures(
         ({"gpu": {"quota": 4, "limit": 2}}, "limit is below quota"),
         ({"parent": "team-x", "gpu": {"quota": 4}}, "cannot be its own parent"),
         ({}, "spec.gpu"),
+        ({"gpu": {"quota": 4}, "cpu": {"quota": 64, "limit": "63999m"}}, "limit is below quota"),
+        ({"gpu": {"quota": 4}, "memory": {"quota": "4Q"}}, "spec.memory.quota"),
+        ({"gpu": {"quota": 4}, "cpu": {"limit": -1}}, "spec.cpu.limit"),
+        ({"gpu": {"quota": 4}, "preemptMinRuntime": "soon"}, "spec.preemptMinRuntime"),
     ],
 )
 async def test_the_api_server_itself_refuses_a_project_that_cannot_be_meant(

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from orchestrator.cluster.objects import Project
 from orchestrator.planner.books import Books
 from orchestrator.planner.model import PodState, Workload
 from orchestrator.workloads.snapshot import Assumption, Observed, Reader, read
-from tests.workloads.objects import by_uid, job, namespace, node, pod, project
+from tests.workloads.objects import by_uid, decoded, job, namespace, node, pod, project
 
 
 def observed(*pods: Any, **changes: Any) -> Observed:
@@ -206,6 +207,32 @@ def test_a_project_without_a_weight_weighs_its_quota() -> None:
         ).snapshot.projects
     }
     assert weights == {"a": 4000, "b": 500}
+
+
+def test_a_project_may_bound_processors_memory_and_how_soon_its_jobs_give_way() -> None:
+    spec = {
+        "gpu": {"quota": 4},
+        "cpu": {"quota": 64, "limit": "80500m", "overQuotaWeight": 3},
+        "memory": {"limit": "1Gi"},
+        "preemptMinRuntime": "10m",
+        "reclaimMinRuntime": "1h30s",
+    }
+    bounded = decoded(Project, metadata={"name": "bounded", "uid": "b"}, spec=spec)
+    free, found = read(observed(projects=by_uid(project("a", quota=4), bounded))).snapshot.projects
+    assert (found.quota_cpu_milli, found.limit_cpu_milli, found.cpu_over_quota_weight) == (64000, 80500, 3)
+    assert (found.quota_memory_bytes, found.limit_memory_bytes) == (None, 1 << 30)
+    assert (found.preempt_min_runtime_seconds, found.reclaim_min_runtime_seconds) == (600, 3630)
+    assert (free.quota_cpu_milli, free.limit_memory_bytes, free.cpu_over_quota_weight) == (None, None, 1)
+    assert (free.preempt_min_runtime_seconds, free.reclaim_min_runtime_seconds) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "spec", [{"cpu": {"quota": "many"}}, {"memory": {"limit": "4Q"}}, {"reclaimMinRuntime": "soon"}]
+)
+def test_a_project_whose_bounds_cannot_be_read_is_named(spec: dict[str, Any]) -> None:
+    odd = decoded(Project, metadata={"name": "odd", "uid": "o"}, spec={"gpu": {"quota": 1}, **spec})
+    reading = read(observed(projects=by_uid(odd)))
+    assert (reading.snapshot.projects, list(reading.unreadable_projects)) == ((), ["odd"])
 
 
 @pytest.mark.parametrize(
