@@ -21,6 +21,15 @@ TYPE_LABEL: Final = f"{GROUP}/type"
 GPU_FRACTION_ANNOTATION: Final = f"{GROUP}/gpu-fraction"
 """On a pod: the part of one GPU that it asks for, a decimal string above 0 and below 1, at most three places."""
 
+GPU_MEMORY_ANNOTATION: Final = f"{GROUP}/gpu-memory"
+"""On a pod: the memory of one GPU that it asks for, a quantity such as 4G; instead of a fraction."""
+
+GPU_FRACTION_DEVICES_ANNOTATION: Final = f"{GROUP}/gpu-fraction-devices"
+"""On a pod with a fraction or GPU memory: of how many GPUs it wants that part; 1 if absent."""
+
+GPU_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
+"""On a node: the memory of each of its GPUs in MiB, as the NVIDIA device plugin says."""
+
 GPU_DEVICES_ANNOTATION: Final = f"{GROUP}/gpu-devices"
 """On a pod, written in the same request that binds it: comma separated indices of its GPUs on the node."""
 

@@ -4,11 +4,18 @@ from collections.abc import Callable, Iterable, Mapping
 
 from orchestrator.cluster.objects import Container, Pod
 from orchestrator.cluster.quantity import cpu_milli, gpu_milli, memory_bytes
-from orchestrator.names import GPU_FRACTION_ANNOTATION, GPU_RESOURCE
+from orchestrator.names import (
+    GPU_FRACTION_ANNOTATION,
+    GPU_FRACTION_DEVICES_ANNOTATION,
+    GPU_MEMORY_ANNOTATION,
+    GPU_RESOURCE,
+)
 from orchestrator.planner.model import Constraints, LabelRequirement, Request, Toleration
 
 NODE_NAME_LABEL = "metadata.name"
 """Under this pseudo label a node carries its own name, so that terms on fields are matched like terms on labels."""
+
+_MIB = 1 << 20
 
 
 class UnreadableRequest(ValueError):
@@ -23,13 +30,26 @@ def pod_request(pod: Pod) -> Request:
         devices = _total(pod, GPU_RESOURCE, int)
     except ValueError as error:
         raise UnreadableRequest(f"its resource requests cannot be read: {error}") from error
-    fraction = pod.metadata.annotations.get(GPU_FRACTION_ANNOTATION)
-    if fraction is None:
+    annotations = pod.metadata.annotations
+    parts = [each for each in (GPU_FRACTION_ANNOTATION, GPU_MEMORY_ANNOTATION) if each in annotations]
+    if not parts:
         return Request(gpu_count=devices, cpu_milli=cpu, memory_bytes=memory)
-    if devices:
-        raise UnreadableRequest(
-            f"it asks for {GPU_RESOURCE} and for {GPU_FRACTION_ANNOTATION}: remove one of them"
-        )
+    asked = [GPU_RESOURCE, *parts] if devices else parts
+    if len(asked) > 1:
+        raise UnreadableRequest(f"it asks for {' and for '.join(asked)}: remove one of them")
+    return Request(
+        gpu_portion_milli=_portion_milli(annotations),
+        cpu_milli=cpu,
+        memory_bytes=memory,
+        gpu_memory_mib=_gpu_memory_mib(annotations),
+        shared_devices=_shared_devices(annotations),
+    )
+
+
+def _portion_milli(annotations: Mapping[str, str]) -> int:
+    fraction = annotations.get(GPU_FRACTION_ANNOTATION)
+    if fraction is None:
+        return 0
     try:
         portion = gpu_milli(fraction)
     except ValueError as error:
@@ -40,7 +60,30 @@ def pod_request(pod: Pod) -> Request:
         raise UnreadableRequest(
             f"its annotation {GPU_FRACTION_ANNOTATION} is {fraction}: allowed is 0.001 to 0.999"
         )
-    return Request(gpu_portion_milli=portion, cpu_milli=cpu, memory_bytes=memory)
+    return portion
+
+
+def _gpu_memory_mib(annotations: Mapping[str, str]) -> int:
+    """A part of a MiB is rounded up."""
+    text = annotations.get(GPU_MEMORY_ANNOTATION)
+    if text is None:
+        return 0
+    try:
+        mib = -(-memory_bytes(text) // _MIB)
+    except ValueError as error:
+        raise UnreadableRequest(f"its annotation {GPU_MEMORY_ANNOTATION} cannot be read: {error}") from error
+    if mib <= 0:
+        raise UnreadableRequest(f"its annotation {GPU_MEMORY_ANNOTATION} is {text}: it must be above 0")
+    return mib
+
+
+def _shared_devices(annotations: Mapping[str, str]) -> int:
+    text = annotations.get(GPU_FRACTION_DEVICES_ANNOTATION, "1")
+    if not (text.isascii() and text.isdecimal() and int(text[:4]) > 0 and len(text) < 4):
+        raise UnreadableRequest(
+            f"its annotation {GPU_FRACTION_DEVICES_ANNOTATION} is {text}: allowed is a number of GPUs from 1 up"
+        )
+    return int(text)
 
 
 def pod_constraints(pod: Pod) -> Constraints:

@@ -14,6 +14,7 @@ from orchestrator.cluster.quantity import cpu_milli, gpu_milli, memory_bytes, pa
 from orchestrator.errors import UsageError
 from orchestrator.names import (
     GPU_DEVICES_ANNOTATION,
+    GPU_MEMORY_LABEL,
     GPU_RESOURCE,
     INTERACTIVE,
     MIN_MEMBER_ANNOTATION,
@@ -205,6 +206,7 @@ def planner_node(node: Node, foreign: Iterable[Pod] = ()) -> model.Node:
     allocatable = node.status.allocatable
     ready = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
     held = [pod_request(pod) for pod in foreign]
+    memory = node.metadata.labels.get(GPU_MEMORY_LABEL, "")
     return model.Node(
         name=node.metadata.name,
         gpu_count=int(allocatable.get(GPU_RESOURCE, 0)),
@@ -221,6 +223,7 @@ def planner_node(node: Node, foreign: Iterable[Pod] = ()) -> model.Node:
             memory_bytes=sum(each.memory_bytes for each in held),
         ),
         foreign_pods=len(held),
+        gpu_memory_mib=int(memory) if memory.isascii() and memory.isdecimal() else 0,
     )
 
 

@@ -9,6 +9,7 @@ from orchestrator.workloads.request import UnreadableRequest, pod_constraints, p
 from tests.workloads.objects import pod
 
 FRACTION = "muster.dev/gpu-fraction"
+MEMORY = "muster.dev/gpu-memory"
 
 
 def containers(*requests: dict[str, str]) -> list[dict[str, Any]]:
@@ -25,6 +26,12 @@ def containers(*requests: dict[str, str]) -> list[dict[str, Any]]:
             Request(gpu_count=3),
         ),
         ({"containers": containers({})}, {FRACTION: "0.5"}, Request(gpu_portion_milli=500)),
+        ({"containers": containers({})}, {MEMORY: "4G"}, Request(gpu_memory_mib=3815)),
+        (
+            {"containers": containers({})},
+            {FRACTION: "0.5", "muster.dev/gpu-fraction-devices": "2"},
+            Request(gpu_portion_milli=500, shared_devices=2),
+        ),
         ({"containers": containers({})}, {FRACTION: "0.001"}, Request(gpu_portion_milli=1)),
         (
             {
@@ -66,6 +73,29 @@ def test_a_fraction_that_cannot_be_meant_is_named(fraction: str) -> None:
 def test_whole_gpus_and_a_fraction_exclude_each_other() -> None:
     with pytest.raises(UnreadableRequest, match="remove one of them"):
         pod_request(pod("p", gpus=1, annotations={FRACTION: "0.5"}))
+
+
+@pytest.mark.parametrize(("gpus", "others"), [(1, {}), (0, {FRACTION: "0.5"})])
+def test_gpu_memory_excludes_whole_gpus_and_fractions(gpus: int, others: dict[str, str]) -> None:
+    with pytest.raises(UnreadableRequest, match="remove one of them"):
+        pod_request(pod("p", gpus=gpus, annotations={MEMORY: "4G", **others}))
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {MEMORY: "0"},
+        {MEMORY: "-1G"},
+        {MEMORY: "much"},
+        *(
+            {MEMORY: "4G", "muster.dev/gpu-fraction-devices": each}
+            for each in ("0", "", "-1", "two", "99999")
+        ),
+    ],
+)
+def test_parts_of_gpus_that_cannot_be_meant_are_named(annotations: dict[str, str]) -> None:
+    with pytest.raises(UnreadableRequest, match="its annotation"):
+        pod_request(pod("p", annotations=annotations))
 
 
 def test_a_resource_that_is_no_number_is_named() -> None:

@@ -209,6 +209,13 @@ def test_a_project_without_a_weight_weighs_its_quota() -> None:
     assert weights == {"a": 4000, "b": 500}
 
 
+@pytest.mark.parametrize(("text", "mib"), [("32768", 32768), ("", 0), ("32Gi", 0)])
+def test_a_node_says_the_memory_of_its_gpus_in_a_label(text: str, mib: int) -> None:
+    labelled = node("n", labels={"nvidia.com/gpu.memory": text})
+    (found,) = read(observed(nodes=by_uid(labelled))).snapshot.nodes
+    assert found.gpu_memory_mib == mib
+
+
 def test_a_project_may_bound_processors_memory_and_how_soon_its_jobs_give_way() -> None:
     spec = {
         "gpu": {"quota": 4},
