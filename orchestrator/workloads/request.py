@@ -22,25 +22,32 @@ class UnreadableRequest(ValueError):
     """The pod asks for something that cannot be meant; the message names the annotation or resource."""
 
 
-def pod_request(pod: Pod) -> Request:
-    """What the pod asks for. Raises UnreadableRequest."""
+def resource_request(pod: Pod) -> Request:
+    """What the pod asks of Kubernetes itself, whatever its annotations say. Raises UnreadableRequest."""
     try:
-        cpu = _total(pod, "cpu", cpu_milli)
-        memory = _total(pod, "memory", memory_bytes)
-        devices = _total(pod, GPU_RESOURCE, int)
+        return Request(
+            gpu_count=_total(pod, GPU_RESOURCE, int),
+            cpu_milli=_total(pod, "cpu", cpu_milli),
+            memory_bytes=_total(pod, "memory", memory_bytes),
+        )
     except ValueError as error:
         raise UnreadableRequest(f"its resource requests cannot be read: {error}") from error
+
+
+def pod_request(pod: Pod) -> Request:
+    """What the pod asks for, parts of GPUs included. Raises UnreadableRequest."""
+    plain = resource_request(pod)
     annotations = pod.metadata.annotations
     parts = [each for each in (GPU_FRACTION_ANNOTATION, GPU_MEMORY_ANNOTATION) if each in annotations]
     if not parts:
-        return Request(gpu_count=devices, cpu_milli=cpu, memory_bytes=memory)
-    asked = [GPU_RESOURCE, *parts] if devices else parts
+        return plain
+    asked = [GPU_RESOURCE, *parts] if plain.gpu_count else parts
     if len(asked) > 1:
         raise UnreadableRequest(f"it asks for {' and for '.join(asked)}: remove one of them")
     return Request(
         gpu_portion_milli=_portion_milli(annotations),
-        cpu_milli=cpu,
-        memory_bytes=memory,
+        cpu_milli=plain.cpu_milli,
+        memory_bytes=plain.memory_bytes,
         gpu_memory_mib=_gpu_memory_mib(annotations),
         shared_devices=_shared_devices(annotations),
     )

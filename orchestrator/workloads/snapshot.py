@@ -27,7 +27,13 @@ from orchestrator.names import (
     WORKLOAD_LABEL,
 )
 from orchestrator.planner import model
-from orchestrator.workloads.request import NODE_NAME_LABEL, UnreadableRequest, pod_constraints, pod_request
+from orchestrator.workloads.request import (
+    NODE_NAME_LABEL,
+    UnreadableRequest,
+    pod_constraints,
+    pod_request,
+    resource_request,
+)
 from orchestrator.workloads.submission import parse_duration_seconds
 
 _SECOND_US = 1_000_000
@@ -205,7 +211,7 @@ def planner_node(node: Node, foreign: Iterable[Pod] = ()) -> model.Node:
     """The node in the planner's terms, with what pods of other schedulers hold on it."""
     allocatable = node.status.allocatable
     ready = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
-    held = [pod_request(pod) for pod in foreign]
+    held = [resource_request(pod) for pod in foreign]
     memory = node.metadata.labels.get(GPU_MEMORY_LABEL, "")
     return model.Node(
         name=node.metadata.name,

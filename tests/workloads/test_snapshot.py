@@ -60,6 +60,17 @@ def test_what_other_schedulers_hold_is_counted_on_their_nodes() -> None:
     ]
 
 
+def test_annotations_of_pods_that_are_not_ours_mean_nothing() -> None:
+    other = pod(
+        "other",
+        node="dgx1-1",
+        phase="Running",
+        annotations={"muster.dev/gpu-fraction": "rubbish"},
+        spec={"schedulerName": "default-scheduler"},
+    )
+    assert [each.foreign_pods for each in read(observed(other)).snapshot.nodes] == [1, 0]
+
+
 @pytest.mark.parametrize(
     ("changes", "state", "devices"),
     [
