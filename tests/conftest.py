@@ -1,12 +1,19 @@
 """What every test may use: a real control plane, started once for the session."""
 
+import os
 import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 import lab.cluster
 from orchestrator.cluster.kubeconfig import Access, load_access
+
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    # a random find belongs to the person who looks for it, not to whoever commits next
+    settings.load_profile("ci")
 
 
 def pytest_configure() -> None:

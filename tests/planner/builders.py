@@ -80,6 +80,7 @@ class Cluster:
         self.projects = {each.name: each for each in projects}
         self.workloads: dict[str, Workload] = {}
         self.evicted: list[str] = []
+        self.moving: set[str] = set()
         self._planner = Planner()
 
     def submit(self, new: Workload) -> None:
@@ -95,6 +96,7 @@ class Cluster:
             "books that were kept and new ones decide differently"
         )
         self.evicted += sorted({eviction.workload for eviction in decision.evictions})
+        self.moving |= {each.workload for each in decision.evictions if each.rule == "consolidation"}
         self.workloads = {each.id: each for each in obey(snapshot, decision).workloads}
         return decision
 
