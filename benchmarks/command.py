@@ -2,27 +2,9 @@
 
 import json
 import sys
-from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import click
-
-from orchestrator.errors import MusterError
-
-
-def _shown(function: Callable[..., None]) -> Callable[..., None]:
-    """Show an error of ours as one line and its exit code, whichever command line calls the group."""
-
-    @wraps(function)
-    def command(*arguments: Any, **options: Any) -> None:
-        try:
-            function(*arguments, **options)
-        except MusterError as error:
-            click.echo(f"Error: {error}", err=True)
-            raise SystemExit(error.exit_code) from error
-
-    return command
 
 
 @click.group()
@@ -38,7 +20,6 @@ def bench() -> None:
 )
 @click.option("--large/--no-large", default=True, show_default=True, help="Also 4,000 nodes, 140,000 pods.")
 @click.option("--json", "as_json", is_flag=True, help="Print the machine and the results as JSON.")
-@_shown
 def planner(*, nodes: int, gpus: int, growth: bool, large: bool, as_json: bool) -> None:
     """Time single decisions. The exit code is 1 if one of them was wrong."""
     from benchmarks.planner import run
@@ -58,7 +39,6 @@ def planner(*, nodes: int, gpus: int, growth: bool, large: bool, as_json: bool) 
     help="Jobs a second in the measurement of how long one waits.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the machine and the results as JSON.")
-@_shown
 def lab(*, nodes: int, jobs: int, gpus: int, rate: float, as_json: bool) -> None:
     """Start a lab, and time jobs from their creation to their binding, beside what the API server can do at all."""
     import asyncio
