@@ -48,6 +48,15 @@ USER_ANNOTATION: Final = f"{GROUP}/user"
 COMMAND_LINE_ANNOTATION: Final = f"{GROUP}/command-line"
 """On a workload: the command line that made it, for display."""
 
+SUSPENDED_REPLICAS_ANNOTATION: Final = f"{GROUP}/suspended-replicas"
+"""On a StatefulSet that is suspended: how many replicas it had."""
+
+TEMPLATE_LABEL: Final = f"{GROUP}/template"
+"""On a ConfigMap: `true` says that it is a template for submit."""
+
+DEFAULT_TEMPLATE_ANNOTATION: Final = f"{GROUP}/default"
+"""On a template: `true` says that every submit uses it."""
+
 NODE_TYPE_LABEL: Final = "run.ai/type"
 """On a node: its type, by which projects and `--node-type` choose nodes; the label that sites already have."""
 

@@ -13,7 +13,7 @@ from orchestrator.cli.output import age, document, table
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
-    from orchestrator.cli.session import Session
+    from orchestrator.client.aio import AsyncClient
     from orchestrator.cluster.objects import Project
     from orchestrator.planner.model import Snapshot
     from orchestrator.simulation.explain import Explanation
@@ -103,12 +103,12 @@ def _in_cluster(name: str) -> tuple[dict[str, Any], list[str]]:
     from orchestrator.simulation.capture import capture
     from orchestrator.simulation.explain import explain as explained
 
-    async def read(session: "Session") -> "tuple[WorkloadView, Snapshot | None, list[Project]]":
-        view, _ = await session.workloads.workload(await session.scope(), name)
+    async def read(client: "AsyncClient") -> "tuple[WorkloadView, Snapshot | None, list[Project]]":
+        view, _ = await client.describe_job(name)
         try:
-            return view, (await capture(session.transport)).snapshot, []
+            return view, (await capture(client.transport)).snapshot, []
         except Forbidden:
-            return view, None, await session.projects.projects()
+            return view, None, await client.list_projects()
 
     view, snapshot, projects = run(read)
     told = {"project": view.project, "status": view.status, "writtenByOperator": view.waits_because}

@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from orchestrator.cli.listing import WIDE_HEADER, row
 from orchestrator.cli.options import Command
 from orchestrator.cli.output import age, document, output_option, table
-from orchestrator.cli.session import Session, run
+from orchestrator.cli.session import run
 from orchestrator.cluster.objects import Event, Pod
 from orchestrator.cluster.quantity import format_gpu
 from orchestrator.workloads.status import pod_status
@@ -22,6 +22,9 @@ from orchestrator.workloads.view import (
     unschedulable,
 )
 
+if TYPE_CHECKING:
+    from orchestrator.client.aio import AsyncClient
+
 PODS_HEADER: Final = ("POD", "STATUS", "TRAINER", "AGE", "NODE")
 EVENTS_HEADER: Final = ("SOURCE", "TYPE", "AGE", "MESSAGE")
 
@@ -32,8 +35,8 @@ EVENTS_HEADER: Final = ("SOURCE", "TYPE", "AGE", "MESSAGE")
 def get(*, name: str, output: str | None) -> None:
     """Show the details of a job: its state, its pods, and why it waits."""
 
-    async def read(session: Session) -> tuple[WorkloadView, list[Event]]:
-        return await session.workloads.workload(await session.scope(), name)
+    async def read(client: "AsyncClient") -> tuple[WorkloadView, list[Event]]:
+        return await client.describe_job(name)
 
     view, events = run(read)
     now_us = time.time_ns() // 1000

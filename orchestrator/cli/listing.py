@@ -2,15 +2,18 @@
 
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from orchestrator.cli.options import Command
 from orchestrator.cli.output import age, document, output_option, table
-from orchestrator.cli.session import Session, run
+from orchestrator.cli.session import run
 from orchestrator.cluster.quantity import format_gpu
 from orchestrator.workloads.view import WorkloadView, record
+
+if TYPE_CHECKING:
+    from orchestrator.client.aio import AsyncClient
 
 HEADER: Final = (
     "NAME",
@@ -35,12 +38,11 @@ WIDE_HEADER: Final = (*HEADER[:-1], "NAMESPACE", "PODS", HEADER[-1], "WAITS BECA
 def list_jobs(*, all_projects: bool | None, no_headers: bool | None, output: str | None) -> None:
     """List the jobs of a project: those that wait on top, then the newest first."""
 
-    async def read(session: Session) -> tuple[str | None, list[WorkloadView]]:
+    async def read(client: "AsyncClient") -> tuple[str | None, list[WorkloadView]]:
         if all_projects:
-            return None, await session.workloads.workloads(await session.projects.namespaces())
-        scope = await session.scope()
-        views = await session.workloads.workloads({scope.namespace: scope.project}, scope.namespace)
-        return scope.project, views
+            return None, await client.list_jobs(all_projects=True)
+        scope = await client.scope()
+        return scope.project, await client.list_jobs(project=scope)
 
     project, views = run(read)
     now_us = time.time_ns() // 1000

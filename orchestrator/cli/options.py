@@ -27,6 +27,8 @@ class Settings:
     context: str | None = None
     project: str | None = None
     loglevel: str | None = None
+    as_user: str | None = None
+    as_groups: tuple[str, ...] = ()
 
 
 class Command(click.Command):
@@ -126,7 +128,7 @@ def _cluster_wants_value(token: str, takes: set[str]) -> bool:
 
 
 def _store(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
-    if value is None or parameter.name is None:
+    if value in (None, ()) or parameter.name is None:
         return
     settings = ctx.ensure_object(Settings)
     if parameter.name == "verbose":
@@ -143,6 +145,13 @@ def common_options() -> list[click.Option]:
         _common(["--context"], metavar="NAME", help="The context of the kubeconfig to use."),
         _common(
             ["-p", "--project"], metavar="NAME", help="The project; default: that of the context's namespace."
+        ),
+        _common(["--as", "as_user"], metavar="USER", help="Act as this user; the cluster has to allow it."),
+        _common(
+            ["--as-group", "as_groups"],
+            multiple=True,
+            metavar="GROUP",
+            help="Act as a member of this group, with --as; repeatable.",
         ),
         _common(["--loglevel"], type=click.Choice(LOG_LEVELS), help="How much to log on stderr."),
         _common(["-v", "--verbose"], is_flag=True, default=None, help="The same as --loglevel debug."),

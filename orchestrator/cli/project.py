@@ -3,25 +3,26 @@
 import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
 
 from orchestrator.cli.options import Command
 from orchestrator.cli.output import document, output_option, table
-from orchestrator.cli.session import Session, run
-from orchestrator.cluster.kubeconfig import set_default_namespace
+from orchestrator.cli.session import run
 from orchestrator.cluster.objects import AmountSpec, GpuSpec, NodeAffinity, Project, ProjectSpec, Subject
 from orchestrator.cluster.quantity import cpu_milli, format_gpu, gpu_milli, memory_bytes
 from orchestrator.errors import UsageError
-from orchestrator.workloads.projects import NoProject
 from orchestrator.workloads.submission import (
     parse_count,
     parse_duration_seconds,
     parse_node_type,
     parse_project_name,
 )
+
+if TYPE_CHECKING:
+    from orchestrator.client.aio import AsyncClient
 
 HEADER: Final = ("PROJECT", "DEPARTMENT", "DESERVED GPUs", "INT LIMIT", "INT AFFINITY", "TRAIN AFFINITY")
 
@@ -78,12 +79,7 @@ def create(*, name: str, no_wait: bool | None, **values: Any) -> None:
     """Create a project."""
     parse_project_name(name)
     spec = _spec(ProjectSpec(), values)
-
-    async def make(session: Session) -> str:
-        await session.projects.create(name, spec)
-        return "" if no_wait else await session.projects.wait_for_namespace(name)
-
-    namespace = run(make)
+    namespace = run(lambda client: client.create_project(name, spec, wait=not no_wait))
     where = f" in namespace {namespace}" if namespace else ""
     click.echo(f"Project {name} has been created{where}")
 
@@ -95,10 +91,10 @@ def create(*, name: str, no_wait: bool | None, **values: Any) -> None:
 def update(*, name: str, **values: Any) -> None:
     """Change a project; what is not named stays as it is. An empty text removes a value."""
 
-    async def change(session: Session) -> None:
-        before = (await session.projects.get(name)).spec
+    async def change(client: "AsyncClient") -> None:
+        before = (await client.get_project(name)).spec
         after = _spec(before, values)
-        await session.projects.update(name, _difference(before, after), after)
+        await client.update_project(name, _difference(before, after), after)
 
     run(change)
     click.echo(f"Project {name} has been updated")
@@ -108,12 +104,7 @@ def update(*, name: str, **values: Any) -> None:
 @click.argument("name")
 def set_default(*, name: str) -> None:
     """Make a project the default: its namespace becomes that of the kubeconfig's context."""
-
-    async def choose(session: Session) -> None:
-        scope = await session.projects.resolve(name, "")
-        set_default_namespace(scope.namespace, session.settings.kubeconfig, session.settings.context)
-
-    run(choose)
+    run(lambda client: client.set_default_project(name))
     click.echo(f"Project {name} has been set as default project")
 
 
@@ -123,13 +114,8 @@ def set_default(*, name: str) -> None:
 def list_projects(*, no_headers: bool | None, output: str | None) -> None:
     """List the projects."""
 
-    async def read(session: Session) -> tuple[list[Project], str]:
-        projects = await session.projects.projects()
-        try:
-            default = (await session.projects.resolve(None, session.access.namespace)).project
-        except NoProject:
-            default = ""
-        return projects, default
+    async def read(client: "AsyncClient") -> tuple[list[Project], str]:
+        return await client.list_projects(), await client.default_project() or ""
 
     projects, default = run(read)
     if output in ("json", "yaml"):
@@ -146,7 +132,7 @@ def list_projects(*, no_headers: bool | None, output: str | None) -> None:
 @click.option("--force", is_flag=True, default=None, help="Even if it has jobs, which end with it.")
 def delete(*, name: str, force: bool | None) -> None:
     """Delete a project that has no jobs."""
-    run(lambda session: session.projects.delete(name, force=bool(force)))
+    run(lambda client: client.delete_project(name, force=bool(force)))
     click.echo(f"Project {name} has been deleted")
 
 

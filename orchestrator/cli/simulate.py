@@ -25,7 +25,7 @@ def snapshot(*, schema: bool | None, as_json: bool | None) -> None:
     if schema:
         click.echo(document(forms.json_schema(), "json"))
         return
-    captured = run(lambda session: capture(session.transport))
+    captured = run(lambda client: capture(client.transport))
     for each in captured.left_out:
         click.echo(f"Warning: left out: {each}", err=True)
     if as_json:

@@ -10,13 +10,13 @@ import click
 
 from orchestrator.cli.options import ARGUMENTS_KEY, TAIL_KEY, Command, Settings, Word, split_words
 from orchestrator.cli.output import document
-from orchestrator.cli.session import Session, run
+from orchestrator.cli.session import run
+from orchestrator.client.jobs import Scope
 from orchestrator.cluster.errors import Unreachable
 from orchestrator.cluster.quantity import cpu_milli, format_time, memory_bytes
 from orchestrator.errors import ConfigurationError, UsageError
 from orchestrator.names import NAMESPACE_PREFIX
 from orchestrator.workloads import manifest, submission
-from orchestrator.workloads.client import Scope
 from orchestrator.workloads.submission import Submission
 
 TAIL_IS_COMMAND_KEY: Final = "muster.tail_is_command"
@@ -126,12 +126,7 @@ def submit(ctx: click.Context, /, *, dry_run: bool | None, **values: Any) -> Non
         click.echo(_rendered(asked, _scope_or_guess(ctx), submitted_at))
         return
 
-    async def create(session: Session) -> Scope:
-        scope = await session.scope()
-        await session.workloads.submit(asked, scope, submitted_at)
-        return scope
-
-    scope = run(create)
+    scope = run(lambda client: client.submit(asked, submitted_at=submitted_at))
     click.echo(f"The job '{asked.name}' has been submitted successfully")
     click.echo(f"You can run `muster get {asked.name} -p {scope.project}` to check the job status")
     if asked.service_type == "portforward":
@@ -210,7 +205,7 @@ def _operating_system_user() -> str:
 
 def _scope_or_guess(ctx: click.Context) -> Scope:
     try:
-        return run(lambda session: session.scope())
+        return run(lambda client: client.scope())
     except (ConfigurationError, Unreachable) as error:
         project = ctx.ensure_object(Settings).project
         if project is None:

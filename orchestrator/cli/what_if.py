@@ -11,6 +11,7 @@ from orchestrator.cli.outcome import json_option, show
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
+    from orchestrator.client.aio import AsyncClient
     from orchestrator.planner.model import Snapshot
     from orchestrator.workloads.submission import Submission
 
@@ -85,23 +86,23 @@ def what_if(
 
 def _snapshot(file: Path | None) -> "tuple[Snapshot, str | None]":
     """Return the snapshot, and the project that is meant where none is named."""
-    from orchestrator.cli.session import Session, run
+    from orchestrator.cli.session import run
+    from orchestrator.client.projects import NoProject
     from orchestrator.simulation.capture import Capture, capture
     from orchestrator.simulation.reader import load
-    from orchestrator.workloads.projects import NoProject
 
     settings = click.get_current_context().ensure_object(Settings)
     if file is not None:
         return load(file), settings.project
 
-    async def read(session: Session) -> tuple[Capture, str | None]:
+    async def read(client: "AsyncClient") -> tuple[Capture, str | None]:
         project = settings.project
         if project is None:
             try:
-                project = (await session.scope()).project
+                project = (await client.scope()).project
             except NoProject:
                 project = None  # then every job has to name its own
-        return await capture(session.transport), project
+        return await capture(client.transport), project
 
     captured, project = run(read)
     for each in captured.left_out:

@@ -8,10 +8,11 @@ import click
 from orchestrator.cli.options import Command
 from orchestrator.cli.outcome import json_option
 from orchestrator.cli.output import age, document, table
-from orchestrator.cli.session import Session, run
+from orchestrator.cli.session import run
 from orchestrator.cluster.quantity import format_gpu, parse_time
 
 if TYPE_CHECKING:
+    from orchestrator.client.aio import AsyncClient
     from orchestrator.control.audit import EvictionRecord
 
 HEADER: Final = ("WHEN", "AGE", "POD", "GPUs", "FROM", "TO", "RULE", "BECAUSE")
@@ -27,13 +28,13 @@ def why_evicted(*, name: str, as_json: bool | None) -> None:
     """
     from orchestrator.control.audit import MOST_RECORDS, evictions_in
 
-    async def read(session: Session) -> "tuple[str, list[EvictionRecord]]":
-        scope = await session.scope()
+    async def read(client: "AsyncClient") -> "tuple[str, list[EvictionRecord]]":
+        scope = await client.scope()
         found = [
-            each for each in await evictions_in(session.transport, scope.namespace) if each.workload == name
+            each for each in await evictions_in(client.transport, scope.namespace) if each.workload == name
         ]
         if not found:
-            await session.workloads.workload(scope, name)  # raises when there is no such job either
+            await client.describe_job(name, project=scope)  # raises when there is no such job either
         return scope.project, found
 
     project, found = run(read)

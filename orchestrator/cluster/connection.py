@@ -71,7 +71,11 @@ class Connection:
                 limit=0,
                 limit_per_host=0,
             ),
-            headers={"Accept-Encoding": "identity", "User-Agent": self._user_agent},
+            headers=[
+                ("Accept-Encoding", "identity"),
+                ("User-Agent", self._user_agent),
+                *self._access.impersonation,
+            ],
             cookie_jar=aiohttp.DummyCookieJar(),
         )
         return self

@@ -34,18 +34,26 @@ class ClusterError(MusterError):
     """The Kubernetes API answered no, or not at all.
 
     `status` is the HTTP status (0 where there was no answer), `reason` the machine-readable reason of the
-    answer's `Status` object ("" where it had none), `message` one line for people, and
-    `retry_after_seconds` what the server asked for, or None.
+    answer's `Status` object ("" where it had none), `message` one line for people,
+    `retry_after_seconds` what the server asked for, or None, and `request` the method and the path, as in
+    `GET /api/v1/nodes` ("" where it is not known).
     """
 
     def __init__(
-        self, message: str, *, status: int = 0, reason: str = "", retry_after_seconds: float | None = None
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        reason: str = "",
+        retry_after_seconds: float | None = None,
+        request: str = "",
     ) -> None:
         super().__init__(message)
         self.message = message
         self.status = status
         self.reason = reason
         self.retry_after_seconds = retry_after_seconds
+        self.request = request
 
 
 class Unreachable(ClusterError):
@@ -140,7 +148,11 @@ def error_of(
     text = " ".join(answer.message.split())[:_MESSAGE_LIMIT] or answer.reason or "no message"
     message = f"{what}: {status} {text}" if what else text
     return kind(
-        message, status=status, reason=answer.reason, retry_after_seconds=_retry_after(retry_after, answer)
+        message,
+        status=status,
+        reason=answer.reason,
+        retry_after_seconds=_retry_after(retry_after, answer),
+        request=what,
     )
 
 

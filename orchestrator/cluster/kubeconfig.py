@@ -12,7 +12,7 @@ import binascii
 import os
 import ssl
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +21,7 @@ import yaml
 from orchestrator.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -32,7 +32,8 @@ class Access:
 
     `server` is its URL without a slash at the end; `namespace` the context's default; `context` and `user`
     are names for display. `ssl` is None for plain HTTP. `token` returns the bearer token of the moment, or
-    None; it is called for each request because tokens rotate, in a thread if `token_blocks`.
+    None; it is called for each request because tokens rotate, in a thread if `token_blocks`. `as_user` and
+    `as_groups` are whom the user impersonates.
     """
 
     server: str
@@ -43,30 +44,52 @@ class Access:
     token: Callable[[], str | None]
     token_blocks: bool = False
     tls_server_name: str | None = None
+    as_user: str | None = None
+    as_groups: tuple[str, ...] = ()
+
+    @property
+    def impersonation(self) -> tuple[tuple[str, str], ...]:
+        """The headers that every request carries to be made as somebody else."""
+        if self.as_user is None:
+            return ()
+        groups = (("Impersonate-Group", group) for group in self.as_groups)
+        return (("Impersonate-User", self.as_user), *groups)
 
 
 def load_access(
     path: Path | None = None,
     context: str | None = None,
     *,
+    as_user: str | None = None,
+    as_groups: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
     home: Path | None = None,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Access:
     """Return the access of a kubeconfig's context, the current one unless `context` names another.
 
+    Requests are made as `as_user`, a member of `as_groups`, where that is named; it wins over the kubeconfig's `as`.
     Without any kubeconfig the service account of the pod is used. Raises ConfigurationError naming the
     file and the fix.
     """
     environ = os.environ if environ is None else environ
     files = _files(path, environ, home)
     if not files and context is None and (service_account / "token").exists():
-        return _service_account_access(environ, service_account)
-    if not files:
+        access = _service_account_access(environ, service_account)
+    elif not files:
         raise ConfigurationError(
             "there is no kubeconfig; name one with --kubeconfig or KUBECONFIG, or put it at ~/.kube/config"
         )
-    return _access(_Merged(files), context)
+    else:
+        access = _access(_Merged(files), context)
+    if as_user is not None:
+        access = replace(access, as_user=as_user, as_groups=tuple(as_groups))
+    elif as_groups:
+        raise ConfigurationError("--as-group needs --as: the cluster wants a user of these groups")
+    for _, value in access.impersonation:
+        if not value or not value.isprintable() or not value.isascii():
+            raise ConfigurationError(f"--as and --as-group take names in printable ASCII, not {value!r}")
+    return access
 
 
 def set_default_namespace(
@@ -259,7 +282,12 @@ def _access(merged: _Merged, wanted: str | None) -> Access:
         raise ConfigurationError(
             f"{cluster.file}: server of cluster {cluster.name!r} must be a URL, not {server!r}"
         )
-    for entry, key in ((cluster, "proxy-url"), (user, "as"), (user, "username")):
+    for entry, key in (
+        (cluster, "proxy-url"),
+        (user, "username"),
+        (user, "as-uid"),
+        (user, "as-user-extra"),
+    ):
         if entry.fields.get(key):
             raise ConfigurationError(f"{entry.file}: {key} of {entry.name!r} is not supported; remove it")
     token: Callable[[], str | None] = _no_token
@@ -284,6 +312,8 @@ def _access(merged: _Merged, wanted: str | None) -> Access:
         token=token,
         token_blocks=made_by_plugin,
         tls_server_name=cluster.text("tls-server-name") or None,
+        as_user=user.text("as") or None,
+        as_groups=tuple(map(str, user.fields.get("as-groups") or ())),
     )
 
 

@@ -1,5 +1,17 @@
 """Pure scheduling decisions: a snapshot in, a plan out. No input or output, no clock, no randomness."""
 
-from orchestrator.planner.cycle import Planner, plan
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orchestrator.planner.cycle import Planner, plan
 
 __all__ = ["Planner", "plan"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the planner when it is used: most commands need only a figure or a type of this package."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from orchestrator.planner import cycle  # noqa: PLC0415
+
+    return getattr(cycle, name)

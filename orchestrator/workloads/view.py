@@ -189,6 +189,12 @@ def requested_gpu_milli(metadata: Metadata, spec: PodSpec) -> int:
         return 0
 
 
+def suspended_replicas(workload: StatefulSet) -> int | None:
+    """Return how many replicas a suspended StatefulSet had, or None where nothing tells."""
+    text = workload.metadata.annotations.get(names.SUSPENDED_REPLICAS_ANNOTATION, "")
+    return int(text) if re.fullmatch("[0-9]{1,6}", text) else None
+
+
 def _sources(listing: Listing) -> list[_Source]:
     pods_by_owner: dict[str, list[Pod]] = {}
     for pod in sorted(listing.pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name)):
@@ -215,6 +221,7 @@ def _source(workload: Job | StatefulSet, pods: tuple[Pod, ...]) -> _Source:
         replicas = replicas if completions is None else min(replicas, completions)
     else:
         replicas = 1 if workload.spec.replicas is None else workload.spec.replicas
+        replicas = replicas or suspended_replicas(workload) or 0
     kind = workload.resource.kind
     return _Source(kind, workload.metadata, template.metadata, template.spec, replicas, pods, workload)
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from orchestrator.client.projects import NoSuchProject, OperatorSilent, ProjectClient
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.transport import Transport
-from orchestrator.workloads.projects import NoSuchProject, OperatorSilent, ProjectClient
 from tests.cli.memory_api_server import namespace_of, project_of
 
 if TYPE_CHECKING:

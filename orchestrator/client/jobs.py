@@ -3,6 +3,7 @@
 DuplicateName     the project has a workload of that name
 NoSuchWorkload    it has none
 HalfCreated       what was created could not be removed again after a later step failed
+NotPossible       the workload is of a kind, or in a state, with which this cannot be done
 """
 
 import asyncio
@@ -27,8 +28,9 @@ from orchestrator.cluster.transport import Transport
 from orchestrator.errors import MusterError
 from orchestrator.workloads import manifest
 from orchestrator.workloads.manifest import Manifest, Placement
+from orchestrator.workloads.status import has_condition
 from orchestrator.workloads.submission import Submission, is_object_name
-from orchestrator.workloads.view import Listing, WorkloadView, events_of, workload_views
+from orchestrator.workloads.view import Listing, WorkloadView, events_of, suspended_replicas, workload_views
 
 _OWNERS: Final[Mapping[Resource, type[Job | StatefulSet]]] = {JOBS: Job, STATEFUL_SETS: StatefulSet}
 
@@ -43,6 +45,10 @@ class NoSuchWorkload(MusterError):
 
 class HalfCreated(MusterError):
     """A later step of a submission failed, and the workload could not be deleted again."""
+
+
+class NotPossible(MusterError):
+    """The workload is of a kind, or in a state, with which this cannot be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +128,57 @@ class WorkloadClient:
                 raise _missing(name, scope)
             found = [pod]
         await asyncio.gather(*(self._delete(each.resource, each) for each in found))
+
+    async def suspend(self, scope: Scope, name: str) -> None:
+        """Stop a workload until it is resumed; stopping one that is stopped changes nothing.
+
+        Raises NoSuchWorkload, and NotPossible for one that has ended or is a pod without an owner.
+        """
+        for owner in await self._suspendable(scope, name, "suspended"):
+            if isinstance(owner, Job):
+                await self._change(owner, {"spec": {"suspend": True}})
+            elif owner.spec.replicas != 0:
+                replicas = str(1 if owner.spec.replicas is None else owner.spec.replicas)
+                annotations = {names.SUSPENDED_REPLICAS_ANNOTATION: replicas}
+                await self._change(owner, {"metadata": {"annotations": annotations}, "spec": {"replicas": 0}})
+
+    async def resume(self, scope: Scope, name: str) -> None:
+        """Let a suspended workload wait for its turn again; one that is not suspended is left as it is.
+
+        Raises NoSuchWorkload, and NotPossible for one that has ended or is a pod without an owner.
+        """
+        for owner in await self._suspendable(scope, name, "resumed"):
+            if isinstance(owner, Job):
+                await self._change(owner, {"spec": {"suspend": False}})
+            elif owner.spec.replicas == 0:
+                annotations = {names.SUSPENDED_REPLICAS_ANNOTATION: None}
+                replicas = suspended_replicas(owner) or 1
+                await self._change(
+                    owner, {"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}}
+                )
+
+    async def _suspendable(self, scope: Scope, name: str, done: str) -> list[Job | StatefulSet]:
+        if not is_object_name(name):
+            raise _missing(name, scope)
+        owners = await self._owners(scope.namespace, name)
+        if not owners:
+            if await self._find(PODS, Pod, scope.namespace, name) is not None:
+                raise NotPossible(f"{name} is a pod without an owner, which cannot be {done}: delete it")
+            raise _missing(name, scope)
+        for owner in owners:
+            conditions = owner.status.conditions
+            if isinstance(owner, Job) and any(
+                has_condition(conditions, end) for end in ("Complete", "Failed")
+            ):
+                raise NotPossible(f"the job {name} has ended and cannot be {done}: submit it again")
+        return owners
+
+    async def _change(self, owner: Job | StatefulSet, patch: dict[str, Any]) -> None:
+        """Merge a patch into the object as it was read; Conflict if it has changed since."""
+        metadata = owner.metadata
+        version = {"resourceVersion": metadata.resource_version} if metadata.resource_version else {}
+        body = patch | {"metadata": {**patch.get("metadata", {}), **version}}
+        await self._transport.patch(owner.resource.path(metadata.namespace, metadata.name), body)
 
     async def _owners(self, namespace: str, name: str) -> list[Job | StatefulSet]:
         found = await asyncio.gather(

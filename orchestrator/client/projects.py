@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
+from orchestrator.client.jobs import Scope, WorkloadClient
 from orchestrator.cluster.errors import AlreadyExists, NotFound
 from orchestrator.cluster.objects import Metadata, Namespace, Node, Project, ProjectSpec
 from orchestrator.cluster.quantity import gpu_milli
@@ -18,7 +19,6 @@ from orchestrator.cluster.transport import Transport
 from orchestrator.errors import ConfigurationError, MusterError
 from orchestrator.names import GPU_RESOURCE, PROJECT_LABEL
 from orchestrator.planner.quota import quota_excess
-from orchestrator.workloads.client import Scope, WorkloadClient
 from orchestrator.workloads.submission import is_object_name
 
 NAMESPACE_PATIENCE_SECONDS: Final = 30.0
@@ -142,14 +142,17 @@ class ProjectClient:
                 f"the project {name} has {count} workloads: delete them first, or use --force"
             )
 
-    async def _default(self, namespace: str) -> Scope:
+    async def of_namespace(self, namespace: str) -> str | None:
+        """Return the project that a namespace belongs to, or None."""
         try:
             found = await self._transport.get(NAMESPACES.path(name=namespace), Namespace)
         except NotFound:
-            project = ""
-        else:
-            project = found.metadata.labels.get(PROJECT_LABEL, "")
-        if not project:
+            return None
+        return found.metadata.labels.get(PROJECT_LABEL) or None
+
+    async def _default(self, namespace: str) -> Scope:
+        project = await self.of_namespace(namespace)
+        if project is None:
             raise NoProject(
                 "Please set a default project by running 'muster project set <project-name>' "
                 "or use the flag -p to use a specific project."

@@ -1,0 +1,68 @@
+"""The Python client of muster: everything that the command line can do, as typed calls.
+
+    from orchestrator.client import Client, Submission
+
+    with Client() as client:
+        client.submit(Submission(name="train-1", image="nvcr.io/nvidia/pytorch:24.05-py3", user="ann", gpu_milli=2000))
+        for job in client.list_jobs():
+            print(job.name, job.status, job.node)
+
+`Client` is for scripts and notebooks; `AsyncClient` has the same operations for programs with an event loop of their
+own, and is what the command line uses. Which cluster, as whom, and which project is the default says the kubeconfig;
+there is no other state. Every failure is a `MusterError` whose text is one line that names the fix.
+
+Importing this package costs nothing; what a name needs is imported when the name is used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from orchestrator.client.aio import AsyncClient
+    from orchestrator.client.jobs import DuplicateName, HalfCreated, NoSuchWorkload, NotPossible, Scope
+    from orchestrator.client.projects import NoProject, NoSuchProject, OperatorSilent, ProjectRefused
+    from orchestrator.client.sync import Client
+    from orchestrator.errors import MusterError
+    from orchestrator.workloads.submission import Submission
+    from orchestrator.workloads.view import WorkloadView
+
+_HOMES: Final = {
+    "AsyncClient": "orchestrator.client.aio",
+    "Client": "orchestrator.client.sync",
+    "DuplicateName": "orchestrator.client.jobs",
+    "HalfCreated": "orchestrator.client.jobs",
+    "MusterError": "orchestrator.errors",
+    "NoProject": "orchestrator.client.projects",
+    "NoSuchProject": "orchestrator.client.projects",
+    "NoSuchWorkload": "orchestrator.client.jobs",
+    "NotPossible": "orchestrator.client.jobs",
+    "OperatorSilent": "orchestrator.client.projects",
+    "ProjectRefused": "orchestrator.client.projects",
+    "Scope": "orchestrator.client.jobs",
+    "Submission": "orchestrator.workloads.submission",
+    "WorkloadView": "orchestrator.workloads.view",
+}
+
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "DuplicateName",
+    "HalfCreated",
+    "MusterError",
+    "NoProject",
+    "NoSuchProject",
+    "NoSuchWorkload",
+    "NotPossible",
+    "OperatorSilent",
+    "ProjectRefused",
+    "Scope",
+    "Submission",
+    "WorkloadView",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what a public name stands for when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

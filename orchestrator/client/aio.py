@@ -1,0 +1,170 @@
+"""The client for programs with an event loop of their own: one session with one cluster.
+
+    async with AsyncClient.of_kubeconfig() as client:
+        await client.submit(Submission(...))
+        jobs = await client.list_jobs()
+
+Wherever a `project` may be named, None means the one whose namespace is the default of the kubeconfig's context; a
+`Scope` that was looked up before saves looking it up again. Every operation raises MusterError.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.client.explaining import explained
+from orchestrator.client.jobs import Scope, WorkloadClient
+from orchestrator.client.projects import ProjectClient
+from orchestrator.cluster.errors import ClusterError
+from orchestrator.cluster.kubeconfig import Access, load_access, set_default_namespace
+from orchestrator.cluster.quantity import format_time
+from orchestrator.cluster.transport import Transport
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+    from typing import Any, Self
+
+    from orchestrator.cluster.objects import Event, Project, ProjectSpec
+    from orchestrator.workloads.submission import Submission
+    from orchestrator.workloads.view import WorkloadView
+
+    Where = str | Scope | None
+
+
+class AsyncClient:
+    """See the module. `access` says which cluster and as whom; `default_project` overrides the kubeconfig's."""
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        default_project: str | None = None,
+        kubeconfig: Path | None = None,
+        context: str | None = None,
+    ) -> None:
+        self.access = access
+        self.transport = Transport(access)
+        self._default_project = default_project
+        self._kubeconfig = kubeconfig
+        self._context = context
+        self._jobs = WorkloadClient(self.transport)
+        self._projects = ProjectClient(self.transport)
+
+    @classmethod
+    def of_kubeconfig(
+        cls,
+        kubeconfig: Path | str | None = None,
+        *,
+        context: str | None = None,
+        project: str | None = None,
+        as_user: str | None = None,
+        as_groups: Sequence[str] = (),
+    ) -> Self:
+        """Return a client of a kubeconfig's context; by default $KUBECONFIG or ~/.kube/config, and its current one.
+
+        `project` becomes the default project; `as_user` and `as_groups` are impersonated, which the cluster has to
+        allow. Raises ConfigurationError.
+        """
+        path = Path(kubeconfig) if kubeconfig is not None else None
+        access = load_access(path, context, as_user=as_user, as_groups=as_groups)
+        return cls(access, default_project=project, kubeconfig=path, context=context)
+
+    async def __aenter__(self) -> Self:
+        await self.transport.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.transport.__aexit__(kind, error, trace)
+        if isinstance(error, ClusterError):
+            better = explained(error, self.access)
+            if better is not error:
+                raise better from error
+
+    async def scope(self, project: Where = None) -> Scope:
+        """Return a project and its namespace. Raises NoSuchProject, NoProject, OperatorSilent."""
+        if isinstance(project, Scope):
+            return project
+        return await self._projects.resolve(project or self._default_project, self.access.namespace)
+
+    # --- jobs -----------------------------------------------------------------------------------------
+
+    async def submit(
+        self, asked: Submission, *, project: Where = None, submitted_at: str | None = None
+    ) -> Scope:
+        """Create a job with its service and ingress: all of them, or nothing. Return where it is.
+
+        `submitted_at` is RFC 3339 with microseconds, by default now. Raises DuplicateName, HalfCreated.
+        """
+        scope = await self.scope(project)
+        await self._jobs.submit(asked, scope, submitted_at or format_time(time.time_ns() // 1000))
+        return scope
+
+    async def list_jobs(self, *, project: Where = None, all_projects: bool = False) -> list[WorkloadView]:
+        """Return the jobs of a project, or of all: those that wait on top, then the newest first."""
+        if all_projects:
+            return await self._jobs.workloads(await self._projects.namespaces())
+        scope = await self.scope(project)
+        return await self._jobs.workloads({scope.namespace: scope.project}, scope.namespace)
+
+    async def get_job(self, name: str, *, project: Where = None) -> WorkloadView:
+        """Return one job. Raises NoSuchWorkload."""
+        return (await self.describe_job(name, project=project))[0]
+
+    async def describe_job(self, name: str, *, project: Where = None) -> tuple[WorkloadView, list[Event]]:
+        """Return one job and the events about it and its pods, oldest first. Raises NoSuchWorkload."""
+        return await self._jobs.workload(await self.scope(project), name)
+
+    async def delete_job(self, name: str, *, project: Where = None) -> None:
+        """Delete a job; what belongs to it follows in the background. Raises NoSuchWorkload."""
+        await self._jobs.delete(await self.scope(project), name)
+
+    async def suspend_job(self, name: str, *, project: Where = None) -> None:
+        """Stop a job and give its GPUs back, until it is resumed. Raises NoSuchWorkload, NotPossible."""
+        await self._jobs.suspend(await self.scope(project), name)
+
+    async def resume_job(self, name: str, *, project: Where = None) -> None:
+        """Let a suspended job wait for its turn again. Raises NoSuchWorkload, NotPossible."""
+        await self._jobs.resume(await self.scope(project), name)
+
+    # --- projects -------------------------------------------------------------------------------------
+
+    async def list_projects(self) -> list[Project]:
+        """Return all projects by name."""
+        return await self._projects.projects()
+
+    async def get_project(self, name: str) -> Project:
+        """Return one project. Raises NoSuchProject."""
+        return await self._projects.get(name)
+
+    async def create_project(self, name: str, spec: ProjectSpec, *, wait: bool = True) -> str:
+        """Create a project and return its namespace, or "" without waiting for it.
+
+        Raises ProjectRefused when the quotas would exceed the cluster, OperatorSilent when nobody makes the namespace.
+        """
+        await self._projects.create(name, spec)
+        return await self._projects.wait_for_namespace(name) if wait else ""
+
+    async def update_project(self, name: str, patch: Mapping[str, Any], expected: ProjectSpec) -> None:
+        """Merge `patch` (as in the API) into a project's spec; `expected` is the outcome, which is checked.
+
+        Raises NoSuchProject, ProjectRefused.
+        """
+        await self._projects.update(name, patch, expected)
+
+    async def delete_project(self, name: str, *, force: bool = False) -> None:
+        """Delete a project. Raises ProjectRefused while it has jobs or projects, unless `force`."""
+        await self._projects.delete(name, force=force)
+
+    async def default_project(self) -> str | None:
+        """Return the project of the kubeconfig's context, None where its namespace belongs to none."""
+        return await self._projects.of_namespace(self.access.namespace)
+
+    async def set_default_project(self, name: str) -> None:
+        """Make a project's namespace the default of the kubeconfig's context. Raises NoSuchProject."""
+        scope = await self._projects.resolve(name, "")
+        set_default_namespace(scope.namespace, self._kubeconfig, self._context)

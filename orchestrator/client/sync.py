@@ -1,0 +1,167 @@
+"""The client for scripts and notebooks: plain calls, each of which returns when it is done.
+
+The operations are those of `AsyncClient`; they run in an event loop of their own, in a thread of their own, so that
+they work in a notebook too, whose thread has a loop already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+from orchestrator.client.aio import AsyncClient
+from orchestrator.client.explaining import explained
+from orchestrator.cluster.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Mapping, Sequence
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Any, Self, TypeVar
+
+    from orchestrator.client.aio import Where
+    from orchestrator.client.jobs import Scope
+    from orchestrator.cluster.objects import Event, Project, ProjectSpec
+    from orchestrator.workloads.submission import Submission
+    from orchestrator.workloads.view import WorkloadView
+
+    T = TypeVar("T")
+
+
+class Client:
+    """A session with one cluster: `with Client() as client:`, or `client = Client()` and at the end `client.close()`.
+
+    The arguments are those of `AsyncClient.of_kubeconfig`. Every method raises MusterError. Not for several threads at
+    once.
+    """
+
+    def __init__(
+        self,
+        kubeconfig: Path | str | None = None,
+        *,
+        context: str | None = None,
+        project: str | None = None,
+        as_user: str | None = None,
+        as_groups: Sequence[str] = (),
+    ) -> None:
+        self._client = AsyncClient.of_kubeconfig(
+            kubeconfig, context=context, project=project, as_user=as_user, as_groups=as_groups
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the session; the next call opens a new one."""
+        loop, thread = self._loop, self._thread
+        self._loop = self._thread = None
+        if loop is None or thread is None:
+            return
+        asyncio.run_coroutine_threadsafe(self._client.transport.__aexit__(None, None, None), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+    # --- jobs -----------------------------------------------------------------------------------------
+
+    def scope(self, project: Where = None) -> Scope:
+        """Return a project and its namespace. Raises NoSuchProject, NoProject, OperatorSilent."""
+        return self._run(self._client.scope(project))
+
+    def submit(self, asked: Submission, *, project: Where = None) -> Scope:
+        """Create a job with its service and ingress: all of them, or nothing. Return where it is.
+
+        Raises DuplicateName, HalfCreated.
+        """
+        return self._run(self._client.submit(asked, project=project))
+
+    def list_jobs(self, *, project: Where = None, all_projects: bool = False) -> list[WorkloadView]:
+        """Return the jobs of a project, or of all: those that wait on top, then the newest first."""
+        return self._run(self._client.list_jobs(project=project, all_projects=all_projects))
+
+    def get_job(self, name: str, *, project: Where = None) -> WorkloadView:
+        """Return one job. Raises NoSuchWorkload."""
+        return self._run(self._client.get_job(name, project=project))
+
+    def describe_job(self, name: str, *, project: Where = None) -> tuple[WorkloadView, list[Event]]:
+        """Return one job and the events about it and its pods, oldest first. Raises NoSuchWorkload."""
+        return self._run(self._client.describe_job(name, project=project))
+
+    def delete_job(self, name: str, *, project: Where = None) -> None:
+        """Delete a job; what belongs to it follows in the background. Raises NoSuchWorkload."""
+        self._run(self._client.delete_job(name, project=project))
+
+    def suspend_job(self, name: str, *, project: Where = None) -> None:
+        """Stop a job and give its GPUs back, until it is resumed. Raises NoSuchWorkload, NotPossible."""
+        self._run(self._client.suspend_job(name, project=project))
+
+    def resume_job(self, name: str, *, project: Where = None) -> None:
+        """Let a suspended job wait for its turn again. Raises NoSuchWorkload, NotPossible."""
+        self._run(self._client.resume_job(name, project=project))
+
+    # --- projects -------------------------------------------------------------------------------------
+
+    def list_projects(self) -> list[Project]:
+        """Return all projects by name."""
+        return self._run(self._client.list_projects())
+
+    def get_project(self, name: str) -> Project:
+        """Return one project. Raises NoSuchProject."""
+        return self._run(self._client.get_project(name))
+
+    def create_project(self, name: str, spec: ProjectSpec, *, wait: bool = True) -> str:
+        """Create a project and return its namespace, or "" without waiting for it.
+
+        Raises ProjectRefused when the quotas would exceed the cluster, OperatorSilent when nobody makes the namespace.
+        """
+        return self._run(self._client.create_project(name, spec, wait=wait))
+
+    def update_project(self, name: str, patch: Mapping[str, Any], expected: ProjectSpec) -> None:
+        """Merge `patch` (as in the API) into a project's spec; `expected` is the outcome, which is checked.
+
+        Raises NoSuchProject, ProjectRefused.
+        """
+        self._run(self._client.update_project(name, patch, expected))
+
+    def delete_project(self, name: str, *, force: bool = False) -> None:
+        """Delete a project. Raises ProjectRefused while it has jobs or projects, unless `force`."""
+        self._run(self._client.delete_project(name, force=force))
+
+    def default_project(self) -> str | None:
+        """Return the project of the kubeconfig's context, None where its namespace belongs to none."""
+        return self._run(self._client.default_project())
+
+    def set_default_project(self, name: str) -> None:
+        """Make a project's namespace the default of the kubeconfig's context. Raises NoSuchProject."""
+        self._run(self._client.set_default_project(name))
+
+    # --- the loop -------------------------------------------------------------------------------------
+
+    def _run(self, operation: Coroutine[Any, Any, T]) -> T:
+        waiting = asyncio.run_coroutine_threadsafe(operation, self._running_loop())
+        try:
+            return waiting.result()
+        except ClusterError as error:
+            better = explained(error, self._client.access)
+            if better is error:
+                raise
+            raise better from error
+        except BaseException:
+            waiting.cancel()  # the caller was interrupted: nobody waits for the answer any more
+            raise
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="muster-client", daemon=True)
+            self._thread.start()
+            asyncio.run_coroutine_threadsafe(self._client.transport.__aenter__(), self._loop).result()
+        return self._loop
