@@ -70,5 +70,11 @@ PRIORITY_CLASSES: Final = {
     "muster-inference": 125,
 }
 
+UNHEALTHY_KEY: Final = f"{GROUP}/unhealthy"
+"""Label or taint of a node that must get no more work and be left by what runs there; the value may say why."""
+
+UNHEALTHY_GPUS_ANNOTATION: Final = f"{GROUP}/unhealthy-gpus"
+"""On a node: comma separated indices of its GPUs that must not be used."""
+
 EVICTION_REASON: Final = "PreemptionByScheduler"
 """Reason of the `DisruptionTarget` condition that a pod carries from before muster deletes it."""

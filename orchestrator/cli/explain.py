@@ -53,6 +53,7 @@ def record(result: "Explanation") -> dict[str, Any]:
         "waiting": {"pods": result.pods, "gpus": gpus(result.gpu_milli)},
         "reason": result.code,
         "message": result.message,
+        "endangered": result.endangered,
         "runs": [place_record(each) for each in result.places],
         "starts": [place_record(each) for each in result.starts],
         "evicts": [{"rule": each.rule, "message": each.message} for each in result.evicts],
@@ -139,6 +140,8 @@ def _lines(result: "Explanation", view: "WorkloadView | None" = None) -> list[st
     lines = []
     if result.places:
         lines.append(f"{who} runs on {', '.join(sorted({each.node for each in result.places}))}.")
+    if result.endangered:
+        lines.append(f"In danger: {result.endangered}.")
     if result.pods:
         lines.append(
             f"{who} waits: {gpus(result.gpu_milli)} {_gpu_word(result.gpu_milli)} "

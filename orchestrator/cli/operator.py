@@ -3,9 +3,45 @@
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+
+if TYPE_CHECKING:
+    from orchestrator.control.choices import Choices
+
+_CHOICES: Final = (
+    click.option(
+        "--max-evictions",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Evict at most so many pods in one decision. Default: as many as are due.",
+    ),
+    click.option(
+        "--not-ready-grace",
+        metavar="DURATION",
+        default="2m",
+        show_default=True,
+        help="So long a node may be not ready before its preemptible work is moved.",
+    ),
+)
+
+
+def _with_choices(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_CHOICES):
+        function = option(function)
+    return function
+
+
+def _choices(*, max_evictions: int | None, not_ready_grace: str) -> "Choices":
+    from orchestrator.control.choices import Choices
+    from orchestrator.planner.model import Settings
+    from orchestrator.workloads.submission import parse_duration_seconds
+
+    grace_seconds = parse_duration_seconds("--not-ready-grace", not_ready_grace) or 0
+    return Choices(Settings(max_evictions=max_evictions, not_ready_grace_seconds=grace_seconds))
 
 
 @click.command("operator-yaml")
@@ -16,14 +52,16 @@ import click
 @click.option(
     "--replicas", type=click.IntRange(min=0), default=2, show_default=True, help="Replicas of the operator."
 )
-def operator_yaml(cluster: str, image: str | None, replicas: int) -> None:
+@_with_choices
+def operator_yaml(cluster: str, image: str | None, replicas: int, **choices: Any) -> None:
     """Print what a cluster needs for muster: apply it with kubectl.
 
-    Applying it again changes nothing.
+    Applying it again changes nothing. The operator is started with the choices made here.
     """
     from orchestrator.manifests.render import render
 
-    click.echo(render(cluster, image=image, replicas=replicas), nl=False)
+    arguments = _choices(**choices).arguments()
+    click.echo(render(cluster, image=image, replicas=replicas, operator_arguments=arguments), nl=False)
 
 
 @click.command("operator")
@@ -46,12 +84,14 @@ def operator_yaml(cluster: str, image: str | None, replicas: int) -> None:
     type=click.IntRange(0, 65535),
     help="Serve /healthz and /readyz on this port of POD_IP, without it of loopback. 0 takes a free one.",
 )
+@_with_choices
 def operator(
     kubeconfig: Path | None,
     context: str | None,
     identity: str | None,
     loglevel: str,
     health_port: int | None,
+    **choices: Any,
 ) -> None:
     """Run the orchestrator: the scheduling loop and the project controller."""
     from orchestrator.cluster.kubeconfig import load_access
@@ -65,5 +105,11 @@ def operator(
     host = "" if health_port is None else os.environ.get("POD_IP", "127.0.0.1")
     access = load_access(kubeconfig, context)
     asyncio.run(
-        operate(access, identity or default_identity(), health_host=host, health_port=health_port or 0)
+        operate(
+            access,
+            identity or default_identity(),
+            choices=_choices(**choices),
+            health_host=host,
+            health_port=health_port or 0,
+        )
     )

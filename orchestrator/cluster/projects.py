@@ -45,7 +45,8 @@ class ProjectSpec(Wire, frozen=True):
     """What an administrator says about a project. Durations are text like 12h or 10m.
 
     For so long after its start no other workload of the project (`preempt_min_runtime`), or of another project
-    (`reclaim_min_runtime`), may take a workload's GPUs; None asks the department.
+    (`reclaim_min_runtime`), may take a workload's GPUs; None asks the department. `non_preemptible_on_unhealthy` is
+    Keep (also None) or Move.
     """
 
     parent: str | None = None
@@ -57,6 +58,7 @@ class ProjectSpec(Wire, frozen=True):
     interactive_time_limit: str | None = None
     preempt_min_runtime: str | None = None
     reclaim_min_runtime: str | None = None
+    non_preemptible_on_unhealthy: str | None = None
     members: list[Subject] = []
 
 

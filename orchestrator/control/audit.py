@@ -46,6 +46,7 @@ EVENT_REASONS: Final = {
     "priority": "Preempted",
     "consolidation": "Moved",
     "stale-gang": "StaleGang",
+    "unhealthy": "MovedOffUnhealthy",
 }
 """By the rule of the eviction; any other is `Evicted`."""
 

@@ -5,6 +5,7 @@ one pod in the same words is told once.
 """
 
 import asyncio
+import hashlib
 import logging
 import time
 from collections import deque
@@ -23,6 +24,9 @@ COMPONENT: Final = "muster"
 EVENTS_PER_SECOND: Final = 5.0
 MOST_WAITING: Final = 50
 """Of more events than this at once, the oldest are dropped: the condition on the pod says the same."""
+
+MOST_REMEMBERED: Final = 10_000
+"""So many warnings that were given are remembered, so that a decision does not give them again."""
 
 
 def pod_event(
@@ -66,17 +70,32 @@ class Announcer:
         self._sleep = sleep
         self._waiting: deque[tuple[str, dict[str, Any]]] = deque(maxlen=MOST_WAITING)
         self._wanted = asyncio.Event()
+        self._told: dict[tuple[str, str], None] = {}
 
     def waits(self, pod: Pod, message: str) -> None:
         """Announce that a pod waits; the message begins with the code of the reason. Never waits and never fails."""
         metadata = pod.metadata
         code = message.partition(":")[0]
+        self._announce(pod, f"{metadata.uid[:8]}.{code}", "Unschedulable", message)
+
+    def endangered(self, pod: Pod, message: str) -> None:
+        """Announce that a pod stays on unhealthy hardware; the same words once for a pod."""
+        known = (pod.metadata.uid, message)
+        if known in self._told:
+            return
+        self._told[known] = None
+        while len(self._told) > MOST_REMEMBERED:
+            del self._told[next(iter(self._told))]
+        self._announce(pod, f"{pod.metadata.uid[:8]}.{_digest(message)}", "OnUnhealthyHardware", message)
+
+    def _announce(self, pod: Pod, name: str, reason: str, message: str) -> None:
+        metadata = pod.metadata
         event = pod_event(
             namespace=metadata.namespace,
             pod=metadata.name,
             uid=metadata.uid,
-            name=f"{metadata.uid[:8]}.{code}",
-            reason="Unschedulable",
+            name=name,
+            reason=reason,
             message=message,
             at_us=int(self._clock() * 1_000_000),
         )
@@ -99,3 +118,7 @@ class Announcer:
             logger.debug("the event %s is there already", event["metadata"]["name"])
         except ClusterError as error:
             logger.info("no event %s: %s", event["metadata"]["name"], error)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

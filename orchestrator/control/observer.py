@@ -16,6 +16,7 @@ from orchestrator.cluster.resources import (
     REPLICA_SETS,
     STATEFUL_SETS,
 )
+from orchestrator.names import UNHEALTHY_GPUS_ANNOTATION
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -119,7 +120,10 @@ def _matters(before: Node, after: Node) -> bool:
     return (
         before.spec != after.spec
         or before.metadata.labels != after.metadata.labels
+        or before.metadata.annotations.get(UNHEALTHY_GPUS_ANNOTATION)
+        != after.metadata.annotations.get(UNHEALTHY_GPUS_ANNOTATION)
         or before.status.allocatable != after.status.allocatable
+        or before.status.capacity != after.status.capacity
         or _ready(before) != _ready(after)
     )
 

@@ -12,6 +12,7 @@ from orchestrator.cluster.errors import LeaseLost
 from orchestrator.cluster.kubeconfig import Access
 from orchestrator.cluster.lease import LeaseElection
 from orchestrator.cluster.transport import Transport
+from orchestrator.control.choices import DEFAULT_CHOICES, Choices
 from orchestrator.control.executor import REQUEST_SECONDS
 from orchestrator.control.health import Health, serving
 from orchestrator.control.observer import Observer
@@ -37,7 +38,14 @@ def default_identity() -> str:
     return os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}"
 
 
-async def operate(access: Access, identity: str, *, health_host: str = "", health_port: int = 0) -> None:
+async def operate(
+    access: Access,
+    identity: str,
+    *,
+    choices: Choices = DEFAULT_CHOICES,
+    health_host: str = "",
+    health_port: int = 0,
+) -> None:
     """Run until SIGTERM or SIGINT; after leadership was lost, wait for it again. Raises ClusterError leaves.
 
     With `health_host` the pages of `health` are served there.
@@ -52,7 +60,7 @@ async def operate(access: Access, identity: str, *, health_host: str = "", healt
         if health_host:
             port = await stack.enter_async_context(serving(health, health_host, health_port))
             logger.info("health: http://%s:%d/healthz and /readyz", health_host, port)
-        leading = asyncio.create_task(_lead_in_turn(transport, identity, health))
+        leading = asyncio.create_task(_lead_in_turn(transport, identity, choices, health))
         stopping = asyncio.create_task(stopped.wait())
         await asyncio.wait({leading, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if leading.done():
@@ -74,7 +82,7 @@ def _spare_the_caches() -> None:
     gc.set_threshold(*COLLECTION_THRESHOLDS)
 
 
-async def _lead_in_turn(transport: Transport, identity: str, health: Health) -> None:
+async def _lead_in_turn(transport: Transport, identity: str, choices: Choices, health: Health) -> None:
     while True:
         health.standing_by()
         election = LeaseElection(
@@ -87,12 +95,12 @@ async def _lead_in_turn(transport: Transport, identity: str, health: Health) -> 
         )
         logger.info("waiting for the lease %s/%s as %s", SYSTEM_NAMESPACE, LEASE_NAME, identity)
         try:
-            await election.run(lambda: _lead(transport, election, health))  # noqa: B023 - run awaits it
+            await election.run(lambda: _lead(transport, election, choices, health))  # noqa: B023 - run awaits it
         except LeaseLost as error:
             logger.warning("%s; standing by", error)
 
 
-async def _lead(transport: Transport, election: LeaseElection, health: Health) -> None:
+async def _lead(transport: Transport, election: LeaseElection, choices: Choices, health: Health) -> None:
     """Decide on caches that were listed after the lease was won: they show all that the leader before did."""
     health.leading()
     observer = Observer(transport)
@@ -106,6 +114,7 @@ async def _lead(transport: Transport, election: LeaseElection, health: Health) -
             is_leader=election.is_leader,
             health=health,
             planner=Planner().plan,
+            choices=choices,
         )
         logger.info("leading: %d nodes, %d pods", len(observer.nodes.objects), len(observer.pods.objects))
         group.create_task(projects.run())

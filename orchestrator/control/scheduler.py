@@ -7,12 +7,13 @@ again even when nothing was seen to change, so that a lost event costs seconds a
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.audit import Audit
+from orchestrator.control.choices import DEFAULT_CHOICES, Choices
 from orchestrator.control.conditions import ConditionWriter
 from orchestrator.control.events import Announcer
 from orchestrator.control.executor import Executor
@@ -51,6 +52,7 @@ class SchedulerLoop:
         is_leader: Callable[[], bool],
         health: Health | None = None,
         planner: Callable[[Snapshot], Plan] = plan,
+        choices: Choices = DEFAULT_CHOICES,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -61,7 +63,7 @@ class SchedulerLoop:
         self._clock = loop.time
         self._epoch = wall_clock() - loop.time()
         self._health = health or Health(loop.time)
-        self._reader = Reader()
+        self._reader = Reader(choices.settings)
         self._audit = Audit(transport)
         self._announcer = Announcer(transport)
         self._returning = Returning(loop.time)
@@ -116,6 +118,7 @@ class SchedulerLoop:
         self._audit.know(reading, decision)
         self._executor.begin(decision.evictions, decision.bindings, pods)
         self._conditions.want(_reasons(reading, decision))
+        self._announce_endangered(reading, decision, pods)
         took = self._clock() - started
         self._rest_seconds = min(LONGEST_REST_SECONDS, IDLE_PART_OF_DECISION * took)
         logger.debug(
@@ -125,6 +128,16 @@ class SchedulerLoop:
             len(decision.evictions),
             len(decision.pending),
         )
+
+    def _announce_endangered(self, reading: Reading, decision: Plan, pods: Mapping[str, Pod]) -> None:
+        """Tell running pods of the workloads that stay on unhealthy hardware, once for each trouble."""
+        if not decision.endangered:
+            return
+        for workload in reading.snapshot.workloads:
+            message = decision.endangered.get(workload.id)
+            for each in workload.pods if message else ():
+                if each.state is PodState.ALLOCATED and each.id in pods:
+                    self._announcer.endangered(pods[each.id], message or "")
 
     def _note_eviction(self, pod: Pod, eviction: Eviction) -> None:
         self._audit.note(pod, eviction)

@@ -1,6 +1,6 @@
 """Renders the operator YAML: everything that a cluster needs before muster can schedule on it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from importlib.metadata import version
 from typing import Any
@@ -18,8 +18,17 @@ def default_image() -> str:
     return f"muster:{version('muster')}"
 
 
-def render(cluster: str, *, image: str | None = None, replicas: int = DEFAULT_REPLICAS) -> str:
-    """The operator YAML of `cluster` as one text of several documents, the same for the same arguments."""
+def render(
+    cluster: str,
+    *,
+    image: str | None = None,
+    replicas: int = DEFAULT_REPLICAS,
+    operator_arguments: Sequence[str] = (),
+) -> str:
+    """The operator YAML of `cluster` as one text of several documents, the same for the same arguments.
+
+    `operator_arguments` are further options of `muster operator`.
+    """
     environment = Environment(
         loader=PackageLoader("orchestrator.manifests", "templates"),
         undefined=StrictUndefined,
@@ -33,6 +42,7 @@ def render(cluster: str, *, image: str | None = None, replicas: int = DEFAULT_RE
         "namespace": SYSTEM_NAMESPACE,
         "priority_classes": PRIORITY_CLASSES,
         "replicas": replicas,
+        "operator_arguments": ["operator", "--health-port=8080", *operator_arguments],
     }
     parts = [environment.get_template(name).render(values).strip() for name in _template_names()]
     return "".join(f"---\n{part.removeprefix('---').strip()}\n" for part in parts)

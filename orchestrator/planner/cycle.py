@@ -1,4 +1,4 @@
-"""One decision: its actions, from the least to the most disruptive."""
+"""One decision: first whoever runs on unhealthy hardware, then from the least to the most disruptive action."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -7,11 +7,13 @@ from orchestrator.planner.actions.consolidate import consolidate
 from orchestrator.planner.actions.preempt import preempt
 from orchestrator.planner.actions.reclaim import reclaim
 from orchestrator.planner.actions.stale import evict_stale
+from orchestrator.planner.actions.unhealthy import move_off_unhealthy
 from orchestrator.planner.books import Books
 from orchestrator.planner.decision import Decision
 from orchestrator.planner.model import Plan, Snapshot
 
 ACTIONS: Mapping[str, Callable[[Decision], None]] = {
+    "unhealthy": move_off_unhealthy,
     "allocate": allocate,
     "consolidate": consolidate,
     "reclaim": reclaim,

@@ -39,6 +39,7 @@ class Decision:
         self.placer = Placer(self.ledger, spread=self.snapshot.settings.spread)
         self.shares = fair_shares(self.tree, books.demand(), self.ledger.capacity)
         self.refusals: dict[str, PendingReason] = {}
+        self.endangered: dict[str, str] = {}
         self._books = books
         self._touched: dict[str, Workload] = {}
         self._chunks = {name: chunks[::-1] for name, chunks in books.waiting.items()}
@@ -216,6 +217,7 @@ class Decision:
             allocated_gpu_milli=self.ledger.allocated_gpu_milli,
             pending={key: self.refusals[key] for key in sorted(self.refusals)},
             promises=tuple(self._promises.values()),
+            endangered={key: self.endangered[key] for key in sorted(self.endangered)},
         )
 
 

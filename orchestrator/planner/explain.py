@@ -77,8 +77,8 @@ class Explainer:
         matching = [each for each in decision.ledger.nodes if decision.placer.accepts(each, workload, pod)]
         room = Room(
             nodes=len(matching),
-            largest=max((each.node.gpu_count for each in matching), default=0),
-            devices=sum(each.node.gpu_count for each in matching),
+            largest=max((each.node.usable_gpus for each in matching), default=0),
+            devices=sum(each.node.usable_gpus for each in matching),
             free_gpu_milli=sum(
                 each.free_milli(device, later=False)
                 for each in matching

@@ -27,10 +27,12 @@ class NodeAccount:
     """What is used and what is being released on one node. Device lists are indexed by GPU index, in `gpu_milli`."""
 
     __slots__ = (
+        "blocked",
         "cpu_releasing_milli",
         "cpu_used_milli",
         "idle_devices",
         "later_milli",
+        "lost",
         "memory_releasing_bytes",
         "memory_used_bytes",
         "node",
@@ -39,6 +41,7 @@ class NodeAccount:
         "position",
         "releasing_milli",
         "tenants",
+        "unused_devices",
         "used_milli",
         "version",
     )
@@ -49,17 +52,22 @@ class NodeAccount:
         self.used_milli = [0] * node.gpu_count
         self.releasing_milli = [0] * node.gpu_count
         self.tenants: list[dict[str, int]] = [{} for _ in range(node.gpu_count)]
-        self.idle_devices = node.gpu_count
-        self.later_milli = node.gpu_count * DEVICE_MILLI
+        self.unused_devices = node.gpu_count
+        self.lost = node.lost_gpus
+        self.blocked = frozenset(each for each in node.unhealthy_gpus if each < node.gpu_count)
+        self.later_milli = (node.gpu_count - self.lost) * DEVICE_MILLI
         self.version = 0
         self.cpu_used_milli = node.foreign.cpu_milli
         self.memory_used_bytes = node.foreign.memory_bytes
         self.pods_used = node.foreign_pods
         self.cpu_releasing_milli = self.memory_releasing_bytes = self.pods_releasing = 0
-        for device in range(max(0, node.gpu_count - node.foreign.gpu_count), node.gpu_count):
+        healthy = [device for device in range(node.gpu_count) if device not in self.blocked]
+        foreign = healthy[max(0, len(healthy) - node.foreign.gpu_count) :]
+        for device in self.blocked.union(foreign):
             self.used_milli[device] = DEVICE_MILLI
             self.later_milli -= DEVICE_MILLI
-            self.idle_devices -= 1
+            self.unused_devices -= 1
+        self.idle_devices = max(0, self.unused_devices - self.lost)
 
     def has_room(self, request: Request, *, later: bool) -> bool:
         """Whether processors, memory and a pod slot are there; `later` counts what is being released."""
@@ -78,8 +86,9 @@ class NodeAccount:
         return max(0, DEVICE_MILLI - used)
 
     def whole_devices(self, *, later: bool) -> list[int]:
-        """Indices of the devices that nobody uses."""
-        return [d for d in range(self.node.gpu_count) if self.free_milli(d, later=later) == DEVICE_MILLI]
+        """Indices of the devices that a pod could be given whole; as many unused ones are left out as were lost."""
+        whole = [d for d in range(self.node.gpu_count) if self.free_milli(d, later=later) == DEVICE_MILLI]
+        return whole[: max(0, len(whole) - self.lost)] if self.lost else whole
 
     def share_milli(self, request: Request) -> int:
         """What the request takes of each device that it gets."""
@@ -94,14 +103,17 @@ class NodeAccount:
         share = self.share_milli(request)
         self.version += 1
         for device in devices:
+            if device in self.blocked:
+                continue
             self.later_milli -= sign * share
             before = self.used_milli[device]
             self.used_milli[device] = before + sign * share
-            self.idle_devices += (self.used_milli[device] == 0) - (before == 0)
+            self.unused_devices += (self.used_milli[device] == 0) - (before == 0)
             tenants = self.tenants[device]
             tenants[project] = tenants.get(project, 0) + sign
             if not tenants[project]:
                 del tenants[project]
+        self.idle_devices = max(0, self.unused_devices - self.lost)
         self.cpu_used_milli += sign * request.cpu_milli
         self.memory_used_bytes += sign * request.memory_bytes
         self.pods_used += sign
@@ -111,6 +123,8 @@ class NodeAccount:
         share = self.share_milli(request)
         self.version += 1
         for device in devices:
+            if device in self.blocked:
+                continue
             self.later_milli += sign * share
             self.releasing_milli[device] += sign * share
         self.cpu_releasing_milli += sign * request.cpu_milli
@@ -132,6 +146,7 @@ class Ledger:
             for position, node in enumerate(sorted(nodes, key=lambda each: each.name))
         ]
         self.by_name = {account.node.name: account for account in self.nodes}
+        self.unhealthy = frozenset(each.name for each in nodes if each.unhealthy or each.unhealthy_gpus)
         self.capacity = capacity(nodes)
         self.allocated = {name: [0, 0, 0] for name in tree.projects}
         self.non_preemptible = {name: [0, 0, 0] for name in tree.projects}
@@ -279,7 +294,7 @@ def capacity(nodes: Iterable[Node]) -> Amounts:
     gpu = cpu = memory = 0
     for node in nodes:
         if node.schedulable:
-            gpu += max(0, node.gpu_count - node.foreign.gpu_count) * DEVICE_MILLI
+            gpu += max(0, node.usable_gpus - node.foreign.gpu_count) * DEVICE_MILLI
             cpu += max(0, node.cpu_milli - node.foreign.cpu_milli)
             memory += max(0, node.memory_bytes - node.foreign.memory_bytes)
     return gpu, cpu, memory

@@ -175,6 +175,7 @@ class Project:
     A project with children is a department: its workloads are those of its children. Processors and memory are
     unlimited unless somebody bounds them. For `reclaim_min_runtime_seconds` after its start no other project may take
     a workload's GPUs, for `preempt_min_runtime_seconds` no other workload of the project; None asks the department.
+    `moves_non_preemptible` lets work that is not preemptible be moved off unhealthy hardware too.
     """
 
     name: str
@@ -194,6 +195,7 @@ class Project:
     memory_over_quota_weight: int = 1
     reclaim_min_runtime_seconds: int | None = None
     preempt_min_runtime_seconds: int | None = None
+    moves_non_preemptible: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,9 @@ class Node:
 
     `node_type` is the group that administrators put it in, which projects may be restricted to.
     `foreign` is what pods of other schedulers hold; their GPUs have unknown indices and are taken from the top.
+    `unhealthy` says what is wrong with the whole node ("": nothing), `unhealthy_since_us` since when it is not ready
+    (0: somebody said so, there is nothing to wait for). `unhealthy_gpus` are indices of GPUs that must not be used;
+    of `lost_gpus` more the index is not known, only that nobody can be given so many.
     """
 
     name: str
@@ -216,6 +221,15 @@ class Node:
     foreign: Request = Request()
     foreign_pods: int = 0
     gpu_memory_mib: int = 0
+    unhealthy: str = ""
+    unhealthy_since_us: int = 0
+    unhealthy_gpus: tuple[int, ...] = ()
+    lost_gpus: int = 0
+
+    @property
+    def usable_gpus(self) -> int:
+        """How many GPUs pods can be given, those that they have included."""
+        return max(0, self.gpu_count - len(self.unhealthy_gpus) - self.lost_gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,13 +237,15 @@ class Settings:
     """What an administrator may choose. None: no cap.
 
     `max_consolidation_victims` caps the workloads that are moved for one other, `max_evictions` the pods that one
-    decision evicts. `spread` places pods on the emptiest node instead of the fullest.
+    decision evicts. `spread` places pods on the emptiest node instead of the fullest. Work on a node that is not ready
+    is moved after `not_ready_grace_seconds`.
     """
 
     max_consolidation_victims: int | None = 16
     max_evictions: int | None = None
     stale_grace_seconds: int = 60
     spread: bool = False
+    not_ready_grace_seconds: int = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +307,7 @@ class Plan:
     """The answer. `shares_gpu_milli` and `allocated_gpu_milli` are by project, departments included.
 
     `promises` are placements that wait for capacity that is being released; nothing is bound for them yet.
+    `endangered` says, by workload, why one stays on unhealthy hardware.
     """
 
     bindings: tuple[Binding, ...]
@@ -299,3 +316,4 @@ class Plan:
     allocated_gpu_milli: Mapping[str, int]
     pending: Mapping[str, PendingReason]
     promises: tuple[Binding, ...] = ()
+    endangered: Mapping[str, str] = field(default_factory=dict)

@@ -128,9 +128,12 @@ def best_devices(
     """(not shared by this project yet, free part in `gpu_milli`, index) of the tightest devices that fit, or None."""
     choices: list[tuple[bool, int, int]] = []
     portion = account.share_milli(request)
+    whole = account.whole_devices(later=later) if account.lost else ()
     for device in range(account.node.gpu_count):
         free = account.free_milli(device, later=later)
         if free < portion:
+            continue
+        if account.lost and free == DEVICE_MILLI and device not in whole:
             continue
         shared_by_us = free < DEVICE_MILLI and project in account.tenants[device]
         choices.append((not shared_by_us, free, device))

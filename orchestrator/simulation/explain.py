@@ -65,13 +65,15 @@ class Explanation:
     """All that is to say about one workload.
 
     `gpu_milli` and `pods` count what waits; `places` is where the rest runs, `starts` what this very decision would
-    start, and `evicts` whom it would evict for it. `code` and `message` are empty when nothing of it waits.
+    start, and `evicts` whom it would evict for it. `endangered` says why it stays on unhealthy hardware, if it does.
+    `code` and `message` are empty when nothing of it waits.
     """
 
     project: str
     name: str
     gpu_milli: int
     pods: int
+    endangered: str
     code: str
     message: str
     places: tuple[Place, ...]
@@ -104,6 +106,7 @@ def explain(snapshot: Snapshot, workload: Workload) -> Explanation:
         name=workload.name,
         gpu_milli=_asked(waiting),
         pods=len(waiting),
+        endangered=decision.endangered.get(workload.id, ""),
         code=reason.code.value if reason else "",
         message=reason.message if reason else "",
         places=tuple(places(workload).values()),

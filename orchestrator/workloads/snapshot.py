@@ -15,7 +15,6 @@ from orchestrator.errors import UsageError
 from orchestrator.names import (
     GPU_DEVICES_ANNOTATION,
     GPU_MEMORY_LABEL,
-    GPU_RESOURCE,
     INTERACTIVE,
     MIN_MEMBER_ANNOTATION,
     NODE_TYPE_LABEL,
@@ -27,6 +26,7 @@ from orchestrator.names import (
     WORKLOAD_LABEL,
 )
 from orchestrator.planner import model
+from orchestrator.workloads.health import node_health
 from orchestrator.workloads.request import (
     NODE_NAME_LABEL,
     UnreadableRequest,
@@ -38,6 +38,7 @@ from orchestrator.workloads.submission import parse_duration_seconds
 
 _SECOND_US = 1_000_000
 _FINISHED = ("Succeeded", "Failed")
+_DEFAULT_SETTINGS = model.Settings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,8 @@ class Reader:
     Kubernetes does not keep when a gang lost a member, so the first reading that shows it sets `stale_since_us`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settings: model.Settings = _DEFAULT_SETTINGS) -> None:
+        self._settings = settings
         self._memory = _Memory()
 
     def read(self, observed: Observed) -> Reading:
@@ -112,6 +114,7 @@ class Reader:
             tuple(projects),
             tuple(each for each in workloads if each is not None),
             now_us=observed.now_us,
+            settings=self._settings,
         )
         return Reading(snapshot, unreadable_pods, unreadable_projects)
 
@@ -193,6 +196,7 @@ def planner_project(project: Project) -> model.Project:
         memory_over_quota_weight=1 if memory.over_quota_weight is None else memory.over_quota_weight,
         reclaim_min_runtime_seconds=_seconds("reclaimMinRuntime", spec.reclaim_min_runtime),
         preempt_min_runtime_seconds=_seconds("preemptMinRuntime", spec.preempt_min_runtime),
+        moves_non_preemptible=spec.non_preemptible_on_unhealthy == "Move",
     )
 
 
@@ -210,18 +214,18 @@ def _seconds(name: str, duration: str | None) -> int | None:
 def planner_node(node: Node, foreign: Iterable[Pod] = ()) -> model.Node:
     """The node in the planner's terms, with what pods of other schedulers hold on it."""
     allocatable = node.status.allocatable
-    ready = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
+    health = node_health(node)
     held = [resource_request(pod) for pod in foreign]
     memory = node.metadata.labels.get(GPU_MEMORY_LABEL, "")
     return model.Node(
         name=node.metadata.name,
-        gpu_count=int(allocatable.get(GPU_RESOURCE, 0)),
+        gpu_count=health.gpu_count,
         cpu_milli=cpu_milli(str(allocatable.get("cpu", 0))),
         memory_bytes=memory_bytes(str(allocatable.get("memory", 0))),
         pod_slots=int(allocatable.get("pods", 110)),
         labels={**node.metadata.labels, NODE_NAME_LABEL: node.metadata.name},
         taints=tuple(model.Taint(each.key, each.value, each.effect) for each in node.spec.taints),
-        schedulable=ready and not node.spec.unschedulable,
+        schedulable=not health.unhealthy and not node.spec.unschedulable,
         node_type=node.metadata.labels.get(NODE_TYPE_LABEL, ""),
         foreign=model.Request(
             gpu_count=sum(each.gpu_count for each in held),
@@ -230,6 +234,10 @@ def planner_node(node: Node, foreign: Iterable[Pod] = ()) -> model.Node:
         ),
         foreign_pods=len(held),
         gpu_memory_mib=int(memory) if memory.isascii() and memory.isdecimal() else 0,
+        unhealthy=health.unhealthy,
+        unhealthy_since_us=health.since_us,
+        unhealthy_gpus=health.unhealthy_gpus,
+        lost_gpus=health.lost_gpus,
     )
 
 

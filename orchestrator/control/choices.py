@@ -1,0 +1,26 @@
+"""What an administrator chooses for the operator: the options of `muster operator` and `muster operator-yaml`."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from orchestrator.planner.model import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The settings of the planner, and those of the loops around it. Times are seconds."""
+
+    settings: Settings = field(default_factory=Settings)
+
+    def arguments(self) -> list[str]:
+        """The options of `muster operator` that say the same; what has its default is left out."""
+        settings, usual = self.settings, Settings()
+        found: list[str] = []
+        if settings.max_evictions != usual.max_evictions:
+            found.append(f"--max-evictions={settings.max_evictions}")
+        if settings.not_ready_grace_seconds != usual.not_ready_grace_seconds:
+            found.append(f"--not-ready-grace={settings.not_ready_grace_seconds}s")
+        return found
+
+
+DEFAULT_CHOICES: Final = Choices()

@@ -1,0 +1,75 @@
+"""What of a node can be trusted with work: read off its conditions, labels, taints, annotations and counts."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.cluster.objects import Node
+from orchestrator.cluster.quantity import parse_time
+from orchestrator.names import GPU_RESOURCE, UNHEALTHY_GPUS_ANNOTATION, UNHEALTHY_KEY
+
+NEVER_US: Final = 1 << 62
+"""Later than any time: nothing is moved off a node of which nobody knows since when it has not been ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHealth:
+    """`gpu_count` GPUs with indices from 0, of which `unhealthy_gpus` are named, and `lost_gpus` more are not.
+
+    `unhealthy` says what is wrong with the whole node ("": nothing); `since_us` since when it is not ready, in
+    microseconds since the epoch: 0 when somebody marked it, `NEVER_US` when nobody knows since when.
+    """
+
+    gpu_count: int
+    unhealthy: str = ""
+    since_us: int = 0
+    unhealthy_gpus: tuple[int, ...] = ()
+    lost_gpus: int = 0
+
+
+def node_health(node: Node) -> NodeHealth:
+    """Read a node's health. GPUs that are in its capacity and not allocatable count as lost."""
+    allocatable = int(node.status.allocatable.get(GPU_RESOURCE, 0))
+    count = max(allocatable, int(node.status.capacity.get(GPU_RESOURCE, 0)))
+    named = named_gpus(node.metadata.annotations.get(UNHEALTHY_GPUS_ANNOTATION, ""), count)
+    unhealthy, since_us = _whole_node(node)
+    return NodeHealth(
+        gpu_count=count,
+        unhealthy=unhealthy,
+        since_us=since_us,
+        unhealthy_gpus=named,
+        lost_gpus=max(0, count - allocatable - len(named)),
+    )
+
+
+def named_gpus(text: str, count: int) -> tuple[int, ...]:
+    """The indices in `3,5`, in order, as far as the node has them; what is no index is left out."""
+    parts = (part.strip() for part in text.split(","))
+    found = {int(part) for part in parts if part.isascii() and part.isdecimal() and len(part) < 5}
+    return tuple(sorted(each for each in found if each < count))
+
+
+def _whole_node(node: Node) -> tuple[str, int]:
+    marked = next((each for each in node.spec.taints if each.key == UNHEALTHY_KEY), None)
+    if marked is not None:
+        return _marked("taint", marked.value), 0
+    label = node.metadata.labels.get(UNHEALTHY_KEY)
+    if label is not None and label != "false":
+        return _marked("label", label), 0
+    ready = next((each for each in node.status.conditions if each.type == "Ready"), None)
+    if ready is None:
+        return "it has not said that it is ready", NEVER_US
+    if ready.status == "True":
+        return "", 0
+    reason = f": {ready.reason}" if ready.reason else ""
+    return f"not ready{reason}", _time_us(ready.last_transition_time)
+
+
+def _marked(how: str, value: str) -> str:
+    return f"{how} {UNHEALTHY_KEY}" + (f"={value}" if value and value != "true" else "")
+
+
+def _time_us(timestamp: str | None) -> int:
+    try:
+        return parse_time(timestamp) if timestamp else NEVER_US
+    except ValueError:
+        return NEVER_US
