@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from orchestrator.client.jobs import DuplicateName, HalfCreated, NoSuchWorkload, NotPossible, Scope
     from orchestrator.client.projects import NoProject, NoSuchProject, OperatorSilent, ProjectRefused
     from orchestrator.client.sync import Client
+    from orchestrator.client.templates import TemplateRefused
     from orchestrator.errors import MusterError
     from orchestrator.workloads.submission import Submission
+    from orchestrator.workloads.templates import NoSuchTemplate, Template
     from orchestrator.workloads.view import WorkloadView
 
 _HOMES: Final = {
@@ -34,12 +36,15 @@ _HOMES: Final = {
     "MusterError": "orchestrator.errors",
     "NoProject": "orchestrator.client.projects",
     "NoSuchProject": "orchestrator.client.projects",
+    "NoSuchTemplate": "orchestrator.workloads.templates",
     "NoSuchWorkload": "orchestrator.client.jobs",
     "NotPossible": "orchestrator.client.jobs",
     "OperatorSilent": "orchestrator.client.projects",
     "ProjectRefused": "orchestrator.client.projects",
     "Scope": "orchestrator.client.jobs",
     "Submission": "orchestrator.workloads.submission",
+    "Template": "orchestrator.workloads.templates",
+    "TemplateRefused": "orchestrator.client.templates",
     "WorkloadView": "orchestrator.workloads.view",
 }
 
@@ -51,12 +56,15 @@ __all__ = [
     "MusterError",
     "NoProject",
     "NoSuchProject",
+    "NoSuchTemplate",
     "NoSuchWorkload",
     "NotPossible",
     "OperatorSilent",
     "ProjectRefused",
     "Scope",
     "Submission",
+    "Template",
+    "TemplateRefused",
     "WorkloadView",
 ]
 

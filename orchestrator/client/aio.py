@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING
 from orchestrator.client.explaining import explained
 from orchestrator.client.jobs import Scope, WorkloadClient
 from orchestrator.client.projects import ProjectClient
+from orchestrator.client.templates import TemplateClient
 from orchestrator.cluster.errors import ClusterError
 from orchestrator.cluster.kubeconfig import Access, load_access, set_default_namespace
 from orchestrator.cluster.quantity import format_time
 from orchestrator.cluster.transport import Transport
+from orchestrator.names import SYSTEM_NAMESPACE
+from orchestrator.workloads.templates import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
     from orchestrator.cluster.objects import Event, Project, ProjectSpec
     from orchestrator.workloads.submission import Submission
+    from orchestrator.workloads.templates import Template
     from orchestrator.workloads.view import WorkloadView
 
     Where = str | Scope | None
@@ -52,6 +56,7 @@ class AsyncClient:
         self._context = context
         self._jobs = WorkloadClient(self.transport)
         self._projects = ProjectClient(self.transport)
+        self._templates = TemplateClient(self.transport)
 
     @classmethod
     def of_kubeconfig(
@@ -130,6 +135,32 @@ class AsyncClient:
     async def resume_job(self, name: str, *, project: Where = None) -> None:
         """Let a suspended job wait for its turn again. Raises NoSuchWorkload, NotPossible."""
         await self._jobs.resume(await self.scope(project), name)
+
+    # --- templates ------------------------------------------------------------------------------------
+
+    async def list_templates(self, *, project: Where = None) -> list[Template]:
+        """Return the templates of a project, then the cluster's."""
+        return await self._templates.templates(await self.scope(project))
+
+    async def get_template(self, name: str, *, project: Where = None) -> Template:
+        """Return one template; a project's hides the cluster's of the same name. Raises NoSuchTemplate."""
+        return await self._templates.get(await self.scope(project), name)
+
+    async def templates_to_apply(self, name: str | None, *, project: Where = None) -> list[Template]:
+        """Return the templates that apply to a submission, the one that wins first: `name` and the defaults.
+
+        Raises NoSuchTemplate.
+        """
+        return in_order(await self._templates.templates(await self.scope(project)), name)
+
+    async def create_template(self, template: Template) -> None:
+        """Create a template in its namespace. Raises TemplateRefused when there is one or it cannot be used."""
+        await self._templates.create(template)
+
+    async def delete_template(self, name: str, *, project: Where = None, of_cluster: bool = False) -> None:
+        """Delete a template of a project, or of the cluster. Raises NoSuchTemplate."""
+        scope = None if of_cluster else await self.scope(project)
+        await self._templates.delete(scope.namespace if scope else SYSTEM_NAMESPACE, name)
 
     # --- projects -------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.client.jobs import Scope
     from orchestrator.cluster.objects import Event, Project, ProjectSpec
     from orchestrator.workloads.submission import Submission
+    from orchestrator.workloads.templates import Template
     from orchestrator.workloads.view import WorkloadView
 
     T = TypeVar("T")
@@ -106,6 +107,31 @@ class Client:
     def resume_job(self, name: str, *, project: Where = None) -> None:
         """Let a suspended job wait for its turn again. Raises NoSuchWorkload, NotPossible."""
         self._run(self._client.resume_job(name, project=project))
+
+    # --- templates ------------------------------------------------------------------------------------
+
+    def list_templates(self, *, project: Where = None) -> list[Template]:
+        """Return the templates of a project, then the cluster's."""
+        return self._run(self._client.list_templates(project=project))
+
+    def get_template(self, name: str, *, project: Where = None) -> Template:
+        """Return one template; a project's hides the cluster's of the same name. Raises NoSuchTemplate."""
+        return self._run(self._client.get_template(name, project=project))
+
+    def templates_to_apply(self, name: str | None, *, project: Where = None) -> list[Template]:
+        """Return the templates that apply to a submission, the one that wins first: `name` and the defaults.
+
+        Raises NoSuchTemplate.
+        """
+        return self._run(self._client.templates_to_apply(name, project=project))
+
+    def create_template(self, template: Template) -> None:
+        """Create a template in its namespace. Raises TemplateRefused when there is one or it cannot be used."""
+        self._run(self._client.create_template(template))
+
+    def delete_template(self, name: str, *, project: Where = None, of_cluster: bool = False) -> None:
+        """Delete a template of a project, or of the cluster. Raises NoSuchTemplate."""
+        self._run(self._client.delete_template(name, project=project, of_cluster=of_cluster))
 
     # --- projects -------------------------------------------------------------------------------------
 

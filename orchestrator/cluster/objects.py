@@ -64,6 +64,7 @@ __all__ = [
     "Affinity",
     "AmountSpec",
     "Condition",
+    "ConfigMap",
     "Container",
     "ContainerPort",
     "ContainerState",
@@ -194,6 +195,14 @@ class Namespace(Object, frozen=True):
     resource = resources.NAMESPACES
 
     status: NamespaceStatus = NamespaceStatus()
+
+
+class ConfigMap(Object, frozen=True):
+    """Text by key."""
+
+    resource = resources.CONFIG_MAPS
+
+    data: dict[str, str] = {}
 
 
 class ServicePort(Wire, frozen=True):

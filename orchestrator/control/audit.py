@@ -24,7 +24,7 @@ from orchestrator.cluster.errors import (
     TooManyRequests,
     Unreachable,
 )
-from orchestrator.cluster.objects import Object, Pod
+from orchestrator.cluster.objects import ConfigMap, Pod
 from orchestrator.cluster.quantity import format_time, parse_time
 from orchestrator.cluster.resources import CONFIG_MAPS, EVENTS
 from orchestrator.cluster.transport import Transport
@@ -76,14 +76,6 @@ class EvictionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     beneficiary_project: str = ""
     rule: str
     message: str
-
-
-class ConfigMap(Object, frozen=True):
-    """A ConfigMap."""
-
-    resource = CONFIG_MAPS
-
-    data: dict[str, str] = {}
 
 
 class Audit:

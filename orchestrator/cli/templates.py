@@ -1,0 +1,69 @@
+"""Templates on the command line: what they fill in a command whose flags were parsed, and the commands about them."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from orchestrator.cli.options import TAIL_KEY
+
+if TYPE_CHECKING:
+    from orchestrator.workloads.templates import Kind, Template
+
+NOT_FOR_TEMPLATES: Final = frozenset({"name", "template", "dry-run", "attach", "help"})
+
+
+def with_templates(
+    ctx: click.Context,
+    values: Mapping[str, Any],
+    templates: "Sequence[Template]",
+    *,
+    tail_replaces: frozenset[str] = frozenset({"args"}),
+) -> dict[str, Any]:
+    """Return the values of a command's parameters with what templates make of them, converted as click would.
+
+    `values` are by parameter; what follows a bare `--` counts as given for the flags in `tail_replaces`. Raises
+    UsageError, and click's own errors for a value that the flag does not take.
+    """
+    from orchestrator.workloads.templates import fill
+
+    options = {_flag(each): each for each in ctx.command.params if _may_be_filled(each)}
+    given = {flag: values[option.name or ""] for flag, option in options.items() if option.name in values}
+    tail = ctx.meta.get(TAIL_KEY)
+    hidden = tail_replaces & options.keys() if tail else frozenset()
+    made = fill(
+        given | {flag: given.get(flag) or tail for flag in hidden},
+        templates,
+        {flag: _kind(option) for flag, option in options.items()},
+        os.environ,
+    )
+    filled = dict(values)
+    for flag, value in made.items():
+        option = options[flag]
+        filled[option.name or ""] = option.type_cast_value(ctx, value)
+    return filled
+
+
+def _flag(option: click.Parameter) -> str:
+    long = [each for each in option.opts if each.startswith("--")]
+    return long[0].removeprefix("--") if long else ""
+
+
+def _may_be_filled(option: click.Parameter) -> bool:
+    return (
+        isinstance(option, click.Option)
+        and option.expose_value
+        and bool(_flag(option))
+        and _flag(option) not in NOT_FOR_TEMPLATES
+    )
+
+
+def _kind(option: click.Parameter) -> "Kind":
+    from orchestrator.workloads.templates import Kind
+
+    if getattr(option, "is_flag", False):
+        return Kind.SWITCH
+    if option.multiple:
+        return Kind.MANY
+    return Kind.NUMBER if isinstance(option.type, click.types.IntParamType) else Kind.TEXT

@@ -1,0 +1,250 @@
+"""Templates: the defaults and the required values with which `submit` fills what the command line leaves open.
+
+A template is a ConfigMap labelled `muster.dev/template=true`, in a project's namespace or, for every project, in the
+operator's. Its key `values` is YAML: the long names of submit's flags, each with a value, or with
+`{required: true, value: ...}`:
+
+    image: nvcr.io/nvidia/pytorch:24.05-py3
+    gpu: {required: true}
+    environment: [DATA=/data, "HOME=/home/$USER"]
+
+Which templates apply: the one that was named, then the project's default, then the cluster's. What is given on the
+command line wins over all, and an earlier template over a later one. Flags that may be repeated are joined: variables
+by their name, mounts by their path. `$NAME` is a variable of the submitter's environment, `$$` a dollar sign.
+
+Everything here is pure.
+"""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from orchestrator import names
+from orchestrator.errors import MusterError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from orchestrator.cluster.objects import ConfigMap
+
+Value = str | int | bool | tuple[str, ...]
+
+NAME_KEY: Final = "name"
+DESCRIPTION_KEY: Final = "description"
+VALUES_KEY: Final = "values"
+
+_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_ALTERNATIVES: Final = (
+    frozenset({"gpu", "gpu-memory", "mig", "mig-profile"}),
+    frozenset({"image-pull-policy", "local-image", "always-pull-image"}),
+    frozenset({"command", "args"}),
+)
+"""Of each of these groups one word says it all: what is given replaces what a template says of the others."""
+_WHOLE: Final = frozenset({"command", "args"})
+"""Repeated flags whose order is the meaning: they are replaced, never joined."""
+
+
+class NoSuchTemplate(MusterError):
+    """Neither the project nor the cluster has a template of that name."""
+
+
+def no_such_template(name: str, known: Iterable[Template]) -> NoSuchTemplate:
+    """Return the error that names the templates that there are."""
+    listed = ", ".join(dict.fromkeys(each.name for each in known)) or "none"
+    return NoSuchTemplate(f"there is no template {name}; there are: {listed}")
+
+
+class Kind(Enum):
+    """What a flag takes: text, a whole number, nothing (`--flag`, `--flag=false`), or text any number of times."""
+
+    TEXT = "text"
+    NUMBER = "a whole number"
+    SWITCH = "true or false"
+    MANY = "a list of texts"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """What a template says of one flag; None is no value. `required`: somebody has to give one."""
+
+    value: Value | tuple[Any, ...] | None = None
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """One template. `text` is its values in YAML; they are read when they are used, so that any can be listed."""
+
+    name: str
+    namespace: str
+    description: str = ""
+    is_default: bool = False
+    text: str = ""
+
+    @property
+    def is_of_cluster(self) -> bool:
+        """Whether it is for every project."""
+        return self.namespace == names.SYSTEM_NAMESPACE
+
+    def fields(self) -> dict[str, Field]:
+        """Return what it says by the long name of the flag, without dashes in front. Raises UsageError."""
+        who = f"the template {self.name}"
+        try:
+            values = yaml.load(self.text, Loader=_LOADER)  # noqa: S506  (a safe loader)
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise UsageError(f"{who} is no YAML: {' '.join(str(error).split())}") from error
+        if not isinstance(values, dict | None):
+            raise UsageError(f"{who} cannot be used: its values must be a mapping of flags to values")
+        said = (values or {}).items()
+        return {str(key).replace("_", "-"): _field(who, str(key), each) for key, each in said}
+
+
+def template_of(found: ConfigMap) -> Template:
+    """Return the template in a ConfigMap."""
+    metadata = found.metadata
+    return Template(
+        name=metadata.name,
+        namespace=metadata.namespace,
+        description=found.data.get(DESCRIPTION_KEY, ""),
+        is_default=metadata.annotations.get(names.DEFAULT_TEMPLATE_ANNOTATION) == "true",
+        text=found.data.get(VALUES_KEY, ""),
+    )
+
+
+def config_map_of(template: Template) -> dict[str, Any]:
+    """Return the ConfigMap of a template."""
+    annotations = {names.DEFAULT_TEMPLATE_ANNOTATION: "true"} if template.is_default else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": template.name,
+            "namespace": template.namespace,
+            "labels": {names.TEMPLATE_LABEL: "true"},
+            "annotations": annotations,
+        },
+        "data": {NAME_KEY: template.name, DESCRIPTION_KEY: template.description, VALUES_KEY: template.text},
+    }
+
+
+def in_order(templates: Iterable[Template], name: str | None) -> list[Template]:
+    """Return the templates that apply, the one that wins first: the named one and the defaults.
+
+    A project's template hides the cluster's of the same name. Raises NoSuchTemplate.
+    """
+    known = sorted(templates, key=lambda each: (each.is_of_cluster, each.name))
+    named = [each for each in known if each.name == name][:1]
+    if name is not None and not named:
+        raise no_such_template(name, known)
+    return named + [each for each in known if each.is_default and each not in named]
+
+
+def fill(
+    given: Mapping[str, Value | None],
+    templates: Sequence[Template],
+    kinds: Mapping[str, Kind],
+    environ: Mapping[str, str],
+) -> dict[str, Value]:
+    """Return what templates make of a submission: the flags whose value differs from what was given, or was none.
+
+    `given` has the value of every flag that is set (None and () are unset); `kinds` every flag that a template may
+    name. `templates` are in the order in which they win. Raises UsageError naming template and flag for a flag that
+    does not exist, a value that it cannot take, a variable that is not set, and required values that are missing.
+    """
+    chosen = {flag: value for flag, value in given.items() if value is not None and value != ()}
+    by_hand = frozenset(chosen)
+    read = [(template, template.fields()) for template in templates]
+    for template, fields in read:
+        replaced = {flag for group in _ALTERNATIVES if group & chosen.keys() for flag in group}
+        for flag, field in fields.items():
+            kind = kinds.get(flag)
+            if kind is None:
+                raise UsageError(f"the template {template.name} sets {flag}, which is no flag of submit")
+            if field.value is None:
+                continue
+            if kind is Kind.MANY and flag not in _WHOLE:
+                values = _many(template, flag, field.value, environ)
+                chosen[flag] = _joined(flag, values, chosen.get(flag, ()))
+            elif flag not in chosen and flag not in replaced:
+                chosen[flag] = _typed(template, flag, kind, field.value, environ)
+    _require(read, chosen)
+    return {flag: value for flag, value in chosen.items() if flag not in by_hand or value != given[flag]}
+
+
+def _field(who: str, key: str, said: Any) -> Field:
+    if not isinstance(said, dict):
+        return Field(_value(who, key, said))
+    unknown = said.keys() - {"required", "value"}
+    required = said.get("required", False)
+    if unknown or not isinstance(required, bool):
+        raise UsageError(f"{who} cannot be used: {key} takes a value, or required: true|false and value")
+    return Field(_value(who, key, said.get("value")), required)
+
+
+def _value(who: str, key: str, said: Any) -> Value | tuple[Any, ...] | None:
+    if said is None or isinstance(said, str | int | bool):
+        return said
+    if isinstance(said, float):
+        return str(said)
+    if isinstance(said, list) and all(isinstance(each, str | int | float) for each in said):
+        return tuple(said)
+    raise UsageError(f"{who} cannot be used: {key} takes a text, a number, true or false, or a list of texts")
+
+
+def _typed(template: Template, flag: str, kind: Kind, said: Any, environ: Mapping[str, str]) -> Value:
+    if kind is Kind.MANY:
+        return _many(template, flag, said, environ)
+    if kind is Kind.TEXT and isinstance(said, str | int) and not isinstance(said, bool):
+        return _expanded(template, flag, str(said), environ)
+    if kind is Kind.NUMBER and isinstance(said, int) and not isinstance(said, bool):
+        return said
+    if kind is Kind.SWITCH and isinstance(said, bool):
+        return said
+    raise UsageError(f"the template {template.name} sets {flag} to {said!r}: it takes {kind.value}")
+
+
+def _many(template: Template, flag: str, said: Any, environ: Mapping[str, str]) -> tuple[str, ...]:
+    listed = said if isinstance(said, tuple) else (said,)
+    if any(isinstance(each, bool) for each in listed):
+        raise UsageError(f"the template {template.name} sets {flag} to {said!r}: it takes {Kind.MANY.value}")
+    return tuple(_expanded(template, flag, str(each), environ) for each in listed)
+
+
+def _expanded(template: Template, flag: str, text: str, environ: Mapping[str, str]) -> str:
+    try:
+        return string.Template(text).substitute(environ)
+    except KeyError as error:
+        raise UsageError(
+            f"the template {template.name} uses ${error.args[0]} in {flag}: set this variable, or give --{flag}"
+        ) from error
+    except ValueError as error:
+        raise UsageError(
+            f"the template {template.name} has a $ in {flag} that names no variable: write $$ for a dollar sign"
+        ) from error
+
+
+def _joined(flag: str, values: Sequence[str], winning: Any) -> tuple[str, ...]:
+    """Return both lists as one, without those values for whose key the winning list has one."""
+    taken = {_key(flag, each) for each in winning}
+    return (*(each for each in values if _key(flag, each) not in taken), *winning)
+
+
+def _key(flag: str, value: str) -> str:
+    if flag == "environment":
+        return value.partition("=")[0]
+    if flag in ("volume", "pvc"):
+        return next((part for part in value.split(":")[1:] if part.startswith("/")), value)
+    return value
+
+
+def _require(read: Iterable[tuple[Template, Mapping[str, Field]]], chosen: Mapping[str, Any]) -> None:
+    for template, fields in read:
+        for flag, field in fields.items():
+            group = next((group for group in _ALTERNATIVES if flag in group), {flag})
+            if field.required and not group & chosen.keys():
+                raise UsageError(f"--{flag} is missing: the template {template.name} requires it")
