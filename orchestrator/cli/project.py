@@ -1,7 +1,7 @@
 """`muster project`: the projects of the cluster, and which of them is the default."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +11,15 @@ import msgspec
 from orchestrator.cli.options import Command
 from orchestrator.cli.output import document, output_option, table
 from orchestrator.cli.session import run
-from orchestrator.cluster.objects import AmountSpec, GpuSpec, NodeAffinity, Project, ProjectSpec, Subject
+from orchestrator.cluster.objects import (
+    AmountSpec,
+    GpuModelSpec,
+    GpuSpec,
+    NodeAffinity,
+    Project,
+    ProjectSpec,
+    Subject,
+)
 from orchestrator.cluster.quantity import cpu_milli, format_gpu, gpu_milli, memory_bytes
 from orchestrator.errors import UsageError
 from orchestrator.workloads.submission import (
@@ -26,11 +34,21 @@ if TYPE_CHECKING:
 
 HEADER: Final = ("PROJECT", "DEPARTMENT", "DESERVED GPUs", "INT LIMIT", "INT AFFINITY", "TRAIN AFFINITY")
 
+_MODEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _GPUS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?")
 
 _SPEC_OPTIONS: Final = (
     click.option("--limit", metavar="GPUS", help="At most so many GPUs, idle ones included."),
     click.option("--over-quota-weight", metavar="WEIGHT", help="Share of idle GPUs; default: the quota."),
+    click.option(
+        "--gpu-model-quota",
+        multiple=True,
+        metavar="MODEL=GPUS",
+        help="Of the quota, so many are GPUs of that model (Tesla-V100-SXM2-32GB=4); repeatable.",
+    ),
+    click.option(
+        "--gpu-model-limit", multiple=True, metavar="MODEL=GPUS", help="At most so many of it; repeatable."
+    ),
     click.option("--cpu", metavar="CPUS", help="Processors that it is guaranteed; default: not managed."),
     click.option("--cpu-limit", metavar="CPUS", help="At most so many processors."),
     click.option("--memory", metavar="BYTES", help="Memory that it is guaranteed, such as 512Gi."),
@@ -148,6 +166,7 @@ def _spec(before: ProjectSpec, values: dict[str, Any]) -> ProjectSpec:
         )
         if key in given
     }
+    gpu |= _models(before.gpu, given)
     affinity = {
         field: [parse_node_type(f"--{field}-node-type", kind) for kind in given[f"{field}_node_type"]]
         for field in ("train", "interactive")
@@ -176,6 +195,23 @@ def _spec(before: ProjectSpec, values: dict[str, Any]) -> ProjectSpec:
     if "member" in given:
         changes["members"] = [_member(text) for text in given["member"]]
     return msgspec.structs.replace(before, **changes)
+
+
+def _models(before: GpuSpec, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The bounds for GPU models with those changed that were given; MODEL= removes one."""
+    models = dict(before.models)
+    for field in ("quota", "limit"):
+        flag = f"--gpu-model-{field}"
+        for text in given.get(f"gpu_model_{field}", ()):
+            name, equals, amount = text.partition("=")
+            if not equals or not _MODEL.fullmatch(name):
+                raise UsageError(f"{flag} {text!r} is not possible: give MODEL=GPUS, as nodes are labelled")
+            changed = msgspec.structs.replace(
+                models.get(name, GpuModelSpec()), **{field: _gpus(flag, amount)}
+            )
+            models[name] = changed
+    models = {name: bounds for name, bounds in sorted(models.items()) if bounds != GpuModelSpec()}
+    return {} if models == before.models else {"models": models}
 
 
 def _gpus(flag: str, text: str) -> Decimal | None:
@@ -216,13 +252,23 @@ def _difference(before: ProjectSpec, after: ProjectSpec) -> dict[str, Any]:
             continue
         if isinstance(new, GpuSpec | AmountSpec | NodeAffinity):
             patch[wire_name] = {
-                inner_wire: getattr(new, inner)
+                inner_wire: _inner(getattr(old, inner), getattr(new, inner))
                 for inner, inner_wire in zip(new.__struct_fields__, new.__struct_encode_fields__, strict=True)
                 if getattr(old, inner) != getattr(new, inner)
             }
         else:
             patch[wire_name] = new
     return patch
+
+
+def _inner(old: Any, new: Any) -> Any:
+    """The merge patch of one value; of a mapping, what it loses has to be named."""
+    if not isinstance(new, dict):
+        return new
+    gone: dict[str, Any] = dict.fromkeys(old.keys() - new.keys())
+    return gone | {
+        name: {each: getattr(value, each) for each in value.__struct_fields__} for name, value in new.items()
+    }
 
 
 def _row(each: Project, default: str) -> Sequence[str]:

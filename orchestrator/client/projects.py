@@ -18,7 +18,8 @@ from orchestrator.cluster.resources import NAMESPACES, NODES, PROJECTS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import ConfigurationError, MusterError
 from orchestrator.names import GPU_RESOURCE, PROJECT_LABEL
-from orchestrator.planner.quota import quota_excess
+from orchestrator.planner.model import GPU_MODEL_LABEL
+from orchestrator.planner.quota import gpu_model_excess, quota_excess
 from orchestrator.workloads.submission import is_object_name
 
 NAMESPACE_PATIENCE_SECONDS: Final = 30.0
@@ -99,10 +100,10 @@ class ProjectClient:
 
     async def create(self, name: str, spec: ProjectSpec) -> None:
         """Create a project. Raises ProjectRefused when the quotas would exceed the cluster."""
-        projects, capacity_gpu_milli = await asyncio.gather(self.projects(), self._capacity_gpu_milli())
+        projects, nodes = await asyncio.gather(self.projects(), self._nodes())
         if any(project.metadata.name == name for project in projects):
             raise _exists(name)
-        _check(projects, name, spec, capacity_gpu_milli)
+        _check(projects, name, spec, nodes)
         body = Project(metadata=Metadata(name=name), spec=spec)
         try:
             await self._transport.create(PROJECTS.path(), body)
@@ -111,8 +112,8 @@ class ProjectClient:
 
     async def update(self, name: str, spec: Mapping[str, Any], expected: ProjectSpec) -> None:
         """Merge `spec` (as in the API) into a project; `expected` is the outcome, against which quotas are checked."""
-        projects, capacity_gpu_milli = await asyncio.gather(self.projects(), self._capacity_gpu_milli())
-        _check(projects, name, expected, capacity_gpu_milli)
+        projects, nodes = await asyncio.gather(self.projects(), self._nodes())
+        _check(projects, name, expected, nodes)
         await self._transport.patch(PROJECTS.path(name=name), {"spec": spec})
 
     async def get(self, name: str) -> Project:
@@ -178,19 +179,38 @@ class ProjectClient:
         except NotFound as error:
             raise _no_such(name) from error
 
-    async def _capacity_gpu_milli(self) -> int:
-        page = await self._transport.list(NODES.path(), Node)
-        return sum(gpu_milli(node.status.capacity.get(GPU_RESOURCE, 0)) for node in page.items)
+    async def _nodes(self) -> list[Node]:
+        return (await self._transport.list(NODES.path(), Node)).items
 
 
-def _check(projects: list[Project], name: str, spec: ProjectSpec, capacity_gpu_milli: int) -> None:
+def _check(projects: list[Project], name: str, spec: ProjectSpec, nodes: list[Node]) -> None:
     specs = {each.metadata.name: each.spec for each in projects} | {name: spec}
     if spec.parent is not None and (spec.parent not in specs or spec.parent == name):
         raise ProjectRefused(f"the parent {spec.parent} is not another project: create it first")
     quotas = {each: (one.parent, gpu_milli(one.gpu.quota)) for each, one in specs.items()}
-    excess = quota_excess(quotas, capacity_gpu_milli)
+    installed: dict[str, int] = {}
+    for node in nodes:
+        model = node.metadata.labels.get(GPU_MODEL_LABEL, "")
+        there = gpu_milli(node.status.capacity.get(GPU_RESOURCE, 0))
+        installed[model] = installed.get(model, 0) + there
+    excess = quota_excess(quotas, sum(installed.values()))
+    if excess is None:
+        installed.pop("", None)
+        excess = gpu_model_excess(
+            {each: (*quotas[each], _model_quotas(one)) for each, one in specs.items()}, installed
+        )
+        if excess is not None:
+            raise ProjectRefused(f"the project {name} cannot have these quotas for GPU models: {excess}")
     if excess is not None:
         raise ProjectRefused(f"the project {name} cannot have a quota of {spec.gpu.quota} GPUs: {excess}")
+
+
+def _model_quotas(spec: ProjectSpec) -> dict[str, int]:
+    return {
+        model: gpu_milli(bounds.quota)
+        for model, bounds in spec.gpu.models.items()
+        if bounds.quota is not None
+    }
 
 
 def _no_such(name: str) -> NoSuchProject:

@@ -41,6 +41,7 @@ from orchestrator.cluster.pods import (
 )
 from orchestrator.cluster.projects import (
     AmountSpec,
+    GpuModelSpec,
     GpuSpec,
     NodeAffinity,
     Project,
@@ -76,6 +77,7 @@ __all__ = [
     "EnvironmentVariable",
     "Event",
     "ExposedStatus",
+    "GpuModelSpec",
     "GpuSpec",
     "Ingress",
     "IngressBackend",

@@ -8,12 +8,23 @@ from orchestrator.cluster import resources
 from orchestrator.cluster.wire import Condition, Object, Wire
 
 
+class GpuModelSpec(Wire, frozen=True):
+    """GPUs of one model, in devices: what is guaranteed of the quota, and at most got. None: nothing said."""
+
+    quota: Decimal | None = None
+    limit: Decimal | None = None
+
+
 class GpuSpec(Wire, frozen=True):
-    """GPUs of a project, in devices: what it is guaranteed, at most gets, and its weight beyond the quota."""
+    """GPUs of a project, in devices: what it is guaranteed, at most gets, and its weight beyond the quota.
+
+    `models` says it of single models, by the node label `nvidia.com/gpu.product`.
+    """
 
     quota: Decimal = Decimal(0)
     limit: Decimal | None = None
     over_quota_weight: Decimal | None = None
+    models: dict[str, GpuModelSpec] = {}
 
 
 class AmountSpec(Wire, frozen=True):

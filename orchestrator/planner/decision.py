@@ -4,8 +4,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from orchestrator.planner.books import Books
-from orchestrator.planner.gangs import Chunk, chunk_gpu_milli, has_gang, held_parts, leaves
+from orchestrator.planner.gangs import Chunk, chunk_amounts, chunk_gpu_milli, has_gang, held_parts, leaves
+from orchestrator.planner.gpu_models import GpuModels
 from orchestrator.planner.model import (
+    Amounts,
     Binding,
     Eviction,
     PendingReason,
@@ -21,6 +23,7 @@ from orchestrator.planner.ordering import TurnOrder
 from orchestrator.planner.placement import Placement, Placer
 from orchestrator.planner.quota import gpus
 from orchestrator.planner.shares import fair_shares
+from orchestrator.planner.standing import Standing, standing, standing_with_model
 from orchestrator.planner.topology import domains_to_try
 
 Placed = list[tuple[Pod, Placement]]
@@ -37,7 +40,10 @@ class Decision:
         self.tree = books.tree
         self.ledger = books.ledger
         self.placer = Placer(self.ledger, spread=self.snapshot.settings.spread)
-        self.shares = fair_shares(self.tree, books.demand(), self.ledger.capacity)
+        self.models = GpuModels(
+            self.ledger, self.placer, {name: books.workloads[name] for name in books.waiting}
+        )
+        self.shares = fair_shares(self.tree, self._demand(books), self.ledger.capacity)
         self.refusals: dict[str, PendingReason] = {}
         self.endangered: dict[str, str] = {}
         self._books = books
@@ -51,6 +57,28 @@ class Decision:
         for name, project in books.homeless.items():
             message = f"there is no project {project!r}: create it, or label the namespace"
             self.refusals[name] = PendingReason(Waiting.UNKNOWN_PROJECT, message)
+
+    def _demand(self, books: Books) -> dict[str, Amounts]:
+        """What each project asks for, less what its limits for GPU models keep it from."""
+        demand = books.demand()
+        if not self.tree.models:
+            return demand
+        return {
+            name: (max(0, gpu - self.models.beyond_limits(name)), cpu, memory)
+            for name, (gpu, cpu, memory) in demand.items()
+        }
+
+    def standing(self, workload: Workload, chunk: Chunk, *, levels: int | None = None) -> Standing:
+        """How well founded it is to start the chunk; `levels` 1 looks at the project alone."""
+        asked = chunk_amounts(chunk)
+        total = standing(self.ledger, self.shares, workload, asked, levels=levels)
+        model = self.models.bound(workload, chunk)
+        if model is None:
+            return total
+        lineage = self.tree.lineage[workload.project][:levels]
+        return standing_with_model(
+            self.ledger, self.models.shares, total, lineage=lineage, gpu_milli=asked[0], model=model
+        )
 
     def workload(self, name: str) -> Workload:
         """The workload by its id, with the evictions decided so far."""

@@ -5,8 +5,8 @@ by age. A workload that does not fit into what is left of the quota is borrowed;
 covered. Of a workload with more pods than its gang needs, the surplus is judged pod by pod.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from orchestrator.planner.gangs import chunk_amounts, chunk_gpu_milli, held_parts
 from orchestrator.planner.model import Amounts, Pod, Workload
@@ -15,11 +15,15 @@ from orchestrator.planner.ordering import EVERY_RESOURCE, workload_order
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """Pods that one workload gives up together. `is_core`: without them it does not run at all."""
+    """Pods that one workload gives up together. `is_core`: without them it does not run at all.
+
+    `model`: its project's total quota covers them, and only who claims GPUs of that very model may take them.
+    """
 
     workload: Workload
     pods: tuple[Pod, ...]
     is_core: bool = True
+    model: str = ""
 
     @property
     def gpu_milli(self) -> int:
@@ -29,10 +33,15 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What a quota covers and what is borrowed, each in the order in which the quota is filled."""
+    """What a quota covers and what is borrowed, each in the order in which the quota is filled.
+
+    `lent` is what the total quota covers but no quota for the GPU model that it runs on, with that model: the same
+    GPUs of another model would do.
+    """
 
     covered: tuple[Victim, ...]
     borrowed: tuple[Victim, ...]
+    lent: tuple[Victim, ...] = ()
 
 
 def filling_order(workloads: Iterable[Workload]) -> list[Victim]:
@@ -46,23 +55,67 @@ def filling_order(workloads: Iterable[Workload]) -> list[Victim]:
     return pieces
 
 
-def coverage(pieces: Iterable[Victim], quota: Amounts, resources: Iterable[int] = EVERY_RESOURCE) -> Coverage:
-    """Fill the quota with the pieces; whoever loses what it needs to run loses its surplus too."""
+def coverage(
+    pieces: Iterable[Victim],
+    quota: Amounts,
+    resources: Iterable[int] = EVERY_RESOURCE,
+    model_quota: Mapping[str, int] | None = None,
+    model_of: Callable[[Pod], str] | None = None,
+) -> Coverage:
+    """Fill the quota with the pieces; whoever loses what it needs to run loses its surplus too.
+
+    What a quota for its GPU model covers (`model_quota`, for the models that somebody has one for) is taken first.
+    """
     left = list(quota)
     counted = tuple(resources)
+    ordered = list(pieces)
+    model_left = dict(model_quota or {})
+    firm = _firm(ordered, left, counted, model_left, model_of) if model_left and model_of else set()
     covered: list[Victim] = []
     beyond: list[Victim] = []
+    lent: list[Victim] = []
     stopped: set[str] = set()
-    for piece in pieces:
-        held = chunk_amounts(piece.pods)
-        fits = piece.workload.id not in stopped and all(held[each] <= left[each] for each in counted)
-        if fits:
-            for each in counted:
-                left[each] -= held[each]
+    for piece in ordered:
+        fits = id(piece) in firm or (piece.workload.id not in stopped and _fill(left, piece, counted))
         if fits or not piece.workload.preemptible:
             covered.append(piece)
+            if model_of is not None and id(piece) not in firm and piece.workload.preemptible:
+                models = sorted({model_of(pod) for pod in piece.pods} & model_left.keys())
+                lent += [replace(piece, model=model) for model in models]
             continue
         beyond.append(piece)
         if piece.is_core:
             stopped.add(piece.workload.id)
-    return Coverage(tuple(covered), tuple(beyond))
+    return Coverage(tuple(covered), tuple(beyond), tuple(lent))
+
+
+def _fill(left: list[int], piece: Victim, counted: Iterable[int]) -> bool:
+    """Take what the piece holds from what is left, if it is there."""
+    held = chunk_amounts(piece.pods)
+    if not all(held[each] <= left[each] for each in counted):
+        return False
+    for each in counted:
+        left[each] -= held[each]
+    return True
+
+
+def _firm(
+    pieces: Iterable[Victim],
+    left: list[int],
+    counted: tuple[int, ...],
+    model_left: dict[str, int],
+    model_of: Callable[[Pod], str],
+) -> set[int]:
+    """The pieces (by identity) that quotas for GPU models cover; what they hold is taken from what is left."""
+    firm: set[int] = set()
+    stopped: set[str] = set()
+    for piece in pieces:
+        models = {model_of(pod) for pod in piece.pods if pod.request.gpu_milli}
+        model = models.pop() if len(models) == 1 else ""
+        enough = piece.gpu_milli <= model_left.get(model, -1) and piece.workload.id not in stopped
+        if enough and _fill(left, piece, counted):
+            model_left[model] -= piece.gpu_milli
+            firm.add(id(piece))
+        elif piece.is_core:
+            stopped.add(piece.workload.id)
+    return firm

@@ -44,6 +44,9 @@ class Explainer:
                 f"a pod asks for {pod.request.gpu_count} GPUs, the largest node that matches has {room.largest}: "
                 "ask for less",
             )
+        forbidden = self._decision.models.refusal(workload, chunk)
+        if forbidden is not None:
+            return forbidden
         asked = chunk_amounts(chunk)[0]
         free = room.free_gpu_milli
         wants = f"asks for {gpus(asked)} GPUs" + (f" in {len(chunk)} pods together" if len(chunk) > 1 else "")

@@ -35,6 +35,7 @@ class NodeAccount:
         "lost",
         "memory_releasing_bytes",
         "memory_used_bytes",
+        "model",
         "node",
         "pods_releasing",
         "pods_used",
@@ -49,6 +50,7 @@ class NodeAccount:
     def __init__(self, node: Node, position: int) -> None:
         self.node = node
         self.position = position
+        self.model = node.gpu_model
         self.used_milli = [0] * node.gpu_count
         self.releasing_milli = [0] * node.gpu_count
         self.tenants: list[dict[str, int]] = [{} for _ in range(node.gpu_count)]
@@ -148,8 +150,11 @@ class Ledger:
         self.by_name = {account.node.name: account for account in self.nodes}
         self.unhealthy = frozenset(each.name for each in nodes if each.unhealthy or each.unhealthy_gpus)
         self.capacity = capacity(nodes)
+        self.model_capacity = model_capacity(nodes)
         self.allocated = {name: [0, 0, 0] for name in tree.projects}
         self.non_preemptible = {name: [0, 0, 0] for name in tree.projects}
+        self.model_held: dict[tuple[str, str], int] = {}
+        self.model_kept: dict[tuple[str, str], int] = {}
         self.releasing_nodes: dict[int, int] = {}
         self.spare_nodes: set[int] = set()
         self.evicted: set[str] = set()
@@ -173,7 +178,7 @@ class Ledger:
                 if pod.state is PodState.RELEASING and not pod.stuck:
                     self._release(account, pod.request, devices, sign)
             if pod.state is PodState.ALLOCATED:
-                self._charge(workload, pod.request, sign)
+                self._charge(workload, pod.request, account, sign)
 
     @property
     def allocated_gpu_milli(self) -> dict[str, int]:
@@ -210,11 +215,11 @@ class Ledger:
         """Give a pending pod these devices; also used for a promise on what is being released."""
         account = self.by_name[node]
         self._occupy(account, workload, pod, devices, 1)
-        self._charge(workload, pod.request, 1)
+        self._charge(workload, pod.request, account, 1)
 
         def undo() -> None:
             self._occupy(account, workload, pod, devices, -1)
-            self._charge(workload, pod.request, -1)
+            self._charge(workload, pod.request, account, -1)
 
         self._log.append(undo)
 
@@ -222,11 +227,11 @@ class Ledger:
         """Take a placement of this decision back."""
         account = self.by_name[node]
         self._occupy(account, workload, pod, devices, -1)
-        self._charge(workload, pod.request, -1)
+        self._charge(workload, pod.request, account, -1)
 
         def undo() -> None:
             self._occupy(account, workload, pod, devices, 1)
-            self._charge(workload, pod.request, 1)
+            self._charge(workload, pod.request, account, 1)
 
         self._log.append(undo)
 
@@ -238,13 +243,13 @@ class Ledger:
         account = self.by_name.get(pod.node) if pod.node is not None else None
         if account is not None:
             self._release(account, pod.request, _devices(account, pod), 1)
-        self._charge(workload, pod.request, -1)
+        self._charge(workload, pod.request, account, -1)
 
         def undo() -> None:
             self.evicted.discard(pod.id)
             if account is not None:
                 self._release(account, pod.request, _devices(account, pod), -1)
-            self._charge(workload, pod.request, 1)
+            self._charge(workload, pod.request, account, 1)
 
         self._log.append(undo)
 
@@ -275,7 +280,7 @@ class Ledger:
         else:
             self.spare_nodes.discard(account.position)
 
-    def _charge(self, workload: Workload, request: Request, sign: int) -> None:
+    def _charge(self, workload: Workload, request: Request, account: NodeAccount | None, sign: int) -> None:
         gpu, cpu, memory = sign * request.gpu_milli, sign * request.cpu_milli, sign * request.memory_bytes
         for project in self.tree.lineage.get(workload.project, ()):
             held = self.allocated[project]
@@ -287,6 +292,15 @@ class Ledger:
                 kept[0] += gpu
                 kept[1] += cpu
                 kept[2] += memory
+        if account is not None and gpu and account.model in self.tree.models:
+            self._charge_model(workload, account.model, gpu)
+
+    def _charge_model(self, workload: Workload, model: str, gpu_milli: int) -> None:
+        for project in self.tree.lineage.get(workload.project, ()):
+            key = (project, model)
+            self.model_held[key] = self.model_held.get(key, 0) + gpu_milli
+            if not workload.preemptible:
+                self.model_kept[key] = self.model_kept.get(key, 0) + gpu_milli
 
 
 def capacity(nodes: Iterable[Node]) -> Amounts:
@@ -298,6 +312,15 @@ def capacity(nodes: Iterable[Node]) -> Amounts:
             cpu += max(0, node.cpu_milli - node.foreign.cpu_milli)
             memory += max(0, node.memory_bytes - node.foreign.memory_bytes)
     return gpu, cpu, memory
+
+
+def model_capacity(nodes: Iterable[Node]) -> dict[str, int]:
+    """`capacity` in GPUs of each model."""
+    found: dict[str, int] = {}
+    for node in nodes:
+        if node.gpu_model and node.schedulable:
+            found[node.gpu_model] = found.get(node.gpu_model, 0) + capacity_gpu_milli((node,))
+    return found
 
 
 def capacity_gpu_milli(nodes: Iterable[Node]) -> int:

@@ -17,6 +17,9 @@ UNLIMITED = 1 << 62
 Amounts = tuple[int, int, int]
 """`gpu_milli`, `cpu_milli`, `memory_bytes`: what quotas are counted in."""
 
+GPU_MODEL_LABEL = "nvidia.com/gpu.product"
+"""The node label that names the model of its GPUs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Taint:
@@ -169,6 +172,15 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuModelBounds:
+    """A project's claim on GPUs of one model, beside its total. None: no quota of its own; no limit."""
+
+    model: str
+    quota_gpu_milli: int | None = None
+    limit_gpu_milli: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Project:
     """A team's claim. None as a quota or limit: unlimited. `over_quota_weight` is its part of what is left over.
 
@@ -196,6 +208,7 @@ class Project:
     reclaim_min_runtime_seconds: int | None = None
     preempt_min_runtime_seconds: int | None = None
     moves_non_preemptible: bool = False
+    gpu_models: tuple[GpuModelBounds, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +243,11 @@ class Node:
     def usable_gpus(self) -> int:
         """How many GPUs pods can be given, those that they have included."""
         return max(0, self.gpu_count - len(self.unhealthy_gpus) - self.lost_gpus)
+
+    @property
+    def gpu_model(self) -> str:
+        """The model of its GPUs; empty when no label says it."""
+        return self.labels.get(GPU_MODEL_LABEL, "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from orchestrator.planner.ledger import Ledger, NodeAccount
-from orchestrator.planner.model import DEVICE_MILLI, Pod, Project, Request, Workload
+from orchestrator.planner.model import DEVICE_MILLI, Constraints, Pod, Project, Request, Workload
+from orchestrator.planner.model_bounds import may_take, within_quota
 from orchestrator.planner.predicates import NodeFilter
 
 
@@ -28,6 +29,7 @@ class Placer:
     def __init__(self, ledger: Ledger, *, spread: bool = False) -> None:
         self.ledger = ledger
         self._spread = spread
+        self._models, self._promised = ledger.tree.models, ledger.tree.promised_models
         self._filter = NodeFilter(lambda position: ledger.nodes[position].node)
 
     def find(
@@ -42,11 +44,17 @@ class Placer:
     def accepts(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
         """Whether the node's labels, taints and the project's node types let the pod in."""
         project = self.ledger.tree.projects[workload.project]
-        return self._filter.accepts(account.position, pod.constraints, node_types_for(project, workload))
+        return self.admits(account, pod.constraints, node_types_for(project, workload))
+
+    def admits(self, account: NodeAccount, constraints: Constraints, node_types: tuple[str, ...]) -> bool:
+        """`accepts` for any pod with these constraints."""
+        return self._filter.accepts(account.position, constraints, node_types)
 
     def fits_on(self, account: NodeAccount, workload: Workload, pod: Pod) -> tuple[int, ...] | None:
         """Devices on this node once all releases are through, or None."""
         if not self.accepts(account, workload, pod) or not account.has_room(pod.request, later=True):
+            return None
+        if not self._may_take(account, workload, pod):
             return None
         return devices_for(account, pod.request, workload.project, later=True)
 
@@ -55,14 +63,36 @@ class Placer:
     ) -> Placement | None:
         if pod.request.is_shared:
             return self._find_portion(workload, pod, positions, later=later)
+        second: Placement | None = None
         for position in self._candidates(pod.request, positions, later=later):
             account = self.ledger.nodes[position]
             if not self.accepts(account, workload, pod) or not account.has_room(pod.request, later=later):
                 continue
+            if not self._may_take(account, workload, pod):
+                continue
+            lent = self._is_promised(account, workload, pod)
+            if lent and second is not None:
+                continue
             devices = devices_for(account, pod.request, workload.project, later=later)
-            if devices is not None:
-                return Placement(account.node.name, devices, promised=later)
-        return None
+            if devices is None:
+                continue
+            found = Placement(account.node.name, devices, promised=later)
+            if not lent:
+                return found
+            second = found
+        return second
+
+    def _may_take(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
+        """Whether the project may hold that much more of the node's GPU model."""
+        if account.model not in self._models or not pod.request.gpu_milli:
+            return True
+        return may_take(self.ledger, workload, pod.request.gpu_milli, account.model)
+
+    def _is_promised(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
+        """Whether the node's GPU model is promised to others, so that any other node is better."""
+        if account.model not in self._promised or not pod.request.gpu_milli:
+            return False
+        return not within_quota(self.ledger, workload, pod.request.gpu_milli, account.model)
 
     def _candidates(
         self, request: Request, positions: Collection[int] | None, *, later: bool
@@ -86,7 +116,7 @@ class Placer:
     def _find_portion(
         self, workload: Workload, pod: Pod, positions: Collection[int] | None, *, later: bool
     ) -> Placement | None:
-        best: tuple[tuple[bool, int, int, int], NodeAccount, tuple[int, ...]] | None = None
+        best: tuple[tuple[bool, bool, int, int, int], NodeAccount, tuple[int, ...]] | None = None
         for account in (
             self.ledger.nodes if positions is None else map(self.ledger.nodes.__getitem__, positions)
         ):
@@ -94,11 +124,14 @@ class Placer:
                 continue
             if not self.accepts(account, workload, pod) or not account.has_room(pod.request, later=later):
                 continue
+            if not self._may_take(account, workload, pod):
+                continue
             choice = best_devices(account, pod.request, workload.project, later=later)
             if choice is None:
                 continue
             foreign, free, _ = choice[0]
-            key = (foreign, free, account.idle_devices, account.position)
+            lent = self._is_promised(account, workload, pod)
+            key = (lent, foreign, free, account.idle_devices, account.position)
             if best is None or key < best[0]:
                 best = (key, account, tuple(device for _, _, device in choice))
         return None if best is None else Placement(best[1].node.name, best[2], promised=later)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Amounts, Project
+from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Amounts, Node, Project
 
 
 def quota_excess(
@@ -34,6 +34,15 @@ def quota_excess(
     return None
 
 
+def installed(nodes: Iterable[Node]) -> dict[str, int]:
+    """By GPU model, what there is, in `gpu_milli`, whether its nodes take work now or not."""
+    found: dict[str, int] = {}
+    for node in nodes:
+        if node.gpu_model:
+            found[node.gpu_model] = found.get(node.gpu_model, 0) + node.gpu_count * DEVICE_MILLI
+    return found
+
+
 def gpus(gpu_milli: int) -> str:
     """Thousandths of a GPU as people write them: `2`, `0.5`, `0.125`, `unlimited`."""
     if gpu_milli >= UNLIMITED:
@@ -42,11 +51,48 @@ def gpus(gpu_milli: int) -> str:
     return str(whole) if rest == 0 else f"{whole}.{rest:03d}".rstrip("0")
 
 
+def gpu_model_excess(
+    projects: Mapping[str, tuple[str | None, int | None, Mapping[str, int]]],
+    capacity_gpu_milli: Mapping[str, int],
+) -> str | None:
+    """`quota_excess` for the quotas of GPU models: of one project, of a department's projects, of all together.
+
+    `projects` maps a name to (parent, total quota, quota by model), `capacity_gpu_milli` a model to what there is.
+    """
+    totals: dict[tuple[str, str | None], int] = {}
+    for name in sorted(projects):
+        parent, total, quotas = projects[name]
+        if total is not None and sum(quotas.values()) > total:
+            return (
+                f"the quotas of {name} for GPU models add up to {gpus(sum(quotas.values()))} GPUs, "
+                f"its quota is {gpus(total)}"
+            )
+        for model, quota in quotas.items():
+            key = (model, parent if parent in projects else None)
+            totals[key] = totals.get(key, 0) + quota
+    for (model, parent), total in sorted(totals.items(), key=str):
+        if parent is not None:
+            own = projects[parent][2].get(model)
+            if own is not None and total > own:
+                return (
+                    f"the quotas for {model} of the projects in {parent} add up to {gpus(total)} GPUs, "
+                    f"{parent} itself has {gpus(own)}"
+                )
+        elif total > capacity_gpu_milli.get(model, 0):
+            known = ", ".join(
+                f"{gpus(capacity_gpu_milli[each])} of {each}" for each in sorted(capacity_gpu_milli)
+            )
+            return f"the quotas for {model} add up to {gpus(total)} GPUs, the cluster has {known or 'none'}"
+    return None
+
+
 class ProjectTree:
     """The projects with their parents and children. An unknown or circular parent counts as none.
 
     `quota` and `limit` are by project and resource, UNLIMITED where nothing is set; `resources` are the indices of
-    those that somebody bounds: GPUs always, processors and memory only then.
+    those that somebody bounds: GPUs always, processors and memory only then. `model_quota` and `model_limit` are by
+    project and GPU model, for the `models` that somebody bounds; without a quota of its own for a model, a project
+    has none of it, and a department what its projects have.
     """
 
     def __init__(self, projects: Iterable[Project]) -> None:
@@ -60,12 +106,27 @@ class ProjectTree:
         self.quota: dict[str, Amounts] = {name: _quota(each) for name, each in self.projects.items()}
         self.limit: dict[str, Amounts] = {name: _limit(each) for name, each in self.projects.items()}
         bounds = [*self.quota.values(), *self.limit.values()]
+        self.models = frozenset(each.model for one in self.projects.values() for each in one.gpu_models)
+        self.model_quota: dict[tuple[str, str], int] = {}
+        self.model_limit: dict[tuple[str, str], int] = {}
+        for model in self.models:
+            for name in self.children[None]:
+                self._bound_model(name, model)
+        self.promised_models = frozenset(model for (_, model), quota in self.model_quota.items() if quota)
         self.resources = (0, *(each for each in (1, 2) if any(bound[each] < UNLIMITED for bound in bounds)))
 
     def nearest(self, name: str, seconds: Callable[[Project], int | None]) -> int:
         """The first setting on the way up from the project, else 0."""
         found = (seconds(self.projects[each]) for each in self.lineage[name])
         return next((each for each in found if each is not None), 0)
+
+    def _bound_model(self, name: str, model: str) -> int:
+        below = sum(self._bound_model(child, model) for child in self.children.get(name, ()))
+        own = next((each for each in self.projects[name].gpu_models if each.model == model), None)
+        quota = below if own is None or own.quota_gpu_milli is None else own.quota_gpu_milli
+        self.model_quota[name, model] = quota
+        self.model_limit[name, model] = _or_unlimited(None if own is None else own.limit_gpu_milli)
+        return quota
 
     def _climb(self, name: str) -> tuple[str, ...]:
         lineage = [name]

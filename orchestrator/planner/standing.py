@@ -5,7 +5,7 @@ anybody who would have to give them back, and no decision undoes the one before 
 """
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from orchestrator.planner.ledger import Ledger
 from orchestrator.planner.model import Amounts, Workload
@@ -42,4 +42,31 @@ def standing(
                 return Standing.SURPLUS
             if then > quota[resource]:
                 worst = Standing.FAIR
+    return worst
+
+
+def standing_with_model(
+    ledger: Ledger,
+    model_shares: Mapping[tuple[str, str], int],
+    total: Standing,
+    *,
+    lineage: Sequence[str],
+    gpu_milli: int,
+    model: str,
+) -> Standing:
+    """The standing of work that is bound to a GPU model, which its quota in total would give the standing `total`.
+
+    Beyond the quota for the model it comes after those that have one. Beyond the total quota it has to stay within
+    the fair share of the model as well.
+    """
+    if model not in ledger.tree.promised_models or total is Standing.SURPLUS:
+        return total
+    worst = total
+    for name in lineage:
+        then = ledger.model_held.get((name, model), 0) + gpu_milli
+        if then <= ledger.tree.model_quota[name, model]:
+            continue
+        if total is Standing.FAIR and then > model_shares.get((name, model), 0):
+            return Standing.SURPLUS
+        worst = Standing.FAIR
     return worst

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from orchestrator.planner.decision import Decision
 from orchestrator.planner.entitlement import Coverage, Victim, coverage, filling_order
 from orchestrator.planner.gangs import give_up_chunks
-from orchestrator.planner.model import Amounts, Eviction, PodState, Project, Workload
+from orchestrator.planner.model import Amounts, Eviction, Pod, PodState, Project, Workload
 from orchestrator.planner.ordering import dominant_share, is_over_share
 from orchestrator.planner.quota import gpus
 from orchestrator.planner.rules import (
@@ -23,6 +23,7 @@ from orchestrator.planner.rules import (
     plus,
     restores_quota,
     where_they_part,
+    within,
 )
 
 _SECOND_US = 1_000_000
@@ -55,6 +56,8 @@ class Court:
         if ours is None or theirs is None:
             return None
         our_side, their_side = self._figures(ours), self._figures(theirs)
+        if victim.model:
+            return self._ruling_on_model(ours, theirs, asked, victim.model)
         above = f"{theirs} holds {gpus(their_side.held[0])} GPUs"
         if restores_quota(our_side, asked, their_side, their_side.held):
             quota = gpus(their_side.quota[0])
@@ -64,6 +67,23 @@ class Court:
                 "fair-share", f"{above}, over its fair share of {gpus(entitled_amounts(their_side)[0])}"
             )
         return None
+
+    def _ruling_on_model(self, ours: str, theirs: str, asked: Amounts, model: str) -> Ruling | None:
+        """Our quota for the model goes before what they hold of it beyond theirs, though their total covers it."""
+        held, quota = self._ledger.model_held, self._tree.model_quota
+        mine, lent = held.get((ours, model), 0), held.get((theirs, model), 0)
+        our_side = self._figures(ours)
+        if (
+            mine + asked[0] > quota[ours, model]
+            or lent <= quota[theirs, model]
+            or not within(plus(our_side.held, asked), our_side.quota)
+        ):
+            return None
+        return Ruling(
+            "quota",
+            f"{theirs} holds {gpus(lent)} GPUs of {model}, over its quota of {gpus(quota[theirs, model])} for that "
+            f"model; {ours} is within its own of {gpus(quota[ours, model])}",
+        )
 
     def leaves_balance(self, reclaimer: Workload, asked: Amounts, victims: Iterable[Victim]) -> bool:
         """Whether, after the evictions, nobody who lost is served worse than the side that takes."""
@@ -79,17 +99,21 @@ class Court:
                 return False
         return True
 
-    def candidates(self, reclaimer: Workload) -> dict[str, list[Victim]]:
-        """Borrowed work of others by the side that would lose it, most dispensable first."""
+    def candidates(self, reclaimer: Workload, model: str | None = None) -> dict[str, list[Victim]]:
+        """Borrowed work of others by the side that would lose it, most dispensable first.
+
+        For a claim on a GPU model, also what runs on such GPUs without a quota for them; it comes last.
+        """
         by_project: dict[str, list[Workload]] = {}
         for workload in self._decision.running():
             by_project.setdefault(workload.project, []).append(workload)
         sides = {self._where_they_part(reclaimer.project, project)[1] for project in by_project}
         found: dict[str, list[Victim]] = {}
         for side in sorted(side for side in sides if side is not None):
-            borrowed = self._coverage(side, by_project).borrowed
+            covered = self._coverage(side, by_project)
+            lent = [each for each in covered.lent if each.model == model]
             seconds = self._tree.nearest(side, lambda each: each.reclaim_min_runtime_seconds)
-            found[side] = self._chunks(borrowed, seconds)
+            found[side] = self._chunks((*lent, *covered.borrowed), seconds)
         return found
 
     def claim(self, side: str) -> ClaimKey:
@@ -112,7 +136,12 @@ class Court:
             (piece for part in parts for piece in part.covered), key=lambda each: each.workload.preemptible
         )
         pieces += [*inside, *(piece for part in parts for piece in part.borrowed)]
-        return coverage(pieces, self._tree.quota[side], self._tree.resources)
+        models = {model: self._tree.model_quota[side, model] for model in self._tree.promised_models}
+        return coverage(pieces, self._tree.quota[side], self._tree.resources, models, self._model_of)
+
+    def _model_of(self, pod: Pod) -> str:
+        account = self._ledger.by_name.get(pod.node or "")
+        return "" if account is None else account.model
 
     def _chunks(self, borrowed: Iterable[Victim], min_runtime_seconds: int) -> list[Victim]:
         """Borrowed pieces as victims: surplus pods first, the core with everything that the workload holds."""
@@ -122,11 +151,11 @@ class Court:
             if not piece.is_core:
                 chunks.append(piece)
             elif not is_protected(workload, min_runtime_seconds, self._decision.snapshot.now_us):
-                chunks.append(Victim(workload, give_up_chunks(workload)[-1]))
+                chunks.append(Victim(workload, give_up_chunks(workload)[-1], model=piece.model))
         return sorted(chunks, key=self._dispensable)
 
-    def _dispensable(self, victim: Victim) -> tuple[ClaimKey, VictimKey]:
-        return (self.claim(victim.workload.project), dispensable(victim))
+    def _dispensable(self, victim: Victim) -> tuple[bool, ClaimKey, VictimKey]:
+        return (bool(victim.model), self.claim(victim.workload.project), dispensable(victim))
 
     def _where_they_part(self, ours: str, theirs: str) -> tuple[str | None, str | None]:
         return where_they_part(self._tree.lineage[ours], self._tree.lineage[theirs])

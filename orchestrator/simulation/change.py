@@ -8,8 +8,8 @@ import msgspec
 from orchestrator.cluster.objects import Namespace, Pod
 from orchestrator.errors import UsageError
 from orchestrator.names import PRIORITY_CLASSES, PROJECT_LABEL
-from orchestrator.planner.model import DEVICE_MILLI, Snapshot, Workload
-from orchestrator.planner.quota import quota_excess
+from orchestrator.planner.model import DEVICE_MILLI, Project, Snapshot, Workload
+from orchestrator.planner.quota import gpu_model_excess, installed, quota_excess
 from orchestrator.simulation.run import moment_after
 from orchestrator.workloads.manifest import Placement, workload_manifest
 from orchestrator.workloads.snapshot import Observed, read
@@ -51,6 +51,10 @@ def set_quota(snapshot: Snapshot, project: str, quota_gpu_milli: int) -> Snapsho
         projects.append(each)
     quotas: dict[str, Any] = {each.name: (each.parent, each.quota_gpu_milli) for each in projects}
     excess = quota_excess(quotas, sum(each.gpu_count for each in snapshot.nodes) * DEVICE_MILLI)
+    excess = excess or gpu_model_excess(
+        {each.name: (each.parent, each.quota_gpu_milli, _model_quotas(each)) for each in projects},
+        installed(snapshot.nodes),
+    )
     if excess is not None:
         raise UsageError(f"'muster project update {project}' would refuse this quota: {excess}")
     return replace(snapshot, projects=tuple(projects))
@@ -63,6 +67,12 @@ def find(snapshot: Snapshot, project: str, name: str) -> Workload:
         if (each.project, each.name) == (project, name):
             return each
     raise UsageError(f"the project {project} has no workload {name} that waits or runs")
+
+
+def _model_quotas(project: Project) -> dict[str, int]:
+    return {
+        each.model: each.quota_gpu_milli for each in project.gpu_models if each.quota_gpu_milli is not None
+    }
 
 
 def _require_project(snapshot: Snapshot, project: str) -> None:

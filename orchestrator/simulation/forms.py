@@ -31,7 +31,10 @@ COVERED: Final[dict[type, frozenset[str]]] = {
         }
     ),
     model.Project: frozenset(
-        {"name", "quota_gpu_milli", "limit_gpu_milli", "over_quota_weight", "parent", "created_at_us"}
+        {
+            *("name", "quota_gpu_milli", "limit_gpu_milli", "over_quota_weight", "parent", "created_at_us"),
+            "gpu_models",
+        }
     ),
     model.Pod: frozenset({"id", "name", "request", "constraints", "state", "node", "devices"}),
     model.Workload: frozenset(
@@ -113,14 +116,23 @@ class NodeForm(Form, frozen=True, kw_only=True):
     foreign: ForeignForm = ForeignForm()
 
 
+class GpuModelForm(Form, frozen=True, kw_only=True):
+    """GPUs of one model that a project is guaranteed, and at most gets. Default: none of its own; no limit."""
+
+    quota: Decimal | None = None
+    limit: Decimal | None = None
+
+
 class ProjectForm(Form, frozen=True, kw_only=True):
     """A project: its guaranteed GPUs, the most it may hold, and its weight in what is left over (default: its quota).
 
-    Null as quota or limit means unlimited. `created` defaults to the order in the file.
+    Null as quota or limit means unlimited. `models` are bounds for GPUs of single models, by the node label
+    `nvidia.com/gpu.product`. `created` defaults to the order in the file.
     """
 
     quota: Decimal | None
     limit: Decimal | None = None
+    models: dict[str, GpuModelForm] = {}
     weight: Decimal | None = None
     parent: str | None = None
     created: int | str | None = None

@@ -86,6 +86,10 @@ class _Reader:
             over_quota_weight=default_weight if weight is None else weight,
             parent=form.parent,
             created_at_us=self._time(form.created, index + 1, (*place, "created")),
+            gpu_models=tuple(
+                model.GpuModelBounds(each, milli("models", bounds.quota), milli("models", bounds.limit))
+                for each, bounds in sorted(form.models.items())
+            ),
             **self._rest(model.Project, (form,)),
         )
 

@@ -58,9 +58,17 @@ def _project(project: model.Project) -> Plain:
         "quota": None if quota is None else _gpus(quota),
         **_unless(None, "limit", project.limit_gpu_milli, _gpus),
         **_unless(default_weight, "weight", project.over_quota_weight, _gpus),
+        **_unless({}, "models", {each.model: _bounds(each) for each in project.gpu_models}),
         **_unless(None, "parent", project.parent),
         "created": _time(project.created_at_us),
         **_rest(model.Project, project),
+    }
+
+
+def _bounds(bounds: model.GpuModelBounds) -> Plain:
+    return {
+        **_unless(None, "quota", bounds.quota_gpu_milli, _gpus),
+        **_unless(None, "limit", bounds.limit_gpu_milli, _gpus),
     }
 
 

@@ -197,6 +197,14 @@ def planner_project(project: Project) -> model.Project:
         reclaim_min_runtime_seconds=_seconds("reclaimMinRuntime", spec.reclaim_min_runtime),
         preempt_min_runtime_seconds=_seconds("preemptMinRuntime", spec.preempt_min_runtime),
         moves_non_preemptible=spec.non_preemptible_on_unhealthy == "Move",
+        gpu_models=tuple(
+            model.GpuModelBounds(
+                name,
+                None if bounds.quota is None else gpu_milli(bounds.quota),
+                None if bounds.limit is None else gpu_milli(bounds.limit),
+            )
+            for name, bounds in sorted(gpu.models.items())
+        ),
     )
 
 

@@ -232,7 +232,7 @@ def node(name: str, gpus: int) -> JSON:
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "labels": {"nvidia.com/gpu.product": "Tesla-V100-SXM2-32GB"}},
         "status": {"capacity": {"nvidia.com/gpu": str(gpus)}},
     }
 

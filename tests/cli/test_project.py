@@ -225,3 +225,32 @@ async def test_a_namespace_that_never_comes_means_that_the_operator_does_not_run
             await ProjectClient(transport, patience_seconds=0.2).resolve("late", "")
         with pytest.raises(NoSuchProject):
             await ProjectClient(transport, patience_seconds=0.2).resolve("nobody", "")
+
+
+def test_quotas_for_gpu_models_are_set_changed_and_removed(
+    muster: Callable[..., Outcome], server: MemoryApiServer
+) -> None:
+    """Every node of the fake has this model."""
+    model = "Tesla-V100-SXM2-32GB"
+
+    def models() -> object:
+        made = server.find("projects", "team-c")
+        return None if made is None else made["spec"]["gpu"].get("models")
+
+    words = ("--gpu-model-quota", f"{model}=4", "--gpu-model-limit", f"{model}=8")
+    assert muster("project", "create", "team-c", "-g", "6", *words).code == 0
+    assert models() == {model: {"quota": 4, "limit": 8}}
+    assert muster("project", "update", "team-c", "--gpu-model-limit", f"{model}=").code == 0
+    assert models() == {model: {"quota": 4}}
+    for wrong, words_of_error in (
+        (f"{model}=7", "add up to 7 GPUs, its quota is 6"),
+        ("Tesla-P100=1", "the quotas for Tesla-P100 add up to 1 GPUs"),
+        ("4", "MODEL=GPUS"),
+        (f"{model}=x", "--gpu-model-quota"),
+    ):
+        outcome = muster("project", "update", "team-c", "--gpu-model-quota", wrong)
+        assert (outcome.code, outcome.err.count("\n")) == (1 if "add up" in words_of_error else 2, 1)
+        assert words_of_error in outcome.err
+    assert models() == {model: {"quota": 4}}
+    assert muster("project", "update", "team-c", "--gpu-model-quota", f"{model}=").code == 0
+    assert not models()

@@ -337,6 +337,10 @@ def snapshots(draw: st.DrawFn) -> model.Snapshot:
             over_quota_weight=draw(amounts(10**8)),
             parent=draw(st.sampled_from([None, *teams])),
             created_at_us=draw(amounts()),
+            gpu_models=tuple(
+                model.GpuModelBounds(each, *draw(st.tuples(*[st.none() | amounts(10**8)] * 2)))
+                for each in sorted(draw(st.sets(NAMES, max_size=2)))
+            ),
             **{key: draw(each) for key, each in rest(model.Project).items()},
         )
         for name in teams

@@ -7,7 +7,7 @@ from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.gates import refusal
 from orchestrator.planner.model import Constraints, Request, SubGroup, TopologyRule, Workload
 from orchestrator.planner.ordering import workload_order
-from orchestrator.planner.standing import Standing, standing
+from orchestrator.planner.standing import Standing
 
 Shape = tuple[str, bool, TopologyRule | None, SubGroup | None, tuple[tuple[Request, Constraints, str], ...]]
 
@@ -24,9 +24,8 @@ def allocate(decision: Decision) -> None:
         turns = decision.turns(waiting)
         waiting = []
         while (workload := turns.pop()) is not None:
-            asked = chunk_amounts(decision.next_chunk(workload))
             grown = False
-            if standing(decision.ledger, decision.shares, workload, asked) > level:
+            if decision.standing(workload, decision.next_chunk(workload)) > level:
                 waiting.append(workload)
             else:
                 grown = _start(decision, workload, hopeless, explainer)

@@ -9,7 +9,7 @@ from orchestrator.planner.model import Amounts, Waiting, Workload
 from orchestrator.planner.room import Pool, RoomFinder, Taken
 from orchestrator.planner.rules import NOTHING
 from orchestrator.planner.search import make_room
-from orchestrator.planner.standing import Standing, standing
+from orchestrator.planner.standing import Standing
 from orchestrator.planner.victims import Court, Ruling
 
 
@@ -40,7 +40,7 @@ def reclaim(decision: Decision) -> None:
     """For every workload that only lacks room, best founded first: evict what it may and must, or nothing."""
     court = Court(decision)
     law = ReclaimLaw(court)
-    finders: dict[str, RoomFinder] = {}
+    finders: dict[tuple[str, str | None], RoomFinder] = {}
     waiting = lacks_only(decision, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT))
     hopeless: set[tuple[object, ...]] = set()
     for level in (Standing.GUARANTEED, Standing.FAIR):
@@ -48,10 +48,12 @@ def reclaim(decision: Decision) -> None:
         while (workload := turns.pop()) is not None:
             again = None
             if _may_reclaim(decision, workload, level):
-                finder = finders.get(workload.project)
+                model = decision.models.claim(workload, decision.next_chunk(workload))
+                key = (workload.project, model if model in decision.tree.promised_models else None)
+                finder = finders.get(key)
                 if finder is None:
-                    pool = Pool(court.candidates(workload), court.claim)
-                    finder = finders[workload.project] = RoomFinder(decision, pool)
+                    pool = Pool(court.candidates(workload, key[1]), court.claim)
+                    finder = finders[key] = RoomFinder(decision, pool)
                 if _reclaim_for(decision, workload, finder, law, hopeless) and decision.next_chunk(workload):
                     again = workload
             turns.settle(workload.project, again)
@@ -62,7 +64,7 @@ def _may_reclaim(decision: Decision, workload: Workload, level: Standing) -> boo
     asked = chunk_amounts(chunk)
     if not any(asked[each] for each in decision.tree.resources):
         return False
-    if standing(decision.ledger, decision.shares, workload, asked, levels=1) is not level:
+    if decision.standing(workload, chunk, levels=1) is not level:
         return False
     return quota_refusal(decision.ledger, workload, asked) is None
 

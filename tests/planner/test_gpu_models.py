@@ -1,0 +1,203 @@
+"""Quotas and limits for GPUs of one model, as a table: who waits, who has to give, and by which rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from orchestrator.planner.model import (
+    GPU_MODEL_LABEL,
+    Constraints,
+    GpuModelBounds,
+    Node,
+    PodState,
+    Project,
+    Waiting,
+    Workload,
+)
+from orchestrator.planner.quota import gpu_model_excess
+from tests.planner.builders import Cluster, node, project, workload
+
+V100, A100 = "Tesla-V100-SXM2-32GB", "NVIDIA-A100-SXM4-40GB"
+ON_V100 = Constraints(node_selector=((GPU_MODEL_LABEL, V100),))
+
+
+def nodes(*models: str) -> list[Node]:
+    """One node of four GPUs for each model."""
+    return [node(f"node-{at}", 4, labels={GPU_MODEL_LABEL: model}) for at, model in enumerate(models)]
+
+
+def with_models(name: str, gpus: int, **bounds: tuple[int | None, int | None]) -> Project:
+    """A project with a total quota, and (quota, limit) for `v100` or `a100`, in devices."""
+    names = {"v100": V100, "a100": A100}
+    models = tuple(
+        GpuModelBounds(names[model], *(None if each is None else each * 1000 for each in (quota, limit)))
+        for model, (quota, limit) in bounds.items()
+    )
+    return project(name, gpus * 1000, gpu_models=models)
+
+
+def running(name: str, team: str, place: str, gpus: int, first: int = 0, *, age: int = 1) -> Workload:
+    """One job of one pod that holds GPUs of a node, anywhere of its choice."""
+    new = workload(name, team, gpus * 1000)
+    pod = replace(
+        new.pods[0], state=PodState.ALLOCATED, node=place, devices=tuple(range(first, first + gpus))
+    )
+    return replace(new, pods=(pod,), started_at_us=age, created_at_us=age)
+
+
+def cluster(machines: list[Node], projects: list[Project], *work: Workload) -> Cluster:
+    made = Cluster(machines, projects)
+    made.workloads = {each.id: each for each in work}
+    return made
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Team b runs two jobs on four V100s within its total quota, c borrows all A100s; a asks for V100s beside it."""
+
+    quota_a: int
+    quota_b: int | None
+    asked: int
+    evicted: bool
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Claim(quota_a=2, quota_b=None, asked=2, evicted=True),
+        Claim(quota_a=2, quota_b=0, asked=2, evicted=True),
+        Claim(quota_a=2, quota_b=2, asked=2, evicted=True),
+        Claim(quota_a=2, quota_b=None, asked=3, evicted=False),
+        Claim(quota_a=0, quota_b=2, asked=2, evicted=False),
+        Claim(quota_a=0, quota_b=None, asked=1, evicted=False),
+    ],
+)
+def test_a_quota_for_a_model_is_given_back_by_who_has_none_for_it(case: Claim) -> None:
+    bounds = {} if case.quota_b is None else {"v100": (case.quota_b, None)}
+    made = cluster(
+        nodes(V100, A100),
+        [with_models("a", 3, v100=(case.quota_a, None)), with_models("b", 4, **bounds), project("c", 0)],
+        running("lent-0", "b", "node-0", 2, 0),
+        running("lent-1", "b", "node-0", 2, 2, age=2),
+        running("borrowed", "c", "node-1", 4),
+        workload("new", "a", case.asked * 1000, constraints=ON_V100, age=9),
+    )
+    decision = made.step()
+    assert [each.rule for each in decision.evictions] == ["quota"] * case.evicted
+    if not case.evicted:
+        return
+    assert f"GPUs of {V100}, over its quota" in decision.evictions[0].message
+    made.settle()
+    assert made.held() == {"a": case.asked * 1000, "b": 4000, "c": 0}, "b has as many GPUs of the other model"
+    assert made.evicted == ["lent-1", "borrowed"]
+
+
+def test_what_a_quota_for_the_model_covers_is_never_taken() -> None:
+    """The total of b would rather cover its older job; the quota for the model covers the younger."""
+    made = cluster(
+        nodes(V100, A100),
+        [with_models("a", 4, v100=(2, None)), with_models("b", 2, v100=(2, None)), project("c", 2000)],
+        running("older", "b", "node-1", 4),
+        running("on-v100", "b", "node-0", 2),
+        workload("first", "a", 2000, constraints=ON_V100, age=8),
+        workload("second", "a", 2000, constraints=ON_V100, age=9),
+    )
+    last = made.settle()
+    assert made.evicted == []
+    assert set(last.pending) == {"second"}
+    assert last.pending["second"].code is Waiting.CLUSTER_FULL
+
+
+@pytest.mark.parametrize(
+    ("limit", "held", "code"), [(4, 4, None), (3, 0, Waiting.PROJECT_LIMIT), (2, 0, Waiting.PROJECT_LIMIT)]
+)
+def test_a_limit_for_a_model_holds(limit: int, held: int, code: Waiting | None) -> None:
+    made = cluster(nodes(V100, A100), [with_models("a", 8, v100=(None, limit))])
+    made.submit(workload("gang", "a", 1000, pods=4, gang=True, constraints=ON_V100))
+    last = made.settle()
+    assert made.held() == {"a": held * 1000}
+    assert (last.pending["gang"].code if "gang" in last.pending else None) is code
+
+
+def test_beyond_its_limit_for_a_model_a_project_goes_on_with_others() -> None:
+    made = cluster(nodes(V100, A100), [with_models("a", 8, v100=(None, 1))])
+    made.submit(workload("jobs", "a", 1000, pods=8))
+    made.settle()
+    placed = [pod.node for pod in made.workloads["jobs"].pods if pod.node]
+    assert sorted(placed) == ["node-0", *["node-1"] * 4]
+
+
+def test_work_that_goes_anywhere_leaves_promised_models_to_those_who_have_them() -> None:
+    made = cluster(nodes(V100, A100), [with_models("a", 4, v100=(4, None)), with_models("b", 4)])
+    made.submit(workload("anywhere", "b", 1000, pods=4))
+    made.submit(workload("bound", "a", 1000, pods=4, constraints=ON_V100))
+    made.settle()
+    assert made.evicted == []
+    assert {pod.node for pod in made.workloads["anywhere"].pods} == {"node-1"}
+
+
+@pytest.mark.parametrize(("promised", "starts"), [(4, False), (2, True)])
+def test_what_cannot_be_taken_back_stays_off_promised_models(promised: int, *, starts: bool) -> None:
+    """Two of four V100s may be lent for good when only two are promised."""
+    projects = [with_models("a", 4, v100=(promised, None)), with_models("b", 4)]
+    made = cluster(nodes(V100, A100), projects)
+    made.submit(workload("notebook", "b", 2000, interactive=True, constraints=ON_V100))
+    last = made.settle()
+    assert ("notebook" not in last.pending) is starts
+    if not starts:
+        assert last.pending["notebook"].code is Waiting.OVER_QUOTA
+
+
+def test_the_fair_share_counts_no_more_of_a_model_than_its_limit() -> None:
+    """Team a can use two V100s only: what it asks for beyond goes to b."""
+    projects = [replace(with_models("a", 0, v100=(None, 2)), over_quota_weight=1), project("b", 0)]
+    projects[1] = replace(projects[1], over_quota_weight=1)
+    made = cluster(nodes(V100), projects)
+    made.submit(workload("many", "a", 1000, pods=4))
+    made.submit(workload("others", "b", 1000, pods=4))
+    assert made.step().shares_gpu_milli == {"a": 2000, "b": 2000}
+    projects[0] = with_models("a", 0, v100=(None, 1))
+    made = cluster(nodes(V100), [replace(projects[0], over_quota_weight=1), projects[1]])
+    made.submit(workload("many", "a", 1000, pods=4))
+    made.submit(workload("others", "b", 1000, pods=4))
+    assert made.step().shares_gpu_milli == {"a": 1000, "b": 3000}
+
+
+def test_a_department_has_of_a_model_what_its_projects_have() -> None:
+    tree = [
+        project("physics", 4000),
+        replace(with_models("a", 4, v100=(2, None)), parent="physics"),
+        project("chemistry", 4000),
+        replace(with_models("b", 4), parent="chemistry"),
+    ]
+    made = cluster(
+        nodes(V100, A100),
+        tree,
+        running("lent", "b", "node-0", 4),
+        workload("new", "a", 2000, constraints=ON_V100, age=9),
+    )
+    made.settle()
+    assert made.held() == {"physics": 0, "a": 2000, "chemistry": 0, "b": 4000}
+
+
+@pytest.mark.parametrize(
+    ("projects", "words"),
+    [
+        ({"a": (None, 8000, {V100: 4000})}, None),
+        ({"a": (None, 3000, {V100: 4000})}, "add up to 4 GPUs, its quota is 3"),
+        ({"a": (None, None, {V100: 5000})}, "the cluster has 4 of"),
+        ({"a": (None, None, {"H100": 1000})}, "the quotas for H100 add up to 1 GPUs"),
+        (
+            {"d": (None, 8000, {V100: 2000}), "a": ("d", 4000, {V100: 3000})},
+            "d itself has 2",
+        ),
+        ({"d": (None, 8000, {}), "a": ("d", 4000, {V100: 3000})}, None),
+    ],
+)
+def test_quotas_for_models_that_cannot_all_be_kept_are_named(
+    projects: dict[str, tuple[str | None, int | None, dict[str, int]]], words: str | None
+) -> None:
+    found = gpu_model_excess(projects, {V100: 4000, A100: 4000})
+    assert (found is None) if words is None else (found is not None and words in found)
