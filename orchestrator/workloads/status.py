@@ -106,10 +106,10 @@ def _combined(words: Sequence[str]) -> str:
 
 def _failure(pod: Pod) -> str:
     if pod.status.reason:
-        return _token(pod.status.reason)
+        return _token(pod.status.reason) or ERROR
     ended = [each.state.terminated for each in pod.status.container_statuses if each.state.terminated]
     reasons = [each.reason for each in ended if each.exit_code != 0 and each.reason]
-    return _token(reasons[0]) if reasons else ERROR
+    return (_token(reasons[0]) if reasons else "") or ERROR
 
 
 def _trouble(pod: Pod) -> str:

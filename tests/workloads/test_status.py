@@ -79,6 +79,7 @@ BAD_IMAGE = pod(node="dgx1-1", **waiting("ImagePullBackOff"))
         (pod("Failed"), "Error"),
         (pod("Unknown", node="dgx1-1"), "Unknown"),
         (pod("Failed", reason="Node Lost"), "NodeLost"),
+        (pod("Failed", reason=" "), "Error"),
     ],
 )
 def test_the_word_of_a_pod(one: Pod, word: str) -> None:
