@@ -1,0 +1,220 @@
+"""`muster install`, `plan`, `resume`, `verify`, `upgrade`, `teardown`, `matrix` and `inventory`."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from lab.progress import LiveReporter, Reporter
+from orchestrator.errors import ConfigurationError, UsageError
+
+if TYPE_CHECKING:
+    from installer.plan import Decision
+    from installer.program import Program, Request
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_INVENTORY = click.option(
+    "-i",
+    "--inventory",
+    required=True,
+    type=click.Path(path_type=Path, exists=True),
+    metavar="SITE",
+    help="Directory of the site, with its site.yml.",
+)
+_STATE = click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory of the journals.  [default: $XDG_STATE_HOME/muster/sites]",
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+
+
+def _on_a_site(function: _Command) -> _Command:
+    for option in (_JSON, _STATE, _INVENTORY):
+        function = option(function)
+    return function
+
+
+def _range(function: _Command) -> _Command:
+    for option in (
+        click.option("--until", "last", metavar="STAGE", help="Stop after this stage."),
+        click.option(
+            "--from", "first", metavar="STAGE", help="Begin with this stage, and do all again from there."
+        ),
+        click.option("--check", is_flag=True, help="Change nothing; say what would change."),
+    ):
+        function = option(function)
+    return function
+
+
+@click.command()
+@_on_a_site
+@_range
+@click.option("--plan", "plan_only", is_flag=True, help="Print what would be done and why, and do nothing.")
+def install(*, as_json: bool, plan_only: bool, **options: Any) -> None:
+    """Install everything that the site file asks for; go on where a run before stopped."""
+    _work(_request("install", options), as_json=as_json, plan_only=plan_only)
+
+
+@click.command()
+@_on_a_site
+@_range
+def plan(*, as_json: bool, **options: Any) -> None:
+    """Print what `install` would do with each stage, and why."""
+    _work(_request("install", options), as_json=as_json, plan_only=True)
+
+
+@click.command()
+@_on_a_site
+def resume(*, inventory: Path, state_dir: Path | None, as_json: bool) -> None:
+    """Go on with the run that stopped, with the options that it had."""
+    from installer.journal import Journal, directory_of
+    from installer.site import load
+
+    last = Journal(directory_of(_shown(load, inventory).name, state_dir)).last_run()
+    if last is None:
+        raise UsageError(f"nothing was begun on this site: start with `muster install -i {inventory}`")
+    begun, finished = last
+    if finished:
+        click.echo(f"nothing to resume: {begun['run']} came to a good end")
+        return
+    options = {"inventory": inventory, "state_dir": state_dir, "last": begun["request"]["until"]}
+    if begun["action"] == "teardown":
+        options["extra"] = ("teardown_confirmed=true",)
+    _work(_request(begun["action"], options), as_json=as_json)
+
+
+@click.command()
+@_on_a_site
+def verify(*, as_json: bool, **options: Any) -> None:
+    """Prove every layer of a site again; change nothing."""
+    _work(_request("verify", options), as_json=as_json)
+
+
+@click.command()
+@_on_a_site
+@click.option("--check", is_flag=True, help="Change nothing; say what would change.")
+@click.option("--plan", "plan_only", is_flag=True, help="Print what would be done and why, and do nothing.")
+def upgrade(*, as_json: bool, plan_only: bool, **options: Any) -> None:
+    """Bring a site to the versions that its file names now, storage before Kubernetes."""
+    _work(_request("upgrade", options), as_json=as_json, plan_only=plan_only)
+
+
+@click.command()
+@_on_a_site
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--plan", "plan_only", is_flag=True, help="Print what would be done and why, and do nothing.")
+def teardown(*, as_json: bool, yes: bool, plan_only: bool, **options: Any) -> None:
+    """Remove what was installed, last things first. Volumes on the storage are kept."""
+    request = _request("teardown", {**options, "extra": ("teardown_confirmed=true",)})
+    if not plan_only and not yes:
+        click.confirm(f"Remove the installation of {options['inventory']}?", abort=True, err=True)
+    _work(request, as_json=as_json, plan_only=plan_only)
+
+
+@click.command()
+@_JSON
+def matrix(*, as_json: bool) -> None:
+    """Print what runs with what: every row with its source and the date when it was looked up."""
+    from installer.matrix import tables
+
+    if as_json:
+        click.echo(json.dumps(tables(), indent=1, default=str))
+        return
+    for name, rows in tables().items():
+        click.echo(f"{name.upper()}")
+        for row in rows:
+            facts = {
+                key: value for key, value in row.items() if key not in {"source", "date"} and value != ""
+            }
+            click.echo("  " + "; ".join(f"{key} {_cell(value)}" for key, value in facts.items()))
+            click.echo(f"      {row['source']}, {row['date']}")
+
+
+@click.command()
+@_INVENTORY
+def inventory(inventory: Path) -> None:
+    """Print the Ansible inventory of a site, for those who call ansible-playbook themselves."""
+    from installer import inventory as built
+    from installer.site import load
+
+    click.echo(json.dumps(built.build(_shown(load, inventory)), indent=1))
+
+
+def _request(action: str, options: dict[str, Any]) -> "Request":
+    _must_be_installed()
+    from installer.program import Request
+
+    return Request(action=action, **options)
+
+
+def _work(request: "Request", *, as_json: bool, plan_only: bool = False) -> None:
+    from installer.program import Program
+
+    reporter = _reporter()
+    try:
+        program = _shown(Program, request, reporter)
+        decisions = program.plan() if plan_only else _shown(program.run)
+    finally:
+        reporter.close()
+    if as_json:
+        click.echo(
+            json.dumps({"site": program.site.name, "stages": [each.record() for each in decisions]}, indent=1)
+        )
+    elif plan_only:
+        _print_plan(program, decisions)
+    else:
+        click.echo(f"{program.site.name}: {request.action}: every stage that applies is {_past(request)}")
+
+
+def _past(request: "Request") -> str:
+    if request.check:
+        return "checked; nothing was changed"
+    return "removed" if request.action == "teardown" else "verified"
+
+
+def _print_plan(program: "Program", decisions: "list[Decision]") -> None:
+    width = max(len(each.stage.name) for each in decisions)
+    for each in decisions:
+        hosts = f" on {', '.join(each.hosts)}" if each.verb == "run" else ""
+        click.echo(f"{each.stage.name:{width}}  {each.verb}: {each.reason}{hosts}")
+    if program.journal.torn:
+        click.echo(program.journal.torn, err=True)
+
+
+def _shown(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call, and print each problem of a site file on a line of its own."""
+    from installer.errors import SiteError
+
+    try:
+        return function(*arguments)
+    except SiteError as error:
+        for problem in error.problems:
+            if problem != str(error):
+                click.echo(problem, err=True)
+        raise
+
+
+def _must_be_installed() -> None:
+    try:
+        import installer.program  # noqa: F401 - it imports all that the extra brings
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"{error.name} is not installed: `pip install 'muster[installer]'`"
+        ) from error
+
+
+def _cell(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _reporter() -> Reporter:
+    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        return LiveReporter(sys.stderr, shutil.get_terminal_size().columns)
+    return Reporter(lambda text: click.echo(text, err=True))

@@ -1,0 +1,192 @@
+"""Runs one playbook with ansible-runner: events become progress, a log without secrets, and failures."""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import ansible_runner
+from ansible_runner.exceptions import AnsibleRunnerException
+
+from installer.content import Content
+from installer.errors import InstallError
+from installer.failure import Failure, message_of
+from lab.progress import Reporter
+
+COUNTED: Final = ("ok", "changed", "failures", "dark", "skipped", "rescued", "ignored")
+_HIDDEN: Final = "***"
+_OK: Final = "successful"
+
+
+@dataclass
+class Outcome:
+    """How a playbook ended. `hosts` maps each host to the number of its tasks by how they went."""
+
+    ok: bool = False
+    interrupted: bool = False
+    failures: list[Failure] = field(default_factory=list)
+    hosts: dict[str, dict[str, int]] = field(default_factory=dict)
+    trouble: str = ""
+
+    @property
+    def changed(self) -> int:
+        """How many tasks changed something, on all hosts."""
+        return sum(counts.get("changed", 0) for counts in self.hosts.values())
+
+
+@dataclass(frozen=True)
+class Playbook:
+    """What to run, and how."""
+
+    path: Path
+    label: str
+    tags: tuple[str, ...] = ()
+    check: bool = False
+    limit: str = ""
+    extra: tuple[str, ...] = ()
+    """Values that Ansible reads with --extra-vars: `@FILE` or `name=value`, never a secret."""
+
+
+class Runner:
+    """Runs playbooks on one inventory. `secrets` are texts that no log may hold."""
+
+    def __init__(
+        self,
+        content: Content,
+        inventory: dict[str, Any],
+        progress: Reporter,
+        *,
+        vault: Path | None = None,
+        ansible_bin: Path | None = None,
+        secrets: Iterable[str] = (),
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._content = content
+        self._inventory = inventory
+        self._progress = progress
+        self._vault = vault
+        self._bin = ansible_bin
+        self._secrets = [each for each in secrets if each]
+        self._interrupted = interrupted
+
+    def run(self, playbook: Playbook, log: Path) -> Outcome:
+        """Run to the end. Raises InstallError when Ansible cannot be started at all."""
+        private = Path(tempfile.mkdtemp(prefix="muster-install-"))
+        outcome = Outcome()
+        try:
+            with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as output:
+                listener = _Listener(playbook.label, self._progress, output.write, self._hide, outcome)
+                self._start(playbook, private, listener, outcome)
+        except AnsibleRunnerException as error:
+            raise InstallError(f"ansible-playbook cannot be started: {self._hide(str(error))}") from error
+        except OSError as error:
+            raise InstallError(f"{error.filename or log}: {error.strerror}") from error
+        finally:
+            shutil.rmtree(private, ignore_errors=True)
+        return outcome
+
+    def _start(self, playbook: Playbook, private: Path, listener: "_Listener", outcome: Outcome) -> None:
+        inventory = private / "inventory.json"
+        inventory.touch(mode=0o600)
+        inventory.write_text(json.dumps(self._inventory))
+        ended = ansible_runner.run(
+            private_data_dir=str(private),
+            project_dir=str(self._content.playbooks),
+            playbook=str(playbook.path),
+            inventory=str(inventory),
+            cmdline=" ".join(self._options(playbook)),
+            envvars=self._environment(private),
+            settings={"suppress_ansible_output": True, "idle_timeout": 0, "job_timeout": 0},
+            suppress_env_files=True,
+            quiet=True,
+            event_handler=listener,
+            cancel_callback=self._interrupted,
+            rotate_artifacts=1,
+        )
+        outcome.interrupted = ended.status == "canceled"
+        outcome.ok = ended.status == _OK
+        if not outcome.ok and not outcome.failures:
+            outcome.trouble = listener.trouble or f"ansible-playbook ended with exit code {ended.rc}"
+
+    def _options(self, playbook: Playbook) -> list[str]:
+        words = []
+        if playbook.tags:
+            words += ["--tags", ",".join(playbook.tags)]
+        if playbook.check:
+            words.append("--check")
+        if playbook.limit:
+            words += ["--limit", playbook.limit]
+        for each in [*([f"@{self._vault}"] if self._vault else []), *playbook.extra]:
+            words += ["--extra-vars", f"'{each}'"]
+        return words
+
+    def _environment(self, private: Path) -> dict[str, str]:
+        path = os.environ.get("PATH", os.defpath)
+        return {
+            "ANSIBLE_CONFIG": str(Path(__file__).parent / "data" / "ansible.cfg"),
+            "ANSIBLE_ROLES_PATH": str(self._content.roles),
+            "ANSIBLE_LOCAL_TEMP": str(private / "tmp"),
+            "ANSIBLE_NOCOLOR": "1",
+            "PATH": f"{self._bin or Path(sys.executable).parent}:{path}",
+        }
+
+    def _hide(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, _HIDDEN)
+        return text
+
+
+class _Listener:
+    """Called by ansible-runner for each event; returning True keeps the event's file, which nobody needs."""
+
+    def __init__(
+        self,
+        label: str,
+        progress: Reporter,
+        write: Callable[[str], object],
+        hide: Callable[[str], str],
+        outcome: Outcome,
+    ) -> None:
+        self._label = label
+        self._progress = progress
+        self._write = write
+        self._hide = hide
+        self._outcome = outcome
+        self.trouble = ""
+
+    def __call__(self, event: dict[str, Any]) -> bool:
+        text = event.get("stdout")
+        if text:
+            self._write(self._hide(str(text)) + "\n")
+            if not self.trouble and ("ERROR!" in text or "[ERROR]" in text):
+                self.trouble = self._hide(" ".join(str(text).split()))[:600]
+        data = event.get("event_data", {})
+        kind = event.get("event", "")
+        if kind == "playbook_on_task_start":
+            self._progress.update(f"{self._label}: {data.get('name', '')}")
+        elif kind == "runner_on_start":
+            self._progress.update(f"{self._label}: {data.get('host', '')}: {data.get('task', '')}")
+        elif kind in {"runner_on_failed", "runner_on_unreachable"} and not data.get("ignore_errors"):
+            self._failed(data, unreachable=kind == "runner_on_unreachable")
+        elif kind == "playbook_on_stats":
+            self._outcome.hosts = {
+                host: {name: data.get(name, {}).get(host, 0) for name in COUNTED}
+                for host in data.get("processed", {})
+            }
+        return False
+
+    def _failed(self, data: dict[str, Any], *, unreachable: bool) -> None:
+        failure = Failure(
+            host=data.get("host", "?"),
+            task=data.get("task", "?"),
+            place=data.get("task_path", "?"),
+            message=self._hide(message_of(data.get("res", {}))),
+            unreachable=unreachable,
+        )
+        self._outcome.failures.append(failure)
+        self._progress(f"{self._label}: {failure.host}: {failure.task}: failed")

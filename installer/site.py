@@ -1,0 +1,217 @@
+"""The site file: read, checked against the schema and for what a schema cannot say, before anything runs."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+
+from installer.errors import SiteError
+from orchestrator.document import Document
+from orchestrator.errors import MusterError
+
+SITE_FILE: Final = "site.yml"
+VAULT_FILE: Final = "vault.yml"
+_VAULT_HEADER: Final = "$ANSIBLE_VAULT;"
+_SECRET_WORDS: Final = re.compile(r"(^|_)(password|passphrase|secret|token)$")
+
+Place = tuple[str | int, ...]
+
+
+class SiteDocument(Document):
+    """A site file with the line of every entry."""
+
+    refusal: ClassVar[type[MusterError]] = SiteError
+
+
+@dataclass(frozen=True)
+class Site:
+    """A checked site. `data` is the file as plain data; `directory` also holds vault.yml, where there is one."""
+
+    document: SiteDocument
+    directory: Path
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The file as plain data, valid by the schema."""
+        data: dict[str, Any] = self.document.data
+        return data
+
+    @property
+    def name(self) -> str:
+        """The site's name: it also names its state directory and its ConfigMap."""
+        return str(self.data["name"])
+
+    @property
+    def vault(self) -> Path | None:
+        """The encrypted variables, if the site has any."""
+        path = self.directory / VAULT_FILE
+        return path if path.exists() else None
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """What is to be installed, by the name of the thing."""
+        return dict(self.data["versions"])
+
+    @property
+    def hosts(self) -> dict[str, dict[str, Any]]:
+        """The hosts by name."""
+        return dict(self.data.get("hosts", {}))
+
+    @property
+    def declared_not_applicable(self) -> dict[str, str]:
+        """Stages that the file declares to have no meaning here, with the reasons."""
+        return dict(self.data.get("not_applicable", {}))
+
+    def get(self, *path: str, default: Any = None) -> Any:
+        """The value at `path`, or the default where the file does not give it."""
+        value: Any = self.data
+        for key in path:
+            if not isinstance(value, dict) or key not in value:
+                return default
+            value = value[key]
+        return value
+
+    def problem(self, place: Place, message: str) -> str:
+        """A line about one entry of the file, with file and line number in front."""
+        return f"{self.document.path}:{self.document.line(place)}: {message}"
+
+    def secrets(self) -> Iterator[tuple[Place, dict[str, str]]]:
+        """Every place of the file that refers to a secret."""
+        yield from _secrets(self.data, ())
+
+
+def load(inventory: Path) -> Site:
+    """Read and check `inventory`, a site's directory or its file. Raises SiteError with every problem."""
+    path = inventory / SITE_FILE if inventory.is_dir() else inventory
+    document = SiteDocument(path)
+    site = Site(document, path.parent)
+    problems = _schema_problems(site)
+    if not problems:
+        problems = [*_reference_problems(site), *_vault_problems(site)]
+    if problems:
+        raise refusal(path, problems)
+    return site
+
+
+def refusal(path: Path, problems: Sequence[str]) -> SiteError:
+    """One error for all the problems of a file."""
+    count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
+    return SiteError(f"{path}: {count}; nothing was done", problems)
+
+
+@cache
+def _validator() -> Draft202012Validator:
+    text = (resources.files("installer") / "data" / "site.schema.json").read_text()
+    return Draft202012Validator(json.loads(text))
+
+
+def _schema_problems(site: Site) -> list[str]:
+    found: dict[Place, str] = {}
+    for error in sorted(
+        _validator().iter_errors(site.document.data), key=lambda each: list(map(str, each.path))
+    ):
+        place: Place = tuple(error.absolute_path)
+        for where, message in _explained(place, error):
+            found.setdefault(where, site.problem(where, message))
+    return sorted(
+        found.values(), key=lambda text: int(text.removeprefix(f"{site.document.path}:").split(":")[0])
+    )
+
+
+def _explained(place: Place, error: ValidationError) -> Iterator[tuple[Place, str]]:
+    """The schema's complaint in the words of the file."""
+    given: Any = error.instance
+    wanted: Any = error.validator_value
+    where = ".".join(map(str, place)) or "the file"
+    schema: dict[str, Any] = error.schema if isinstance(error.schema, dict) else {}
+    if error.validator == "additionalProperties":
+        known = schema.get("properties", {})
+        for key in given:
+            if key not in known:
+                yield (*place, key), f"unknown key `{key}` (known here: {', '.join(sorted(known))})"
+    elif error.validator == "required":
+        missing = [key for key in wanted if key not in given]
+        yield place, f"{where}: `{missing[0]}` is missing"
+    elif error.validator == "type" and schema.get("type") == "string" and not isinstance(given, dict | list):
+        yield place, f"{where}: write it in quotes: YAML reads {given} as a number or a truth value"
+    elif error.validator == "enum":
+        yield place, f"{where}: {given} is none of {', '.join(map(str, wanted))}"
+    elif place and _SECRET_WORDS.search(str(place[-1])):
+        yield place, f"{where}: a secret is never written here; write {{env: NAME}} or {{vault: name}}"
+    elif error.validator in {"pattern", "minLength"}:
+        meaning = f" ({schema['description']})" if "description" in schema else ""
+        yield (
+            place,
+            f"{where}: {given!r} does not have the form {schema.get('pattern', 'of a text')}{meaning}",
+        )
+    else:
+        yield place, f"{where}: {error.message}"
+
+
+def _reference_problems(site: Site) -> Iterator[str]:
+    """What only the whole file can tell."""
+    addresses: dict[str, str] = {}
+    for name, host in site.hosts.items():
+        other = addresses.setdefault(f"{host['address']}:{host.get('port', 22)}", name)
+        if other != name and host.get("connection", "ssh") == "ssh":
+            yield site.problem(("hosts", name, "address"), f"{name} has the address of {other}")
+    members = [name for name, host in site.hosts.items() if "etcd" in host["roles"]]
+    if members and len(members) % 2 == 0:
+        yield site.problem(
+            ("hosts", members[-1], "roles"),
+            f"etcd has {len(members)} members: an even number survives no more failures than one less; "
+            "take the role from one host or give it to one more",
+        )
+    backends = {each["name"] for each in site.get("storage", "backends", default=[])}
+    classes = site.get("storage", "classes", default=[])
+    for index, each in enumerate(classes):
+        if each["backend"] not in backends:
+            backend: Place = ("storage", "classes", index, "backend")
+            yield site.problem(backend, f"there is no backend {each['backend']} in storage.backends")
+    defaults = [index for index, each in enumerate(classes) if each.get("default")]
+    if classes and len(defaults) != 1:
+        surplus: Place = ("storage", "classes", defaults[1] if defaults else 0)
+        yield site.problem(surplus, f"{len(defaults)} of the classes are the default: exactly one must be")
+    for place in _plain_secrets(site.get("vars", default={}), ("vars",)):
+        yield site.problem(
+            place, f"{'.'.join(map(str, place))}: a secret is never written here; use vault.yml"
+        )
+
+
+def _vault_problems(site: Site) -> Iterator[str]:
+    vault = site.vault
+    if vault is not None and not vault.read_text(errors="replace").startswith(_VAULT_HEADER):
+        yield f"{vault}:1: it is not encrypted: run `ansible-vault encrypt {vault}`"
+    for place, secret in site.secrets():
+        if "vault" in secret and vault is None:
+            yield site.problem(
+                place, f"there is no {site.directory / VAULT_FILE} to take {secret['vault']} from"
+            )
+
+
+def _secrets(value: Any, place: Place) -> Iterator[tuple[Place, dict[str, str]]]:
+    if isinstance(value, dict):
+        if place and _SECRET_WORDS.search(str(place[-1])) and set(value) <= {"env", "vault"}:
+            yield place, value
+            return
+        for key, each in value.items():
+            yield from _secrets(each, (*place, key))
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _secrets(each, (*place, index))
+
+
+def _plain_secrets(value: Any, place: Place) -> Iterator[Place]:
+    if isinstance(value, dict):
+        for key, each in value.items():
+            plain = isinstance(each, str) and "{{" not in each
+            if plain and _SECRET_WORDS.search(key):
+                yield (*place, key)
+            yield from _plain_secrets(each, (*place, key))
