@@ -18,8 +18,8 @@ test: environment lab-binaries ## every test, on every Python that is here
 mutants: environment lab-binaries ## break the scheduler on purpose: each defect must make the scenarios fail
 	@$(UV) run --frozen python -m tests.mutants
 
-lab-binaries: environment ## build the control plane once; later calls find it in the cache
-	@$(UV) run --frozen muster lab build
+lab-binaries: environment ## build the control plane once, and what real nodes need if this machine can have any
+	@$(UV) run --frozen muster lab build $(if $(shell command -v runc),--real-nodes)
 
 environment: $(UV)
 	@$(UV) sync --frozen --quiet --python $(PYTHON)

@@ -1,4 +1,8 @@
-"""Builds the programs of the control plane from the Go module proxy, as `go.mod` and `go.sum` pin them."""
+"""Builds programs from the Go module proxy, as `go.mod` and `go.sum` pin them.
+
+There are two sets: the control plane, and what real nodes need. The second is built only when it is asked for;
+containerd has a module of its own, so that its dependencies do not move those of Kubernetes.
+"""
 
 import contextlib
 import errno
@@ -13,19 +17,21 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from lab import tether
 from lab.errors import BinariesError, StateError
 from lab.progress import Reporter
 
-PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kwok")
 MINIMUM_GO = (1, 26)
 
 _MODULE = Path(__file__).parent
 _VERSION = "k8s.io/component-base/version"
 _LDFLAGS = f"-s -w -X {_VERSION}.gitVersion=v1.36.3 -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=36"
 _FLAGS = ("-trimpath", "-ldflags", _LDFLAGS)
+_CONTAINERD_VERSION = "github.com/containerd/containerd/v2/version.Version"
+_CONTAINERD_FLAGS = ("-trimpath", "-ldflags", f"-s -w -X {_CONTAINERD_VERSION}=v2.2.2")
 _ENVIRONMENT = {"CGO_ENABLED": "0", "GOGC": "off", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
 _INSTALL_GO = "install Go 1.26 or newer (https://go.dev/dl), or point KUBEBUILDER_ASSETS at the programs"
 _TICK_SECONDS = 0.25
@@ -46,20 +52,60 @@ _CAUSES: tuple[tuple[str, str], ...] = (
 )
 
 
+@dataclass(frozen=True)
+class Part:
+    """Packages of one Go module; `tool` stands for all that its go.mod names as tools."""
+
+    module: Path
+    packages: tuple[str, ...]
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A set of programs that belong together. `prefix` begins the name of its directory in the cache."""
+
+    what: str
+    prefix: str
+    programs: tuple[str, ...]
+    parts: tuple[Part, ...]
+    minutes: str
+
+
+CONTROL_PLANE = Recipe(
+    what="the control plane",
+    prefix="",
+    programs=("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kwok"),
+    parts=(Part(_MODULE, ("tool",), _FLAGS),),
+    minutes="about 10 minutes",
+)
+REAL_NODES = Recipe(
+    what="kubelet and containerd",
+    prefix="nodes-",
+    programs=("containerd", "containerd-shim-runc-v2", "kubelet"),
+    parts=(
+        Part(_MODULE, ("k8s.io/kubernetes/cmd/kubelet",), _FLAGS),
+        Part(_MODULE / "containerd", ("tool",), _CONTAINERD_FLAGS),
+    ),
+    minutes="2 to 8 minutes",
+)
+
+
 class BuildUnavailable(BinariesError):
     """This machine cannot build: there is no Go, or it is too old."""
 
 
-def cache_key(module: Path = _MODULE, flags: tuple[str, ...] = _FLAGS) -> str:
-    """Hash of all that decides what the programs are: go.mod, go.sum and the flags."""
+def cache_key(recipe: Recipe = CONTROL_PLANE) -> str:
+    """Name of the recipe's directory in the cache: a hash of all that decides what the programs are."""
     digest = hashlib.sha256()
-    for name in ("go.mod", "go.sum"):
-        digest.update((module / name).read_bytes() + b"\0")
-    digest.update(repr((flags, sorted(_ENVIRONMENT.items()))).encode())
-    return digest.hexdigest()[:16]
+    for part in recipe.parts:
+        for name in ("go.mod", "go.sum"):
+            digest.update((part.module / name).read_bytes() + b"\0")
+        digest.update(repr((part.flags, sorted(_ENVIRONMENT.items()))).encode())
+    return recipe.prefix + digest.hexdigest()[:16]
 
 
-def build(target: Path, reporter: Reporter) -> None:
+def build(target: Path, reporter: Reporter, recipe: Recipe = CONTROL_PLANE) -> None:
     """Build all programs and let them appear in `target` at once. Nothing to do if another build was faster.
 
     Raises:
@@ -78,7 +124,7 @@ def build(target: Path, reporter: Reporter) -> None:
                 return
             shutil.rmtree(partial, ignore_errors=True)
             try:
-                _build_into(partial, go, reporter)
+                _build_into(partial, go, reporter, recipe)
                 (partial / "bin").rename(target)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
@@ -102,13 +148,28 @@ def _locked(path: Path, reporter: Reporter) -> Iterator[None]:
         yield
 
 
-def _build_into(partial: Path, go: str, reporter: Reporter) -> None:
+def _build_into(partial: Path, go: str, reporter: Reporter, recipe: Recipe) -> None:
     output = partial / "bin"
     output.mkdir(parents=True, mode=0o700)
-    for name in ("go.mod", "go.sum"):
-        shutil.copyfile(_MODULE / name, partial / name)
-    _check_version(go, partial)
-    reporter("building the control plane from the Go module proxy, once: about 10 minutes on 2 cores")
+    modules = []
+    for number, part in enumerate(recipe.parts):
+        modules.append(partial / f"module-{number}")
+        modules[-1].mkdir()
+        for name in ("go.mod", "go.sum"):
+            shutil.copyfile(part.module / name, modules[-1] / name)
+    _check_version(go, modules[0])
+    reporter(f"building {recipe.what} from the Go module proxy, once: {recipe.minutes} on 2 cores")
+    done = sum(
+        _build_part(part, module, output, go, reporter)
+        for part, module in zip(recipe.parts, modules, strict=True)
+    )
+    if (output / "server").exists():  # the main package of etcd lies in a directory called server
+        (output / "server").rename(output / "etcd")
+    reporter(f"built {len(recipe.programs)} programs, {done} packages compiled")
+
+
+def _build_part(part: Part, module: Path, output: Path, go: str, reporter: Reporter) -> int:
+    """Build one part; give the number of packages that were compiled."""
     downloads = 0
 
     def downloading(line: str) -> None:
@@ -116,7 +177,7 @@ def _build_into(partial: Path, go: str, reporter: Reporter) -> None:
         downloads += line.startswith("go: downloading")
         reporter.update(f"resolving modules: {downloads} downloaded")
 
-    packages = _run([go, "list", "-deps", "tool"], partial, downloading)
+    packages = _run([go, "list", "-deps", *part.packages], module, downloading)
     total = sum(1 for line in packages if line)
     done = 0
 
@@ -125,10 +186,8 @@ def _build_into(partial: Path, go: str, reporter: Reporter) -> None:
         done += bool(re.fullmatch(r"[A-Za-z0-9._~/+-]+", line))
         reporter.update(f"compiled {done} of at most {total} packages")
 
-    _run([go, "build", "-v", *_FLAGS, "-o", f"{output}/", "tool"], partial, compiling)
-    # the main package of etcd lies in a directory called server, which names the binary
-    (output / "server").rename(output / "etcd")
-    reporter(f"built {len(PROGRAMS)} programs, {done} packages compiled")
+    _run([go, "build", "-v", *part.flags, "-o", f"{output}/", *part.packages], module, compiling)
+    return done
 
 
 def _check_version(go: str, directory: Path) -> None:

@@ -9,11 +9,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
-from lab import binaries, paths, profiles, startup, state, teardown
+from lab import binaries, build, paths, profiles, startup, state, teardown
 from lab.errors import LabConflict, StateError
 from lab.nodes import NodeGroup
 from lab.ports import LOOPBACK, check_free
 from lab.progress import Reporter, as_reporter
+from lab.realnodes import plan, requirements
 from lab.tie import Tie
 from orchestrator.errors import UsageError
 
@@ -62,8 +63,11 @@ class Lab:
         *,
         name: str | None = None,
         port: int | None = None,
+        real_nodes: int = 0,
     ) -> AsyncIterator["Lab"]:
         """Run a lab that dies with this process. `nodes` lists profiles, by name or path, and how many of each.
+
+        Real nodes are of the first profile.
 
         Raises:
             LabError: it cannot be built or started.
@@ -73,8 +77,16 @@ class Lab:
         if port is not None:
             check_free(port)
         reporter = as_reporter(progress)
-        found = await asyncio.to_thread(binaries.find, reporter)
-        order = startup.Order(paths.labs_directory(state_dir) / name, groups, tuple(nodes), port, found)
+        directory = paths.labs_directory(state_dir) / name
+        order = await asyncio.to_thread(
+            _order,
+            directory,
+            groups=groups,
+            nodes=tuple(nodes),
+            port=port,
+            real_nodes=real_nodes,
+            reporter=reporter,
+        )
         tie = await startup.launch(order, reporter)
         lab = cls(order.directory, tie)
         try:
@@ -155,8 +167,11 @@ def start(
     detach: bool = True,
     state_dir: Path | None = None,
     progress: Callable[[str], None] = _silent,
+    real_nodes: int = 0,
 ) -> Lab:
     """Start the lab `name`, or give the one that runs already. With `detach` it outlives this process.
+
+    `nodes` counts the simulated nodes; those and the real ones have the profile.
 
     Raises:
         LabConflict: a lab of that name exists, and is another one or does not work.
@@ -165,12 +180,19 @@ def start(
     groups = _groups([(profile, nodes)])
     directory = paths.labs_directory(state_dir) / paths.check_name(name)
     reporter = as_reporter(progress)
-    running = _existing(directory, ((profile, nodes),), port, reporter)
+    running = _existing(directory, ((profile, nodes),), real_nodes, port, reporter)
     if running is not None:
         return running
     if port is not None:
         check_free(port)
-    order = startup.Order(directory, groups, ((profile, nodes),), port, binaries.find(reporter))
+    order = _order(
+        directory,
+        groups=groups,
+        nodes=((profile, nodes),),
+        port=port,
+        real_nodes=real_nodes,
+        reporter=reporter,
+    )
     tie = asyncio.run(startup.launch(order, reporter))
     if not detach:
         return Lab(directory, tie)
@@ -194,8 +216,28 @@ def _groups(nodes: Sequence[tuple[str, int]]) -> tuple[NodeGroup, ...]:
     return tuple(NodeGroup(profiles.load(profile), count) for profile, count in nodes)
 
 
+def _order(
+    directory: Path,
+    *,
+    groups: tuple[NodeGroup, ...],
+    nodes: tuple[tuple[str, int], ...],
+    port: int | None,
+    real_nodes: int,
+    reporter: Reporter,
+) -> startup.Order:
+    """Find all that the lab needs, and build what is missing."""
+    if not real_nodes:
+        return startup.Order(directory, groups, nodes, port, binaries.find(reporter))
+    distribution = requirements.find()
+    found = binaries.find(reporter)
+    tools = distribution.with_programs(binaries.find(reporter, build.REAL_NODES).paths)
+    return startup.Order(
+        directory, groups, nodes, port, found, plan.nodes(groups[0].profile, real_nodes), tools
+    )
+
+
 def _existing(
-    directory: Path, nodes: tuple[tuple[str, int], ...], port: int | None, reporter: Reporter
+    directory: Path, nodes: tuple[tuple[str, int], ...], real_nodes: int, port: int | None, reporter: Reporter
 ) -> Lab | None:
     if not directory.exists():
         return None
@@ -213,9 +255,11 @@ def _existing(
     if status.state == "degraded":
         ended = ", ".join(f"{process.name} ended, see {process.log}" for process in status.ended)
         raise LabConflict(f"lab {lab.name!r} does not work ({ended}): {fix}")
-    if lab.record.nodes != nodes:
+    if (lab.record.nodes, lab.record.real_nodes) != (nodes, real_nodes):
         has = ", ".join(f"{count} nodes of {profile}" for profile, count in lab.record.nodes)
         wanted = ", ".join(f"{count} of {profile}" for profile, count in nodes)
+        if lab.record.real_nodes or real_nodes:
+            has, wanted = f"{has}, {lab.record.real_nodes} real", f"{wanted}, {real_nodes} real"
         raise LabConflict(f"lab {lab.name!r} runs with {has}, not {wanted}: give another --name, or {fix}")
     if port is not None and lab.record.port != port:
         raise LabConflict(

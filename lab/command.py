@@ -13,8 +13,10 @@ from typing import Any, TypeVar
 import click
 
 from lab import binaries, cluster, profiles
+from lab import build as building
 from lab.errors import LabNotFound
 from lab.progress import LiveReporter, Reporter
+from lab.realnodes.plan import MAXIMUM_NODES
 from orchestrator.errors import MusterError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -49,12 +51,23 @@ def _shown(function: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def lab() -> None:
-    """Run a real Kubernetes control plane with simulated DGX nodes on this machine."""
+    """Run a real Kubernetes control plane with simulated or real DGX nodes on this machine."""
 
 
 @lab.command()
 @_common
-@click.option("--nodes", type=click.IntRange(min=0), default=2, show_default=True, help="How many nodes.")
+@click.option(
+    "--nodes",
+    type=click.IntRange(min=0),
+    help="How many simulated nodes.  [default: 2, or 0 with real nodes]",
+)
+@click.option(
+    "--real-nodes",
+    type=click.IntRange(0, MAXIMUM_NODES),
+    default=0,
+    show_default=True,
+    help="How many nodes with a kubelet and containerd, whose containers truly run. Needs root.",
+)
 @click.option(
     "--profile",
     default=profiles.DEFAULT_PROFILE,
@@ -65,14 +78,24 @@ def lab() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the lab as JSON.")
 @_shown
 def up(
-    *, name: str, state_dir: Path | None, nodes: int, profile: str, port: int | None, as_json: bool
+    *,
+    name: str,
+    state_dir: Path | None,
+    nodes: int | None,
+    real_nodes: int,
+    profile: str,
+    port: int | None,
+    as_json: bool,
 ) -> None:
     """Start a lab and leave it running. Programs that are missing are built first, once."""
     reporter = _reporter()
+    if nodes is None:
+        nodes = 0 if real_nodes else 2
     try:
         started = cluster.start(
-            name, nodes=nodes, profile=profile, port=port, detach=True, state_dir=state_dir, progress=reporter
-        )
+            name, nodes=nodes, profile=profile, port=port, detach=True, state_dir=state_dir,
+            progress=reporter, real_nodes=real_nodes,
+        )  # fmt: skip
     finally:
         reporter.close()
     if as_json:
@@ -84,15 +107,18 @@ def up(
 
 
 @lab.command()
+@click.option("--real-nodes", is_flag=True, help="Those that real nodes need as well.")
 @_shown
-def build() -> None:
+def build(real_nodes: bool) -> None:
     """Find the programs of the control plane, and build them if they are nowhere. `up` does this by itself."""
     reporter = _reporter()
+    recipes = [building.CONTROL_PLANE, *([building.REAL_NODES] if real_nodes else [])]
     try:
-        found = binaries.find(reporter)
+        found = [binaries.find(reporter, recipe) for recipe in recipes]
     finally:
         reporter.close()
-    click.echo(f"{len(found.paths)} programs, from {found.source}: {found.kubectl_directory}")
+    for each in found:
+        click.echo(f"{len(each.paths)} programs, from {each.source}: {each.directory}")
 
 
 @lab.command()
@@ -159,6 +185,7 @@ def _described(found: cluster.Lab) -> dict[str, Any]:
         "context": f"muster-lab-{found.name}",
         "state_directory": str(found.state_directory),
         "nodes": [{"profile": profile, "count": count} for profile, count in found.record.nodes],
+        "real_nodes": found.record.real_nodes,
         "programs": found.record.programs,
         "supervisor_pid": status.supervisor_pid,
         "processes": [

@@ -3,7 +3,7 @@
 import base64
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from lab.ports import LOOPBACK
 
 STAGES = Path(__file__).parent / "stages.yaml"
 MANAGED_ANNOTATION = "muster.dev/lab-node"
+KIND_LABEL = "muster.dev/lab-node"
+"""On a node: `simulated` or `real`. In a lab that has both, the simulated ones have a taint of that key."""
 
 ETCD = "etcd"
 API_SERVER = "kube-apiserver"
@@ -34,8 +36,19 @@ class Ports:
     etcd_peer: int
 
 
-def prepare(directory: Path, context: str, programs: Mapping[str, Path], ports: Ports) -> None:
-    """Write certificates, kubeconfigs, kwok's stages and the list of processes into an empty state directory."""
+def prepare(
+    directory: Path,
+    context: str,
+    programs: Mapping[str, Path],
+    ports: Ports,
+    *,
+    api_server_flags: Sequence[str] = (),
+    more: Iterable[tuple[str, list[str]]] = (),
+) -> None:
+    """Write certificates, kubeconfigs, kwok's stages and the list of processes into an empty state directory.
+
+    `more` are names and commands of further processes, which start when they are told to.
+    """
     certificates = directory / "pki"
     certificates.mkdir(mode=0o700)
     pki.create(certificates)
@@ -48,7 +61,7 @@ def prepare(directory: Path, context: str, programs: Mapping[str, Path], ports: 
     shutil.copyfile(STAGES, directory / STAGES.name)
     commands = {
         ETCD: _etcd(directory, ports),
-        API_SERVER: _api_server(certificates, ports),
+        API_SERVER: _merged(_api_server(certificates, ports), api_server_flags),
         CONTROLLER_MANAGER: _controller_manager(directory),
         KWOK: _kwok(directory),
     }
@@ -56,7 +69,13 @@ def prepare(directory: Path, context: str, programs: Mapping[str, Path], ports: 
         {"name": name, "command": [str(programs[name]), *arguments], "autostart": name not in FOLLOWERS}
         for name, arguments in commands.items()
     ]
+    processes += [{"name": name, "command": command, "autostart": False} for name, command in more]
     (directory / supervisor.PROCESSES).write_text(json.dumps(processes))
+
+
+def _merged(flags: Iterable[str], others: Iterable[str]) -> list[str]:
+    """Give all flags; one of `others` takes the place of one with its name."""
+    return list({flag.partition("=")[0]: flag for flag in (*flags, *others)}.values())
 
 
 def write_kubeconfig(path: Path, certificates: Path, user: str, server: str, context: str) -> None:

@@ -5,6 +5,7 @@ LabError
 ├── StateError        the state or cache directory cannot be used
 ├── ProfileError      a node profile says something that cannot be meant
 ├── PortTaken         a port that was asked for is in use
+├── RealNodesUnavailable  this machine lacks what real nodes need
 ├── StartError        a process of the lab did not come up
 ├── LabConflict       a lab of that name exists and is not the one that is asked for
 └── LabNotFound       there is no lab of that name
@@ -33,6 +34,10 @@ class ProfileError(LabError):
 
 class PortTaken(LabError):
     """A port that was asked for is in use."""
+
+
+class RealNodesUnavailable(LabError):
+    """This machine lacks something that real nodes need; the message names it, and the Debian package."""
 
 
 class StartError(LabError):

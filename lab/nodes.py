@@ -2,11 +2,11 @@
 
 import asyncio
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from lab.components import MANAGED_ANNOTATION
+from lab.components import KIND_LABEL, MANAGED_ANNOTATION
 from lab.errors import StartError
 from lab.pki import KWOK_USER
 from lab.profiles import Profile
@@ -20,6 +20,7 @@ CONCURRENT_REQUESTS = 32
 _FLOW_SCHEMAS = Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", "FlowSchema", namespaced=False)
 _POLL_SECONDS = 0.1
 _READY_SECONDS = 120.0
+_SIMULATED = "simulated"
 _READY_SECONDS_PER_NODE = 0.2
 _KUBELET_VERSION = "v1.36.3"
 
@@ -42,15 +43,20 @@ def names(groups: Sequence[NodeGroup]) -> Iterator[tuple[str, Profile]]:
             yield f"{prefix}-{counted[prefix]}", group.profile
 
 
-def node(name: str, profile: Profile) -> dict[str, Any]:
-    """Build the Node object as its kubelet would register it; it becomes Ready when kwok takes it up."""
+def node(name: str, profile: Profile, *, tainted: bool = False) -> dict[str, Any]:
+    """Build the Node object as its kubelet would register it; it becomes Ready when kwok takes it up.
+
+    `tainted` keeps pods off the node that do not say that they may be simulated.
+    """
     labels = {
         "beta.kubernetes.io/arch": "amd64",
         "beta.kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
+        KIND_LABEL: _SIMULATED,
     }
+    taints = [{"key": KIND_LABEL, "value": _SIMULATED, "effect": "NoSchedule"}] if tainted else []
     stamp = {"nvidia.com/gfd.timestamp": str(int(datetime.datetime.now(datetime.UTC).timestamp()))}
     has_gpus = "nvidia.com/gpu" in profile.capacity
     return {
@@ -59,8 +65,9 @@ def node(name: str, profile: Profile) -> dict[str, Any]:
         "metadata": {
             "name": name,
             "labels": {**labels, **(stamp if has_gpus else {}), **profile.labels},
-            "annotations": {MANAGED_ANNOTATION: "simulated"},
+            "annotations": {MANAGED_ANNOTATION: _SIMULATED},
         },
+        "spec": {"taints": taints},
         "status": {
             "capacity": dict(profile.capacity),
             "allocatable": dict(profile.capacity),
@@ -128,13 +135,13 @@ async def permit_kwok(transport: Transport) -> None:
         await transport.create(resource.path(), {**kinds, **body})
 
 
-async def create_all(transport: Transport, groups: Sequence[NodeGroup]) -> None:
-    """Create all nodes, `CONCURRENT_REQUESTS` at a time."""
+async def create_all(transport: Transport, groups: Sequence[NodeGroup], *, tainted: bool) -> None:
+    """Create all simulated nodes, `CONCURRENT_REQUESTS` at a time."""
     remaining = names(groups)
 
     async def create() -> None:
         for name, profile in remaining:
-            await transport.create(NODES.path(), node(name, profile))
+            await transport.create(NODES.path(), node(name, profile, tainted=tainted))
 
     await asyncio.gather(*(create() for _ in range(CONCURRENT_REQUESTS)))
 
@@ -145,13 +152,12 @@ def usable(candidate: Node) -> bool:
     return ready and not any(taint.key == "node.kubernetes.io/not-ready" for taint in candidate.spec.taints)
 
 
-async def wait_until_usable(transport: Transport, groups: Sequence[NodeGroup], reporter: Reporter) -> None:
-    """Wait until pods can run on every node.
+async def wait_until_usable(transport: Transport, wanted: Set[str], reporter: Reporter) -> None:
+    """Wait until pods can run on every node of these names.
 
     Raises:
         StartError: they are not in time; names one that is not.
     """
-    wanted = {name for name, _ in names(groups)}
     deadline = asyncio.get_running_loop().time() + _READY_SECONDS + _READY_SECONDS_PER_NODE * len(wanted)
     while wanted:
         page = await transport.list(NODES.path(), Node)

@@ -77,8 +77,29 @@ class Authority:
         authority._write(name, builder, key)
         return authority
 
-    def issue(self, name: str, *, user: str, groups: tuple[str, ...] = (), server: bool = False) -> None:
-        """Write `<name>.crt` and `<name>.key` for a client, or for a server that is a client as well."""
+    @classmethod
+    def load(cls, directory: Path, name: str) -> "Authority":
+        """Read an authority that was created."""
+        key = serialization.load_pem_private_key((directory / f"{name}.key").read_bytes(), password=None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise TypeError(f"{name}.key is no elliptic curve key")
+        certificate = x509.load_pem_x509_certificate((directory / f"{name}.crt").read_bytes())
+        return cls(directory, name, key, certificate.subject)
+
+    def issue(
+        self,
+        name: str,
+        *,
+        user: str,
+        groups: tuple[str, ...] = (),
+        server: bool = False,
+        names: tuple[str, ...] = _SERVER_NAMES,
+        addresses: tuple[str, ...] = _SERVER_ADDRESSES,
+    ) -> None:
+        """Write `<name>.crt` and `<name>.key` for a client, or for a server that is a client as well.
+
+        `names` and `addresses` are those under which the server is reached.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         subject = x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, user)])
@@ -88,9 +109,9 @@ class Authority:
         builder = builder.add_extension(_usage("digital_signature"), critical=True)
         if server:
             usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
-            names: list[x509.GeneralName] = [x509.DNSName(each) for each in _SERVER_NAMES]
-            names += [x509.IPAddress(ipaddress.ip_address(each)) for each in _SERVER_ADDRESSES]
-            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+            alternatives: list[x509.GeneralName] = [x509.DNSName(each) for each in names]
+            alternatives += [x509.IPAddress(ipaddress.ip_address(each)) for each in addresses]
+            builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         self._write(name, builder, key)
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import json
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -13,6 +14,8 @@ from lab import components, nodes, ports, state, supervisor, teardown
 from lab.binaries import Binaries
 from lab.errors import LabConflict, StartError, StateError
 from lab.progress import Reporter
+from lab.realnodes import plan, register
+from lab.realnodes.requirements import Tools
 from lab.tie import Tie
 from orchestrator.cluster.errors import ClusterError, NotFound, ServerFault, Unreachable
 from orchestrator.cluster.kubeconfig import load_access
@@ -33,13 +36,18 @@ class _PortClash(Exception):
 
 @dataclass(frozen=True)
 class Order:
-    """A lab that is to be started. `node_counts` is what was asked for, `groups` the same with profiles read."""
+    """A lab that is to be started. `node_counts` is what was asked for, `groups` the same with profiles read.
+
+    `tools` are there if there are real nodes.
+    """
 
     directory: Path
     groups: tuple[nodes.NodeGroup, ...]
     node_counts: tuple[tuple[str, int], ...]
     port: int | None
     binaries: Binaries
+    real_nodes: tuple[plan.RealNode, ...] = ()
+    tools: Tools | None = None
 
     @property
     def context(self) -> str:
@@ -80,13 +88,14 @@ async def _attempt(order: Order, reporter: Reporter) -> Tie:
         kubectl_directory=str(order.binaries.kubectl_directory),
         starter_pid=os.getpid(),
         starter_start_ticks=state.own_start_ticks(),
+        real_nodes=len(order.real_nodes),
     )
     if not state.claim(order.directory, record):
         raise LabConflict(f"{order.directory} exists: a lab of that name was started at the same moment")
     tie = None
     try:
         try:
-            components.prepare(order.directory, order.context, order.binaries.paths, taken)
+            _prepare(order, taken)
         except OSError as error:
             raise StateError(
                 f"{error.filename or order.directory} cannot be written: {error.strerror}"
@@ -100,6 +109,20 @@ async def _attempt(order: Order, reporter: Reporter) -> Tie:
     return tie
 
 
+def _prepare(order: Order, taken: components.Ports) -> None:
+    directory, real = order.directory, order.real_nodes
+    if order.tools is None:
+        components.prepare(directory, order.context, order.binaries.paths, taken)
+        return
+    folders = [str(each) for each in plan.cgroup_folders(directory, real)]
+    (directory / supervisor.CGROUPS).write_text(json.dumps(folders))
+    components.prepare(
+        directory, order.context, order.binaries.paths, taken,
+        api_server_flags=plan.api_server_flags(directory), more=plan.processes(directory, real),
+    )  # fmt: skip
+    plan.prepare(directory, real, taken.api_server, order.tools)
+
+
 async def _bring_up(order: Order, tie: Tie, reporter: Reporter) -> None:
     watchman = _Watchman(order.directory, tie)
     reporter(f"starting {components.ETCD} and {components.API_SERVER} ({order.binaries.source})")
@@ -109,12 +132,32 @@ async def _bring_up(order: Order, tie: Tie, reporter: Reporter) -> None:
         await nodes.permit_kwok(transport)
         for name in components.FOLLOWERS:
             tie.start(name)
-        await watchman.guard(nodes.create_all(transport, order.groups))
-        count = sum(group.count for group in order.groups)
-        reporter(f"created {count} nodes")
-        await watchman.guard(nodes.wait_until_usable(transport, order.groups, reporter))
+        if order.real_nodes:
+            await _start_real_nodes(order, tie, watchman, transport, reporter)
+        await watchman.guard(nodes.create_all(transport, order.groups, tainted=bool(order.real_nodes)))
+        wanted = {name for name, _ in nodes.names(order.groups)}
+        reporter(f"created {len(wanted)} nodes")
+        if order.real_nodes:
+            await watchman.guard(register.equip(transport, order.real_nodes))
+            wanted |= {node.name for node in order.real_nodes}
+        await watchman.guard(nodes.wait_until_usable(transport, wanted, reporter))
         await watchman.wait_for("the controller manager", lambda: _controlled(transport))
-    reporter(f"{count} of {count} nodes are Ready")
+    reporter(f"{len(wanted)} of {len(wanted)} nodes are Ready")
+
+
+async def _start_real_nodes(
+    order: Order, tie: Tie, watchman: "_Watchman", transport: Transport, reporter: Reporter
+) -> None:
+    await register.permit_api_server(transport)
+    tie.start(plan.NETWORK)
+    await watchman.wait_for("the network of the real nodes", lambda: _published(order.directory))
+    for node in order.real_nodes:
+        tie.start(node.name)
+    reporter(f"starting containerd and kubelet of {', '.join(node.name for node in order.real_nodes)}")
+
+
+async def _published(directory: Path) -> bool:
+    return plan.published(directory).exists()
 
 
 async def _serves(transport: Transport) -> bool:

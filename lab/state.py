@@ -28,6 +28,7 @@ class Record:
     starter_pid: int
     starter_start_ticks: int
     ready: bool = False
+    real_nodes: int = 0
 
 
 @dataclass(frozen=True)
@@ -174,8 +175,10 @@ def _process(directory: Path, name: str, entry: Mapping[str, Any]) -> ProcessSta
 
 
 def _rss_bytes(pid: int) -> int:
+    """Memory of a process and of all that descend from it."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return pages * os.sysconf("SC_PAGE_SIZE") + sum(_rss_bytes(int(child)) for child in children)

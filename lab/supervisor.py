@@ -10,7 +10,8 @@ Three ties hold, so that nothing is ever left behind:
 Lines on the pipe: `start NAME` starts a process of `processes.json`, `detach` lets the lab outlive its starter.
 What became of the processes is in `status.json`, replaced as a whole at every change.
 
-Processes are stopped with SIGKILL: their data is removed next, so there is nothing that they should save.
+Processes are stopped with SIGKILL: their data is removed next, so there is nothing that they should save. What the
+kernel does not remove with them are the cgroups that are named in `cgroups.json`.
 """
 
 import fcntl
@@ -21,13 +22,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 PROCESSES = "processes.json"
 STATUS = "status.json"
 LOGS = "log"
+CGROUPS = "cgroups.json"
+CGROUP_SECONDS = 10.0
 
 _TETHER = Path(__file__).parent / "tether.py"
+_POLL_SECONDS = 0.02
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -40,6 +46,34 @@ def start_ticks(pid: int) -> int | None:
     # the name, in parentheses, may hold anything; the state is the third field and the start time the 22nd
     fields = text.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else int(fields[19])
+
+
+def cgroups(directory: Path) -> list[Path]:
+    """Give the cgroup folders that processes of the lab in a directory make."""
+    try:
+        return [Path(each) for each in json.loads((directory / CGROUPS).read_text())]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def remove_cgroups(folders: Sequence[Path], seconds: float = CGROUP_SECONDS) -> None:
+    """Remove cgroups with all that lies below them, once the processes that die at this moment have left.
+
+    Raises:
+        OSError: a process still is in one of them after so many seconds.
+    """
+    deadline = time.monotonic() + seconds
+    for folder in folders:
+        while folder.is_dir():
+            try:
+                for below, _, _ in os.walk(folder, topdown=False):
+                    Path(below).rmdir()
+            except FileNotFoundError:
+                continue  # someone else removes it too
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL_SECONDS)
 
 
 class Supervisor:
@@ -152,6 +186,16 @@ class Supervisor:
             process.kill()
         for process in self._running.values():
             process.wait()
+        try:
+            remove_cgroups(cgroups(self._directory))
+        except OSError as error:
+            # what is left stays on record, for whoever takes the lab down
+            print(
+                f"the cgroup {error.filename} cannot be removed: {error.strerror}",
+                file=sys.stderr,
+                flush=True,
+            )
+            return
         shutil.rmtree(self._directory, ignore_errors=True)
 
 

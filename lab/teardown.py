@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from lab import state
+from lab import state, supervisor
 from lab.errors import StateError
 from lab.tie import Tie
 
@@ -35,6 +35,7 @@ def stop(directory: Path, tie: Tie | None = None) -> None:
             deadline = float("inf")
         time.sleep(_POLL_SECONDS)
     try:
+        supervisor.remove_cgroups(supervisor.cgroups(directory))
         shutil.rmtree(directory)
     except FileNotFoundError:
         return

@@ -1,5 +1,6 @@
 """What every test may use: a real control plane, started once for the session."""
 
+import functools
 import os
 import signal
 from collections.abc import Iterator
@@ -8,6 +9,8 @@ import pytest
 from hypothesis import settings
 
 import lab.cluster
+from lab.errors import RealNodesUnavailable
+from lab.realnodes import requirements
 from orchestrator.cluster.kubeconfig import Access, load_access
 
 settings.register_profile("ci", derandomize=True)
@@ -23,6 +26,21 @@ def pytest_configure() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@functools.cache
+def _lacking_for_real_nodes() -> str:
+    try:
+        requirements.find()
+    except RealNodesUnavailable as error:
+        return str(error)
+    return ""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests of real nodes where the machine cannot have any, with what it lacks as the reason."""
+    if item.get_closest_marker("real_nodes") and (lacking := _lacking_for_real_nodes()):
+        pytest.skip(lacking)
 
 
 @pytest.fixture(scope="session")

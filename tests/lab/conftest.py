@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.build import PROGRAMS
+from lab.build import CONTROL_PLANE
 from lab.cluster import Lab, start
 
 FAKE_GO = r"""#!/bin/sh
@@ -22,8 +22,8 @@ build)
     if [ -n "$FAKE_GO_WAITS_FOR" ]; then cat "$FAKE_GO_WAITS_FOR"; fi
     if [ -n "$FAKE_GO_SAYS" ]; then echo "$FAKE_GO_SAYS" >&2; exit 1; fi
     while [ "$1" != -o ]; do shift; done
-    for program in server kube-apiserver kube-controller-manager kubectl kwok; do
-        printf '#!/bin/sh\nexit 0\n' >"$2$program"
+    for program in ${FAKE_GO_PROGRAMS:-server kube-apiserver kube-controller-manager kubectl kwok}; do
+        printf '#!/bin/sh\necho containerd v2.2.2\n' >"$2$program"
         chmod +x "$2$program"
     done ;;
 esac
@@ -62,7 +62,7 @@ def processes_of() -> Callable[[Path], list[str]]:
     return processes_naming
 
 
-def write_programs(directory: Path, names: tuple[str, ...] = PROGRAMS) -> Path:
+def write_programs(directory: Path, names: tuple[str, ...] = CONTROL_PLANE.programs) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     for name in names:
         (directory / name).write_text("#!/bin/sh\nexit 1\n")

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from lab import binaries, build
-from lab.build import PROGRAMS
+from lab.build import CONTROL_PLANE, REAL_NODES
 from lab.progress import Reporter
 from tests.lab.conftest import World
 
@@ -35,7 +35,7 @@ def test_kubebuilder_assets_come_before_all_others(
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
     found = find()
     assert found.source == "KUBEBUILDER_ASSETS"
-    assert found.paths == {program: assets / program for program in PROGRAMS}
+    assert found.paths == {program: assets / program for program in CONTROL_PLANE.programs}
 
 
 def test_path_comes_before_the_cache(world: World, programs_in: Programs) -> None:
@@ -81,6 +81,18 @@ def test_a_program_that_cannot_be_executed_does_not_count(
     programs_in(cache_of(world))
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
     assert find().source == "cache"
+
+
+def test_a_containerd_that_is_too_old_does_not_count(world: World, programs_in: Programs) -> None:
+    world.install_go()
+    programs_in(world.tools, REAL_NODES.programs)
+    (world.tools / "containerd").write_text("#!/bin/sh\necho containerd github.com/containerd 1.6.20~ds1\n")
+    programs_in(world.cache / "muster" / "lab" / build.cache_key(REAL_NODES), REAL_NODES.programs)
+    cached = world.cache / "muster" / "lab" / build.cache_key(REAL_NODES) / "containerd"
+    cached.write_text("#!/bin/sh\necho containerd github.com/containerd/containerd/v2 v2.2.2\n")
+    assert binaries.find(Reporter(lambda _line: None), REAL_NODES).source == "cache"
+    (world.tools / "containerd").write_text(cached.read_text())
+    assert binaries.find(Reporter(lambda _line: None), REAL_NODES).source == "PATH"
 
 
 def test_without_any_source_one_error_names_all_four_and_the_fix(world: World) -> None:

@@ -1,13 +1,13 @@
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-import lab
 from lab import build
-from lab.build import PROGRAMS
+from lab.build import CONTROL_PLANE, REAL_NODES, Recipe
 from lab.progress import Reporter
 from tests.lab.conftest import World
 
@@ -19,24 +19,43 @@ def go_is_installed(world: World) -> None:
     world.install_go()
 
 
-def module_copy(directory: Path) -> Path:
-    directory.mkdir()
-    for name in ("go.mod", "go.sum"):
-        shutil.copyfile(Path(lab.__file__).parent / name, directory / name)
-    return directory
+def recipe_copy(recipe: Recipe, directory: Path) -> Recipe:
+    """The same recipe, its modules in directories of ours: `0`, `1`, ..."""
+    parts = []
+    for number, part in enumerate(recipe.parts):
+        module = directory / str(number)
+        module.mkdir()
+        for name in ("go.mod", "go.sum"):
+            shutil.copyfile(part.module / name, module / name)
+        parts.append(replace(part, module=module))
+    return replace(recipe, parts=tuple(parts))
 
 
 @pytest.mark.parametrize("name", ["go.mod", "go.sum"])
-def test_the_cache_key_changes_with_every_pinned_file(name: str, tmp_path: Path) -> None:
-    module = module_copy(tmp_path / "module")
-    assert build.cache_key(module) == build.cache_key()
-    with (module / name).open("a") as file:
+@pytest.mark.parametrize(("recipe", "part"), [(CONTROL_PLANE, 0), (REAL_NODES, 0), (REAL_NODES, 1)])
+def test_the_cache_key_changes_with_every_pinned_file(
+    recipe: Recipe, part: int, name: str, tmp_path: Path
+) -> None:
+    copied = recipe_copy(recipe, tmp_path)
+    assert build.cache_key(copied) == build.cache_key(recipe)
+    with (tmp_path / str(part) / name).open("a") as file:
         file.write("\n")
-    assert build.cache_key(module) != build.cache_key()
+    assert build.cache_key(copied) != build.cache_key(recipe)
 
 
 def test_the_cache_key_changes_with_the_flags() -> None:
-    assert build.cache_key(flags=("-trimpath",)) != build.cache_key()
+    (part,) = CONTROL_PLANE.parts
+    other = replace(CONTROL_PLANE, parts=(replace(part, flags=("-trimpath",)),))
+    assert build.cache_key(other) != build.cache_key(CONTROL_PLANE)
+
+
+def test_what_real_nodes_need_is_built_only_when_asked_for(world: World) -> None:
+    assert world.lab("build").returncode == 0
+    assert world.cached() == [build.cache_key()]
+    both = world.lab("build", "--real-nodes", FAKE_GO_PROGRAMS="kubelet containerd containerd-shim-runc-v2")
+    assert both.returncode == 0, both.stderr
+    assert world.cached() == sorted([build.cache_key(), build.cache_key(REAL_NODES)])
+    assert world.builds() == 3  # the control plane, the kubelet, containerd
 
 
 def test_a_build_that_failed_leaves_neither_programs_nor_a_lab(world: World) -> None:
@@ -101,7 +120,7 @@ def test_the_go_build_gets_a_module_of_its_own_and_etcd_its_name(
         monkeypatch.setenv(name, value)
     target = world.cache / "programs"
     build.build(target, Reporter(lambda _line: None))
-    assert sorted(path.name for path in target.iterdir()) == sorted(PROGRAMS)
+    assert sorted(path.name for path in target.iterdir()) == sorted(CONTROL_PLANE.programs)
 
 
 def test_progress_counts_packages(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
