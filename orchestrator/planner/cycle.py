@@ -6,6 +6,7 @@ from orchestrator.planner.actions.allocate import allocate
 from orchestrator.planner.actions.consolidate import consolidate
 from orchestrator.planner.actions.preempt import preempt
 from orchestrator.planner.actions.reclaim import reclaim
+from orchestrator.planner.actions.reserve import reserve, start_reserved
 from orchestrator.planner.actions.stale import evict_stale
 from orchestrator.planner.actions.unhealthy import move_off_unhealthy
 from orchestrator.planner.books import Books
@@ -14,10 +15,12 @@ from orchestrator.planner.model import Plan, Snapshot
 
 ACTIONS: Mapping[str, Callable[[Decision], None]] = {
     "unhealthy": move_off_unhealthy,
+    "reserve": reserve,
     "allocate": allocate,
     "consolidate": consolidate,
     "reclaim": reclaim,
     "preempt": preempt,
+    "start_reserved": start_reserved,
     "stale": evict_stale,
 }
 

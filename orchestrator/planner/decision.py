@@ -6,6 +6,7 @@ from dataclasses import replace
 from orchestrator.planner.books import Books
 from orchestrator.planner.gangs import Chunk, chunk_amounts, chunk_gpu_milli, has_gang, held_parts, leaves
 from orchestrator.planner.gpu_models import GpuModels
+from orchestrator.planner.holds import Hold, Holds
 from orchestrator.planner.model import (
     Amounts,
     Binding,
@@ -19,9 +20,9 @@ from orchestrator.planner.model import (
     Waiting,
     Workload,
 )
-from orchestrator.planner.ordering import TurnOrder
+from orchestrator.planner.ordering import TurnOrder, workload_order
 from orchestrator.planner.placement import Placement, Placer
-from orchestrator.planner.quota import gpus
+from orchestrator.planner.quota import gpus, preempt_min_runtime, reclaim_min_runtime
 from orchestrator.planner.shares import fair_shares
 from orchestrator.planner.standing import Standing, standing, standing_with_model
 from orchestrator.planner.topology import domains_to_try
@@ -39,7 +40,8 @@ class Decision:
         self.snapshot = books.snapshot
         self.tree = books.tree
         self.ledger = books.ledger
-        self.placer = Placer(self.ledger, spread=self.snapshot.settings.spread)
+        self.holds = Holds(self.may_use)
+        self.placer = Placer(self.ledger, self.holds, spread=self.snapshot.settings.spread)
         self.models = GpuModels(
             self.ledger, self.placer, {name: books.workloads[name] for name in books.waiting}
         )
@@ -78,6 +80,37 @@ class Decision:
         lineage = self.tree.lineage[workload.project][:levels]
         return standing_with_model(
             self.ledger, self.models.shares, total, lineage=lineage, gpu_milli=asked[0], model=model
+        )
+
+    def may_use(self, workload: Workload, pod: Pod, hold: Hold) -> bool:
+        """Whether the pod may use what is kept: it has a better claim, ends in time, or goes as soon as it has to."""
+        ours = hold.workload
+        inside = workload.project == ours.project
+        if inside and workload_order(workload) < workload_order(ours):
+            return True
+        lasts = pod.max_runtime_seconds
+        if lasts is not None and self.snapshot.now_us + lasts * 1_000_000 <= hold.starts_us:
+            return True
+        if inside:
+            return workload.preemptible and not self.tree.nearest(workload.project, preempt_min_runtime)
+        claim = self.standing(workload, (pod,))
+        if claim < hold.standing:
+            return True
+        protected = self.tree.nearest(workload.project, reclaim_min_runtime)
+        return workload.preemptible and claim is Standing.SURPLUS and not protected
+
+    def standing_towards_holds(self, workload: Workload, chunk: Chunk) -> tuple[object, ...]:
+        """What decides whether the chunk may use GPUs that are kept for somebody; empty when none are."""
+        if not self.holds:
+            return ()
+        return (
+            self.standing(workload, chunk),
+            workload.preemptible,
+            tuple(pod.max_runtime_seconds for pod in chunk),
+            *(
+                hold.workload.id == workload.id or self.may_use(workload, chunk[0], hold)
+                for hold in self.holds
+            ),
         )
 
     def workload(self, name: str) -> Workload:

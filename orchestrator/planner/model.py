@@ -104,7 +104,8 @@ class PodState(enum.Enum):
 class Pod:
     """One pod. `node` and `devices` (indices of GPUs on the node) are set unless it is pending.
 
-    `stuck`: it should be gone by now and is not, so nothing is promised on what it holds.
+    `stuck`: it should be gone by now and is not, so nothing is promised on what it holds. `max_runtime_seconds` is how
+    long it may run by its own declaration; if it runs, `ends_by_us` is when that is over, 0 when nothing is declared.
     """
 
     id: str
@@ -117,6 +118,8 @@ class Pod:
     sub_group: str = ""
     priority: int = 0
     stuck: bool = False
+    max_runtime_seconds: int | None = None
+    ends_by_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,7 @@ class Workload:
     `created_at_us` is the age in the queue and survives an eviction; `started_at_us` is when its oldest
     running pod started, 0 when none runs. `groups` refines `min_member` to a tree. `stale_since_us` is when a gang
     fell below its minimum, 0 while it is whole. `evicts_from_us` is the time before which it waits for free capacity
-    rather than evict anybody.
+    rather than evict anybody. `waiting_since_us` is when its pods began to wait, 0: since it was made.
     """
 
     id: str
@@ -169,6 +172,7 @@ class Workload:
     stale_since_us: int = 0
     stale_grace_seconds: int | None = None
     evicts_from_us: int = 0
+    waiting_since_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +260,8 @@ class Settings:
 
     `max_consolidation_victims` caps the workloads that are moved for one other, `max_evictions` the pods that one
     decision evicts. `spread` places pods on the emptiest node instead of the fullest. Work on a node that is not ready
-    is moved after `not_ready_grace_seconds`.
+    is moved after `not_ready_grace_seconds`. For a workload that asks for more than one GPU, is entitled to them and
+    has waited for `reservation_after_seconds`, room is kept; None: never.
     """
 
     max_consolidation_victims: int | None = 16
@@ -264,6 +269,7 @@ class Settings:
     stale_grace_seconds: int = 60
     spread: bool = False
     not_ready_grace_seconds: int = 120
+    reservation_after_seconds: int | None = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +315,8 @@ class Waiting(enum.Enum):
     FRAGMENTED = "Fragmented"
     AT_FAIR_SHARE = "AtFairShare"
     CLUSTER_FULL = "ClusterFull"
+    RESERVED = "WaitsForReservedNodes"
+    HELD = "HeldForAnother"
     UNKNOWN_PROJECT = "UnknownProject"
 
 

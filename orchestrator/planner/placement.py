@@ -8,6 +8,7 @@ setting `spread` the emptiest node comes first.
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from orchestrator.planner.holds import Holds
 from orchestrator.planner.ledger import Ledger, NodeAccount
 from orchestrator.planner.model import DEVICE_MILLI, Constraints, Pod, Project, Request, Workload
 from orchestrator.planner.model_bounds import may_take, within_quota
@@ -26,10 +27,11 @@ class Placement:
 class Placer:
     """Finds placements on one ledger."""
 
-    def __init__(self, ledger: Ledger, *, spread: bool = False) -> None:
+    def __init__(self, ledger: Ledger, holds: Holds, *, spread: bool = False) -> None:
         self.ledger = ledger
         self._spread = spread
         self._models, self._promised = ledger.tree.models, ledger.tree.promised_models
+        self._holds = holds
         self._filter = NodeFilter(lambda position: ledger.nodes[position].node)
 
     def find(
@@ -56,7 +58,10 @@ class Placer:
             return None
         if not self._may_take(account, workload, pod):
             return None
-        return devices_for(account, pod.request, workload.project, later=True)
+        devices = devices_for(account, pod.request, workload.project, later=True)
+        if devices is None or not self._leaves_held(account, workload, pod, devices, later=True):
+            return None
+        return devices
 
     def _find(
         self, workload: Workload, pod: Pod, positions: Collection[int] | None, *, later: bool
@@ -74,7 +79,7 @@ class Placer:
             if lent and second is not None:
                 continue
             devices = devices_for(account, pod.request, workload.project, later=later)
-            if devices is None:
+            if devices is None or not self._leaves_held(account, workload, pod, devices, later=later):
                 continue
             found = Placement(account.node.name, devices, promised=later)
             if not lent:
@@ -87,6 +92,12 @@ class Placer:
         if account.model not in self._models or not pod.request.gpu_milli:
             return True
         return may_take(self.ledger, workload, pod.request.gpu_milli, account.model)
+
+    def _leaves_held(
+        self, account: NodeAccount, workload: Workload, pod: Pod, devices: tuple[int, ...], *, later: bool
+    ) -> bool:
+        """Whether what is kept on the node for somebody else stays there, or the pod may use it."""
+        return not self._holds or self._holds.lets(account, workload, pod, devices, later=later)
 
     def _is_promised(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
         """Whether the node's GPU model is promised to others, so that any other node is better."""
@@ -129,11 +140,14 @@ class Placer:
             choice = best_devices(account, pod.request, workload.project, later=later)
             if choice is None:
                 continue
+            chosen = tuple(device for _, _, device in choice)
+            if not self._leaves_held(account, workload, pod, chosen, later=later):
+                continue
             foreign, free, _ = choice[0]
             lent = self._is_promised(account, workload, pod)
             key = (lent, foreign, free, account.idle_devices, account.position)
             if best is None or key < best[0]:
-                best = (key, account, tuple(device for _, _, device in choice))
+                best = (key, account, chosen)
         return None if best is None else Placement(best[1].node.name, best[2], promised=later)
 
 

@@ -139,6 +139,16 @@ class ProjectTree:
         return tuple(lineage)
 
 
+def preempt_min_runtime(project: Project) -> int | None:
+    """For `ProjectTree.nearest`."""
+    return project.preempt_min_runtime_seconds
+
+
+def reclaim_min_runtime(project: Project) -> int | None:
+    """For `ProjectTree.nearest`."""
+    return project.reclaim_min_runtime_seconds
+
+
 def _quota(project: Project) -> Amounts:
     return (
         _or_unlimited(project.quota_gpu_milli),

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from orchestrator.planner.decision import Decision
 from orchestrator.planner.entitlement import Coverage, Victim, coverage, filling_order
 from orchestrator.planner.gangs import give_up_chunks
-from orchestrator.planner.model import Amounts, Eviction, Pod, PodState, Project, Workload
+from orchestrator.planner.model import Amounts, Eviction, Pod, PodState, Workload
 from orchestrator.planner.ordering import dominant_share, is_over_share
-from orchestrator.planner.quota import gpus
+from orchestrator.planner.quota import gpus, preempt_min_runtime, reclaim_min_runtime
 from orchestrator.planner.rules import (
     Figures,
     entitled_amounts,
@@ -112,7 +112,7 @@ class Court:
         for side in sorted(side for side in sides if side is not None):
             covered = self._coverage(side, by_project)
             lent = [each for each in covered.lent if each.model == model]
-            seconds = self._tree.nearest(side, lambda each: each.reclaim_min_runtime_seconds)
+            seconds = self._tree.nearest(side, reclaim_min_runtime)
             found[side] = self._chunks((*lent, *covered.borrowed), seconds)
         return found
 
@@ -179,7 +179,7 @@ def dispensable(victim: Victim) -> VictimKey:
 
 def lower_priorities(decision: Decision, preemptor: Workload) -> list[Victim]:
     """What a workload may preempt inside its own project: less urgent work that can be taken back."""
-    seconds = decision.tree.nearest(preemptor.project, _preempt_min_runtime)
+    seconds = decision.tree.nearest(preemptor.project, preempt_min_runtime)
     now_us = decision.snapshot.now_us
     found: list[Victim] = []
     for workload in decision.running():
@@ -232,7 +232,3 @@ def evictions_for(beneficiary: Workload, taken: Iterable[tuple[Victim, Ruling]])
         for pod in victim.pods
         if pod.state is PodState.ALLOCATED
     ]
-
-
-def _preempt_min_runtime(project: Project) -> int | None:
-    return project.preempt_min_runtime_seconds

@@ -88,7 +88,11 @@ def _obey(workload: Workload, placed: dict[str, Binding], evicted: set[str], now
     if not any(pod.id in placed or pod.id in evicted for pod in workload.pods):
         return workload
     pods = tuple(
-        _running(pod, placed[pod.id]) if pod.id in placed else _waiting(pod) if pod.id in evicted else pod
+        _running(pod, placed[pod.id], now_us)
+        if pod.id in placed
+        else _waiting(pod)
+        if pod.id in evicted
+        else pod
         for pod in workload.pods
     )
     runs = any(pod.state is PodState.ALLOCATED for pod in pods)
@@ -97,9 +101,16 @@ def _obey(workload: Workload, placed: dict[str, Binding], evicted: set[str], now
     return replace(workload, pods=pods, started_at_us=started_us)
 
 
-def _running(pod: Pod, binding: Binding) -> Pod:
-    return replace(pod, state=PodState.ALLOCATED, node=binding.node, devices=binding.devices)
+def _running(pod: Pod, binding: Binding, now_us: int) -> Pod:
+    ends_by_us = 0 if pod.max_runtime_seconds is None else now_us + pod.max_runtime_seconds * 1_000_000
+    return replace(
+        pod,
+        state=PodState.ALLOCATED,
+        node=binding.node,
+        devices=binding.devices,
+        ends_by_us=ends_by_us,
+    )
 
 
 def _waiting(pod: Pod) -> Pod:
-    return replace(pod, state=PodState.PENDING, node=None, devices=())
+    return replace(pod, state=PodState.PENDING, node=None, devices=(), ends_by_us=0)

@@ -320,6 +320,14 @@ class _WorkloadReader:
             interactive=interactive,
             started_at_us=min(started, default=0),
             stale_since_us=self._stale_since_us(uid, readable, members),
+            waiting_since_us=max(
+                (
+                    _time_us(pod.metadata.creation_timestamp)
+                    for pod, each in readable
+                    if each.state is model.PodState.PENDING
+                ),
+                default=0,
+            ),
         )
 
     def _stale_since_us(self, uid: str, readable: Sequence[tuple[Pod, model.Pod]], members: int) -> int:
@@ -362,6 +370,8 @@ class _WorkloadReader:
             state=state,
             node=node,
             devices=devices,
+            max_runtime_seconds=pod.spec.active_deadline_seconds,
+            ends_by_us=_ends_by_us(pod) if node else 0,
         )
 
     def _min_member(self, pod: Pod) -> int:
@@ -380,6 +390,12 @@ def devices_of(pod: Pod) -> tuple[int, ...]:
     """The indices of the GPUs that a bound pod holds on its node; empty when none are written down."""
     text = pod.metadata.annotations.get(GPU_DEVICES_ANNOTATION, "")
     return tuple(int(part) for part in text.split(",") if part.isdecimal())
+
+
+def _ends_by_us(pod: Pod) -> int:
+    """When Kubernetes ends the pod at the latest, 0 when it may run for ever or has not started."""
+    seconds, started_us = pod.spec.active_deadline_seconds, _time_us(pod.status.start_time)
+    return 0 if seconds is None or not started_us else started_us + seconds * _SECOND_US
 
 
 def _preemptible(pod: Pod, *, interactive: bool) -> bool:

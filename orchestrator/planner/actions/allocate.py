@@ -9,7 +9,14 @@ from orchestrator.planner.model import Constraints, Request, SubGroup, TopologyR
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.standing import Standing
 
-Shape = tuple[str, bool, TopologyRule | None, SubGroup | None, tuple[tuple[Request, Constraints, str], ...]]
+Shape = tuple[
+    str,
+    bool,
+    TopologyRule | None,
+    SubGroup | None,
+    tuple[object, ...],
+    tuple[tuple[Request, Constraints, str], ...],
+]
 
 
 def allocate(decision: Decision) -> None:
@@ -55,7 +62,7 @@ def _prefer_older(decision: Decision, explainer: Explainer) -> None:
             if workload_order(each) > workload_order(workload)
         ]
         chunk = decision.next_chunk(workload)
-        if not later or decision.is_whole(workload) or _shape(workload, chunk) in hopeless:
+        if not later or decision.is_whole(workload) or _shape(decision, workload, chunk) in hopeless:
             continue
         checkpoint = decision.ledger.checkpoint()
         for each in later:
@@ -64,7 +71,7 @@ def _prefer_older(decision: Decision, explainer: Explainer) -> None:
         placed = None if refused is not None else decision.place_all(workload, chunk)
         if placed is None:
             decision.ledger.rollback(checkpoint)
-            hopeless.add(_shape(workload, chunk))
+            hopeless.add(_shape(decision, workload, chunk))
             continue
         for each in later:
             decision.cancel(each)
@@ -81,7 +88,7 @@ def _start(decision: Decision, workload: Workload, hopeless: set[Shape], explain
     if refused is not None:
         decision.refuse(workload, refused)
         return False
-    shape = _shape(workload, chunk)
+    shape = _shape(decision, workload, chunk)
     placed = None if shape in hopeless else decision.place_all(workload, chunk)
     if placed is None:
         hopeless.add(shape)
@@ -91,11 +98,12 @@ def _start(decision: Decision, workload: Workload, hopeless: set[Shape], explain
     return True
 
 
-def _shape(workload: Workload, chunk: Chunk) -> Shape:
+def _shape(decision: Decision, workload: Workload, chunk: Chunk) -> Shape:
     return (
         workload.project,
         workload.interactive,
         workload.topology,
         workload.groups,
+        decision.standing_towards_holds(workload, chunk),
         tuple((pod.request, pod.constraints, pod.sub_group) for pod in chunk),
     )

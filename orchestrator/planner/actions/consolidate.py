@@ -80,7 +80,7 @@ def _consolidate_for(
     later = sum(account.later_milli for account in decision.ledger.nodes if account.node.schedulable)
     if not asked[0] or later < asked[0] or refusal(decision.ledger, workload, asked) is not None:
         return False
-    shape = shape_of(workload, chunk)
+    shape = shape_of(decision, workload, chunk)
     if shape in hopeless or len(hopeless) >= _FAILURES:
         return False
     finder = RoomFinder(decision, Pool({"": movable(decision, workload)}))

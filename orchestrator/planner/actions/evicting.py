@@ -10,7 +10,13 @@ from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.room import Taken
 from orchestrator.planner.victims import evictions_for
 
-ROOM_IS_MISSING = (Waiting.CLUSTER_FULL, Waiting.FRAGMENTED, Waiting.AT_FAIR_SHARE)
+ROOM_IS_MISSING = (
+    Waiting.CLUSTER_FULL,
+    Waiting.FRAGMENTED,
+    Waiting.AT_FAIR_SHARE,
+    Waiting.RESERVED,
+    Waiting.HELD,
+)
 
 
 def lacks_only(decision: Decision, codes: Iterable[Waiting]) -> list[Workload]:
@@ -25,12 +31,13 @@ def lacks_only(decision: Decision, codes: Iterable[Waiting]) -> list[Workload]:
     ]
 
 
-def shape_of(workload: Workload, chunk: Chunk) -> tuple[object, ...]:
+def shape_of(decision: Decision, workload: Workload, chunk: Chunk) -> tuple[object, ...]:
     """What decides whether the chunk finds room, apart from whose it is."""
     return (
         workload.interactive,
         workload.topology,
         workload.groups,
+        decision.standing_towards_holds(workload, chunk),
         tuple((pod.request, pod.constraints, pod.sub_group) for pod in chunk),
     )
 

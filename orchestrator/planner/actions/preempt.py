@@ -72,7 +72,7 @@ def _preempt_for(
     asked = chunk_amounts(chunk)
     if not chunk or quota_refusal(decision.ledger, workload, asked) is not None:
         return False
-    shape = (workload.project, workload.priority, *shape_of(workload, chunk))
+    shape = (workload.project, workload.priority, *shape_of(decision, workload, chunk))
     if shape in hopeless:
         return False
     victims = lower_priorities(decision, workload)

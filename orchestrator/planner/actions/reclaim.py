@@ -83,6 +83,7 @@ def _reclaim_for(
         workload.interactive,
         workload.topology,
         workload.groups,
+        decision.standing_towards_holds(workload, chunk),
         tuple((pod.request, pod.constraints) for pod in chunk),
     )
     if shape in hopeless:

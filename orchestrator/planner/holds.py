@@ -1,0 +1,106 @@
+"""GPUs that are kept free for a workload that has waited for too long, and who may use them meanwhile."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from orchestrator.planner.ledger import NodeAccount
+from orchestrator.planner.model import DEVICE_MILLI, Pod, Workload
+from orchestrator.planner.standing import Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept of one node."""
+
+    devices: int = 0
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+    def plus(self, pod: Pod) -> "Kept":
+        """With what one more pod needs; a part of a device is kept as a whole one."""
+        request = pod.request
+        devices = request.shared_devices if request.is_shared else request.gpu_count
+        return Kept(
+            self.devices + devices,
+            self.cpu_milli + request.cpu_milli,
+            self.memory_bytes + request.memory_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Nodes, by position, on which room is kept for a workload.
+
+    `standing` is how well founded its claim is. `starts_us` is when it fits at the latest, 0 when that is not known
+    because something that has to end first has no declared end. `missing_milli` is what is still to be returned.
+    """
+
+    workload: Workload
+    standing: Standing
+    nodes: Mapping[int, Kept]
+    starts_us: int
+    missing_milli: int
+    waited_us: int
+
+
+class Holds:
+    """The holds of one decision; `passes` says who may use what is kept."""
+
+    def __init__(self, passes: Callable[[Workload, Pod, Hold], bool]) -> None:
+        self._passes = passes
+        self._by_position: dict[int, Hold] = {}
+        self._by_workload: dict[str, Hold] = {}
+
+    def add(self, hold: Hold) -> None:
+        """Keep room for one more workload, on nodes where none is kept yet."""
+        self._by_workload[hold.workload.id] = hold
+        self._by_position |= dict.fromkeys(hold.nodes, hold)
+
+    def __iter__(self) -> Iterator[Hold]:
+        return iter(self._by_workload.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._by_workload)
+
+    def of(self, workload: Workload) -> Hold | None:
+        """What is kept for the workload."""
+        return self._by_workload.get(workload.id)
+
+    def on(self, position: int) -> Hold | None:
+        """For whom room is kept on the node."""
+        return self._by_position.get(position)
+
+    def lets(
+        self, account: NodeAccount, workload: Workload, pod: Pod, devices: tuple[int, ...], *, later: bool
+    ) -> bool:
+        """Whether the pod may have these devices: enough stays free beside it, or it may use what is kept."""
+        hold = self._by_position.get(account.position)
+        if hold is None or hold.workload.id == workload.id:
+            return True
+        return _leaves(account, pod, devices, hold.nodes[account.position], later=later) or self._passes(
+            workload, pod, hold
+        )
+
+    def kept_milli(self, positions: Iterable[int], workload: Workload, pod: Pod) -> tuple[int, Hold | None]:
+        """Of what is free on these nodes, what is kept from the pod, in `gpu_milli`, and for whom first of all."""
+        total, first = 0, None
+        for position in positions:
+            hold = self._by_position.get(position)
+            if hold is not None and hold.workload.id != workload.id and not self._passes(workload, pod, hold):
+                total += hold.nodes[position].devices * DEVICE_MILLI
+                first = first or hold
+        return total, first
+
+
+def _leaves(account: NodeAccount, pod: Pod, devices: tuple[int, ...], kept: Kept, *, later: bool) -> bool:
+    """Whether what is kept stays free when the pod gets the devices."""
+    whole = account.whole_devices(later=later)
+    opened = len(set(devices).intersection(whole))
+    if opened and len(whole) - opened < kept.devices:
+        return False
+    cpu = account.cpu_used_milli - (account.cpu_releasing_milli if later else 0)
+    memory = account.memory_used_bytes - (account.memory_releasing_bytes if later else 0)
+    return (
+        cpu + pod.request.cpu_milli + kept.cpu_milli <= account.node.cpu_milli
+        and memory + pod.request.memory_bytes + kept.memory_bytes <= account.node.memory_bytes
+    )

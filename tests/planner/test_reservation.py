@@ -1,0 +1,204 @@
+"""Reservations for starving gangs: they start, what is kept for them is not left idle, and it is explained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from orchestrator.planner import plan
+from orchestrator.planner.model import (
+    Node,
+    Plan,
+    PodState,
+    Project,
+    Settings,
+    Snapshot,
+    Waiting,
+    Workload,
+)
+from orchestrator.simulation.run import obey
+from tests.planner.builders import node, project, workload
+
+MINUTE_US = 60_000_000
+NOW_US = 10**15
+AFTER = Settings(reservation_after_seconds=600)
+NEVER = Settings(reservation_after_seconds=None)
+
+
+def running(
+    new: Workload, place: str, first: int, *, minutes: int = 60, ends_in: int | None = None
+) -> Workload:
+    """The one pod of the workload on its devices, for so many minutes; it ends in so many."""
+    ends_by_us = 0 if ends_in is None else NOW_US + ends_in * MINUTE_US
+    devices = tuple(range(first, first + new.pods[0].request.gpu_count))
+    pod = replace(new.pods[0], state=PodState.ALLOCATED, node=place, devices=devices, ends_by_us=ends_by_us)
+    started = NOW_US - minutes * MINUTE_US
+    return replace(new, pods=(pod,), started_at_us=started, created_at_us=started)
+
+
+def waiting(new: Workload, *, minutes: int, max_runtime_minutes: int | None = None) -> Workload:
+    """The workload since so many minutes in the queue; its pods declare how long they run at most."""
+    seconds = None if max_runtime_minutes is None else max_runtime_minutes * 60
+    pods = tuple(replace(pod, max_runtime_seconds=seconds) for pod in new.pods)
+    return replace(new, pods=pods, created_at_us=NOW_US - minutes * MINUTE_US)
+
+
+def decide(
+    nodes: list[Node], projects: list[Project], work: list[Workload], settings: Settings = AFTER
+) -> Plan:
+    return plan(Snapshot(tuple(nodes), tuple(projects), tuple(work), NOW_US, settings))
+
+
+def started(decision: Plan) -> set[str]:
+    return {each.workload for each in decision.bindings}
+
+
+def stream(gang_team: str, settings: Settings, *, ticks: int, preemptible: bool) -> int | None:
+    """Every minute the oldest of eight single jobs ends and another comes; the minute in which the gang starts."""
+    singles = [workload(f"job-{each}", "b", 1000, preemptible=preemptible) for each in range(8)]
+    work = {
+        each.id: running(each, f"node-{index // 4}", index % 4, minutes=60 - index)
+        for index, each in enumerate(singles)
+    }
+    gang = waiting(workload("gang", gang_team, 4000, pods=2, gang=True), minutes=1)
+    work["gang"] = gang
+    projects = (project("a", 8000), project("b", 8000))
+    machines = tuple(node(f"node-{each}", 4) for each in range(2))
+    for tick in range(ticks):
+        now_us = NOW_US + tick * MINUTE_US
+        held = [each for each in work.values() if each.started_at_us and each.id != "gang"]
+        if held:
+            del work[min(held, key=lambda each: (each.started_at_us, each.id)).id]
+        for extra in range(2):
+            new = workload(f"late-{tick}-{extra}", "b", 1000, preemptible=preemptible)
+            work[new.id] = replace(new, created_at_us=now_us)
+        for _ in range(3):
+            snapshot = Snapshot(machines, projects, tuple(work.values()), now_us, settings)
+            after = obey(snapshot, plan(snapshot))
+            work = {
+                each.id: replace(each, started_at_us=min(each.started_at_us, now_us))
+                for each in after.workloads
+            }
+        if all(pod.state is PodState.ALLOCATED for pod in work["gang"].pods):
+            return tick
+    return None
+
+
+@pytest.mark.parametrize("team", ["a", "b"])
+@pytest.mark.parametrize("preemptible", [True, False])
+def test_a_gang_starts_although_single_jobs_keep_coming(team: str, *, preemptible: bool) -> None:
+    """Without a reservation the gang of the same project starves; another project with a quota reclaims at once."""
+    minute = stream(team, AFTER, ticks=60, preemptible=preemptible)
+    assert minute is not None
+    assert minute <= 30
+    without = stream(team, NEVER, ticks=60, preemptible=preemptible)
+    assert without is None or team == "a"
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """A job that asks for one of three GPUs that are kept free for a gang of four; the fourth ends in an hour."""
+
+    team: str
+    starts: bool
+    max_runtime_minutes: int | None = None
+    preemptible: bool = True
+    minutes: int = 1
+    priority: int = 50
+    min_runtime_seconds: int | None = None
+    known_end: bool = True
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Backfill("b", starts=False),
+        Backfill("b", starts=True, max_runtime_minutes=60),
+        Backfill("b", starts=False, max_runtime_minutes=61),
+        Backfill("b", starts=False, max_runtime_minutes=60, known_end=False),
+        Backfill("b", starts=True, max_runtime_minutes=60, preemptible=False),
+        Backfill("c", starts=True),
+        Backfill("c", starts=False, min_runtime_seconds=60),
+        Backfill("a", starts=True),
+        Backfill("a", starts=False, min_runtime_seconds=60),
+        Backfill("a", starts=False, preemptible=False),
+        Backfill("a", starts=True, preemptible=False, priority=100),
+        Backfill("a", starts=True, preemptible=False, minutes=30),
+    ],
+    ids=str,
+)
+def test_what_is_kept_is_lent_to_what_ends_in_time_or_can_be_evicted(case: Backfill) -> None:
+    """Team a has a quota for the gang and more, b for one GPU, c borrows."""
+    minimum = case.min_runtime_seconds
+    projects = [
+        project("a", 5000, preempt_min_runtime_seconds=minimum),
+        project("b", 2000, reclaim_min_runtime_seconds=minimum),
+        project("c", 0, reclaim_min_runtime_seconds=minimum),
+    ]
+    last = running(
+        workload("last", "b", 1000, preemptible=False), "node-0", 0, ends_in=60 if case.known_end else None
+    )
+    gang = waiting(workload("gang", "a", 1000, pods=4, gang=True), minutes=20)
+    new = waiting(
+        workload("new", case.team, 1000, preemptible=case.preemptible, priority=case.priority),
+        minutes=case.minutes,
+        max_runtime_minutes=case.max_runtime_minutes,
+    )
+    decision = decide([node("node-0", 4)], projects, [last, gang, new])
+    assert ("new" in started(decision)) is case.starts
+    reason = decision.pending["gang"]
+    assert reason.code is Waiting.RESERVED
+    assert ("at the latest in 60 min" in reason.message) is case.known_end
+    if not case.starts:
+        assert decision.pending["new"].code is Waiting.HELD
+        assert "held for gang of a, which has waited 20 min" in decision.pending["new"].message
+    assert "new" in started(decide([node("node-0", 4)], projects, [last, gang, new], NEVER)), (
+        "nothing else keeps it from starting"
+    )
+
+
+@pytest.mark.parametrize(
+    ("minutes", "size", "quota", "held"),
+    [(10, 4, 4, True), (9, 4, 4, False), (10, 4, 1, False), (10, 1, 4, False), (10, 8, 8, False)],
+    ids=["starves", "not yet", "not entitled", "not large", "never fits"],
+)
+def test_room_is_kept_for_what_starves_and_is_entitled(
+    minutes: int, size: int, quota: int, *, held: bool
+) -> None:
+    projects = [project("a", quota * 1000, over_quota_weight=0), project("b", 4000)]
+    busy = running(workload("busy", "b", 1000, preemptible=False), "node-0", 0)
+    gang = waiting(workload("gang", "a", 1000, pods=size, gang=True), minutes=minutes)
+    new = waiting(workload("new", "b", 3000), minutes=1)
+    decision = decide([node("node-0", 4)], projects, [busy, gang, new])
+    codes = {each: reason.code for each, reason in decision.pending.items()}
+    assert (codes.get("gang") is Waiting.RESERVED) is held
+
+
+def test_who_was_let_in_ahead_goes_when_the_gang_fits() -> None:
+    """One job was there before, one came while the gang starved: the gang starts when the first has gone."""
+    gang = waiting(workload("gang", "a", 1000, pods=4, gang=True), minutes=60)
+    early = running(workload("early", "a", 1000), "node-0", 0, minutes=55)
+    late = running(workload("late", "a", 1000), "node-0", 1, minutes=5)
+    projects = [project("a", 4000)]
+    assert decide([node("node-0", 4)], projects, [gang, early, late]).evictions == ()
+    decision = decide([node("node-0", 4)], projects, [gang, late])
+    assert [(each.workload, each.rule) for each in decision.evictions] == [("late", "reservation")]
+    assert "let in ahead of gang" in decision.evictions[0].message
+    assert {each.workload for each in decision.promises} == {"gang"}
+
+
+def test_the_nodes_where_least_is_to_be_returned_are_kept() -> None:
+    """The nodes differ by what still runs: the one with a declared end comes first, then the one with least on it."""
+    busy = [
+        running(workload("long", "b", 2000, preemptible=False), "node-0", 0),
+        running(workload("short", "b", 1000, preemptible=False), "node-1", 0),
+        running(workload("declared", "b", 3000, preemptible=False), "node-2", 0, ends_in=30),
+    ]
+    gang = waiting(workload("gang", "a", 4000), minutes=60)
+    projects = [project("a", 4000), project("b", 8000)]
+    machines = [node(f"node-{each}", 4) for each in range(3)]
+    decision = decide(machines, projects, [*busy, gang])
+    assert "1 of them on node-2 are held" in decision.pending["gang"].message
+    decision = decide(machines[:2], projects, [*busy[:2], gang])
+    assert "3 of them on node-1 are held" in decision.pending["gang"].message
