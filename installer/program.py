@@ -6,14 +6,14 @@ import secrets
 import shlex
 import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from installer import content, inventory, matrix, reachability, site, stages
+from installer import cluster_record, content, inventory, matrix, reachability, site, stages
 from installer.errors import StageFailed
-from installer.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, Journal, directory_of
+from installer.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, Journal, Past, directory_of
 from installer.plan import RUN, Decision, Facts, decide, inputs_of
 from installer.runner import Outcome, Playbook, Runner
 from lab.progress import Reporter
@@ -22,7 +22,6 @@ from orchestrator.errors import ConfigurationError, UsageError
 INSTALL, VERIFY, UPGRADE, TEARDOWN = "install", "verify", "upgrade", "teardown"
 PLAYBOOKS: Final = {INSTALL: "site.yml", VERIFY: "site.yml", UPGRADE: "upgrade.yml", TEARDOWN: "teardown.yml"}
 VAULT_PASSWORD: Final = "ANSIBLE_VAULT_PASSWORD_FILE"  # noqa: S105 - the name of a variable
-_CHECKED, _VERIFIED_ONLY = "checked", "checked"
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class Program:
 
     def plan(self) -> list[Decision]:
         """What would be done with each stage, and why."""
-        past = {} if self.request.action in {VERIFY, TEARDOWN} else self.journal.past()
+        past = {} if self.request.action in {VERIFY, TEARDOWN} else self._past()
         return decide(
             [self._facts(stage) for stage in self.stages],
             past,
@@ -79,6 +78,8 @@ class Program:
         with self.journal.exclusive(self.request.action), self._signals():
             if self.journal.torn:
                 self._progress(self.journal.torn)
+            if not self.request.check:
+                self._adopt()
             decisions = self.plan()
             self._tell(decisions)
             run = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{self.request.action}-{secrets.token_hex(2)}"
@@ -91,7 +92,34 @@ class Program:
                 self._stage(run, decision, f"[{number}/{len(mine)}] {decision.stage.name}")
             if not self.request.check:
                 self.journal.write(event="finished", run=run, result=VERIFIED)
+                self._tell_cluster()
         return decisions
+
+    def _past(self) -> dict[str, Past]:
+        """How the stages ended last: by the journal, or where there is none, by what the cluster was told."""
+        if self.journal.entries:
+            return self.journal.past()
+        return cluster_record.read(*self._cluster, self.site.name)
+
+    def _adopt(self) -> None:
+        """Begin a journal with what the cluster knows of runs from another controller."""
+        if self.journal.entries:
+            return
+        for past in self._past().values():
+            self._progress(f"{past.stage}: the cluster knows it as {past.result} ({past.at})")
+            self.journal.write(
+                event="ended", **{**asdict(past), "inputs": dict(past.inputs), "run": "adopted"}
+            )
+
+    @property
+    def _cluster(self) -> tuple[Path, str]:
+        values = self.inventory["all"]["vars"]
+        return Path(values["muster_kubeconfig"]), values["muster_context"]
+
+    def _tell_cluster(self) -> None:
+        trouble = cluster_record.store(*self._cluster, self.site.name, self.journal.past())
+        if trouble and self._cluster[0].is_file():
+            self._progress(f"the journal is not in the cluster: {trouble}")
 
     def _stage(self, run: str, decision: Decision, label: str) -> None:
         log = self.journal.log_path(run, decision.stage.name)
@@ -109,6 +137,8 @@ class Program:
             )  # fmt: skip
         self._report(label, outcome, result)
         if result in {FAILED, INTERRUPTED}:
+            if not self.request.check:
+                self._tell_cluster()
             raise self._failed(decision, outcome, result, log)
 
     def _playbook(self, decision: Decision, label: str) -> Playbook:

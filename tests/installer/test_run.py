@@ -1,0 +1,297 @@
+"""Runs that are cut short, doubled, or whose journal is damaged: nothing is lost, and the same command goes on."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.installer.conftest import SiteUnderTest
+
+pytestmark = pytest.mark.lab
+
+CANARY = "canary-7f3a9c51"
+SECRET = """storage:
+  ontap:
+    management_lif: 127.0.0.1
+    svm: svm
+    username: admin
+    password: {env: CANARY}
+"""
+STAGE = """---
+- name: {title}
+  hosts: controller
+  gather_facts: false
+  tasks:
+    - name: Work on {name}
+      ansible.builtin.shell: echo {name} >> {work}/done
+      changed_when: true
+"""
+WAIT = """
+    - name: Wait for the gate
+      ansible.builtin.wait_for:
+        path: {work}/gate
+        timeout: 60
+"""
+
+
+class Content:
+    """Three stages: each adds its name to a file; the second also waits until there is a gate."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.work = root / "work"
+        for name in ("playbooks", "roles", "work"):
+            (root / name).mkdir(parents=True)
+        imports = [
+            f"- name: Do the {name}\n  ansible.builtin.import_playbook: {name}.yml\n" for name in self.names
+        ]
+        (root / "playbooks" / "site.yml").write_text("---\n" + "".join(imports))
+        for name in self.names:
+            self.stage(name)
+
+    names = ("one", "two", "three")
+
+    def stage(self, name: str, more: str = "") -> None:
+        text = (STAGE + more).format(title=f"Do the {name}", name=name, work=self.work)
+        (self.root / "playbooks" / f"{name}.yml").write_text(text)
+
+    @property
+    def done(self) -> list[str]:
+        path = self.work / "done"
+        return path.read_text().split() if path.exists() else []
+
+    def open_gate(self) -> None:
+        (self.work / "gate").touch()
+
+
+@pytest.fixture
+def content(tmp_path: Path, site: SiteUnderTest) -> Content:
+    made = Content(tmp_path / "content")
+    site.environment["MUSTER_INSTALLER_CONTENT"] = str(made.root)
+    return made
+
+
+@pytest.fixture
+def waiting(site: SiteUnderTest, content: Content) -> Iterator[subprocess.Popen[str]]:
+    """A run that stands in its second stage."""
+    content.stage("two", WAIT)
+    running = site.start("install")
+    until(lambda: content.done == ["one", "two"], running)
+    yield running
+    if running.poll() is None:
+        running.kill()
+    running.communicate(timeout=30)
+
+
+def until(
+    reached: Callable[[], bool], running: subprocess.Popen[str] | None = None, seconds: float = 60
+) -> None:
+    deadline = time.monotonic() + seconds
+    while not reached():
+        assert running is None or running.poll() is None, running.communicate()[0]
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.05)
+
+
+def journal(site: SiteUnderTest) -> Path:
+    return site.state / "here" / "journal.jsonl"
+
+
+def test_a_second_run_does_nothing_again(site: SiteUnderTest, content: Content) -> None:
+    first = site.muster("install")
+    assert first.returncode == 0, first.stderr
+    assert site.muster("install").returncode == 0
+    assert content.done == ["one", "two", "three"]
+
+
+def test_a_changed_stage_runs_again_and_the_plan_says_why(site: SiteUnderTest, content: Content) -> None:
+    assert site.muster("install").returncode == 0
+    content.stage(
+        "two", "    - name: Do more\n      ansible.builtin.command: 'true'\n      changed_when: false\n"
+    )
+    planned = json.loads(site.muster("plan", "--json").stdout)["stages"]
+    assert [each["decision"] for each in planned] == ["done", "run", "done"]
+    assert "changed since" in planned[1]["reason"]
+    assert "playbook and role" in planned[1]["reason"]
+    assert site.muster("install").returncode == 0
+    assert content.done == ["one", "two", "three", "two"]
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_run_goes_on_where_it_stopped(
+    site: SiteUnderTest, content: Content, waiting: subprocess.Popen[str], how: signal.Signals
+) -> None:
+    waiting.send_signal(how)
+    said = waiting.communicate(timeout=30)[0]
+    if how != signal.SIGKILL:
+        assert waiting.returncode == 1
+        assert "stage two was interrupted; go on with: muster resume -i" in said
+    planned = site.muster("plan")
+    assert "two    run: interrupted" in planned.stdout
+    content.open_gate()
+    resumed = site.muster("resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert content.done == ["one", "two", "two", "three"]
+    assert "nothing to resume" in site.muster("resume").stdout
+
+
+def test_two_runs_at_once_are_refused(
+    site: SiteUnderTest, content: Content, waiting: subprocess.Popen[str]
+) -> None:
+    second = site.muster("install")
+    assert second.returncode == 1
+    assert f"`muster install` (process {waiting.pid}" in second.stderr
+    assert "goes on at this site" in second.stderr
+    content.open_gate()
+    assert waiting.wait(timeout=60) == 0
+    assert content.done == ["one", "two", "three"]
+
+
+def test_a_journal_that_was_cut_costs_its_end_and_no_more(site: SiteUnderTest, content: Content) -> None:
+    assert site.muster("install").returncode == 0
+    whole = journal(site).read_bytes()
+    for kept in (len(whole) - 2, len(whole) // 2, 10):
+        journal(site).write_bytes(whole[:kept])
+        planned = site.muster("plan")
+        assert planned.returncode == 0
+        assert "cannot be read; those stages run again" in planned.stderr
+    journal(site).write_bytes(whole[: len(whole) // 2])
+    resumed = site.muster("install")
+    assert resumed.returncode == 0, resumed.stderr
+    assert (journal(site).parent / "journal.torn").read_bytes() == whole[: len(whole) // 2]
+    assert {each["decision"] for each in json.loads(site.muster("plan", "--json").stdout)["stages"]} == {
+        "done"
+    }
+    assert set(content.done) == {"one", "two", "three"}
+
+
+def test_a_failure_says_where_why_and_how_to_go_on(site: SiteUnderTest, content: Content) -> None:
+    said = "mount.nfs access denied by server while mounting"
+    fault = f"    - name: Break\n      ansible.builtin.fail:\n        msg: {said}\n"
+    content.stage("two", fault)
+    failed = site.muster("install")
+    assert failed.returncode == 1
+    line = (content.root / "playbooks" / "two.yml").read_text().splitlines().index("    - name: Break") + 1
+    for text in (
+        "host    controller",
+        "task    Break",
+        f"at      {content.root}/playbooks/two.yml:{line}",
+        "error   mount.nfs access denied by server while mounting",
+        "cause   the export policy does not let the node in",
+        "fix     add the node's network to storage.ontap.export_cidrs",
+        "go on with: muster resume -i",
+    ):
+        assert text in failed.stderr, failed.stderr
+    content.stage("two")
+    assert site.muster("resume").returncode == 0
+    assert content.done == ["one", "two", "two", "three"]
+
+
+def test_a_check_changes_nothing(site: SiteUnderTest, content: Content) -> None:
+    checked = site.muster("install", "--check")
+    assert checked.returncode == 0, checked.stderr
+    assert "nothing was changed" in checked.stdout
+    assert content.done == []
+    assert not journal(site).exists()
+
+
+def test_from_and_until_choose_the_stages(site: SiteUnderTest, content: Content) -> None:
+    assert site.muster("install", "--until", "two").returncode == 0
+    assert site.muster("install", "--from", "two", "--until", "two").returncode == 0
+    assert content.done == ["one", "two", "two"]
+    refused = site.muster("install", "--from", "three", "--until", "one")
+    assert refused.returncode == 2
+    assert "there is no such stage" in site.muster("install", "--from", "four").stderr
+
+
+def test_no_secret_leaves_the_task_that_needs_it(
+    site: SiteUnderTest, content: Content, tmp_path: Path
+) -> None:
+    spy = (
+        """
+    - name: Need the secret
+      ansible.builtin.command: 'true'
+      environment:
+        PASSWORD: "{{ lookup('ansible.builtin.env', 'CANARY') }}"
+      no_log: true
+      changed_when: false
+    - name: Look at the command lines of all processes
+      ansible.builtin.shell: cat /proc/[0-9]*/cmdline | tr '\\0' ' ' > WORK/command-lines
+      changed_when: false
+      failed_when: false
+    - name: Say it by mistake
+      ansible.builtin.fail:
+        msg: "login as admin with {{ lookup('ansible.builtin.env', 'CANARY') }} failed"
+""".replace("{{", "{{{{")
+        .replace("}}", "}}}}")
+        .replace("WORK", str(content.work))
+    )
+    content.stage("two", spy)
+    site.write(site.file.read_text() + SECRET)
+    refused = site.muster("install")
+    assert refused.returncode == 2
+    assert "the environment variable CANARY is not set" in refused.stderr
+    site.environment["CANARY"] = CANARY
+    site.environment["TMPDIR"] = str(tmp_path)
+    failed = site.muster("install")
+    assert failed.returncode == 1
+    assert "login as admin with *** failed" in failed.stderr
+    told = failed.stdout + failed.stderr
+    assert CANARY not in told
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert content.work / "command-lines" in files
+    assert [path for path in files if CANARY.encode() in path.read_bytes()] == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "small"
+    path.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(path)], capture_output=True, check=False
+    )
+    if done.returncode:
+        pytest.skip("this user may not mount a small disk")
+    yield path
+    subprocess.run(["umount", str(path)], check=True)
+
+
+def test_a_full_disk_is_refused_before_anything_is_done(
+    site: SiteUnderTest, content: Content, small_disk: Path
+) -> None:
+    (small_disk / "ballast").write_bytes(b"x" * (3 << 19))
+    site.state = small_disk
+    refused = site.muster("install")
+    assert refused.returncode == 1
+    assert "are free and 1024 KiB are needed" in refused.stderr
+    assert content.done == []
+    (small_disk / "ballast").unlink()
+    assert site.muster("install").returncode == 0
+
+
+def test_a_disk_that_fills_in_a_stage_damages_nothing(
+    site: SiteUnderTest, content: Content, small_disk: Path
+) -> None:
+    site.state = small_disk
+    fill = f"""
+    - name: Fill the disk
+      ansible.builtin.shell: cd {content.work}; test -e full || cat /dev/zero > {small_disk}/ballast; touch full
+      changed_when: true
+      failed_when: false
+"""
+    content.stage("two", fill)
+    failed = site.muster("install")
+    assert failed.returncode == 1
+    assert "No space left on device" in failed.stderr
+    (small_disk / "ballast").unlink()
+    for line in journal(site).read_text().splitlines():
+        json.loads(line)
+    resumed = site.muster("resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert content.done == ["one", "two", "two", "three"]
+    assert os.statvfs(small_disk).f_bavail > 0
