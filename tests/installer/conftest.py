@@ -68,3 +68,13 @@ def site(tmp_path: Path) -> SiteUnderTest:
     made = SiteUnderTest(directory, tmp_path / "state", {"XDG_CACHE_HOME": str(tmp_path / "cache")})
     made.write('schema: 1\nname: here\nversions:\n  kubernetes: "1.34.2"\n')
     return made
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked `installer`, and takes minutes, unless the expression of `-m` names the mark."""
+    if "installer" in str(config.getoption("markexpr")):
+        return
+    slow = [item for item in items if item.get_closest_marker("installer")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]

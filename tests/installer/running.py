@@ -1,0 +1,91 @@
+"""Ansible as a test calls it: the real ansible-playbook, its results read from its JSON callback."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def program(name: str) -> Path:
+    """Return a program of Ansible beside the Python that runs the tests."""
+    return Path(sys.executable).parent / name
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one run of a playbook did."""
+
+    code: int
+    stats: dict[str, dict[str, int]]
+    tasks: list[tuple[str, str, dict[str, Any]]]
+    output: str
+
+    @property
+    def changed(self) -> int:
+        """The number of changes on all hosts."""
+        return sum(host["changed"] for host in self.stats.values())
+
+    @property
+    def changes(self) -> list[str]:
+        """The names of the tasks that changed something."""
+        return [task for task, _, result in self.tasks if result.get("changed")]
+
+    @property
+    def failures(self) -> list[str]:
+        """The messages of tasks that ended the run; a loop gives one for each item that failed."""
+        messages: list[str] = []
+        for _, _, result in self.tasks:
+            if result.get("failed") or result.get("unreachable"):
+                failed = [item for item in result.get("results", []) if item.get("failed")] or [result]
+                messages += [str(item.get("msg", "")) for item in failed]
+        return messages
+
+
+def play(
+    playbook: Path, folder: Path, *arguments: str, environment: Mapping[str, str] | None = None
+) -> Result:
+    """Run a playbook with the repository's roles; everything that Ansible writes of its own stays in `folder`."""
+    settings = {
+        "ANSIBLE_ROLES_PATH": str(ROOT / "roles"),
+        "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
+        "ANSIBLE_LOCAL_TEMP": str(folder / "ansible-local"),
+        "ANSIBLE_HOME": str(folder / "ansible-home"),
+        "ANSIBLE_DEPRECATION_WARNINGS": "false",
+        "ANSIBLE_RETRY_FILES_ENABLED": "false",
+        "ANSIBLE_NOCOLOR": "true",
+        "ANSIBLE_PIPELINING": "true",
+        "PATH": f"{program('').parent}:{os.environ['PATH']}",
+    }
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
+    finished = subprocess.run(
+        [str(program("ansible-playbook")), str(playbook), *arguments],
+        cwd=folder,
+        env=inherited | settings | dict(environment or {}),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    return _read(finished)
+
+
+def _read(finished: subprocess.CompletedProcess[str]) -> Result:
+    output = finished.stdout + finished.stderr
+    start = finished.stdout.find("{")
+    try:
+        report = json.loads(finished.stdout[start:])
+    except ValueError as error:
+        raise AssertionError(f"ansible-playbook ended with {finished.returncode}:\n{output}") from error
+    tasks = [
+        (task["task"]["name"].rpartition(" : ")[2], host, result)
+        for one in report["plays"]
+        for task in one["tasks"]
+        for host, result in task["hosts"].items()
+    ]
+    return Result(finished.returncode, report["stats"], tasks, output)
