@@ -32,20 +32,28 @@ class Observer:
     def __init__(self, transport: "Transport") -> None:
         self.changed = asyncio.Event()
         self._listeners: list[Callable[[Change[Any]], None]] = []
+        self._followers: list[Callable[[Change[Any]], None]] = []
         self._is_expected: Callable[[str, str], bool] = _never
         self.nodes = Reflector(transport, NODES, Node, on_change=self._node_changed)
         self.pods = Reflector(transport, PODS, Pod, on_change=self._pod_changed)
-        self.namespaces = Reflector(transport, NAMESPACES, Namespace, on_change=self._notify)
+        self.namespaces = Reflector(transport, NAMESPACES, Namespace, on_change=self._namespace_changed)
         self.projects = Reflector(transport, PROJECTS, Project, on_change=self._project_changed)
-        # of a pod's owner only the age counts
+        # of a pod's owner only the age counts, which wakes nobody: the changes of its pods do
         self.jobs, self.stateful_sets, self.replica_sets = (
-            Reflector(transport, each, Object, metadata_only=True, on_change=self._ignore)
+            Reflector(transport, each, Object, metadata_only=True, on_change=self._tell_followers)
             for each in (JOBS, STATEFUL_SETS, REPLICA_SETS)
         )
 
     def listen(self, listener: Callable[[Change[Any]], None]) -> None:
         """Call `listener` with every change of a namespace, project, pod or node that a decision may depend on."""
         self._listeners.append(listener)
+
+    def follow(self, follower: Callable[[Change[Any]], None]) -> None:
+        """Call `follower` with all that the caches hold, and then with every change of them, whatever it means."""
+        for reflector in self._reflectors():
+            for each in reflector.objects.values():
+                follower(Change("added", each))
+        self._followers.append(follower)
 
     def expect(self, is_expected: Callable[[str, str], bool]) -> None:
         """Take what tells, for a pod's uid and a node, that this process bound it there: its echo is no news."""
@@ -67,29 +75,37 @@ class Observer:
         yield from (self.nodes, self.pods, self.namespaces, self.projects)
         yield from (self.jobs, self.stateful_sets, self.replica_sets)
 
+    def _tell_followers(self, change: Change[Any]) -> None:
+        for follower in self._followers:
+            follower(change)
+
     def _notify(self, change: Change[Any]) -> None:
         self.changed.set()
         for listener in self._listeners:
             listener(change)
 
+    def _namespace_changed(self, change: Change[Namespace]) -> None:
+        self._tell_followers(change)
+        self._notify(change)
+
     def _project_changed(self, change: Change[Project]) -> None:
+        self._tell_followers(change)
         before = change.previous
         if change.type != "modified" or before is None or before.spec != change.object.spec:
             self._notify(change)
 
     def _node_changed(self, change: Change[Node]) -> None:
+        self._tell_followers(change)
         if change.previous is None or change.type == "deleted" or _matters(change.previous, change.object):
             self._notify(change)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
+        self._tell_followers(change)
         before, pod = change.previous, change.object
         if change.type != "modified" or before is None or _pod_matters(before, pod):
             echo = before is not None and not before.spec.node_name and _same_but_node(before, pod)
             if not (echo and self._is_expected(pod.metadata.uid, pod.spec.node_name)):
                 self._notify(change)
-
-    def _ignore(self, change: Change[Any]) -> None:
-        """Owners only lend their age to pods, whose own changes are seen."""
 
 
 def _never(_uid: str, _node: str) -> bool:

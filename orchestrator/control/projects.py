@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -29,6 +31,16 @@ STATUS_SECONDS = 1.0
 """A project's figures are written at most once in this time, however often decisions change them."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """What all projects' statuses are made of: counted once for a decision, however many projects there are."""
+
+    reading: Reading
+    decision: Plan
+    excess: str | None
+    waiting: Mapping[str, int]
+
+
 class ProjectController:
     """Reconciles projects with the cluster. It writes only what differs, and only while this replica leads."""
 
@@ -38,13 +50,14 @@ class ProjectController:
         self._changed = asyncio.Event()
         self._changed.set()
         self._latest: tuple[Reading, Plan] | None = None
+        self._figures: _Figures | None = None
         self._written: dict[str, Any] = {}
         self._status_due: dict[str, float] = {}
         observer.listen(self._listen)
 
     def note(self, reading: Reading, decision: Plan) -> None:
         """Take the figures of a decision for the next status."""
-        self._latest = (reading, decision)
+        self._latest, self._figures = (reading, decision), None
         self._changed.set()
 
     async def run(self) -> None:
@@ -123,16 +136,16 @@ class ProjectController:
         self._written[key] = (namespace, subjects)
 
     async def _write_status(self, project: Project, namespace: str) -> None:
-        status = self._status(project, namespace)
         key = f"status/{project.metadata.uid}"
-        if self._written.get(key) == status:
-            return
         loop = asyncio.get_running_loop()
         due = self._status_due.get(key, 0.0)
         if loop.time() < due:
             loop.call_at(due, self._changed.set)
             return
         self._status_due[key] = loop.time() + STATUS_SECONDS
+        status = self._status(project, namespace)
+        if self._written.get(key) == status:
+            return
         path = PROJECTS.path(None, project.metadata.name, "status")
         await self._transport.patch(path, {"status": status}, content_type=MERGE_PATCH)
         self._written[key] = status
@@ -140,27 +153,33 @@ class ProjectController:
     def _status(self, project: Project, namespace: str) -> dict[str, Any]:
         name = project.metadata.name
         status: dict[str, Any] = {"namespace": namespace}
-        if self._latest is None:
+        if self._figures is None:
+            self._figures = None if self._latest is None else _counted(*self._latest)
+        figures = self._figures
+        if figures is None:
             return status
-        reading, decision = self._latest
-        problem = reading.unreadable_projects.get(name)
-        excess = quota_excess(
-            {each.name: (each.parent, each.quota_gpu_milli) for each in reading.snapshot.projects},
-            capacity_gpu_milli(reading.snapshot.nodes),
-        )
-        bound = {binding.workload for binding in decision.bindings}
-        waiting = sum(
-            1
-            for each in reading.snapshot.workloads
-            if each.project == name and each.id not in bound and start_chunks(each)
-        )
+        problem = figures.reading.unreadable_projects.get(name)
         status |= {
-            "allocatedGpu": _gpus(decision.allocated_gpu_milli, name),
-            "fairShareGpu": _gpus(decision.shares_gpu_milli, name),
-            "pendingWorkloads": waiting,
-            "conditions": _conditions(project.status.conditions, problem, excess),
+            "allocatedGpu": _gpus(figures.decision.allocated_gpu_milli, name),
+            "fairShareGpu": _gpus(figures.decision.shares_gpu_milli, name),
+            "pendingWorkloads": figures.waiting.get(name, 0),
+            "conditions": _conditions(project.status.conditions, problem, figures.excess),
         }
         return status
+
+
+def _counted(reading: Reading, decision: Plan) -> _Figures:
+    snapshot = reading.snapshot
+    quotas = {each.name: (each.parent, each.quota_gpu_milli) for each in snapshot.projects}
+    bound = {binding.workload for binding in decision.bindings}
+    return _Figures(
+        reading,
+        decision,
+        excess=quota_excess(quotas, capacity_gpu_milli(snapshot.nodes)),
+        waiting=Counter(
+            each.project for each in snapshot.workloads if each.id not in bound and start_chunks(each)
+        ),
+    )
 
 
 def _gpus(by_project: Mapping[str, int], name: str) -> float:

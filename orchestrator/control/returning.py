@@ -8,12 +8,12 @@ the queue.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
 from orchestrator.cluster.objects import Object, Pod, PodStatus
+from orchestrator.cluster.reflector import Change
 from orchestrator.names import GPU_DEVICES_ANNOTATION
 from orchestrator.workloads.snapshot import owner_uid
 
@@ -24,48 +24,41 @@ PATIENCE_SECONDS: Final = 30.0
 _SUFFIX: Final = "/returning"
 
 
-@dataclass(slots=True)
-class _Expected:
-    """What one owner is to make again: stand-ins with the time until which they wait, and its pods seen so far."""
-
-    stand_ins: list[tuple[Pod, float]] = field(default_factory=list)
-    seen: set[str] = field(default_factory=set)
-
-
 class Returning:
     """Remembers evicted pods of living jobs until a successor is there, or for a while."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._expected: dict[str, _Expected] = {}
+        self._expected: dict[str, list[tuple[Pod, float]]] = {}
 
-    def note(self, pod: Pod, pods: Mapping[str, Pod]) -> None:
-        """Expect a successor of this pod, which was evicted just now. `pods` are all pods by uid."""
+    def note(self, pod: Pod) -> None:
+        """Expect a successor of this pod, which was evicted just now."""
         owner = owner_uid(pod)
-        if owner == pod.metadata.uid:
-            return
-        expected = self._expected.setdefault(owner, _Expected())
-        expected.stand_ins.append((_stand_in(pod), self._clock() + PATIENCE_SECONDS))
-        expected.seen |= {uid for uid, each in pods.items() if owner_uid(each) == owner} | {pod.metadata.uid}
+        if owner != pod.metadata.uid:
+            until = self._clock() + PATIENCE_SECONDS
+            self._expected.setdefault(owner, []).append((_stand_in(pod), until))
+
+    def see(self, change: Change[Any]) -> None:
+        """Take a change of the caches: a pod that is new is the successor of one that is expected."""
+        if self._expected and change.type == "added" and isinstance(change.object, Pod):
+            del self._expected.get(owner_uid(change.object), [])[:1]
 
     def stand_ins(self, pods: Mapping[str, Pod], jobs: Mapping[str, Object]) -> dict[str, Pod]:
-        """Pods that are to come, by a uid of their own; none for pods that are still going or have a successor."""
-        if not self._expected:
-            return {}
+        """Pods that are to come, by a uid of their own; none for pods that are still going or have a successor.
+
+        `pods` and `jobs` are all there are, by uid.
+        """
         now = self._clock()
-        for uid, pod in pods.items():
-            expected = self._expected.get(owner_uid(pod))
-            if expected is not None and uid not in expected.seen:
-                expected.seen.add(uid)
-                del expected.stand_ins[:1]
         for owner, expected in list(self._expected.items()):
-            expected.stand_ins = [each for each in expected.stand_ins if each[1] > now and owner in jobs]
-            if not expected.stand_ins:
+            left = [each for each in expected if each[1] > now and owner in jobs]
+            if left:
+                self._expected[owner] = left
+            else:
                 del self._expected[owner]
         return {
             pod.metadata.uid: pod
             for expected in self._expected.values()
-            for pod, _ in expected.stand_ins
+            for pod, _ in expected
             if pod.metadata.uid.removesuffix(_SUFFIX) not in pods
         }
 

@@ -22,7 +22,8 @@ from orchestrator.control.observer import Observer
 from orchestrator.control.returning import Returning
 from orchestrator.planner import plan
 from orchestrator.planner.model import Eviction, Plan, PodState, Snapshot
-from orchestrator.workloads.snapshot import Observed, Reader, Reading
+from orchestrator.workloads.reader import Reader
+from orchestrator.workloads.snapshot import Reading
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,8 @@ class SchedulerLoop:
         )
         self._rest_seconds = 0.0
         observer.expect(self._executor.is_assumed_on)
+        observer.follow(self._reader.note)
+        observer.follow(self._returning.see)
 
     async def run(self) -> None:
         """Decide until cancelled. A decision that fails is logged, shown by `health`, and made again later."""
@@ -110,9 +113,14 @@ class SchedulerLoop:
     def decide(self) -> None:
         """Make one decision, and begin to carry it out."""
         started = self._clock()
-        pods = dict(self._observer.pods.objects)
+        pods = self._observer.pods.objects
         self._executor.confirm(pods)
-        reading = self._reader.read(self._observed())
+        reading = self._reader.read(
+            assumed=self._executor.assumed,
+            evicted=self._executor.evicted,
+            stand_ins=self._returning.stand_ins(pods, self._observer.jobs.objects),
+            now_us=int((self._epoch + self._clock()) * _SECOND_US),
+        )
         decision = self._planner(reading.snapshot)
         self._on_plan(reading, decision)
         self._audit.know(reading, decision)
@@ -141,7 +149,7 @@ class SchedulerLoop:
 
     def _note_eviction(self, pod: Pod, eviction: Eviction) -> None:
         self._audit.note(pod, eviction)
-        self._returning.note(pod, self._observer.pods.objects)
+        self._returning.note(pod)
 
     def _decide_again_soon(self) -> None:
         asyncio.get_running_loop().call_later(RETRY_SECONDS, self._observer.changed.set)
@@ -155,21 +163,6 @@ class SchedulerLoop:
             return
         await asyncio.sleep(DEBOUNCE_SECONDS)
         self._observer.changed.clear()
-
-    def _observed(self) -> Observed:
-        observer = self._observer
-        pods = observer.pods.objects
-        stand_ins = self._returning.stand_ins(pods, observer.jobs.objects)
-        return Observed(
-            nodes=observer.nodes.objects,
-            pods={**pods, **stand_ins} if stand_ins else pods,
-            namespaces=observer.namespaces.objects,
-            projects=observer.projects.objects,
-            owners=(observer.jobs.objects, observer.stateful_sets.objects, observer.replica_sets.objects),
-            assumed=self._executor.assumed,
-            evicted=self._executor.evicted,
-            now_us=int((self._epoch + self._clock()) * _SECOND_US),
-        )
 
 
 def _reasons(reading: Reading, decision: Plan) -> dict[str, tuple[str, str]]:

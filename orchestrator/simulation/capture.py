@@ -24,7 +24,8 @@ from orchestrator.cluster.resources import (
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import ConfigurationError
 from orchestrator.planner.model import Snapshot
-from orchestrator.workloads.snapshot import Observed, read
+from orchestrator.workloads.reader import read
+from orchestrator.workloads.snapshot import Observed
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from orchestrator.planner.model import DEVICE_MILLI, Project, Snapshot, Workload
 from orchestrator.planner.quota import gpu_model_excess, installed, quota_excess
 from orchestrator.simulation.run import moment_after
 from orchestrator.workloads.manifest import Placement, workload_manifest
-from orchestrator.workloads.snapshot import Observed, read
+from orchestrator.workloads.reader import read
+from orchestrator.workloads.snapshot import Observed
 from orchestrator.workloads.submission import Submission
 
 _NAMESPACE: Final = "what-if"

@@ -1,15 +1,13 @@
 """From the objects in the cluster to the planner's snapshot."""
 
-from dataclasses import replace
-from operator import is_
 from typing import Any
 
 import pytest
 
 from orchestrator.cluster.objects import Project
-from orchestrator.planner.books import Books
 from orchestrator.planner.model import PodState, Workload
-from orchestrator.workloads.snapshot import Assumption, Observed, Reader, read
+from orchestrator.workloads.reader import read
+from orchestrator.workloads.snapshot import Assumption, Observed
 from tests.workloads.objects import by_uid, decoded, job, namespace, node, pod, project
 
 
@@ -171,29 +169,6 @@ def test_a_gang_is_stale_while_it_runs_with_fewer_pods_than_it_needs(
     reading = read(observed(*gang(*states), now_us=7))
     (found,) = reading.snapshot.workloads
     assert (found.stale_since_us, reading.snapshot.now_us) == (7 if is_stale else 0, 7)
-
-
-def test_a_gang_is_stale_since_it_was_first_seen_so_and_until_it_is_whole() -> None:
-    whole, broken = gang("runs", "runs", "runs"), gang("runs", "runs", "waits")
-    failed = gang("runs", "runs", "Failed")
-    reader = Reader()
-    rows = [(whole, 1), (broken, 2), (broken, 3), (failed, 4), (whole, 5), (broken, 6)]
-    since = [
-        reader.read(observed(*pods, now_us=now_us)).snapshot.workloads[0].stale_since_us
-        for pods, now_us in rows
-    ]
-    assert since == [0, 2, 2, 2, 0, 6]
-
-
-def test_time_that_goes_by_opens_no_new_books() -> None:
-    reader = Reader()
-    seen = observed(*gang("runs", "runs", "waits"), pod("p"))
-    books = Books(reader.read(replace(seen, now_us=1)).snapshot)
-    told = by_uid(project("team-a", quota=4))  # a new object: the operator wrote its status
-    after = reader.read(replace(seen, projects=told, now_us=2)).snapshot
-    assert books.follows(after)
-    assert books.snapshot.now_us == 2
-    assert all(map(is_, after.workloads, reader.read(replace(seen, now_us=3)).snapshot.workloads))
 
 
 def test_what_cannot_be_read_is_left_out_and_named() -> None:

@@ -1,0 +1,223 @@
+"""Snapshots from changes: the same as from everything at once, and the same objects where nothing changed."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from operator import is_
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.cluster.reflector import Change
+from orchestrator.planner.books import Books
+from orchestrator.planner.model import Snapshot, Workload
+from orchestrator.workloads.reader import Reader, read
+from orchestrator.workloads.snapshot import Assumption, Observed, Reading
+from tests.workloads.objects import by_uid, job, namespace, node, pod, project
+
+MOMENTS = st.sampled_from(["2026-11-21T10:00:00Z", "2026-11-21T10:00:01Z"])
+NODES = st.sampled_from(["", "n-0", "n-1"])
+
+
+class Cluster:
+    """Caches that change, a reader that is told so, and since when each gang has been seen to be stale."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.assumed: dict[str, Assumption] = {}
+        self.evicted: frozenset[str] = frozenset()
+        self.stand_ins: dict[str, Any] = {}
+        self.now_us = 0
+        self._reader = Reader()
+        self._since: dict[str, int] = {}
+
+    def put(self, kind: str, each: Any) -> None:
+        mine = self.objects.setdefault(kind, {})
+        before = mine.get(each.metadata.uid)
+        mine[each.metadata.uid] = each
+        self._reader.note(Change("modified" if before else "added", each, before))
+
+    def drop(self, kind: str, uid: str) -> None:
+        each = self.objects.get(kind, {}).pop(uid, None)
+        if each is not None:
+            self._reader.note(Change("deleted", each, each))
+
+    def read(self) -> Reading:
+        self.now_us += 1
+        return self._reader.read(
+            assumed=self.assumed, evicted=self.evicted, stand_ins=self.stand_ins, now_us=self.now_us
+        )
+
+    def read_from_scratch(self) -> Reading:
+        """As if seen for the first time, but for the age of what was seen to be stale."""
+        objects = self.objects
+        reading = read(
+            Observed(
+                nodes=objects.get("nodes", {}),
+                pods={**objects.get("pods", {}), **self.stand_ins},
+                namespaces=objects.get("namespaces", {}),
+                projects=objects.get("projects", {}),
+                owners=(objects.get("jobs", {}), objects.get("sets", {})),
+                assumed=self.assumed,
+                evicted=self.evicted,
+                now_us=self.now_us,
+            )
+        )
+        stale = {each.id for each in reading.snapshot.workloads if each.stale_since_us}
+        self._since = {uid: self._since.get(uid, self.now_us) for uid in stale}
+        aged = tuple(_since(each, self._since.get(each.id, 0)) for each in reading.snapshot.workloads)
+        return replace(reading, snapshot=replace(reading.snapshot, workloads=aged))
+
+
+def _since(workload: Workload, since_us: int) -> Workload:
+    return replace(workload, stale_since_us=since_us)
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> Any:
+    return pod(
+        f"p-{draw(st.integers(0, 3))}",
+        namespace=draw(st.sampled_from(["ns-0", "ns-1"])),
+        gpus=draw(st.integers(0, 2)),
+        owner=draw(st.sampled_from(["job-0", "job-0", "job-1", ""])),
+        node=draw(NODES),
+        phase=draw(st.sampled_from(["Running", "Running", "Pending", "Succeeded", "Failed"])),
+        annotations=draw(
+            st.sampled_from(
+                [
+                    {},
+                    {"muster.dev/min-member": "2"},
+                    {"muster.dev/min-member": "2"},
+                    {"muster.dev/min-member": "3", "muster.dev/gpu-devices": "1"},
+                    {"muster.dev/gpu-fraction": "0.5"},
+                    {"muster.dev/gpu-fraction": "nonsense"},
+                ]
+            )
+        ),
+        creationTimestamp=draw(MOMENTS),
+        deletionTimestamp=draw(st.sampled_from([None, None, None, "2026-11-21T10:00:02Z"])),
+        spec={
+            "schedulerName": draw(st.sampled_from(["muster", "muster", "muster", "default-scheduler"])),
+            "schedulingGates": draw(st.sampled_from([[], [], [], [{"name": "gate"}]])),
+        },
+    )
+
+
+def nodes() -> st.SearchStrategy[Any]:
+    return st.builds(node, st.sampled_from(["n-0", "n-1"]), st.integers(0, 8), ready=st.booleans())
+
+
+def namespaces() -> st.SearchStrategy[Any]:
+    return st.builds(namespace, st.sampled_from(["ns-0", "ns-1"]), st.sampled_from([None, "a", "b"]))
+
+
+def projects() -> st.SearchStrategy[Any]:
+    return st.builds(project, st.sampled_from(["a", "b"]), quota=st.sampled_from([1, 4, 0.00001]))
+
+
+def jobs() -> st.SearchStrategy[Any]:
+    return st.builds(job, st.sampled_from(["job-0", "job-1"]), MOMENTS)
+
+
+UIDS = st.sampled_from([f"uid-p-{each}" for each in range(4)])
+STEPS = st.one_of(
+    st.tuples(st.just("pods"), pods()),
+    st.tuples(st.just("pods"), pods()),
+    st.tuples(st.just("pods"), pods()),
+    st.tuples(st.just("nodes"), nodes()),
+    st.tuples(st.just("namespaces"), namespaces()),
+    st.tuples(st.just("projects"), projects()),
+    st.tuples(st.just("jobs"), jobs()),
+    st.tuples(st.just("drop pods"), UIDS),
+    st.tuples(st.just("drop nodes"), st.sampled_from(["uid-n-0", "uid-n-1"])),
+    st.tuples(st.just("drop namespaces"), st.sampled_from(["uid-ns-0", "uid-ns-1"])),
+    st.tuples(st.just("drop projects"), st.sampled_from(["uid-a", "uid-b"])),
+    st.tuples(st.just("drop jobs"), st.sampled_from(["job-0", "job-1"])),
+    st.tuples(
+        st.just("assume"),
+        st.dictionaries(UIDS, st.builds(Assumption, st.sampled_from(["n-0", "n-1"]), st.just((0,)))),
+    ),
+    st.tuples(st.just("evict"), st.frozensets(UIDS)),
+    st.tuples(st.just("expect"), st.booleans()),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(STEPS, min_size=20, max_size=60), st.integers(1, 3))
+def test_what_is_read_from_changes_is_what_is_read_from_everything(
+    steps: list[tuple[str, Any]], changes_between: int
+) -> None:
+    cluster = Cluster()
+    for number, (what, each) in enumerate(steps):
+        if what == "assume":
+            cluster.assumed = each
+        elif what == "evict":
+            cluster.evicted = each
+        elif what == "expect":
+            cluster.stand_ins = by_uid(pod("p-new", owner="job-0", gpus=1)) if each else {}
+        elif what.startswith("drop "):
+            cluster.drop(what.removeprefix("drop "), each)
+        else:
+            cluster.put(what, each)
+        if number % changes_between == 0:
+            found, expected = cluster.read(), cluster.read_from_scratch()
+            assert found == expected
+
+
+def told(reader: Reader, *objects: Any) -> None:
+    for each in objects:
+        reader.note(Change("added", each))
+
+
+def gang(*states: str) -> Iterable[Any]:
+    """The pods of a gang of three: `runs`, `waits`, or a phase in which a pod has ended."""
+    for index, state in enumerate(states):
+        yield pod(
+            f"g-{index}",
+            owner="g",
+            node="" if state == "waits" else "dgx1-1",
+            phase={"runs": "Running", "waits": "Pending"}.get(state, state),
+            annotations={"muster.dev/min-member": "3"},
+        )
+
+
+def test_a_gang_is_stale_since_it_was_first_seen_so_and_until_it_is_whole() -> None:
+    whole, broken = ("runs", "runs", "runs"), ("runs", "runs", "waits")
+    failed = ("runs", "runs", "Failed")
+    reader = Reader()
+    rows = [(whole, 1), (broken, 2), (broken, 3), (failed, 4), (whole, 5), (broken, 6)]
+    since = []
+    for states, now_us in rows:
+        told(reader, *gang(*states))
+        since.append(reader.read(now_us=now_us).snapshot.workloads[0].stale_since_us)
+    assert since == [0, 2, 2, 2, 0, 6]
+
+
+def around(reader: Reader) -> Snapshot:
+    """A first snapshot, of a small cluster."""
+    told(reader, node("dgx1-1"), namespace("muster-team-a", "team-a"), project("team-a", quota=4))
+    told(reader, job("g", "2026-11-21T10:00:00Z"), pod("other", owner="o"), *gang("runs", "runs", "waits"))
+    return reader.read(now_us=1).snapshot
+
+
+def test_what_changes_nothing_for_a_decision_opens_no_new_books() -> None:
+    reader = Reader()
+    books = Books(around(reader))
+    told(reader, project("team-a", quota=4))  # a new object each: the operator wrote its status
+    told(reader, node("dgx1-1"))  # a heartbeat
+    told(reader, job("g", "2026-11-21T10:00:00Z"))  # a pod of it became ready
+    told(reader, *gang("runs", "runs", "waits"))
+    before, after = books.snapshot, reader.read(now_us=2).snapshot
+    assert books.follows(after)
+    assert books.snapshot.now_us == 2
+    assert (after.workloads is before.workloads, after.nodes is before.nodes) == (True, True)
+
+
+def test_a_change_touches_its_own_workload_only() -> None:
+    reader = Reader()
+    before = around(reader)
+    told(reader, pod("other", owner="o", node="dgx1-1"))
+    after = reader.read(now_us=2).snapshot
+    assert [each.id for each in after.workloads] == ["g", "o"]
+    assert [is_(*pair) for pair in zip(before.workloads, after.workloads, strict=True)] == [True, False]
+    assert after.nodes is before.nodes
