@@ -1,4 +1,4 @@
-"""`muster bench`: planner and lab."""
+"""`muster bench`: planner, live and lab."""
 
 import json
 import sys
@@ -25,6 +25,23 @@ def planner(*, nodes: int, gpus: int, growth: bool, large: bool, as_json: bool) 
     from benchmarks.planner import run
 
     _report(list(run(nodes, gpus, growth=growth, large=large, said=_say)), as_json=as_json)
+
+
+@bench.command()
+@click.option(
+    "--nodes",
+    type=click.IntRange(min=20),
+    multiple=True,
+    default=(500, 1000, 2000, 4000),
+    show_default=True,
+    help="How many nodes; can be repeated. Each has 35 pods.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the machine and the results as JSON.")
+def live(*, nodes: tuple[int, ...], as_json: bool) -> None:
+    """Time decisions from the watches' events to the plan, as the operator makes them on a full cluster."""
+    from benchmarks.live import run
+
+    _report(list(run(nodes, _say)), as_json=as_json)
 
 
 @bench.command()

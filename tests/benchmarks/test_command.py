@@ -41,6 +41,15 @@ def test_the_planner_benchmark_prints_the_machine_and_its_results() -> None:
     assert all(set(each) >= FIELDS for each in results)
 
 
+def test_the_live_benchmark_sees_every_job_bound_that_arrives() -> None:
+    answer = bench("live", "--nodes", str(NODES))
+    results = answer["results"]
+    assert isinstance(results, list)
+    assert {each["case"] for each in results} >= {"live: nothing changed", "live: one job arrived"}
+    assert not [each["problem"] for each in results if "problem" in each]
+    assert all(set(each) >= FIELDS for each in results)
+
+
 @pytest.mark.lab
 def test_the_lab_benchmark_compares_the_operator_with_a_raw_client() -> None:
     answer = bench("lab", "--nodes", "4", "--jobs", "20")
