@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 Params = Mapping[str, str | int | bool]
 
 _JSON: Final = "application/json"
+_LARGEST_MESSAGE: Final = 16 << 20
+_CLOSE_SECONDS: Final = 2.0
+_KEEP_ALIVE_SECONDS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,8 @@ class Connection:
             token=await self._token(),
             body=None,
         ) as answer:
+            if answer.connection is not None and answer.connection.transport is not None:
+                _keep_alive(answer.connection.transport.get_extra_info("socket"))
             chunks = aiter(answer.content.iter_any())
             while True:
                 with _unreachable(f"GET {path}"):
@@ -174,6 +180,53 @@ class Connection:
                 if not chunk:
                     return
                 yield chunk
+
+    @asynccontextmanager
+    async def websocket(
+        self,
+        path: str,
+        *,
+        params: Sequence[tuple[str, str]],
+        protocols: Sequence[str],
+        heartbeat_seconds: float | None = None,
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """Upgrade to a WebSocket that speaks one of `protocols`; a refusal is raised as the leaf of its `Status`.
+
+        With `heartbeat_seconds` the server is asked in every silence of that length whether it still lives, and
+        the socket fails when it does not answer within half of it.
+        """
+        if self._session is None:
+            raise RuntimeError("the transport is closed; use it within `async with`")
+        token = await self._token()
+        async with aiohttp.ClientSession(
+            connector=self._session.connector,
+            connector_owner=False,
+            headers=self._session.headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._limits.connect_seconds),
+            middlewares=(_refused_upgrade,),
+        ) as session:
+            with _unreachable(f"GET {path}"):
+                async with asyncio.timeout(self._limits.request_seconds):
+                    upgraded = await session.ws_connect(
+                        self._base + path,
+                        params=params,
+                        protocols=protocols,
+                        headers={"Authorization": f"Bearer {token}"} if token else {},
+                        heartbeat=heartbeat_seconds,
+                        max_msg_size=_LARGEST_MESSAGE,
+                        server_hostname=self._access.tls_server_name,
+                        timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_SECONDS),
+                    )
+            try:
+                if upgraded.protocol is None:
+                    raise ClusterError(
+                        f"GET {path}: the server speaks none of {', '.join(protocols)}; it is too old for muster"
+                    )
+                _keep_alive(upgraded.get_extra_info("socket"))
+                yield upgraded
+            finally:
+                await upgraded.close()
 
     @asynccontextmanager
     async def _answer(
@@ -217,6 +270,29 @@ class Connection:
         if self._access.token_blocks:
             return await asyncio.to_thread(self._access.token)
         return self._access.token()
+
+
+async def _refused_upgrade(
+    request: aiohttp.ClientRequest, send: Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]]
+) -> aiohttp.ClientResponse:
+    """Raise what the server says when it does not upgrade; aiohttp itself would drop the text."""
+    answer = await send(request)
+    if answer.status == 101:
+        return answer
+    text = await answer.read()
+    what = f"{request.method} {request.url.path}"
+    if 200 <= answer.status < 300:
+        raise ClusterError(f"{what}: the server, or a proxy before it, does not upgrade to a WebSocket")
+    raise error_of(text, status=answer.status, retry_after=answer.headers.get("Retry-After", ""), what=what)
+
+
+def _keep_alive(connection: socket.socket | None) -> None:
+    """Let the system find out when the peer is gone: a program may say nothing for hours."""
+    if connection is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):
+            if hasattr(socket, name):
+                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), _KEEP_ALIVE_SECONDS)
 
 
 def _query(params: Params | None) -> dict[str, str]:

@@ -12,6 +12,7 @@
     ├── TooManyRequests 429
     ├── ServerFault   5xx
     ├── Undecodable           an answer that is not what the caller asked for
+    ├── StreamBroken          the streams of a container ended before what runs in it did
     └── LeaseLost             leadership passed to another replica
 
 Callers catch the leaf that they can do something about, and let the rest pass.
@@ -98,6 +99,10 @@ class ServerFault(ClusterError):
 
 class Undecodable(ClusterError):
     """The server's answer is not JSON, or not the object that was asked for."""
+
+
+class StreamBroken(ClusterError):
+    """The streams of a container ended, or went wrong, before the process in it did."""
 
 
 class LeaseLost(ClusterError):

@@ -42,6 +42,8 @@ class Container(Wire, frozen=True):
     env: list[EnvironmentVariable] = []
     ports: list[ContainerPort] = []
     restart_policy: str = ""
+    stdin: bool = False
+    tty: bool = False
 
 
 class NodeSelectorRequirement(Wire, frozen=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from decimal import Decimal
@@ -21,9 +21,11 @@ from orchestrator.cluster.errors import Gone, Undecodable, error_of
 from orchestrator.cluster.wire import Object
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
     from types import TracebackType
     from typing import Self
 
+    import aiohttp
     from typing_extensions import TypeVar
 
     from orchestrator.cluster.kubeconfig import Access
@@ -237,6 +239,19 @@ class Transport:
         Close it (`contextlib.aclosing`) if it is left early.
         """
         return self._connection.stream(path, params=params, silence_seconds=silence_seconds)
+
+    def websocket(
+        self,
+        path: str,
+        *,
+        params: Sequence[tuple[str, str]],
+        protocols: Sequence[str],
+        heartbeat_seconds: float | None = None,
+    ) -> AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse]:
+        """Return the WebSocket at `path`, as a context manager; see `Connection.websocket`."""
+        return self._connection.websocket(
+            path, params=params, protocols=protocols, heartbeat_seconds=heartbeat_seconds
+        )
 
     # --- writes ---------------------------------------------------------------------------------------
 

@@ -1,0 +1,147 @@
+"""A process in a container: what is sent to it, what it says, and how it ends (`exec` and `attach`).
+
+Both are WebSockets of the protocol `v5.channel.k8s.io` (API servers from 1.30 on): the first byte of every message
+is the channel that the rest belongs to. The server's last word is a `Status` on the channel ERROR.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from orchestrator.cluster import channels
+from orchestrator.cluster.errors import ClusterError, StreamBroken
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+
+    import aiohttp
+
+    from orchestrator.cluster.transport import Transport
+
+PROTOCOL: Final = "v5.channel.k8s.io"
+
+STDIN: Final = 0
+STDOUT: Final = 1
+STDERR: Final = 2
+ERROR: Final = 3
+RESIZE: Final = 4
+CLOSE: Final = 255
+
+HEARTBEAT_SECONDS: Final = 40.0
+STDIN_BYTES_PER_MESSAGE: Final = 32 << 10
+
+
+class _Cause(msgspec.Struct):
+    reason: str = ""
+    message: str = ""
+
+
+class _Details(msgspec.Struct):
+    causes: list[_Cause] = []
+
+
+class _Status(msgspec.Struct):
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    details: _Details | None = None
+
+
+class RemoteProcess:
+    """The near end of the streams of a process in a container.
+
+    Iterate over `output` until it ends; `exit_code` is known then. Everything raises leaves of `ClusterError`:
+    `StreamBroken` when the connection is lost or ends before the process has.
+    """
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+        self._said = b""
+        self._exit_code: int | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """How the process ended. For `attach`: 0, since the server does not say. RuntimeError before the end."""
+        if self._exit_code is None:
+            raise RuntimeError("the process has not ended: read its output to the end first")
+        return self._exit_code
+
+    async def send(self, data: bytes) -> None:
+        """Write to the process's standard input; returns when the connection has taken it."""
+        for start in range(0, len(data), STDIN_BYTES_PER_MESSAGE):
+            await channels.send(self._socket, STDIN, data[start : start + STDIN_BYTES_PER_MESSAGE])
+
+    async def close_stdin(self) -> None:
+        """Tell the process that no more input comes."""
+        await channels.send(self._socket, CLOSE, bytes([STDIN]))
+
+    async def resize(self, columns: int, rows: int) -> None:
+        """Tell the process the size of its terminal."""
+        size = json.dumps({"Width": columns, "Height": rows})
+        await channels.send(self._socket, RESIZE, size.encode())
+
+    async def output(self) -> AsyncGenerator[tuple[int, bytes], None]:
+        """Yield what the process says, as (STDOUT or STDERR, bytes), until it ends."""
+        async for channel, data in channels.received(self._socket, (STDOUT, STDERR, ERROR, CLOSE)):
+            if channel == ERROR:
+                self._said += data
+            elif channel != CLOSE and data:
+                yield channel, data
+        if not self._said:
+            channels.check_closed(self._socket)
+            raise StreamBroken(
+                f"the server closed the connection (code {self._socket.close_code}) before the process ended; "
+                "the node may be in trouble"
+            )
+        self._exit_code = _exit_code(self._said)
+
+
+def _exit_code(text: bytes) -> int:
+    """Return what the last word says: 0, or the exit code. Raises ClusterError when nothing could be run."""
+    try:
+        status = msgspec.json.decode(text, type=_Status)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise StreamBroken(f"the server's last word cannot be read: {text[:200]!r}") from error
+    if status.status == "Success":
+        return 0
+    if status.reason == "NonZeroExitCode":
+        for cause in status.details.causes if status.details else []:
+            if cause.reason == "ExitCode" and cause.message.isdecimal():
+                return int(cause.message)
+    raise ClusterError(" ".join(status.message.split()) or "the process could not be run")
+
+
+@asynccontextmanager
+async def remote_process(
+    transport: Transport,
+    path: str,
+    *,
+    container: str,
+    command: Sequence[str] = (),
+    stdin: bool = False,
+    tty: bool = False,
+) -> AsyncIterator[RemoteProcess]:
+    """Run `command` at `path` (of a pod's `exec`), or join what runs there (`attach`, without a command).
+
+    With `tty` the process has a terminal, and STDERR comes as STDOUT. Leaving the context ends the connection, not
+    the process.
+    """
+    asked: list[tuple[str, Any]] = [
+        *(("command", word) for word in command),
+        ("container", container),
+        ("stdin", stdin),
+        ("stdout", True),
+        ("stderr", not tty),
+        ("tty", tty),
+    ]
+    params = [(key, str(value).lower() if isinstance(value, bool) else value) for key, value in asked]
+    # A process that does not read its input may block the server's answers, so that silence means nothing there.
+    heartbeat = None if stdin and not tty else HEARTBEAT_SECONDS
+    async with transport.websocket(
+        path, params=params, protocols=(PROTOCOL,), heartbeat_seconds=heartbeat
+    ) as socket:
+        yield RemoteProcess(socket)
