@@ -22,19 +22,26 @@ PLUGIN_GROUP: Final = "muster.commands"
 INTERRUPTED: Final = 130
 
 COMMANDS: Final = {
+    "attach": ("orchestrator.cli.execute:attach", "Join the process of a job's container."),
+    "bash": ("orchestrator.cli.execute:bash", "Open a shell in a container of a job."),
     "delete": ("orchestrator.cli.delete:delete", "Delete jobs of a project."),
+    "exec": ("orchestrator.cli.execute:exec_", "Run a command in a container of a job."),
     "explain": ("orchestrator.cli.explain:explain", "Say why a job waits, and what would make it fit."),
     "get": ("orchestrator.cli.get:get", "Show the details of a job."),
     "list": ("orchestrator.cli.listing:list_jobs", "List the jobs of a project."),
+    "logs": ("orchestrator.cli.logs:logs", "Print the log of a job."),
     "operator": ("orchestrator.cli.operator:operator", "Run the operator: scheduler and controllers."),
     "operator-yaml": (
         "orchestrator.cli.operator:operator_yaml",
         "Print what the operator needs in the cluster.",
     ),
+    "port-forward": ("orchestrator.cli.port_forward:port_forward", "Let local ports lead to a job."),
     "project": ("orchestrator.cli.project:project", "Create, list, change and delete projects."),
     "simulate": ("orchestrator.cli.simulate:simulate", "Run the scheduler on a snapshot file."),
     "snapshot": ("orchestrator.cli.simulate:snapshot", "Print what the scheduler decides on, as a file."),
     "submit": ("orchestrator.cli.submit:submit", "Submit a job."),
+    "submit-dist": ("orchestrator.cli.submit:submit_dist", "Submit a job of processes that work together."),
+    "submit-mpi": ("orchestrator.cli.submit:submit_mpi", "Submit a job of MPI processes."),
     "version": ("orchestrator.cli.version:version", "Print the version."),
     "what-if": ("orchestrator.cli.what_if:what_if", "Show what would happen if jobs or quotas were changed."),
     "why-evicted": ("orchestrator.cli.why_evicted:why_evicted", "Say who took a job's GPUs, by which rule."),

@@ -38,7 +38,7 @@ def _with_choices(function: Callable[..., Any]) -> Callable[..., Any]:
 def _choices(*, max_evictions: int | None, not_ready_grace: str) -> "Choices":
     from orchestrator.control.choices import Choices
     from orchestrator.planner.model import Settings
-    from orchestrator.workloads.submission import parse_duration_seconds
+    from orchestrator.workloads.values import parse_duration_seconds
 
     grace_seconds = parse_duration_seconds("--not-ready-grace", not_ready_grace) or 0
     return Choices(Settings(max_evictions=max_evictions, not_ready_grace_seconds=grace_seconds))

@@ -31,6 +31,14 @@ class Settings:
     as_groups: tuple[str, ...] = ()
 
 
+class OptionalValue(click.Option):
+    """An option that is `bare` where it has no `=VALUE`; it never takes the next argument for its value."""
+
+    def __init__(self, *args: Any, bare: str, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.bare = bare
+
+
 class Command(click.Command):
     """A command whose arguments are rewritten into what click understands."""
 
@@ -70,12 +78,16 @@ class Command(click.Command):
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One option with its value, or one argument. `flag` is set for a boolean option."""
+    """One option with its value, or one argument. `flag` is set for a boolean option.
+
+    `arguments` is how many arguments it was written in.
+    """
 
     tokens: tuple[str, ...]
     name: str = ""
     flag: click.Option | None = None
     value: str | None = None
+    arguments: int = 1
 
 
 def split_words(
@@ -91,12 +103,18 @@ def split_words(
     takes = {
         name for each in options if not (each.is_flag or each.count) for name in each.opts
     } - without_value
+    bares = {
+        name: f"{name}={each.bare}"
+        for each in options
+        if isinstance(each, OptionalValue)
+        for name in each.opts
+    }
     words: list[Word] = []
     rest = iter(args)
     for token in rest:
         if token == "--":  # noqa: S105
             return words, tuple(rest)
-        words.append(_word(token, rest, flags, takes))
+        words.append(_word(bares.get(token, token), rest, flags, takes))
     return words, None
 
 
@@ -113,9 +131,12 @@ def _word(token: str, rest: Iterator[str], flags: dict[str, click.Option], takes
             if following is None:
                 return Word((token,), name)
             value = following
-        return Word((f"{name}={value}",) if is_long else (name, value), name, value=value)
+        tokens = (f"{name}={value}",) if is_long else (name, value)
+        return Word(tokens, name, value=value, arguments=1 if equals else 2)
     if not is_long and _cluster_wants_value(token, takes):
-        return Word((token, *([following] if (following := next(rest, None)) is not None else [])))
+        following = next(rest, None)
+        tokens = (token,) if following is None else (token, following)
+        return Word(tokens, name, arguments=len(tokens))
     return Word((token,), name)
 
 

@@ -1,228 +1,234 @@
-"""`muster submit`: flags to a Submission, and a Submission to the cluster."""
+"""`muster submit`, `muster submit-mpi` and `muster submit-dist`: flags to a Submission, and that to the cluster."""
 
-import getpass
-import shlex
+import re
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from orchestrator.cli.options import ARGUMENTS_KEY, TAIL_KEY, Command, Settings, Word, split_words
+from orchestrator.cli import submit_options as flags
+from orchestrator.cli import terminal
+from orchestrator.cli.options import Settings
 from orchestrator.cli.output import document
 from orchestrator.cli.session import run
-from orchestrator.client.jobs import Scope
-from orchestrator.cluster.errors import Unreachable
-from orchestrator.cluster.quantity import cpu_milli, format_time, memory_bytes
+from orchestrator.cli.submit_values import fields_of, given_name, name_prefix, submission_of
+from orchestrator.cli.templates import with_templates
+from orchestrator.client.jobs import DuplicateName, Scope
+from orchestrator.cluster.errors import ClusterError, Unreachable
+from orchestrator.cluster.quantity import format_time
 from orchestrator.errors import ConfigurationError, UsageError
 from orchestrator.names import NAMESPACE_PREFIX
-from orchestrator.workloads import manifest, submission
+from orchestrator.workloads import manifest
+from orchestrator.workloads.rendezvous import FRAMEWORKS
 from orchestrator.workloads.submission import Submission
+from orchestrator.workloads.values import parse_duration_seconds
 
-TAIL_IS_COMMAND_KEY: Final = "muster.tail_is_command"
+if TYPE_CHECKING:
+    from orchestrator.client.aio import AsyncClient
 
+__all__ = ["submission_of", "submit", "submit_dist", "submit_mpi"]
 
-class SubmitCommand(Command):
-    """Understands both generations of `--command`: with a value, or as a switch for what follows `--`."""
+Values = dict[str, Any]
 
-    takes_tail = True
-
-    def rewrite(self, ctx: click.Context, args: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
-        """Take `--command` for a switch where there is a bare `--`."""
-        words, tail = split_words(self, args, without_value=frozenset({"--command"}))
-        if tail is None:
-            return super().rewrite(ctx, args)
-        switches = [word for word in words if word.name == "--command"]
-        ctx.meta[TAIL_IS_COMMAND_KEY] = bool(switches) and _is_on(switches[-1], ctx)
-        kept = [token for word in words if word.name != "--command" for token in word.tokens]
-        return super().rewrite(ctx, kept)[0], tail
+_EPILOG: Final = "What follows -- are the container's arguments."
+_TOKEN = re.compile(rb"[?&]token=([0-9A-Za-z]{16,})")
+_NUMBERING_ATTEMPTS: Final = 5
 
 
-def _is_on(switch: Word, ctx: click.Context) -> bool:
-    _, equals, value = switch.tokens[0].partition("=")
-    if equals and value not in ("true", "false"):
-        raise click.UsageError("--command=… and -- both give a command: use one of them", ctx)
-    return value != "false"
-
-
-def _text(*names: str, help: str, **more: Any) -> Callable[..., Any]:  # noqa: A002
-    return click.option(*names, help=help, **more)
-
-
-def _many(*names: str, help: str, **more: Any) -> Callable[..., Any]:  # noqa: A002
-    return click.option(*names, multiple=True, help=help, **more)
-
-
-def _flag(name: str, help: str) -> Callable[..., Any]:  # noqa: A002
-    return click.option(name, is_flag=True, default=None, help=help)
-
-
-def _number(*names: str, help: str) -> Callable[..., Any]:  # noqa: A002
-    return click.option(*names, type=int, metavar="N", help=help)
-
-
-OPTIONS: Final = (
-    click.argument("name", required=False),
-    _text("--name", "name_option", metavar="NAME", help="The job's name, if not given as an argument."),
-    _text("-i", "--image", help="The container image."),
-    _text("-g", "--gpu", metavar="GPUS", help="Whole GPUs (2), or a part of one (0.5)."),
-    _flag("--interactive", "A job without an end, never stopped for others."),
-    _flag("--preemptible", "May be stopped for others, and may use more than the quota."),
-    _text(
-        "-s",
-        "--service-type",
-        type=click.Choice(submission.SERVICE_TYPES),
-        help="How to reach the job's ports.",
-    ),
-    _many("--port", metavar="PORT", help="PORT or EXTERNAL:INTERNAL."),
-    _many("--command", metavar="TEXT", help="Replaces the image's entry point; once for each word."),
-    _many("--args", metavar="TEXT", help="An argument of the command; once for each."),
-    _many("-e", "--environment", metavar="NAME=VALUE", help="An environment variable."),
-    _many("-v", "--volume", "--volumes", metavar="HOST:PATH[:ro|rw]", help="A directory of the node."),
-    _many("--pvc", metavar="CLAIM:PATH[:ro|rw]", help="An existing volume claim."),
-    _flag("--large-shm", "Shared memory as large as the job needs."),
-    _flag("--local-image", "Use an image that is on the node, and never pull it."),
-    _text("--image-pull-policy", type=click.Choice(submission.PULL_POLICIES), help="When to pull the image."),
-    _text("--working-dir", metavar="PATH", help="Where the container starts."),
-    _text("--cpu", metavar="CPUS", help="Processors to reserve; default: 1 for each GPU."),
-    _text("--cpu-limit", metavar="CPUS", help="At most so many processors."),
-    _text("--memory", metavar="BYTES", help="Memory to reserve, such as 4Gi; default: 100Mi for each GPU."),
-    _text("--memory-limit", metavar="BYTES", help="At most so much memory."),
-    _text("--node-type", metavar="TYPE", help="Only nodes whose label run.ai/type has this value."),
-    _number("--completions", help="How many pods must succeed."),
-    _number("--parallelism", help="How many pods run at once."),
-    _number("--min-member", help="How many pods must run together for any to run."),
-    _number("--backoff-limit", "--backoffLimit", help="Attempts after a failure; default: 6."),
-    _text(
-        "--ttl-after-finish", metavar="DURATION", help="Delete the job so long after its end (5s, 2m, 3h)."
-    ),
-    _text("-u", "--user", help="Who submits; default: the user of this machine."),
-    _flag("--host-ipc", "Share the node's interprocess communication."),
-    _flag("--host-network", "Share the node's network."),
-    _flag("--dry-run", "Print what would be created, and create nothing."),
-)
-
-
-def _with_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(OPTIONS):
-        function = option(function)
-    return function
-
-
-@click.command(
-    cls=SubmitCommand, options_metavar="[OPTIONS]", epilog="What follows -- are the container's arguments."
-)
-@_with_options
+@click.command(cls=flags.SubmitCommand, options_metavar="[OPTIONS]", epilog=_EPILOG)
+@flags.with_options(*flags.NAME, *flags.INTERACTIVE, *flags.COUNTS, *flags.COMMON)
 @click.pass_context
-def submit(ctx: click.Context, /, *, dry_run: bool | None, **values: Any) -> None:
+def submit(ctx: click.Context, /, **values: Any) -> int:
     """Submit a job.
 
     A job trains until its end, or is interactive. The scheduler starts it when the project's quota, or GPUs that
     nobody else needs, allow it.
     """
-    asked = submission_of(ctx, values)
-    submitted_at = format_time(time.time_ns() // 1000)
-    if dry_run:
-        click.echo(_rendered(asked, _scope_or_guess(ctx), submitted_at))
-        return
-
-    scope = run(lambda client: client.submit(asked, submitted_at=submitted_at))
-    click.echo(f"The job '{asked.name}' has been submitted successfully")
-    click.echo(f"You can run `muster get {asked.name} -p {scope.project}` to check the job status")
-    if asked.service_type == "portforward":
-        ports = " ".join(f"{port.external}:{port.external}" for port in asked.ports)
-        click.echo(
-            f"You can run `kubectl port-forward -n {scope.namespace} service/{asked.name} {ports}` to reach it"
-        )
+    return _submit(ctx, values)
 
 
-def submission_of(ctx: click.Context, values: dict[str, Any]) -> Submission:
-    """Return the validated submission of a parsed command line. Raises UsageError."""
-    command, args = _container_command(ctx, values)
-    return Submission(
-        name=_name(values["name"], values["name_option"]),
-        image=submission.parse_image(values["image"]),
-        user=values["user"] or _operating_system_user(),
-        gpu_milli=submission.parse_gpu(values["gpu"]),
-        interactive=bool(values["interactive"]),
-        preemptible=values["preemptible"],
-        service_type=values["service_type"],
-        ports=tuple(map(submission.parse_port, values["port"])),
-        command=command,
-        args=args,
-        environment=tuple(map(submission.parse_variable, values["environment"])),
-        volumes=tuple(map(submission.parse_volume, values["volume"])),
-        claims=tuple(map(submission.parse_claim, values["pvc"])),
-        large_shm=bool(values["large_shm"]),
-        image_pull_policy=_pull_policy(values),
-        working_dir=values["working_dir"],
-        cpu=submission.parse_quantity("--cpu", values["cpu"], cpu_milli),
-        cpu_limit=submission.parse_quantity("--cpu-limit", values["cpu_limit"], cpu_milli),
-        memory=submission.parse_quantity("--memory", values["memory"], memory_bytes),
-        memory_limit=submission.parse_quantity("--memory-limit", values["memory_limit"], memory_bytes),
-        node_type=submission.parse_node_type("--node-type", values["node_type"]),
-        completions=submission.parse_count("--completions", values["completions"], 1),
-        parallelism=submission.parse_count("--parallelism", values["parallelism"], 1),
-        min_member=submission.parse_count("--min-member", values["min_member"], 1),
-        backoff_limit=submission.parse_count("--backoff-limit", values["backoff_limit"], 0),
-        ttl_seconds=submission.parse_duration_seconds("--ttl-after-finish", values["ttl_after_finish"]),
-        host_ipc=bool(values["host_ipc"]),
-        host_network=bool(values["host_network"]),
-        command_line=f"{ctx.command_path} {shlex.join(ctx.meta[ARGUMENTS_KEY])}",
+@click.command("submit-mpi", cls=flags.SubmitCommand, options_metavar="[OPTIONS]", epilog=_EPILOG)
+@flags.with_options(*flags.NAME, *flags.DISTRIBUTED, *flags.COMMON)
+@click.pass_context
+def submit_mpi(ctx: click.Context, /, **values: Any) -> int:
+    """Submit a job of several processes that start together, numbered, and know each other's names."""
+    return _submit(ctx, values, "mpi")
+
+
+@click.command("submit-dist", cls=flags.SubmitCommand, options_metavar="[OPTIONS]", epilog=_EPILOG)
+@click.argument("framework", type=click.Choice(FRAMEWORKS))
+@flags.with_options(*flags.NAME, *flags.DISTRIBUTED, *flags.COMMON)
+@click.pass_context
+def submit_dist(ctx: click.Context, /, *, framework: str, **values: Any) -> int:
+    """Submit a distributed job: processes that start together, with the variables by which FRAMEWORK joins them."""
+    return _submit(ctx, values, framework)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What was asked for beyond the job itself."""
+
+    dry_run: str | None
+    output: str | None
+    attach: bool
+    token: bool
+    forward: bool
+    addresses: tuple[str, ...]
+    patience_seconds: int
+
+
+def _submit(ctx: click.Context, values: Values, framework: str = "") -> int:
+    asked = _asked(values)
+    name = given_name(values)
+    fields_of(ctx, values, framework)  # every flag for itself, before the cluster is asked
+    problem: UsageError | None = None
+    try:
+        submission_of(ctx, values, name=name or f"{name_prefix(values)}-0", framework=framework)
+    except UsageError as error:
+        problem = error  # a template may put it right
+
+    async def act(client: "AsyncClient") -> int:
+        scope, filled = await _filled(ctx, client, values, problem)
+        if asked.dry_run == "client":
+            number = name or await client.free_job_name(name_prefix(filled), project=scope)
+            made = submission_of(ctx, filled, name=number, project=scope.project, framework=framework)
+            _print(_manifests(made, scope), asked.output or "yaml", made.name)
+            return 0
+        for attempt in range(_NUMBERING_ATTEMPTS):
+            number = name or await client.free_job_name(name_prefix(filled), project=scope)
+            made = submission_of(ctx, filled, name=number, project=scope.project, framework=framework)
+            try:
+                done = await client.submit(
+                    made, project=scope, dry_run=asked.dry_run == "server", report=_warn
+                )
+            except DuplicateName:
+                if name or attempt == _NUMBERING_ATTEMPTS - 1:
+                    raise
+                continue
+            break
+        if asked.dry_run or asked.output:
+            _print(done.objects, asked.output or "yaml", made.name)
+        else:
+            click.echo(f"The job '{made.name}' has been submitted successfully")
+            click.echo(f"You can run `muster get {made.name} -p {scope.project}` to check the job status")
+        return 0 if asked.dry_run else await _stay(client, scope, made, asked)
+
+    try:
+        return run(act)
+    except (ConfigurationError, Unreachable) as error:
+        if problem is not None:
+            raise problem from error
+        project = ctx.ensure_object(Settings).project
+        if asked.dry_run != "client" or project is None:
+            raise
+        return _rendered_without_cluster(ctx, values, framework, project, error)
+
+
+def _asked(values: Values) -> _Asked:
+    """Take what is not about the job out of the values. Raises UsageError."""
+    from orchestrator.client.port_forward import parse_address
+
+    dry_run = {"true": "client", "false": None}.get(values["dry_run"], values["dry_run"])
+    addresses = values.pop("address", ())
+    del values["dry_run"]
+    return _Asked(
+        dry_run=dry_run,
+        output=values.pop("output"),
+        attach=bool(values.get("attach")),
+        token=bool(values.get("jupyter")),
+        forward=not values.pop("no_port_forward", None),
+        addresses=tuple(parse_address(part) for text in addresses for part in text.split(",")),
+        patience_seconds=parse_duration_seconds("--wait-timeout", values.pop("wait_timeout", None)) or 0,
     )
 
 
-def _container_command(ctx: click.Context, values: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    tail: tuple[str, ...] = ctx.meta.get(TAIL_KEY) or ()
-    if ctx.meta.get(TAIL_IS_COMMAND_KEY):
-        if not tail:
-            raise UsageError("--command says that a command follows --, and none does")
-        return tail, values["args"]
-    return values["command"], (*values["args"], *tail)
+async def _filled(
+    ctx: click.Context, client: "AsyncClient", values: Values, problem: UsageError | None
+) -> tuple[Scope, Values]:
+    """Return the project, and the values with what templates make of them."""
+    scope = await client.scope()
+    templates = await client.templates_to_apply(values["template"], project=scope)
+    if problem is not None and not templates:
+        raise problem
+    return scope, with_templates(ctx, values, templates) if templates else values
 
 
-def _name(argument: str | None, option: str | None) -> str:
-    if argument and option and argument != option:
-        raise UsageError(f"the job has two names, {argument!r} and {option!r}: give one")
-    return submission.parse_name(option or argument)
+def _rendered_without_cluster(
+    ctx: click.Context, values: Values, framework: str, project: str, error: Exception
+) -> int:
+    scope = Scope(project, f"{NAMESPACE_PREFIX}{project}")
+    _warn(f"namespace {scope.namespace} is a guess, and templates are left out: {error}")
+    name = given_name(values) or f"{name_prefix(values)}-0"
+    made = submission_of(ctx, values, name=name, project=project, framework=framework)
+    _print(_manifests(made, scope), "yaml", made.name)
+    return 0
 
 
-def _pull_policy(values: dict[str, Any]) -> str | None:
-    policy: str | None = values["image_pull_policy"]
-    if not values["local_image"]:
-        return policy
-    if policy not in (None, "Never"):
-        raise UsageError(f"--local-image does not go with --image-pull-policy {policy}: it means Never")
-    return "Never"
-
-
-def _operating_system_user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError) as error:
-        raise UsageError("-u/--user is needed: this machine has no name for the current user") from error
-
-
-def _scope_or_guess(ctx: click.Context) -> Scope:
-    try:
-        return run(lambda client: client.scope())
-    except (ConfigurationError, Unreachable) as error:
-        project = ctx.ensure_object(Settings).project
-        if project is None:
-            raise
-        namespace = f"{NAMESPACE_PREFIX}{project}"
-        click.echo(f"Warning: namespace {namespace} is a guess, the cluster was not asked: {error}", err=True)
-        return Scope(project, namespace)
-
-
-def _rendered(asked: Submission, scope: Scope, submitted_at: str) -> str:
+def _manifests(asked: Submission, scope: Scope) -> list[Mapping[str, Any]]:
+    submitted_at = format_time(time.time_ns() // 1000)
     placement = manifest.Placement(scope.project, scope.namespace, submitted_at)
-    resource = manifest.workload_resource(asked)
-    owner = manifest.owner_reference(resource, asked.name, "")
-    objects = [manifest.workload_manifest(asked, placement)]
-    for beside in (manifest.service_manifest, manifest.ingress_manifest):
-        made = beside(asked, placement, owner)
-        if made is not None:
-            del made["metadata"]["ownerReferences"]  # the uid is not known before the workload exists
-            objects.append(made)
-    return "\n---\n".join(document(each, "yaml") for each in objects)
+    beside = manifest.manifests_beside(asked, placement, owner=None)
+    return [manifest.workload_manifest(asked, placement), *(body for _, body in beside)]
+
+
+def _print(objects: Sequence[Mapping[str, Any]], form: str, name: str) -> None:
+    if form == "name":
+        click.echo(name)
+    elif form == "json":
+        click.echo(document({"apiVersion": "v1", "kind": "List", "items": objects}, "json"))
+    else:
+        click.echo("\n---\n".join(document(each, "yaml") for each in objects))
+
+
+def _warn(line: str) -> None:
+    click.echo(f"Warning: {line}", err=True)
+
+
+async def _stay(client: "AsyncClient", scope: Scope, made: Submission, asked: _Asked) -> int:
+    """Wait for the job where something is to be done with it, and do that."""
+    forward = made.service_type == "portforward" and asked.forward
+    if not (asked.attach or asked.token or forward):
+        return 0
+    from orchestrator.cli.execute import attached
+    from orchestrator.cli.port_forward import forwarded
+    from orchestrator.client.port_forward import LOOPBACK, ForwardedPort
+    from orchestrator.client.streams import LogRequest
+
+    target = await client.streams.running(
+        scope,
+        made.name,
+        patience_seconds=asked.patience_seconds,
+        report=terminal.report,
+        or_ended=asked.attach,
+    )
+    if asked.attach:
+        if target.runs:
+            return await attached(client.streams, target, stdin=made.stdin, tty=made.tty)
+        async with aclosing(client.streams.log(target, LogRequest())) as chunks:
+            async for chunk in chunks:
+                terminal.write_out(chunk)
+        return target.terminated.exit_code if target.terminated else 0
+    if asked.token:
+        click.echo(f"Jupyter notebook token: {await _token(client, scope, made.name)}")
+    if forward:
+        ports = [ForwardedPort(port.external, port.internal) for port in made.ports]
+        say = "Open access point(s) to service from localhost:{local}"
+        await forwarded(client.streams, target, ports, asked.addresses or (LOOPBACK,), say)
+    return 0
+
+
+async def _token(client: "AsyncClient", scope: Scope, name: str) -> str:
+    """Return the token that a notebook writes into its log when it starts."""
+    from orchestrator.client.streams import LogRequest
+
+    target = await client.streams.target(scope, name)
+    said = b""
+    async with aclosing(client.streams.log(target, LogRequest(follow=True))) as chunks:
+        async for chunk in chunks:
+            said += chunk
+            if found := _TOKEN.search(said):
+                return found[1].decode()
+    raise ClusterError(f"the notebook ended without a token; see 'muster logs {name}'")

@@ -125,7 +125,6 @@ def _submission(text: str) -> "tuple[Submission, str | None]":
     settings = Settings()
     with submit.make_context("submit", words, obj=settings) as ctx:
         values = dict(ctx.params)
-        del values["dry_run"]
         values["image"] = values["image"] or _NO_IMAGE
         return submission_of(ctx, values), settings.project
 

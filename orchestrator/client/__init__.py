@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
-    from orchestrator.client.jobs import DuplicateName, HalfCreated, NoSuchWorkload, NotPossible, Scope
+    from orchestrator.client.jobs import (
+        DuplicateName,
+        HalfCreated,
+        NoSuchWorkload,
+        NotPossible,
+        Scope,
+        Submitted,
+    )
+    from orchestrator.client.preflight import Missing
     from orchestrator.client.projects import NoProject, NoSuchProject, OperatorSilent, ProjectRefused
     from orchestrator.client.sync import Client
     from orchestrator.client.templates import TemplateRefused
@@ -34,6 +42,7 @@ _HOMES: Final = {
     "DuplicateName": "orchestrator.client.jobs",
     "HalfCreated": "orchestrator.client.jobs",
     "MusterError": "orchestrator.errors",
+    "Missing": "orchestrator.client.preflight",
     "NoProject": "orchestrator.client.projects",
     "NoSuchProject": "orchestrator.client.projects",
     "NoSuchTemplate": "orchestrator.workloads.templates",
@@ -42,6 +51,7 @@ _HOMES: Final = {
     "OperatorSilent": "orchestrator.client.projects",
     "ProjectRefused": "orchestrator.client.projects",
     "Scope": "orchestrator.client.jobs",
+    "Submitted": "orchestrator.client.jobs",
     "Submission": "orchestrator.workloads.submission",
     "Template": "orchestrator.workloads.templates",
     "TemplateRefused": "orchestrator.client.templates",
@@ -53,6 +63,7 @@ __all__ = [
     "Client",
     "DuplicateName",
     "HalfCreated",
+    "Missing",
     "MusterError",
     "NoProject",
     "NoSuchProject",
@@ -63,6 +74,7 @@ __all__ = [
     "ProjectRefused",
     "Scope",
     "Submission",
+    "Submitted",
     "Template",
     "TemplateRefused",
     "WorkloadView",

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.client.explaining import explained
-from orchestrator.client.jobs import Scope, WorkloadClient
+from orchestrator.client.jobs import Scope, Submitted, WorkloadClient
+from orchestrator.client.preflight import preflight
 from orchestrator.client.projects import ProjectClient
+from orchestrator.client.streams import StreamClient
 from orchestrator.client.templates import TemplateClient
 from orchestrator.cluster.errors import ClusterError
 from orchestrator.cluster.kubeconfig import Access, load_access, set_default_namespace
@@ -26,7 +28,7 @@ from orchestrator.names import SYSTEM_NAMESPACE
 from orchestrator.workloads.templates import in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
     from typing import Any, Self
 
@@ -54,6 +56,7 @@ class AsyncClient:
         self._default_project = default_project
         self._kubeconfig = kubeconfig
         self._context = context
+        self.streams = StreamClient(self.transport)
         self._jobs = WorkloadClient(self.transport)
         self._projects = ProjectClient(self.transport)
         self._templates = TemplateClient(self.transport)
@@ -99,15 +102,30 @@ class AsyncClient:
     # --- jobs -----------------------------------------------------------------------------------------
 
     async def submit(
-        self, asked: Submission, *, project: Where = None, submitted_at: str | None = None
-    ) -> Scope:
-        """Create a job with its service and ingress: all of them, or nothing. Return where it is.
+        self,
+        asked: Submission,
+        *,
+        project: Where = None,
+        submitted_at: str | None = None,
+        dry_run: bool = False,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> Submitted:
+        """Create a job with all that stands beside it, or nothing. Return where it is, and the objects.
 
-        `submitted_at` is RFC 3339 with microseconds, by default now. Raises DuplicateName, HalfCreated.
+        What the job names must be there: claims, secrets, storage classes, node types; `report` is told in one line
+        what you may not check. `submitted_at` is RFC 3339 with microseconds, by default now. With `dry_run` the server
+        checks everything and creates nothing. Raises Missing, DuplicateName, HalfCreated.
         """
         scope = await self.scope(project)
-        await self._jobs.submit(asked, scope, submitted_at or format_time(time.time_ns() // 1000))
-        return scope
+        for line in await preflight(self.transport, asked, scope):
+            report(line)
+        moment = submitted_at or format_time(time.time_ns() // 1000)
+        objects = await self._jobs.submit(asked, scope, moment, dry_run=dry_run)
+        return Submitted(scope.project, scope.namespace, objects)
+
+    async def free_job_name(self, prefix: str, *, project: Where = None) -> str:
+        """Return the name `<prefix>-<number>` with the smallest number that no job of the project has."""
+        return await self._jobs.free_name(await self.scope(project), prefix)
 
     async def list_jobs(self, *, project: Where = None, all_projects: bool = False) -> list[WorkloadView]:
         """Return the jobs of a project, or of all: those that wait on top, then the newest first."""

@@ -8,12 +8,16 @@ NotPossible       the workload is of a kind, or in a state, with which this cann
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Final
 
+import msgspec
+
 from orchestrator import names
-from orchestrator.cluster.errors import AlreadyExists, ClusterError, NotFound
+from orchestrator.cluster.connection import Params
+from orchestrator.cluster.errors import AlreadyExists, ClusterError, Forbidden, NotFound, Unreachable
 from orchestrator.cluster.objects import Event, Ingress, Job, Object, Pod, Service, StatefulSet
 from orchestrator.cluster.resources import (
     EVENTS,
@@ -23,13 +27,16 @@ from orchestrator.cluster.resources import (
     SERVICES,
     STATEFUL_SETS,
     Resource,
+    resource_of,
 )
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import MusterError
 from orchestrator.workloads import manifest
 from orchestrator.workloads.manifest import Manifest, Placement
+from orchestrator.workloads.network import alias_path
 from orchestrator.workloads.status import has_condition
-from orchestrator.workloads.submission import Submission, is_object_name
+from orchestrator.workloads.submission import Submission
+from orchestrator.workloads.values import is_object_name
 from orchestrator.workloads.view import Listing, WorkloadView, events_of, suspended_replicas, workload_views
 
 _OWNERS: Final[Mapping[Resource, type[Job | StatefulSet]]] = {JOBS: Job, STATEFUL_SETS: StatefulSet}
@@ -59,34 +66,54 @@ class Scope:
     namespace: str
 
 
+@dataclass(frozen=True, slots=True)
+class Submitted(Scope):
+    """Where a workload was submitted, and the objects that were created, the workload first, as the server has them."""
+
+    objects: list[Manifest] = field(default_factory=list)
+
+
 class WorkloadClient:
     """The workloads of projects behind one API server. Every method raises MusterError."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def submit(self, asked: Submission, scope: Scope, submitted_at: str) -> None:
-        """Create the workload with its service and ingress: all of them, or nothing.
+    async def submit(
+        self, asked: Submission, scope: Scope, submitted_at: str, *, dry_run: bool = False
+    ) -> list[Manifest]:
+        """Create the workload with all that stands beside it, or nothing; return the objects as the server has them.
 
-        Raises DuplicateName when the project has a Job or StatefulSet of that name, HalfCreated when
-        undoing failed.
+        With `dry_run` the server only checks them. Raises DuplicateName when the project has a Job or StatefulSet of
+        that name, HalfCreated when undoing failed.
         """
         placement = Placement(scope.project, scope.namespace, submitted_at)
         resource = manifest.workload_resource(asked)
-        duplicate = DuplicateName(
-            f"The job {asked.name} already exists, please delete it first. use 'muster delete {asked.name}'"
-        )
         if await self._owners(scope.namespace, asked.name):
-            raise duplicate
-        body = manifest.workload_manifest(asked, placement)
-        try:
-            made = await self._transport.create(resource.path(scope.namespace), body, _OWNERS[resource])
-        except AlreadyExists as error:
-            raise duplicate from error
+            raise _duplicate(asked.name)
+        taken = await self._taken_paths(asked, scope)
+        params: Params = {"dryRun": "All"} if dry_run else {}
+        made = await self._create_workload(resource, manifest.workload_manifest(asked, placement), params)
+        objects = [made]
+        owner = manifest.owner_reference(resource, asked.name, made["metadata"]["uid"])
         async with AsyncExitStack() as undo:
-            undo.push_async_callback(self._undo, resource, made)
-            await self._create_beside(asked, placement, resource, made.metadata.uid)
+            if not dry_run:
+                undo.push_async_callback(self._undo, objects)
+            for beside, body in manifest.manifests_beside(asked, placement, owner, taken):
+                objects.append(await self._create_or_replace_stale(beside, body, params))
             undo.pop_all()
+        return objects
+
+    async def free_name(self, scope: Scope, prefix: str) -> str:
+        """Return the name `<prefix>-<number>` with the smallest number that no workload of the project has."""
+        pages = await asyncio.gather(
+            *(
+                self._transport.list(resource.path(scope.namespace), kind, metadata_only=True)
+                for resource, kind in _OWNERS.items()
+            )
+        )
+        taken = {each.metadata.name for page in pages for each in page.items}
+        return next(name for number in count() if (name := f"{prefix}-{number}") not in taken)
 
     async def workloads(
         self, projects: Mapping[str, str], namespace: str | None = None
@@ -192,20 +219,39 @@ class WorkloadClient:
         except NotFound:
             return None
 
-    async def _create_beside(
-        self, asked: Submission, placement: Placement, resource: Resource, uid: str
-    ) -> None:
-        owner = manifest.owner_reference(resource, asked.name, uid)
-        service = manifest.service_manifest(asked, placement, owner)
-        ingress = manifest.ingress_manifest(asked, placement, owner)
-        if service is not None:
-            await self._create_or_replace_stale(SERVICES, Service, service)
-        if ingress is not None:
-            await self._create_or_replace_stale(INGRESSES, Ingress, ingress)
+    async def _create_workload(self, resource: Resource, body: Manifest, params: Params) -> Manifest:
+        metadata = body["metadata"]
+        try:
+            return await self._transport.create(resource.path(metadata["namespace"]), body, params=params)
+        except AlreadyExists as error:
+            raise _duplicate(metadata["name"]) from error
+        except Unreachable:
+            # It may have been created all the same: the time of submission tells it from any other.
+            found = await self._find(resource, dict, metadata["namespace"], metadata["name"])
+            stamp = names.SUBMITTED_AT_ANNOTATION
+            ours = metadata["annotations"][stamp]
+            if found is None or found["metadata"].get("annotations", {}).get(stamp) != ours:
+                raise
+            return dict(found)
 
-    async def _create_or_replace_stale(
-        self, resource: Resource, kind: type[Service | Ingress], body: Manifest
-    ) -> None:
+    async def _taken_paths(self, asked: Submission, scope: Scope) -> set[str]:
+        """Return the paths that other ingresses have; all short ones if that cannot be known."""
+        if asked.service_type != "ingress":
+            return set()
+        try:
+            page = await self._transport.list(INGRESSES.path(), Ingress)
+        except Forbidden:
+            return {alias_path(asked, port) for port in asked.ports}
+        return {
+            path.path
+            for each in page.items
+            if (each.metadata.namespace, each.metadata.name) != (scope.namespace, asked.name)
+            for rule in each.spec.rules
+            if rule.http
+            for path in rule.http.paths
+        }
+
+    async def _create_or_replace_stale(self, resource: Resource, body: Manifest, params: Params) -> Manifest:
         """Create an object that belongs to a workload.
 
         One of an earlier workload of that name may still be there, because the garbage collector comes
@@ -214,15 +260,24 @@ class WorkloadClient:
         metadata = body["metadata"]
         path = resource.path(metadata["namespace"])
         try:
-            await self._transport.create(path, body)
+            return await self._transport.create(path, body, params=params)
         except AlreadyExists:
-            old = await self._find(resource, kind, metadata["namespace"], metadata["name"])
+            old = await self._find(resource, Object, metadata["namespace"], metadata["name"])
             if old is not None:
-                ours = old.metadata.labels.get(names.WORKLOAD_LABEL) == metadata["name"]
+                label = names.WORKLOAD_LABEL
+                ours = old.metadata.labels.get(label) == metadata["labels"][label]
                 if not ours or not old.metadata.owner_references:
                     raise
+                if params:  # a dry run deletes nothing
+                    return body
                 await self._delete(resource, old)
-            await self._transport.create(path, body)
+        try:
+            return await self._transport.create(path, body)
+        except AlreadyExists as error:
+            raise DuplicateName(
+                f"{resource.kind} {metadata['name']} of an earlier job of that name is still being deleted: "
+                "try again in a moment, or choose another name"
+            ) from error
 
     async def _delete(self, resource: Resource, found: Object) -> None:
         metadata = found.metadata
@@ -231,17 +286,30 @@ class WorkloadClient:
         except NotFound:
             return
 
-    async def _undo(self, resource: Resource, made: Object) -> None:
+    async def _undo(self, objects: list[Manifest]) -> None:
+        """Delete what was made, the workload last: what cannot be deleted of the rest goes when the workload does."""
+        workload, *beside = objects
+        for each in reversed(beside):
+            with suppress(ClusterError):
+                await self._delete_made(each)
         try:
-            await self._delete(resource, made)
+            await self._delete_made(workload)
         except ClusterError as error:
-            name = made.metadata.name
+            name = workload["metadata"]["name"]
             raise HalfCreated(
-                f"{name} was created without its service and could not be removed: use 'muster delete {name}'"
+                f"{name} was created without all that it needs and could not be removed: use 'muster delete {name}'"
             ) from error
+
+    async def _delete_made(self, made: Manifest) -> None:
+        resource = resource_of(made["apiVersion"], made["kind"])
+        await self._delete(resource, msgspec.convert(made, Object))
 
 
 _OF_WORKLOADS: Final = {"labelSelector": names.WORKLOAD_LABEL}
+
+
+def _duplicate(name: str) -> DuplicateName:
+    return DuplicateName(f"The job {name} already exists, please delete it first. use 'muster delete {name}'")
 
 
 def _missing(name: str, scope: Scope) -> NoSuchWorkload:

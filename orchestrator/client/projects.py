@@ -20,7 +20,7 @@ from orchestrator.errors import ConfigurationError, MusterError
 from orchestrator.names import GPU_RESOURCE, PROJECT_LABEL
 from orchestrator.planner.model import GPU_MODEL_LABEL
 from orchestrator.planner.quota import gpu_model_excess, quota_excess
-from orchestrator.workloads.submission import is_object_name
+from orchestrator.workloads.values import is_object_name
 
 NAMESPACE_PATIENCE_SECONDS: Final = 30.0
 _FIRST_PAUSE_SECONDS: Final = 0.05

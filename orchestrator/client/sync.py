@@ -15,13 +15,13 @@ from orchestrator.client.explaining import explained
 from orchestrator.cluster.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import Any, Self, TypeVar
 
     from orchestrator.client.aio import Where
-    from orchestrator.client.jobs import Scope
+    from orchestrator.client.jobs import Scope, Submitted
     from orchestrator.cluster.objects import Event, Project, ProjectSpec
     from orchestrator.workloads.submission import Submission
     from orchestrator.workloads.templates import Template
@@ -77,12 +77,25 @@ class Client:
         """Return a project and its namespace. Raises NoSuchProject, NoProject, OperatorSilent."""
         return self._run(self._client.scope(project))
 
-    def submit(self, asked: Submission, *, project: Where = None) -> Scope:
-        """Create a job with its service and ingress: all of them, or nothing. Return where it is.
+    def submit(
+        self,
+        asked: Submission,
+        *,
+        project: Where = None,
+        dry_run: bool = False,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> Submitted:
+        """Create a job with all that stands beside it, or nothing. Return where it is, and the objects.
 
-        Raises DuplicateName, HalfCreated.
+        What the job names must be there: claims, secrets, storage classes, node types; `report` is told in one line
+        what you may not check. With `dry_run` the server checks everything and creates nothing. Raises Missing,
+        DuplicateName, HalfCreated.
         """
-        return self._run(self._client.submit(asked, project=project))
+        return self._run(self._client.submit(asked, project=project, dry_run=dry_run, report=report))
+
+    def free_job_name(self, prefix: str, *, project: Where = None) -> str:
+        """Return the name `<prefix>-<number>` with the smallest number that no job of the project has."""
+        return self._run(self._client.free_job_name(prefix, project=project))
 
     def list_jobs(self, *, project: Where = None, all_projects: bool = False) -> list[WorkloadView]:
         """Return the jobs of a project, or of all: those that wait on top, then the newest first."""

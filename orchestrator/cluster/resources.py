@@ -61,12 +61,15 @@ NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=Fal
 SERVICES: Final = Resource("", "v1", "services", "Service")
 SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
+SECRETS: Final = Resource("", "v1", "secrets", "Secret")
+CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 EVENTS: Final = Resource("", "v1", "events", "Event")
 JOBS: Final = Resource("batch", "v1", "jobs", "Job")
 STATEFUL_SETS: Final = Resource("apps", "v1", "statefulsets", "StatefulSet")
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
 REPLICA_SETS: Final = Resource("apps", "v1", "replicasets", "ReplicaSet")
 INGRESSES: Final = Resource("networking.k8s.io", "v1", "ingresses", "Ingress")
+STORAGE_CLASSES: Final = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 PROJECTS: Final = Resource(GROUP, "v1alpha1", "projects", "Project", namespaced=False)
 CRDS: Final = Resource(
@@ -94,12 +97,15 @@ ALL: Final = (
     SERVICES,
     SERVICE_ACCOUNTS,
     CONFIG_MAPS,
+    SECRETS,
+    CLAIMS,
     EVENTS,
     JOBS,
     STATEFUL_SETS,
     DEPLOYMENTS,
     REPLICA_SETS,
     INGRESSES,
+    STORAGE_CLASSES,
     LEASES,
     PROJECTS,
     CRDS,

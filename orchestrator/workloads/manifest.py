@@ -1,34 +1,32 @@
 """What `submit` creates: a Submission as Kubernetes objects.
 
-A train workload is a Job, an interactive one a StatefulSet of one pod (named `<name>-0`). Service and
-Ingress stand beside the workload and belong to it, so that deleting the workload deletes them. Everything
+A train workload is a Job, an interactive one a StatefulSet of one pod (named `<name>-0`). Claims, secrets, Service
+and Ingress stand beside the workload and belong to it, so that deleting the workload deletes them. Everything
 here is pure: the time of submission and the uid of the owner come from the caller.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from orchestrator import names
 from orchestrator.cluster.quantity import cpu_milli, format_gpu, memory_bytes
-from orchestrator.cluster.resources import INGRESSES, JOBS, SERVICES, STATEFUL_SETS, Resource
-from orchestrator.workloads.submission import (
-    DEVICES_VARIABLE,
-    SHARED_MEMORY_PATH,
-    Mount,
-    Port,
-    Submission,
-    Variable,
-)
+from orchestrator.cluster.resources import CLAIMS, INGRESSES, JOBS, SECRETS, SERVICES, STATEFUL_SETS, Resource
+from orchestrator.workloads import git_sync, rendezvous
+from orchestrator.workloads.environment import environment, escaped
+from orchestrator.workloads.network import ingress_manifest, service_manifest
+from orchestrator.workloads.security import container_security_context, pod_security_context
+from orchestrator.workloads.storage import HOME_PATH, claim_manifests, volumes_and_mounts
+from orchestrator.workloads.submission import Submission
+from orchestrator.workloads.values import Toleration
 
 Manifest = dict[str, Any]
 
 CPU_MILLI_PER_GPU: Final = 1000
 MEMORY_KIB_PER_GPU: Final = 100 * 1024
 BACKOFF_LIMIT: Final = 6
-INGRESS_CLASS: Final = "nginx"
-
-_SERVICE_KINDS: Final = {"nodeport": "NodePort", "loadbalancer": "LoadBalancer"}
+LONGEST_COMMAND_LINE: Final = 4096
+"""Characters of the command line that are kept for display; variables may make one as long as a book."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +47,10 @@ def workload_manifest(asked: Submission, placement: Placement) -> Manifest:
     """Return the Job or StatefulSet of the submission."""
     resource = workload_resource(asked)
     annotations = {
+        **dict(asked.annotations),
         names.SUBMITTED_AT_ANNOTATION: placement.submitted_at,
         names.USER_ANNOTATION: asked.user,
-        names.COMMAND_LINE_ANNOTATION: asked.command_line,
+        names.COMMAND_LINE_ANNOTATION: _for_display(asked.command_line),
     }
     return {
         "apiVersion": resource.api_version,
@@ -61,46 +60,27 @@ def workload_manifest(asked: Submission, placement: Placement) -> Manifest:
     }
 
 
-def service_manifest(asked: Submission, placement: Placement, owner: Mapping[str, Any]) -> Manifest | None:
-    """Return the Service in front of the workload, or None when none was asked for."""
-    if asked.service_type is None:
-        return None
-    return {
-        "apiVersion": SERVICES.api_version,
-        "kind": SERVICES.kind,
-        "metadata": _metadata(asked, placement) | {"ownerReferences": [owner]},
-        "spec": {
-            "type": _SERVICE_KINDS.get(asked.service_type, "ClusterIP"),
-            "selector": {names.WORKLOAD_LABEL: asked.name},
-            "ports": [_service_port(port, asked.service_type) for port in asked.ports],
-        },
-    }
+def manifests_beside(
+    asked: Submission,
+    placement: Placement,
+    owner: Mapping[str, Any] | None,
+    taken_paths: Collection[str] = (),
+) -> list[tuple[Resource, Manifest]]:
+    """Return what stands beside the workload, in the order in which it is made.
 
-
-def ingress_manifest(asked: Submission, placement: Placement, owner: Mapping[str, Any]) -> Manifest | None:
-    """Return the Ingress that leads to the service, or None when none was asked for."""
-    if asked.service_type != "ingress":
-        return None
-    paths = [
-        {
-            "path": ingress_path(asked, placement.project, port),
-            "pathType": "Prefix",
-            "backend": {"service": {"name": asked.name, "port": {"number": port.external}}},
-        }
-        for port in asked.ports
+    `owner` is None where nobody knows the workload's uid yet. `taken_paths` are paths of other ingresses.
+    """
+    metadata = _metadata(asked, placement)
+    if owner is not None:
+        metadata = metadata | {"ownerReferences": [owner]}
+    found: list[tuple[Resource, Manifest | None]] = [
+        *((CLAIMS, claim) for claim in claim_manifests(asked, metadata)),
+        (SECRETS, git_sync.secret_manifest(asked, metadata)),
+        (SERVICES, rendezvous.headless_service(asked, metadata)),
+        (SERVICES, service_manifest(asked, metadata)),
+        (INGRESSES, ingress_manifest(asked, placement.project, metadata, taken_paths)),
     ]
-    return {
-        "apiVersion": INGRESSES.api_version,
-        "kind": INGRESSES.kind,
-        "metadata": _metadata(asked, placement) | {"ownerReferences": [owner]},
-        "spec": {"ingressClassName": INGRESS_CLASS, "rules": [{"http": {"paths": paths}}]},
-    }
-
-
-def ingress_path(asked: Submission, project: str, port: Port) -> str:
-    """Return `/<project>-<name>`, with the port behind it when there are several."""
-    path = f"/{project}-{asked.name}"
-    return path if len(asked.ports) == 1 else f"{path}-{port.external}"
+    return [(resource, body) for resource, body in found if body is not None]
 
 
 def owner_reference(resource: Resource, name: str, uid: str) -> Manifest:
@@ -108,12 +88,18 @@ def owner_reference(resource: Resource, name: str, uid: str) -> Manifest:
     return {"apiVersion": resource.api_version, "kind": resource.kind, "name": name, "uid": uid}
 
 
+def _for_display(command_line: str) -> str:
+    if len(command_line) <= LONGEST_COMMAND_LINE:
+        return command_line
+    return command_line[: LONGEST_COMMAND_LINE - 4] + " ..."
+
+
 def _metadata(asked: Submission, placement: Placement) -> Manifest:
     return {"name": asked.name, "namespace": placement.namespace, "labels": _labels(asked)}
 
 
 def _labels(asked: Submission) -> dict[str, str]:
-    return {names.WORKLOAD_LABEL: asked.name, names.TYPE_LABEL: asked.type}
+    return {**dict(asked.labels), names.WORKLOAD_LABEL: asked.name, names.TYPE_LABEL: asked.type}
 
 
 def _job_spec(asked: Submission, placement: Placement) -> Manifest:
@@ -128,6 +114,7 @@ def _job_spec(asked: Submission, placement: Placement) -> Manifest:
         "template": _template(asked, placement, restart_policy="Never"),
     }
     optional = {
+        "completionMode": "Indexed" if asked.rendezvous else None,
         "completions": asked.completions,
         "parallelism": asked.parallelism,
         "ttlSecondsAfterFinished": asked.ttl_seconds,
@@ -152,9 +139,13 @@ def _template(asked: Submission, placement: Placement, restart_policy: str) -> M
 
 
 def _pod_annotations(asked: Submission, placement: Placement) -> dict[str, str]:
-    annotations = {names.SUBMITTED_AT_ANNOTATION: placement.submitted_at}
+    annotations = {**dict(asked.annotations), names.SUBMITTED_AT_ANNOTATION: placement.submitted_at}
     if asked.is_fraction:
         annotations[names.GPU_FRACTION_ANNOTATION] = format_gpu(asked.gpu_milli)
+    if asked.gpu_memory:
+        annotations[names.GPU_MEMORY_ANNOTATION] = asked.gpu_memory
+    if asked.gpu_devices is not None:
+        annotations[names.GPU_FRACTION_DEVICES_ANNOTATION] = str(asked.gpu_devices)
     if asked.min_member is not None:
         annotations[names.MIN_MEMBER_ANNOTATION] = str(asked.min_member)
     if asked.is_preemptible == asked.interactive:  # the default is the opposite
@@ -168,13 +159,17 @@ def _pod_spec(asked: Submission) -> Manifest:
         "priorityClassName": _priority_class(asked),
         "containers": [_container(asked)],
     }
-    volumes, _ = _volumes(asked)
+    clone = git_sync.init_container(asked)
     optional: Manifest = {
-        "volumes": volumes,
+        "initContainers": [clone] if clone else [],
+        "volumes": _volumes(asked)[0],
         "nodeSelector": {names.NODE_TYPE_LABEL: asked.node_type} if asked.node_type else {},
+        "tolerations": [_toleration(each) for each in asked.tolerations],
+        "subdomain": asked.name if asked.rendezvous else "",
         "hostIPC": asked.host_ipc,
         "hostNetwork": asked.host_network,
         "dnsPolicy": "ClusterFirstWithHostNet" if asked.host_network else "",
+        "securityContext": pod_security_context(asked),
     }
     return spec | {key: value for key, value in optional.items() if value}
 
@@ -185,44 +180,42 @@ def _priority_class(asked: Submission) -> str:
     return "muster-interactive-preemptible" if asked.is_preemptible else "muster-interactive"
 
 
+def _toleration(each: Toleration) -> Manifest:
+    found: Manifest = {"key": each.key, "operator": "Exists" if each.value is None else "Equal"}
+    if each.value is not None:
+        found["value"] = each.value
+    return found | ({"effect": each.effect} if each.effect else {})
+
+
 def _container(asked: Submission) -> Manifest:
-    _, mounts = _volumes(asked)
+    home: list[Manifest] = [{"name": "HOME", "value": HOME_PATH}] if asked.home_directory else []
     optional: Manifest = {
         "imagePullPolicy": asked.image_pull_policy,
-        "command": list(asked.command),
-        "args": list(asked.args),
+        "command": [escaped(word) for word in asked.command],
+        "args": [escaped(word) for word in asked.args],
         "workingDir": asked.working_dir,
         "resources": _resources(asked),
         "ports": [{"containerPort": port.internal} for port in asked.ports],
-        "volumeMounts": mounts,
+        "volumeMounts": _volumes(asked)[1],
+        "securityContext": container_security_context(asked),
+        "stdin": asked.stdin,
+        "tty": asked.tty,
     }
-    container: Manifest = {"name": asked.name, "image": asked.image, "env": _environment(asked)}
+    variables = environment(asked, [*rendezvous.variables(asked), *home])
+    container: Manifest = {"name": asked.name, "image": asked.image, "env": variables}
     return container | {key: value for key, value in optional.items() if value}
 
 
-def _environment(asked: Submission) -> list[Manifest]:
-    variables: dict[str, Manifest] = {"JOB_NAME": {"value": asked.name}}
-    if asked.gpu_milli:
-        field = f"metadata.annotations['{names.GPU_DEVICES_ANNOTATION}']"
-        variables[DEVICES_VARIABLE] = {"valueFrom": {"fieldRef": {"fieldPath": field}}}
-        variables["RUNAI_NUM_OF_GPUS"] = {"value": format_gpu(asked.gpu_milli)}
-    else:
-        # CUDA images say "all", which the NVIDIA runtime would obey on a GPU node.
-        variables[DEVICES_VARIABLE] = {"value": "void"}
-    variables.update((variable.name, _value(variable)) for variable in asked.environment)
-    return [{"name": name} | value for name, value in variables.items()]
-
-
-def _value(variable: Variable) -> Manifest:
-    if variable.secret:
-        return {"valueFrom": {"secretKeyRef": {"name": variable.secret, "key": variable.secret_key}}}
-    return {"value": variable.value}
+def _volumes(asked: Submission) -> tuple[list[Manifest], list[Manifest]]:
+    volumes, mounts = volumes_and_mounts(asked)
+    more_volumes, more_mounts = git_sync.volume_and_mount(asked)
+    return volumes + more_volumes, mounts + more_mounts
 
 
 def _resources(asked: Submission) -> Manifest:
-    limits = {"cpu": asked.cpu_limit, "memory": asked.memory_limit}
+    limits = {"cpu": asked.cpu_limit, "memory": asked.memory_limit} | dict(asked.extended_resources)
     requests = {"cpu": asked.cpu, "memory": asked.memory}
-    if asked.gpu_milli:
+    if asked.wants_gpu:
         requests["cpu"] = requests["cpu"] or _default_cpu(asked)
         requests["memory"] = requests["memory"] or _default_memory(asked)
     if asked.gpu_milli and not asked.is_fraction:
@@ -234,37 +227,20 @@ def _resources(asked: Submission) -> Manifest:
     return {part: amounts for part, amounts in filled.items() if amounts}
 
 
+def _gpu_milli_for_defaults(asked: Submission) -> int:
+    """GPU memory has no size in GPUs before it is placed: it gets what one GPU gets."""
+    return (asked.gpu_milli or 1000) * (asked.gpu_devices or 1)
+
+
 def _default_cpu(asked: Submission) -> str:
-    milli = asked.gpu_milli * CPU_MILLI_PER_GPU // 1000
+    milli = _gpu_milli_for_defaults(asked) * CPU_MILLI_PER_GPU // 1000
     if asked.cpu_limit:
         milli = min(milli, cpu_milli(asked.cpu_limit))
     return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"
 
 
 def _default_memory(asked: Submission) -> str:
-    kib = max(1, asked.gpu_milli * MEMORY_KIB_PER_GPU // 1000)
+    kib = max(1, _gpu_milli_for_defaults(asked) * MEMORY_KIB_PER_GPU // 1000)
     if asked.memory_limit and memory_bytes(asked.memory_limit) < kib * 1024:
         return asked.memory_limit
     return f"{kib // 1024}Mi" if kib % 1024 == 0 else f"{kib}Ki"
-
-
-def _volumes(asked: Submission) -> tuple[list[Manifest], list[Manifest]]:
-    sources: list[tuple[Manifest, Mount]] = [
-        *(({"hostPath": {"path": mount.source}}, mount) for mount in asked.volumes),
-        *(({"persistentVolumeClaim": {"claimName": mount.source}}, mount) for mount in asked.claims),
-    ]
-    if asked.large_shm:
-        sources.append(({"emptyDir": {"medium": "Memory"}}, Mount("", SHARED_MEMORY_PATH)))
-    volumes, mounts = [], []
-    for index, (source, mount) in enumerate(sources):
-        volume_name = f"volume-{index}"
-        volumes.append({"name": volume_name} | source)
-        read_only = {"readOnly": True} if mount.read_only else {}
-        mounts.append({"name": volume_name, "mountPath": mount.path} | read_only)
-    return volumes, mounts
-
-
-def _service_port(port: Port, service_type: str) -> Manifest:
-    number = port.internal if service_type == "nodeport" else port.external
-    described = {"name": f"{port.external}-port", "port": number, "targetPort": port.internal}
-    return described | ({"nodePort": port.external} if service_type == "nodeport" and port.pinned else {})

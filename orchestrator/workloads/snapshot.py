@@ -30,7 +30,7 @@ from orchestrator.workloads.request import (
     pod_request,
     resource_request,
 )
-from orchestrator.workloads.submission import parse_duration_seconds
+from orchestrator.workloads.values import parse_duration_seconds
 
 _SECOND_US = 1_000_000
 

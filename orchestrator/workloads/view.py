@@ -309,7 +309,7 @@ class _Addresses:
         self._urls: dict[tuple[str, str], list[str]] = {}
         self._node_ports: dict[tuple[str, str], list[int]] = {}
         for ingress in listing.ingresses:
-            paths = [path.path for rule in ingress.spec.rules if rule.http for path in rule.http.paths]
+            paths = _paths(ingress)
             hosts = _hosts(ingress)
             self._add(
                 ingress, [f"{way}://{host}{path}" for host in hosts for path in paths for way in _SCHEMES]
@@ -333,6 +333,13 @@ class _Addresses:
 
     def _add(self, exposed: Ingress | Service, urls: list[str]) -> None:
         self._urls.setdefault(_key(exposed), []).extend(urls or [PENDING_ADDRESS])
+
+
+def _paths(ingress: Ingress) -> list[str]:
+    """Return the paths of an ingress, without the short aliases of those that have a longer name too."""
+    paths = [path.path for rule in ingress.spec.rules if rule.http for path in rule.http.paths]
+    alias = re.compile(rf"/{re.escape(_key(ingress)[1])}(-[0-9]+)?")
+    return [path for path in paths if not alias.fullmatch(path)] or paths
 
 
 def _hosts(exposed: Ingress | Service) -> list[str]:

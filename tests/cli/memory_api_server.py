@@ -217,6 +217,21 @@ def namespace_of(project: str, name: str = "", **labels: str) -> JSON:
     }
 
 
+def claim_of(name: str, namespace: str) -> JSON:
+    """Return a volume claim."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": namespace},
+    }
+
+
+def secret_of(name: str, namespace: str, **data: str) -> JSON:
+    """Return a secret; the values are base64."""
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+
+
 def project_of(name: str, quota: float, **spec: Any) -> JSON:
     """Return a project with a quota of GPUs."""
     return {

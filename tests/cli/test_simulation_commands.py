@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from orchestrator.control.audit import CONFIG_MAP, KEY, EvictionRecord, encoded
-from tests.cli.memory_api_server import pod_of
+from tests.cli.memory_api_server import pod_of, secret_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +64,7 @@ def run_job(
 ) -> None:
     """Submit a job to team-a and let its pod run on a node, or wait."""
     secret = ("-e", "TOKEN=hunter2", "-e", "KEY=SECRET:vault,key")
+    server.add(secret_of("vault", "muster-team-a", key=""))
     assert muster("submit", name, "-i", "image", "-g", str(gpus), *secret).code == 0
     job = server.find("jobs", name, NAMESPACE)
     assert job is not None

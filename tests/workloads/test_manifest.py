@@ -7,15 +7,17 @@ import pytest
 
 from orchestrator import names
 from orchestrator.cluster.objects import Ingress, Job, Service, StatefulSet
+from orchestrator.workloads.environment import Variable
 from orchestrator.workloads.manifest import (
     Placement,
-    ingress_manifest,
+    manifests_beside,
     owner_reference,
-    service_manifest,
     workload_manifest,
     workload_resource,
 )
-from orchestrator.workloads.submission import Mount, Port, Submission, Variable
+from orchestrator.workloads.network import Port
+from orchestrator.workloads.storage import Mount
+from orchestrator.workloads.submission import Submission
 
 PLACEMENT = Placement("team-a", "muster-team-a", "2026-01-01T00:00:00.000001Z")
 
@@ -38,6 +40,18 @@ def container(**values: Any) -> dict[str, Any]:
     (found,) = template(**values)["spec"]["containers"]
     assert isinstance(found, dict)
     return found
+
+
+def beside(asked: Submission, taken: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return what stands beside the workload by kind; claims by name."""
+    owner = owner_reference(workload_resource(asked), asked.name, "uid-1")
+    found = [body for _, body in manifests_beside(asked, PLACEMENT, owner, taken)]
+    assert all(each["metadata"]["ownerReferences"] == [owner] for each in found)
+    assert all(each["metadata"]["namespace"] == "muster-team-a" for each in found)
+    return {
+        each["metadata"]["name"] if each["kind"] == "PersistentVolumeClaim" else each["kind"]: each
+        for each in found
+    }
 
 
 def test_a_train_workload_is_a_job_whose_evictions_are_no_failures() -> None:
@@ -208,9 +222,7 @@ def test_the_service_has_the_type_and_ports_that_were_asked_for(
     service_type: str, kind: str, port: dict[str, Any]
 ) -> None:
     asked = submission(interactive=True, service_type=service_type, ports=(Port(8080, 80),))
-    owner = owner_reference(workload_resource(asked), asked.name, "uid-1")
-    service = service_manifest(asked, PLACEMENT, owner)
-    assert service is not None
+    service = beside(asked)["Service"]
     assert service["spec"]["type"] == kind
     assert service["spec"]["ports"] == [port]
     labels = workload_manifest(asked, PLACEMENT)["spec"]["template"]["metadata"]["labels"]
@@ -221,25 +233,32 @@ def test_the_service_has_the_type_and_ports_that_were_asked_for(
 @pytest.mark.parametrize(
     ("ports", "paths"),
     [
-        ((Port(8888, 8888),), ["/team-a-hyper1"]),
-        ((Port(80, 80), Port(90, 91)), ["/team-a-hyper1-80", "/team-a-hyper1-90"]),
+        ((Port(8888, 8888),), ["/team-a-hyper1", "/hyper1"]),
+        (
+            (Port(80, 80), Port(90, 91)),
+            ["/team-a-hyper1-80", "/hyper1-80", "/team-a-hyper1-90", "/hyper1-90"],
+        ),
     ],
 )
-def test_an_ingress_has_one_path_for_each_port(ports: tuple[Port, ...], paths: list[str]) -> None:
+def test_an_ingress_has_a_path_and_an_alias_for_each_port(ports: tuple[Port, ...], paths: list[str]) -> None:
     asked = submission(interactive=True, service_type="ingress", ports=ports)
-    ingress = ingress_manifest(asked, PLACEMENT, {})
-    assert ingress is not None
+    ingress = beside(asked)["Ingress"]
     assert ingress["spec"]["ingressClassName"] == "nginx"
     found = ingress["spec"]["rules"][0]["http"]["paths"]
     assert [each["path"] for each in found] == paths
     assert [each["backend"]["service"]["port"]["number"] for each in found] == [
-        each.external for each in ports
+        each.external for each in ports for _ in ("path", "alias")
     ]
 
 
+def test_an_alias_that_others_have_is_left_to_them() -> None:
+    asked = submission(interactive=True, service_type="ingress", ports=(Port(80, 80),))
+    found = beside(asked, taken=("/hyper1",))["Ingress"]["spec"]["rules"][0]["http"]["paths"]
+    assert [each["path"] for each in found] == ["/team-a-hyper1"]
+
+
 def test_without_a_service_type_nothing_stands_beside_the_workload() -> None:
-    assert service_manifest(submission(), PLACEMENT, {}) is None
-    assert ingress_manifest(submission(), PLACEMENT, {}) is None
+    assert beside(submission()) == {}
 
 
 def test_what_is_made_can_be_read_by_the_rest_of_muster() -> None:
@@ -247,6 +266,5 @@ def test_what_is_made_can_be_read_by_the_rest_of_muster() -> None:
     job = msgspec.convert(made(), Job)
     assert job.spec.template.spec.containers[0].resources.limits == {"nvidia.com/gpu": "1"}
     assert msgspec.convert(made(interactive=True), StatefulSet).spec.service_name == "hyper1"
-    owner = owner_reference(workload_resource(asked), asked.name, "uid-1")
-    assert msgspec.convert(service_manifest(asked, PLACEMENT, owner), Service).spec.ports[0].port == 80
-    assert msgspec.convert(ingress_manifest(asked, PLACEMENT, owner), Ingress).spec.rules[0].http is not None
+    assert msgspec.convert(beside(asked)["Service"], Service).spec.ports[0].port == 80
+    assert msgspec.convert(beside(asked)["Ingress"], Ingress).spec.rules[0].http is not None

@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.errors import UsageError
-from orchestrator.workloads import submission
-from orchestrator.workloads.submission import Mount, Port, Submission, Variable
+from orchestrator.workloads import values
+from orchestrator.workloads.environment import Variable, parse_variable
+from orchestrator.workloads.network import Port, parse_port
+from orchestrator.workloads.storage import Mount, NewClaim, parse_claim, parse_volume
+from orchestrator.workloads.submission import Submission
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_gpus_are_whole_or_a_part_of_one(text: str | None, milli: int) -> None:
-    assert submission.parse_gpu(text) == milli
+    assert values.parse_gpu(text) == milli
 
 
 @given(st.decimals(min_value=-2, max_value=20, places=4, allow_nan=False) | st.integers(-3, 100))
@@ -40,41 +43,54 @@ def test_every_number_of_gpus_is_exact_or_refused(number: Decimal | int) -> None
     places = len(text.partition(".")[2])
     possible = value > 0 and places <= 3 and (value < 1 or value == int(value))
     if possible:
-        assert Decimal(submission.parse_gpu(text)) == value * 1000
+        assert Decimal(values.parse_gpu(text)) == value * 1000
     else:
         with pytest.raises(UsageError, match=r"-g/--gpu .* whole number"):
-            submission.parse_gpu(text)
+            values.parse_gpu(text)
 
 
 PARSED: list[tuple[Callable[[str], Any], str, Any]] = [
-    (submission.parse_port, "8888", Port(8888, 8888)),
-    (submission.parse_port, "30080:80", Port(30080, 80)),
-    (submission.parse_variable, "A=b=c", Variable("A", "b=c")),
-    (submission.parse_variable, "A=", Variable("A")),
-    (submission.parse_variable, "A=SECRET:s3,key", Variable("A", secret="s3", secret_key="key")),
-    (submission.parse_volume, "/mnt:/data", Mount("/mnt", "/data")),
-    (submission.parse_volume, "/mnt:/data/:ro", Mount("/mnt", "/data", read_only=True)),
-    (submission.parse_volume, "/mnt:/data:rw", Mount("/mnt", "/data")),
-    (submission.parse_claim, "test:/tmp/x", Mount("test", "/tmp/x")),  # noqa: S108
-    (submission.parse_claim, "test:/x:ro", Mount("test", "/x", read_only=True)),
-    (submission.parse_name, "a-1-1-jupyter", "a-1-1-jupyter"),
-    (submission.parse_name, "a" * 52, "a" * 52),
-    (submission.parse_image, "netapp/tensorflow-tf1-py3:20.01.0", "netapp/tensorflow-tf1-py3:20.01.0"),
+    (parse_port, "8888", Port(8888, 8888)),
+    (parse_port, "30080:80", Port(30080, 80)),
+    (parse_variable, "A=b=c", Variable("A", "b=c")),
+    (parse_variable, "A=", Variable("A")),
+    (parse_variable, "A=SECRET:s3,key", Variable("A", secret="s3", secret_key="key")),
+    (parse_volume, "/mnt:/data", Mount("/mnt", "/data")),
+    (parse_volume, "/mnt:/data/:ro", Mount("/mnt", "/data", read_only=True)),
+    (parse_volume, "/mnt:/data:rw", Mount("/mnt", "/data")),
+    (parse_claim, "test:/tmp/x", Mount("test", "/tmp/x")),  # noqa: S108
+    (parse_claim, "test:/x:ro", Mount("test", "/x", read_only=True)),
+    (parse_claim, "test:/x:rw", Mount("test", "/x")),
+    (parse_claim, ":1Gi:/x", NewClaim("1Gi", "/x")),
+    (parse_claim, "fast:10GB:/x", NewClaim("10G", "/x", "fast")),
+    (parse_claim, "fast:1.5Ti:/x/:ro", NewClaim("1.5Ti", "/x", "fast", read_only=True)),
+    (values.parse_name, "a-1-1-jupyter", "a-1-1-jupyter"),
+    (values.parse_name, "a" * 52, "a" * 52),
+    (values.parse_image, "netapp/tensorflow-tf1-py3:20.01.0", "netapp/tensorflow-tf1-py3:20.01.0"),
 ]
 
 REFUSED: list[tuple[Callable[[str], Any], str]] = [
-    *((submission.parse_port, text) for text in ("", "0", "65536", "a", "1:", ":1", "1:2:3", "-1", "1.0")),
-    *((submission.parse_variable, text) for text in ("", "=", "=a", "A", "A B=c", "A=SECRET:", "A=SECRET:x")),
-    *((submission.parse_volume, text) for text in ("", "/a", "a:/b", "/a:b", "/a:/b:xx", ":/b", "/a:")),
+    *((parse_port, text) for text in ("", "0", "65536", "a", "1:", ":1", "1:2:3", "-1", "1.0")),
+    *((parse_variable, text) for text in ("", "=", "=a", "A", "A B=c", "A=SECRET:", "A=SECRET:x")),
+    *((parse_volume, text) for text in ("", "/a", "a:/b", "/a:b", "/a:/b:xx", ":/b", "/a:")),
     *(
-        (submission.parse_claim, text)
-        for text in ("", "a", "a:b", ":/x", "A:/x", ":1Gi:/x", "fast:1Gi:/x:ro", "..:/x")
+        (parse_claim, text)
+        for text in (
+            "",
+            "a",
+            "a:b",
+            ":/x",
+            "A:/x",
+            ":1Xi:/x",
+            "fast:0:/x:ro",
+            "fast:1Gi:x:ro",
+            "fast:1Gi:/x:rx",
+            "..:/x",
+            "F:1Gi:/x:ro",
+        )
     ),
-    *(
-        (submission.parse_name, text)
-        for text in ("", "A", "1a", "a-", "-a", "a_b", "a.b", "ä", "a" * 53, "a\n")
-    ),
-    *((submission.parse_image, text) for text in ("", " ", "a b", "a\n")),
+    *((values.parse_name, text) for text in ("", "A", "1a", "a-", "-a", "a_b", "a.b", "ä", "a" * 53, "a\n")),
+    *((values.parse_image, text) for text in ("", " ", "a b", "a\n")),
 ]
 
 
@@ -93,20 +109,20 @@ def test_a_value_that_cannot_be_meant_is_refused(parse: Callable[[str], Any], te
     ("text", "seconds"), [("5s", 5), ("2m", 120), ("3h", 10800), ("1h30m", 5400), ("1.5s", 2)]
 )
 def test_durations_are_whole_seconds(text: str, seconds: int) -> None:
-    assert submission.parse_duration_seconds("--ttl-after-finish", text) == seconds
+    assert values.parse_duration_seconds("--ttl-after-finish", text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "5d", "-5s", "5 s", "9999999999h", "9" * 40 + "h"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--ttl-after-finish"):
-        submission.parse_duration_seconds("--ttl-after-finish", text)
+        values.parse_duration_seconds("--ttl-after-finish", text)
 
 
 @pytest.mark.parametrize("convert", [cpu_milli, memory_bytes])
 @given(text=st.text(max_size=6))
 def test_an_amount_is_kept_as_text_or_refused(convert: Callable[[str], int], text: str) -> None:
     try:
-        assert submission.parse_quantity("--cpu", text, convert) == text
+        assert values.parse_quantity("--cpu", text, convert) == text
         assert convert(text) > 0
     except UsageError as error:
         assert "--cpu" in str(error)  # noqa: PT017

@@ -1,0 +1,176 @@
+"""`muster exec`, `muster bash` and `muster attach`: into the containers of a job."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import click
+
+from orchestrator.cli import terminal
+from orchestrator.cli.options import TAIL_KEY, Command, split_words
+from orchestrator.cli.session import run
+from orchestrator.client.aio import AsyncClient
+from orchestrator.client.streams import StreamClient, Target
+from orchestrator.errors import UsageError
+from orchestrator.workloads.values import parse_duration_seconds
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+SHELL: Final = "/bin/bash"
+_NOT_FOUND: Final = (126, 127)
+
+
+class CommandOfAContainer(Command):
+    """Takes options up to the second argument; that and all behind it are the command, with or without `--`."""
+
+    takes_tail = True
+
+    def rewrite(self, ctx: click.Context, args: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
+        """Return the arguments before the command, rewritten, and the command."""
+        words, tail = split_words(self, args)
+        consumed = arguments = 0
+        for word in words:
+            arguments += not word.name
+            if arguments == 2:
+                return super().rewrite(ctx, args[:consumed])[0], tuple(args[consumed:])
+            consumed += word.arguments
+        return super().rewrite(ctx, args if tail is None else args[:consumed])[0], tail
+
+
+def container_options(default_patience: str) -> Callable[[Function], Function]:
+    """Return the options that choose a container, and say how long to wait for it."""
+
+    def decorate(function: Function) -> Function:
+        for option in (
+            click.option("--pod", metavar="NAME", help="The pod; default: the youngest of the job."),
+            click.option("-c", "--container", metavar="NAME", help="The container; default: the first."),
+            click.option(
+                "--wait-timeout",
+                "--pod-running-timeout",
+                metavar="DURATION",
+                default=default_patience,
+                show_default=True,
+                help="How long to wait until it runs (0s, 30s, 2m).",
+            ),
+        ):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def patience(text: str) -> int:
+    """Return the seconds of --wait-timeout. Raises UsageError."""
+    return parse_duration_seconds("--wait-timeout", text) or 0
+
+
+async def running(
+    client: AsyncClient, name: str, pod: str | None, container: str | None, patience_seconds: int
+) -> tuple[StreamClient, Target]:
+    """Return a container of a job as soon as it runs, and the client to talk to it."""
+    target = await client.streams.running(
+        await client.scope(),
+        name,
+        pod,
+        container,
+        patience_seconds=patience_seconds,
+        report=terminal.report,
+    )
+    return client.streams, target
+
+
+@click.command("exec", cls=CommandOfAContainer, no_args_is_help=True, options_metavar="[OPTIONS]")
+@click.argument("name", metavar="JOB")
+@click.option("-i", "--stdin", is_flag=True, help="Send the standard input to the command.")
+@click.option("-t", "--tty", is_flag=True, help="Give the command a terminal; needs -i.")
+@container_options("1m")
+@click.pass_context
+def exec_(
+    ctx: click.Context,
+    /,
+    *,
+    name: str,
+    stdin: bool,
+    tty: bool,
+    pod: str | None,
+    container: str | None,
+    wait_timeout: str,
+) -> int:
+    """Run a command in a container of a job: muster exec JOB -it -- COMMAND [ARGUMENT]...
+
+    The exit code is that of the command.
+    """
+    command = ctx.meta.get(TAIL_KEY) or ()
+    if not command:
+        raise UsageError(f"a command is missing: muster exec {name} [-it] -- COMMAND [ARGUMENT]...")
+    if tty and not stdin:
+        raise UsageError("-t/--tty needs -i/--stdin: a terminal is for typing")
+    return _execute(name, command, pod, container, patience(wait_timeout), stdin=stdin, tty=tty)
+
+
+@click.command("bash", cls=Command, no_args_is_help=True)
+@click.argument("name", metavar="JOB")
+@container_options("1m")
+def bash(*, name: str, pod: str | None, container: str | None, wait_timeout: str) -> int:
+    """Open a shell in a container of a job."""
+    tty = terminal.stdin_is_a_terminal()
+    code = _execute(name, (SHELL,), pod, container, patience(wait_timeout), stdin=True, tty=tty)
+    if code in _NOT_FOUND:
+        click.echo(f"If the image has no {SHELL}: muster exec {name} -it -- sh", err=True)
+    return code
+
+
+@click.command("attach", cls=Command, no_args_is_help=True)
+@click.argument("name", metavar="JOB")
+@click.option("--no-stdin", is_flag=True, help="Watch only.")
+@click.option("--no-tty", is_flag=True, help="Do not use the terminal of the container.")
+@container_options("30s")
+def attach(
+    *,
+    name: str,
+    no_stdin: bool,
+    no_tty: bool,
+    pod: str | None,
+    container: str | None,
+    wait_timeout: str,
+) -> int:
+    """Join the process of a job's container: see what it writes, and type what it reads.
+
+    The exit code is that of the process, if it ends meanwhile.
+    """
+
+    async def join(client: AsyncClient) -> int:
+        streams, target = await running(client, name, pod, container, patience(wait_timeout))
+        return await attached(streams, target, stdin=not no_stdin, tty=not no_tty)
+
+    return run(join)
+
+
+async def attached(streams: StreamClient, target: Target, *, stdin: bool, tty: bool) -> int:
+    """Join a container that runs until it ends, as far as it was made for it; return its exit code."""
+    stdin = stdin and target.reads_input
+    tty = terminal.wants_terminal(stdin=stdin, tty=tty and stdin and target.has_terminal)
+    if tty:
+        terminal.report("If you do not see a prompt, press Enter.")
+    async with streams.attach(target, stdin=stdin, tty=tty) as process:
+        await terminal.converse(process, stdin=stdin, tty=tty)
+    return await streams.exit_code(target) or 0
+
+
+def _execute(
+    name: str,
+    command: Sequence[str],
+    pod: str | None,
+    container: str | None,
+    patience_seconds: int,
+    *,
+    stdin: bool,
+    tty: bool,
+) -> int:
+    tty = terminal.wants_terminal(stdin=stdin, tty=tty)
+
+    async def execute(client: AsyncClient) -> int:
+        streams, target = await running(client, name, pod, container, patience_seconds)
+        async with streams.execute(target, command, stdin=stdin, tty=tty) as process:
+            return await terminal.converse(process, stdin=stdin, tty=tty)
+
+    return run(execute)

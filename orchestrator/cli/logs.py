@@ -1,0 +1,97 @@
+"""`muster logs`: what the containers of a job have written."""
+
+import re
+from contextlib import aclosing
+from typing import Final
+
+import click
+
+from orchestrator.cli import terminal
+from orchestrator.cli.execute import container_options, patience
+from orchestrator.cli.options import Command
+from orchestrator.cli.session import run
+from orchestrator.client.aio import AsyncClient
+from orchestrator.client.streams import LogRequest
+from orchestrator.cluster.quantity import parse_time
+from orchestrator.errors import UsageError
+from orchestrator.workloads.values import parse_duration_seconds
+
+_ALL: Final = -1
+_NUMBER = re.compile(r"-?[0-9]{1,9}")
+
+
+@click.command("logs", cls=Command, no_args_is_help=True)
+@click.argument("name", metavar="JOB")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the container ends; wait until it starts.")
+@click.option("-t", "--tail", metavar="N", default=str(_ALL), help="Only the last N lines.")
+@click.option("--since", metavar="DURATION", help="Only what is younger (5s, 2m, 3h).")
+@click.option("--since-time", metavar="TIME", help="Only what is younger than this (2026-01-31T12:00:00Z).")
+@click.option("--timestamps", is_flag=True, help="Put the time before every line.")
+@click.option("--previous", is_flag=True, help="The log of the container before its last restart.")
+@container_options("1m")
+def logs(
+    *,
+    name: str,
+    follow: bool,
+    tail: str,
+    since: str | None,
+    since_time: str | None,
+    timestamps: bool,
+    previous: bool,
+    pod: str | None,
+    container: str | None,
+    wait_timeout: str,
+) -> None:
+    """Print the log of a job: of its youngest pod, unless another is named."""
+    asked = LogRequest(
+        follow=follow,
+        tail_lines=_tail(tail),
+        since_seconds=_since(since),
+        since_time=_since_time(since_time, since),
+        timestamps=timestamps,
+        previous=previous,
+    )
+    patience_seconds = patience(wait_timeout) if follow else 0
+
+    async def show(client: AsyncClient) -> None:
+        target = await client.streams.running(
+            await client.scope(),
+            name,
+            pod,
+            container,
+            patience_seconds=patience_seconds,
+            report=terminal.report,
+            or_ended=True,
+        )
+        async with aclosing(client.streams.log(target, asked)) as chunks:
+            async for chunk in chunks:
+                terminal.write_out(chunk)
+
+    run(show)
+
+
+def _tail(text: str) -> int | None:
+    if not _NUMBER.fullmatch(text) or int(text) < _ALL:
+        raise UsageError(f"-t/--tail {text!r} is not possible: give a number of lines, or -1 for all")
+    return None if int(text) == _ALL else int(text)
+
+
+def _since(text: str | None) -> int | None:
+    seconds = parse_duration_seconds("--since", text)
+    if seconds == 0:
+        raise UsageError(f"--since {text} is not possible: give at least one second")
+    return seconds
+
+
+def _since_time(text: str | None, since: str | None) -> str | None:
+    if text is None:
+        return None
+    if since is not None:
+        raise UsageError("--since and --since-time both say from when: use one of them")
+    try:
+        parse_time(text)
+    except ValueError as error:
+        raise UsageError(
+            f"--since-time {text!r} is no time: give one such as 2026-01-31T12:00:00Z"
+        ) from error
+    return text

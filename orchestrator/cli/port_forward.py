@@ -1,0 +1,72 @@
+"""`muster port-forward`: local ports that lead to a job."""
+
+from collections.abc import Sequence
+
+import click
+
+from orchestrator.cli import terminal
+from orchestrator.cli.execute import container_options, patience, running
+from orchestrator.cli.options import Command
+from orchestrator.cli.session import run
+from orchestrator.client.aio import AsyncClient
+from orchestrator.client.port_forward import (
+    LOOPBACK,
+    ForwardedPort,
+    listening,
+    parse_address,
+    parse_forwarded_port,
+)
+from orchestrator.client.streams import NotRunning, StreamClient, Target
+from orchestrator.errors import UsageError
+
+
+@click.command("port-forward", cls=Command, no_args_is_help=True)
+@click.argument("name", metavar="JOB")
+@click.argument("ports", nargs=-1, metavar="[LOCAL:]REMOTE...")
+@click.option("--port", "more_ports", multiple=True, metavar="LOCAL:REMOTE", help="The same as an argument.")
+@click.option(
+    "--address",
+    multiple=True,
+    metavar="IP",
+    help=f"Where to listen; default: {LOOPBACK}. 0.0.0.0 lets others in.",
+)
+@container_options("1m")
+def port_forward(
+    *,
+    name: str,
+    ports: tuple[str, ...],
+    more_ports: tuple[str, ...],
+    address: tuple[str, ...],
+    pod: str | None,
+    container: str | None,
+    wait_timeout: str,
+) -> None:
+    """Let local ports lead to the ports of a job, until Ctrl-C: muster port-forward JOB 8080:80."""
+    wanted = [parse_forwarded_port(text) for text in (*ports, *more_ports)]
+    if not wanted:
+        raise UsageError(f"a port is missing: muster port-forward {name} LOCAL:REMOTE")
+    locals_ = [each.local for each in wanted if each.local]
+    if len(set(locals_)) < len(locals_):
+        raise UsageError("--port names a local port twice: every local port leads to one place")
+    addresses = [parse_address(part) for text in address for part in text.split(",")] or [LOOPBACK]
+
+    async def forward(client: AsyncClient) -> None:
+        streams, target = await running(client, name, pod, container, patience(wait_timeout))
+        await forwarded(streams, target, wanted, addresses)
+
+    run(forward)
+
+
+async def forwarded(
+    streams: StreamClient,
+    target: Target,
+    ports: Sequence[ForwardedPort],
+    addresses: Sequence[str] = (LOOPBACK,),
+    say: str = "Forwarding from {}",
+) -> None:
+    """Forward until the program is interrupted or the pod is gone, which is the error NotRunning."""
+    async with listening(streams, target, ports, addresses, report=terminal.report) as found:
+        for each in found:
+            click.echo(say.format(each, local=each.local))
+        what = await streams.gone(target)
+    raise NotRunning(f"pod {target.pod.metadata.name} has ended ({what}): nothing listens there any more")

@@ -1,0 +1,257 @@
+"""The flags of `submit`, `submit-mpi` and `submit-dist`, by what they are about."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+
+from orchestrator.cli.options import Command, OptionalValue, Word, split_words
+from orchestrator.cli.output import output_option
+from orchestrator.errors import UsageError
+from orchestrator.workloads.network import SERVICE_TYPES
+from orchestrator.workloads.rendezvous import MASTER_PORT
+from orchestrator.workloads.submission import PULL_POLICIES
+
+TAIL_IS_COMMAND_KEY: Final = "muster.tail_is_command"
+DRY_RUNS: Final = ("client", "server")
+
+Decorator = Callable[..., Any]
+
+
+class SubmitCommand(Command):
+    """Understands both generations of `--command`: with a value, or as a switch for what follows `--`."""
+
+    takes_tail = True
+
+    def rewrite(self, ctx: click.Context, args: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
+        """Take `--command` for a switch where there is a bare `--`."""
+        words, tail = split_words(self, args, without_value=frozenset({"--command"}))
+        if tail is None:
+            return super().rewrite(ctx, args)
+        switches = [word for word in words if word.name == "--command"]
+        ctx.meta[TAIL_IS_COMMAND_KEY] = bool(switches) and _is_on(switches[-1], ctx)
+        kept = [token for word in words if word.name != "--command" for token in word.tokens]
+        return super().rewrite(ctx, kept)[0], tail
+
+
+def _is_on(switch: Word, ctx: click.Context) -> bool:
+    _, equals, value = switch.tokens[0].partition("=")
+    if equals and value not in ("true", "false"):
+        raise click.UsageError("--command=… and -- both give a command: use one of them", ctx)
+    return value != "false"
+
+
+def _text(*names: str, help: str, **more: Any) -> Decorator:  # noqa: A002
+    return click.option(*names, help=help, **more)
+
+
+def _many(*names: str, help: str, **more: Any) -> Decorator:  # noqa: A002
+    return click.option(*names, multiple=True, help=help, **more)
+
+
+def _flag(*names: str, help: str) -> Decorator:  # noqa: A002
+    return click.option(*names, is_flag=True, default=None, help=help)
+
+
+def _number(*names: str, help: str) -> Decorator:  # noqa: A002
+    return click.option(*names, type=int, metavar="N", help=help)
+
+
+NAME: Final = (
+    click.argument("name", required=False),
+    _text("--name", "name_option", metavar="NAME", help="The job's name, if not given as an argument."),
+    _text(
+        "--job-name-prefix",
+        metavar="PREFIX",
+        help="Without a name: what a number is put behind; default: job.",
+    ),
+)
+
+CONTAINER: Final = (
+    _text("-i", "--image", help="The container image."),
+    _text("--image-pull-policy", type=click.Choice(PULL_POLICIES), help="When to pull the image."),
+    _flag("--local-image", help="Use an image that is on the node, and never pull it."),
+    _flag("--always-pull-image", help="Pull the image even if it is on the node."),
+    _many("--command", metavar="TEXT", help="Replaces the image's entry point; once for each word."),
+    _many("--args", metavar="TEXT", help="An argument of the command; once for each."),
+    _text("--working-dir", metavar="PATH", help="Where the container starts."),
+    _many(
+        "-e", "--environment", metavar="NAME=VALUE", help="A variable; VALUE may be SECRET:SECRET-NAME,KEY."
+    ),
+    _many("--env-file", metavar="FILE", help="Variables, one NAME=VALUE on each line."),
+    _text(
+        "--git-sync",
+        metavar="source=URL,…",
+        help="Clone a repository first: source=,branch=,rev=,target=,secret=,username=,password=,image=.",
+    ),
+    _flag("--stdin", help="Keep the standard input open, for attach."),
+    _flag("-t", "--tty", help="Give the container a terminal; needs --stdin."),
+)
+
+RESOURCES: Final = (
+    _text("-g", "--gpu", metavar="GPUS", help="Whole GPUs (2), or a part of one (0.5)."),
+    _text("--gpu-memory", metavar="BYTES", help="Memory of a GPU (4G, 500M) instead of --gpu."),
+    _number("--gpu-devices", help="Of how many GPUs that part is wanted; default: 1."),
+    _text("--cpu", metavar="CPUS", help="Processors to reserve; default: 1 for each GPU."),
+    _text("--cpu-limit", metavar="CPUS", help="At most so many processors."),
+    _text("--memory", metavar="BYTES", help="Memory to reserve, such as 4Gi; default: 100Mi for each GPU."),
+    _text("--memory-limit", metavar="BYTES", help="At most so much memory."),
+    _many("--extended-resource", metavar="NAME=COUNT", help="Another device, such as rdma/hca=1."),
+    _flag("--large-shm", help="Shared memory as large as the job needs."),
+)
+
+STORAGE: Final = (
+    _many("-v", "--volume", "--volumes", metavar="HOST:PATH[:ro|rw]", help="A directory of the node."),
+    _text("--nfs-server", metavar="HOST", help="The directories of --volume are on this NFS server."),
+    _flag("--mount-propagation", help="What the node mounts in a --volume later appears in the container."),
+    _many(
+        "--pvc", metavar="CLAIM:PATH[:ro|rw]", help="A volume claim that exists, or a new [CLASS]:SIZE:PATH."
+    ),
+    _many("--pvc-exists", metavar="claimname=…,path=…", help="A volume claim that exists."),
+    _many("--pvc-new", metavar="size=…,path=…", help="A new volume claim, deleted with the job."),
+    _flag("--create-home-dir", help="An empty home directory, and HOME set to it."),
+)
+
+SCHEDULING: Final = (
+    _text("--node-type", metavar="TYPE", help="Only nodes whose label run.ai/type has this value."),
+    _many("--toleration", metavar="KEY[=VALUE][:EFFECT]", help="A taint of nodes that does not matter."),
+    _flag("--preemptible", help="May be stopped for others, and may use more than the quota."),
+    _number("--backoff-limit", "--backoffLimit", help="Attempts after a failure; default: 6."),
+    _text(
+        "--ttl-after-finish",
+        "--auto-deletion-time-after-completion",
+        metavar="DURATION",
+        help="Delete the job so long after its end (5s, 2m, 3h).",
+    ),
+)
+
+SECURITY: Final = (
+    _flag("--run-as-user", help="Run with the user, group and groups of who submits."),
+    _text("--run-as-uid", metavar="ID", help="Run as this user."),
+    _text("--run-as-gid", metavar="ID", help="Run as this group."),
+    _text("--supplemental-groups", metavar="ID,ID", help="Further groups."),
+    _flag("--prevent-privilege-escalation", help="No program may gain rights that its parent has not."),
+    _flag("--allow-privilege-escalation", help="The opposite, which the cluster may refuse."),
+    _many("--add-capability", metavar="NAME", help="A capability of Linux, such as NET_ADMIN."),
+    _flag("--host-ipc", help="Share the node's interprocess communication."),
+    _flag("--host-network", help="Share the node's network."),
+)
+
+ABOUT: Final = (
+    _many("-l", "--label", metavar="KEY=VALUE", help="A label of the job and its pods."),
+    _many("-a", "--annotation", metavar="KEY=VALUE", help="An annotation of the job and its pods."),
+    _text("-u", "--user", help="Who submits; default: the user of this machine."),
+    _text("--template", metavar="NAME", help="Take what is not given from this template."),
+    click.option(
+        "--dry-run",
+        cls=OptionalValue,
+        bare="client",
+        type=click.Choice((*DRY_RUNS, "true", "false")),
+        metavar="[=client|server]",
+        help="Print what would be created, and create nothing; =server lets the cluster check it.",
+    ),
+    output_option("json", "yaml", "name"),
+)
+
+INTERACTIVE: Final = (
+    _flag("--interactive", help="A job without an end, never stopped for others."),
+    _flag("--jupyter", help="A Jupyter notebook; prints its token."),
+    _flag("--attach", help="Join the job as soon as it runs; means --stdin and --tty."),
+    _text(
+        "--wait-timeout",
+        "--pod-running-timeout",
+        metavar="DURATION",
+        default="10m",
+        show_default=True,
+        help="How long --attach, --jupyter and portforward wait until it runs.",
+    ),
+    _text("-s", "--service-type", type=click.Choice(SERVICE_TYPES), help="How to reach the job's ports."),
+    _many("--port", metavar="PORT", help="PORT or EXTERNAL:INTERNAL."),
+    _many("--address", metavar="IP", help="Where a portforward service listens; default: 127.0.0.1."),
+    _flag("--no-port-forward", help="Do not stay to forward the ports of a portforward service."),
+)
+
+COUNTS: Final = (
+    _number("--completions", help="How many pods must succeed."),
+    _number("--parallelism", help="How many pods run at once."),
+    _number("--min-member", help="How many pods must run together for any to run."),
+)
+
+DISTRIBUTED: Final = (
+    _number(
+        "--workers", help="Processes besides the master (pytorch, tf), or all of them (mpi); default: 1."
+    ),
+    _number("--processes", help="All processes; each has the GPUs of --gpu."),
+    _flag("--no-master", help="The workers are all processes, and the first of them is the master."),
+    click.option(
+        "--master-port", type=int, metavar="N", help=f"Where the master listens; default: {MASTER_PORT}."
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OldFlag:
+    """A flag of older command lines without a meaning here: accepted with a warning, or refused."""
+
+    reason: str
+    refused: bool
+    takes_value: bool = False
+
+
+OLD_FLAGS: Final = {
+    "--elastic": OldFlag("a job keeps the number of pods that it asks for", refused=False),
+    "--mps": OldFlag("parts of a GPU are shared by time; nothing has to be switched on", refused=False),
+    "--preferred-pod-topology-key": OldFlag(
+        "gangs are packed on as few nodes as possible anyway", refused=False, takes_value=True
+    ),
+    "--mig-profile": OldFlag(
+        "GPUs are shared in parts without MIG: use -g 0.5 or --gpu-memory 5G", refused=True, takes_value=True
+    ),
+    "--mig": OldFlag(
+        "GPUs are shared in parts without MIG: use -g 0.5 or --gpu-memory 5G", refused=True, takes_value=True
+    ),
+    "--inference": OldFlag(
+        "submit makes jobs, not services that are scaled: apply a Deployment with schedulerName muster",
+        refused=True,
+    ),
+    "--replicas": OldFlag(
+        "submit makes jobs, not services that are scaled: use --parallelism and --completions",
+        refused=True,
+        takes_value=True,
+    ),
+    "--node-pools": OldFlag("nodes have types, not pools: use --node-type", refused=True, takes_value=True),
+    "--s3": OldFlag(
+        "mount a bucket through the claim of a CSI driver: use --pvc", refused=True, takes_value=True
+    ),
+    "--required-pod-topology-key": OldFlag(
+        "pods cannot be bound to a topology yet: use --node-type", refused=True, takes_value=True
+    ),
+}
+
+
+def _old(name: str, flag: OldFlag) -> Decorator:
+    def say(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:  # noqa: ARG001
+        if value in (None, (), False):
+            return
+        if flag.refused:
+            raise UsageError(f"{name} is not possible: {flag.reason}")
+        click.echo(f"Warning: {name} has no effect: {flag.reason}", err=True)
+
+    kind: dict[str, Any] = {"multiple": True} if flag.takes_value else {"is_flag": True, "default": None}
+    return click.option(name, hidden=True, expose_value=False, callback=say, **kind)
+
+
+OLD: Final = tuple(_old(name, flag) for name, flag in OLD_FLAGS.items())
+COMMON: Final = (*CONTAINER, *RESOURCES, *STORAGE, *SCHEDULING, *SECURITY, *ABOUT, *OLD)
+
+
+def with_options(*options: Decorator) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that gives a command these options, in this order."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate

@@ -1,0 +1,127 @@
+"""Local ports that lead to the ports of a pod.
+
+    async with listening(streams, target, [ForwardedPort(8080, 80)]) as addresses:
+        ...
+
+PortInUse   a local port is taken, or may not be used
+"""
+
+import asyncio
+import re
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
+
+from orchestrator.client.streams import StreamClient, Target
+from orchestrator.cluster.errors import ClusterError
+from orchestrator.cluster.forwarding import relay
+from orchestrator.errors import MusterError, UsageError
+
+LOOPBACK: Final = "127.0.0.1"
+
+_PORT = re.compile(r"[0-9]{1,5}")
+_LARGEST_PORT: Final = 65535
+
+
+class PortInUse(MusterError):
+    """A local port cannot be listened on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedPort:
+    """A local port, 0 for any that is free, and the port of the pod that it leads to."""
+
+    local: int
+    remote: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """A local address that leads to a port of the pod."""
+
+    address: str
+    local: int
+    remote: int
+
+    def __str__(self) -> str:
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{host}:{self.local} -> {self.remote}"
+
+
+def parse_forwarded_port(text: str) -> ForwardedPort:
+    """Return the ports of `8080:80`, `80` or `:80` (any free local port). Raises UsageError."""
+    local, separator, remote = text.partition(":")
+    numbers = [local or "0", remote] if separator else [text, text]
+    if all(_PORT.fullmatch(number) and int(number) <= _LARGEST_PORT for number in numbers) and int(
+        numbers[1]
+    ):
+        return ForwardedPort(*map(int, numbers))
+    raise UsageError(f"--port {text} is not possible: give LOCAL:REMOTE, each from 1 to 65535, or :REMOTE")
+
+
+def parse_address(text: str) -> str:
+    """Return the IP address of `localhost` or of an IP address. Raises UsageError."""
+    if text == "localhost":
+        return LOOPBACK
+    try:
+        return str(ip_address(text))
+    except ValueError as error:
+        raise UsageError(f"--address {text!r} is not possible: give an IP address of this machine") from error
+
+
+@asynccontextmanager
+async def listening(
+    streams: StreamClient,
+    target: Target,
+    ports: Sequence[ForwardedPort],
+    addresses: Sequence[str] = (LOOPBACK,),
+    *,
+    report: Callable[[str], None] = lambda _: None,
+) -> AsyncIterator[list[Listening]]:
+    """Listen on all of the ports, or on none, until the context is left; connections end with it.
+
+    A connection that fails is closed, and `report` is told why in one line. Raises PortInUse.
+    """
+    connections: set[asyncio.Task[None]] = set()
+
+    async def carried(port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            async with streams.port(target, port) as remote:
+                await relay(reader, writer, remote)
+        except ClusterError as error:
+            report(f"a connection to port {port} failed: {error}")
+            writer.transport.abort()
+        finally:
+            writer.close()
+
+    def handler(port: ForwardedPort) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.ensure_future(carried(port.remote, reader, writer))
+            connections.add(task)
+            task.add_done_callback(connections.discard)
+
+        return accept
+
+    async with AsyncExitStack() as stack:
+        found = []
+        for port in ports:
+            for address in addresses:
+                try:
+                    server = await asyncio.start_server(handler(port), address, port.local)
+                except OSError as error:
+                    raise PortInUse(
+                        f"--port {port.local}:{port.remote}: {address}:{port.local} cannot be listened on "
+                        f"({error.strerror or error}); choose another, or :{port.remote} for any that is free"
+                    ) from error
+                stack.callback(server.close)
+                found.append(Listening(address, server.sockets[0].getsockname()[1], port.remote))
+        try:
+            yield found
+        finally:
+            for task in connections:
+                task.cancel()
+            await asyncio.gather(*connections, return_exceptions=True)

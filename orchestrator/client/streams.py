@@ -1,0 +1,312 @@
+"""What flows to and from the containers of a workload: logs, commands, terminals, ports.
+
+NotRunning      the workload has no container that runs, and none came in time
+NoSuchPod       the workload has no pod of that name
+NoSuchContainer the pod has no container of that name
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from orchestrator.client.jobs import Scope, WorkloadClient
+from orchestrator.cluster.errors import Gone, Unreachable
+from orchestrator.cluster.forwarding import RemotePort, remote_port
+from orchestrator.cluster.objects import ContainerStateTerminated, ContainerStatus, Pod
+from orchestrator.cluster.remote_process import RemoteProcess, remote_process
+from orchestrator.cluster.resources import PODS
+from orchestrator.cluster.transport import Transport
+from orchestrator.errors import MusterError
+from orchestrator.workloads.status import FINAL, SUCCEEDED, pod_status
+from orchestrator.workloads.view import WorkloadView, unschedulable
+
+_WATCH_SECONDS: Final = 240
+_ENDED: Final = ("Succeeded", "Failed")
+_POD = msgspec.json.Decoder(Pod)
+
+
+class NotRunning(MusterError):
+    """There is no container to talk to, and none came in time."""
+
+
+class NoSuchPod(MusterError):
+    """The workload has no pod of that name."""
+
+
+class NoSuchContainer(MusterError):
+    """The pod has no container of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One container of a pod."""
+
+    pod: Pod
+    container: str
+
+    def path(self, subresource: str) -> str:
+        """Return the URL path of a subresource of the pod."""
+        metadata = self.pod.metadata
+        return PODS.path(metadata.namespace, metadata.name, subresource)
+
+    @property
+    def status(self) -> ContainerStatus | None:
+        """How the container is; None while Kubernetes does not say."""
+        statuses = (*self.pod.status.container_statuses, *self.pod.status.init_container_statuses)
+        return next((each for each in statuses if each.name == self.container), None)
+
+    @property
+    def runs(self) -> bool:
+        """Whether the container runs."""
+        return self.status is not None and self.status.state.running is not None
+
+    @property
+    def terminated(self) -> ContainerStateTerminated | None:
+        """How the container ended, for good or before a restart."""
+        if self.status is None:
+            return None
+        return self.status.state.terminated or self.status.last_state.terminated
+
+    @property
+    def has_terminal(self) -> bool:
+        """Whether the container was made with a terminal."""
+        return any(each.tty for each in self.pod.spec.containers if each.name == self.container)
+
+    @property
+    def reads_input(self) -> bool:
+        """Whether the container was made with an open standard input."""
+        return any(each.stdin for each in self.pod.spec.containers if each.name == self.container)
+
+
+@dataclass(frozen=True, slots=True)
+class LogRequest:
+    """Which part of a log; the names are those of the Kubernetes API."""
+
+    follow: bool = False
+    tail_lines: int | None = None
+    since_seconds: int | None = None
+    since_time: str | None = None
+    timestamps: bool = False
+    previous: bool = False
+
+    def params(self, container: str) -> dict[str, str | int | bool]:
+        """Return the query of the request."""
+        asked = {
+            "container": container,
+            "follow": self.follow or None,
+            "tailLines": self.tail_lines,
+            "sinceSeconds": self.since_seconds,
+            "sinceTime": self.since_time,
+            "timestamps": self.timestamps or None,
+            "previous": self.previous or None,
+        }
+        return {key: value for key, value in asked.items() if value is not None}
+
+
+class StreamClient:
+    """The streams of workloads behind one API server. Every method raises MusterError."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._workloads = WorkloadClient(transport)
+
+    async def target(
+        self, scope: Scope, name: str, pod_name: str | None = None, container: str | None = None
+    ) -> Target:
+        """Return a container of a workload as it is: of the named pod or of the youngest, the named or the first.
+
+        Raises NoSuchWorkload, NoSuchPod, NoSuchContainer, NotRunning when there is no pod.
+        """
+        view, _ = await self._workloads.workload(scope, name)
+        found = _chosen(view, view.pods, pod_name)
+        if found is None:
+            raise NotRunning(_not_running(view.name, view.status, view.waits_because))
+        return _target(found, container)
+
+    async def running(
+        self,
+        scope: Scope,
+        name: str,
+        pod_name: str | None = None,
+        container: str | None = None,
+        *,
+        patience_seconds: float,
+        report: Callable[[str], None],
+        or_ended: bool = False,
+    ) -> Target:
+        """Return a container as soon as it runs; `report` is told in one line what it waits for, at every change.
+
+        With `or_ended` a container that has run already will do: its log is there.
+
+        Raises as `target` does, and NotRunning when the workload has ended or `patience_seconds` are over.
+        """
+        view, _ = await self._workloads.workload(scope, name)
+        if view.status in FINAL and not (or_ended and view.pods):
+            raise NotRunning(_ended(f"job '{name}'", name, view.status))
+        status, reason, told = view.status, view.waits_because, ""
+        try:
+            async with (
+                asyncio.timeout(None) as limit,
+                aclosing(self._pods_of(view.namespace, view.uid)) as changes,
+            ):
+                async for pods in changes:
+                    found = _chosen(view, pods, pod_name)
+                    if found is not None:
+                        target = _target(found, container)
+                        if target.runs and found.metadata.deletion_timestamp is None:
+                            return target
+                        if or_ended and target.terminated is not None:
+                            return target
+                        status, reason = pod_status(found), _reason(found)
+                        if status == SUCCEEDED:
+                            what = f"pod {found.metadata.name} of job '{name}'"
+                            raise NotRunning(_ended(what, name, status))
+                    if limit.when() is None:  # the first look is free
+                        limit.reschedule(asyncio.get_running_loop().time() + patience_seconds)
+                    if patience_seconds and (line := _waiting_line(name, status, reason)) != told:
+                        told = line
+                        report(line)
+        except TimeoutError as error:
+            raise NotRunning(_not_running(name, status, reason)) from error
+        raise AssertionError("the changes of pods have no end")
+
+    async def log(self, target: Target, asked: LogRequest) -> AsyncGenerator[bytes, None]:
+        """Yield the log of a container as it comes. Close it (`contextlib.aclosing`) if it is left early."""
+        params = asked.params(target.container)
+        async with aclosing(self._transport.stream(target.path("log"), params=params)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    def execute(
+        self, target: Target, command: Sequence[str], *, stdin: bool = False, tty: bool = False
+    ) -> AbstractAsyncContextManager[RemoteProcess]:
+        """Return a new process in a container, as a context manager."""
+        return remote_process(
+            self._transport,
+            target.path("exec"),
+            container=target.container,
+            command=command,
+            stdin=stdin,
+            tty=tty,
+        )
+
+    def attach(
+        self, target: Target, *, stdin: bool = False, tty: bool = False
+    ) -> AbstractAsyncContextManager[RemoteProcess]:
+        """Return the streams of the container's own process, as a context manager."""
+        return remote_process(
+            self._transport, target.path("attach"), container=target.container, stdin=stdin, tty=tty
+        )
+
+    async def exit_code(self, target: Target, *, patience_seconds: float = 10) -> int | None:
+        """Return how a container that has just been left ended; None if it runs on, or its pod is gone."""
+        metadata = target.pod.metadata
+        restarts = target.status.restart_count if target.status else 0
+        try:
+            async with (
+                asyncio.timeout(patience_seconds),
+                aclosing(self._pods_of(metadata.namespace, metadata.uid)) as changes,
+            ):
+                async for pods in changes:
+                    if not pods:
+                        return None
+                    now = Target(pods[0], target.container)
+                    again = now.status is not None and now.status.restart_count > restarts
+                    if now.terminated is not None and (not now.runs or again):
+                        return now.terminated.exit_code
+        except TimeoutError:
+            return None
+        return None
+
+    async def gone(self, target: Target) -> str:
+        """Return, as soon as nothing can run in the pod any more, what became of it: a status, or Deleted."""
+        metadata = target.pod.metadata
+        async with aclosing(self._pods_of(metadata.namespace, metadata.uid)) as changes:
+            async for pods in changes:
+                if not pods:
+                    return "Deleted"
+                if pods[0].status.phase in _ENDED:
+                    return pod_status(pods[0])
+        raise AssertionError("the changes of pods have no end")
+
+    def port(self, target: Target, port: int) -> AbstractAsyncContextManager[RemotePort]:
+        """Return a new connection to a port of a pod, as a context manager."""
+        return remote_port(self._transport, target.path("portforward"), port)
+
+    async def _pods_of(self, namespace: str, uid: str) -> AsyncGenerator[list[Pod], None]:
+        """Yield the pods with that uid or that controller, oldest first, now and at every change, without an end."""
+        path = PODS.path(namespace)
+        while True:
+            page = await self._transport.list(path, Pod)
+            pods = {each.metadata.uid: each for each in page.items if uid in _uids(each)}
+            yield _oldest_first(pods)
+            changes = self._transport.watch(
+                path, resource_version=page.resource_version, timeout_seconds=_WATCH_SECONDS
+            )
+            try:
+                async with aclosing(changes) as events:
+                    async for event in events:
+                        if event.type == "BOOKMARK":
+                            continue
+                        pod = _POD.decode(event.object)
+                        if uid in _uids(pod):
+                            pods.pop(pod.metadata.uid, None)
+                            if event.type != "DELETED":
+                                pods[pod.metadata.uid] = pod
+                            yield _oldest_first(pods)
+            except (Gone, Unreachable):
+                continue  # the list says whether the server is there at all
+
+
+def _uids(pod: Pod) -> tuple[str, ...]:
+    owner = pod.metadata.controller
+    return (pod.metadata.uid, owner.uid) if owner else (pod.metadata.uid,)
+
+
+def _oldest_first(pods: Mapping[str, Pod]) -> list[Pod]:
+    return sorted(pods.values(), key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name))
+
+
+def _chosen(view: WorkloadView, pods: Sequence[Pod], pod_name: str | None) -> Pod | None:
+    """The pod of that name; else the youngest that has not ended, else the youngest."""
+    if pod_name is not None:
+        named = [pod for pod in pods if pod.metadata.name == pod_name]
+        if not named:
+            known = ", ".join(pod.metadata.name for pod in pods) or "none"
+            raise NoSuchPod(f"--pod {pod_name}: job '{view.name}' has no such pod; it has: {known}")
+        return named[-1]
+    return max(pods, key=lambda pod: pod.status.phase not in _ENDED, default=None) if pods else None
+
+
+def _target(pod: Pod, container: str | None) -> Target:
+    known = [each.name for each in (*pod.spec.containers, *pod.spec.init_containers)]
+    if container is not None and container not in known:
+        raise NoSuchContainer(
+            f"--container {container}: pod {pod.metadata.name} has no such container; it has: {', '.join(known)}"
+        )
+    return Target(pod, container or known[0])
+
+
+def _reason(pod: Pod) -> str:
+    waits = [each.state.waiting for each in pod.status.container_statuses if each.state.waiting]
+    return unschedulable(pod) or next((each.message for each in waits if each.message), "")
+
+
+def _waiting_line(name: str, status: str, reason: str) -> str:
+    return f"Waiting for job '{name}' to run: {status}{f' ({reason})' if reason else ''}"
+
+
+def _not_running(name: str, status: str, reason: str) -> str:
+    because = f" ({reason})" if reason else ""
+    return (
+        f"Job '{name}' is still in '{status}' state{because}. "
+        "Please wait until the job is running and try again."
+    )
+
+
+def _ended(what: str, name: str, status: str) -> str:
+    return f"{what} has ended ({status}): nothing runs in it any more; see 'muster logs {name}'"
