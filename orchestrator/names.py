@@ -76,5 +76,11 @@ UNHEALTHY_KEY: Final = f"{GROUP}/unhealthy"
 UNHEALTHY_GPUS_ANNOTATION: Final = f"{GROUP}/unhealthy-gpus"
 """On a node: comma separated indices of its GPUs that must not be used."""
 
-EVICTION_REASON: Final = "PreemptionByScheduler"
-"""Reason of the `DisruptionTarget` condition that a pod carries from before muster deletes it."""
+EVICTED_BECAUSE_ANNOTATION: Final = f"{GROUP}/evicted-because"
+"""On a pod that muster evicts, from before its containers get the signal to end: who takes its GPUs, by which rule."""
+
+CHECKPOINT_GRACE_ANNOTATION: Final = f"{GROUP}/checkpoint-grace-seconds"
+"""On a pod: how many seconds it needs, once evicted, to save its work; instead of its termination grace period."""
+
+EVICTION_REASON: Final = "EvictionByEvictionAPI"
+"""Reason of the `DisruptionTarget` condition that the API server puts on a pod before it evicts it."""

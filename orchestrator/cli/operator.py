@@ -26,6 +26,13 @@ _CHOICES: Final = (
         show_default=True,
         help="So long a node may be not ready before its preemptible work is moved.",
     ),
+    click.option(
+        "--longest-checkpoint-grace",
+        metavar="DURATION",
+        default="10m",
+        show_default=True,
+        help="At most so much time an evicted pod may ask for to save its work.",
+    ),
 )
 
 
@@ -35,13 +42,17 @@ def _with_choices(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _choices(*, max_evictions: int | None, not_ready_grace: str) -> "Choices":
+def _choices(*, max_evictions: int | None, not_ready_grace: str, longest_checkpoint_grace: str) -> "Choices":
     from orchestrator.control.choices import Choices
     from orchestrator.planner.model import Settings
     from orchestrator.workloads.values import parse_duration_seconds
 
     grace_seconds = parse_duration_seconds("--not-ready-grace", not_ready_grace) or 0
-    return Choices(Settings(max_evictions=max_evictions, not_ready_grace_seconds=grace_seconds))
+    return Choices(
+        Settings(max_evictions=max_evictions, not_ready_grace_seconds=grace_seconds),
+        longest_grace_seconds=parse_duration_seconds("--longest-checkpoint-grace", longest_checkpoint_grace)
+        or 0,
+    )
 
 
 @click.command("operator-yaml")

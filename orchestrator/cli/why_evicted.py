@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
     from orchestrator.control.audit import EvictionRecord
 
-HEADER: Final = ("WHEN", "AGE", "POD", "GPUs", "FROM", "TO", "RULE", "BECAUSE")
+HEADER: Final = ("WHEN", "AGE", "POD", "GPUs", "FROM", "TO", "RULE", "GRACE", "BECAUSE")
 
 
 @click.command("why-evicted", cls=Command, no_args_is_help=True)
@@ -24,7 +24,8 @@ HEADER: Final = ("WHEN", "AGE", "POD", "GPUs", "FROM", "TO", "RULE", "BECAUSE")
 def why_evicted(*, name: str, as_json: bool | None) -> None:
     """Say who took the GPUs of a job, by which rule and when, from the record that the operator keeps.
 
-    The record outlives the pods and the job; it holds the last evictions of each project.
+    GRACE is how long it could go on to save its work. The record outlives the pods and the job; it holds the last
+    evictions of each project.
     """
     from orchestrator.control.audit import MOST_RECORDS, evictions_in
 
@@ -60,6 +61,7 @@ def record(each: "EvictionRecord") -> dict[str, Any]:
         "beneficiary": each.beneficiary,
         "beneficiaryProject": each.beneficiary_project,
         "rule": each.rule,
+        "graceSeconds": each.grace_seconds,
         "message": each.message,
     }
 
@@ -74,5 +76,6 @@ def _row(each: "EvictionRecord", now_us: int) -> tuple[str, ...]:
         f"{each.node}{devices}",
         f"{each.beneficiary_project}/{each.beneficiary}" if each.beneficiary else "",
         each.rule,
+        "" if each.grace_seconds is None else f"{each.grace_seconds}s",
         each.message,
     )

@@ -10,6 +10,7 @@
     ├── Gone          410     a resourceVersion or a continue token that the server no longer keeps
     ├── Invalid       400, 422
     ├── TooManyRequests 429
+    ├── BudgetRefusal 429     a PodDisruptionBudget forbids an eviction
     ├── ServerFault   5xx
     ├── Undecodable           an answer that is not what the caller asked for
     ├── StreamBroken          the streams of a container ended before what runs in it did
@@ -90,7 +91,11 @@ class Invalid(ClusterError):
 
 
 class TooManyRequests(ClusterError):
-    """The server is shedding load, or a disruption budget says no (429)."""
+    """The server is shedding load (429)."""
+
+
+class BudgetRefusal(ClusterError):
+    """A PodDisruptionBudget does not allow the eviction now (429)."""
 
 
 class ServerFault(ClusterError):
@@ -109,8 +114,13 @@ class LeaseLost(ClusterError):
     """This replica is no longer the leader and must stop acting as one."""
 
 
+class _Cause(msgspec.Struct):
+    reason: str = ""
+
+
 class _Details(msgspec.Struct, rename="camel"):
     retry_after_seconds: int = 0
+    causes: list[_Cause] | None = None
 
 
 class _Status(msgspec.Struct, rename="camel"):
@@ -150,6 +160,9 @@ def error_of(
     kind = _BY_STATUS.get(status, ServerFault if status >= 500 else ClusterError)
     if status == 409 and answer.reason == "AlreadyExists":
         kind = AlreadyExists
+    causes = (answer.details.causes if answer.details else None) or ()
+    if status == 429 and any(each.reason == "DisruptionBudget" for each in causes):
+        kind = BudgetRefusal
     text = " ".join(answer.message.split())[:_MESSAGE_LIMIT] or answer.reason or "no message"
     message = f"{what}: {status} {text}" if what else text
     return kind(

@@ -1,22 +1,20 @@
-"""Evicting a pod, with the reason on record before it goes."""
+"""Evicting a pod through the Eviction API, with the reason on record before it goes."""
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.cluster.errors import Conflict, Invalid, NotFound
+from orchestrator.cluster.errors import BudgetRefusal, Conflict, Invalid, NotFound, ServerFault
 from orchestrator.cluster.objects import Pod
-from orchestrator.cluster.quantity import format_time
 from orchestrator.cluster.resources import PODS
-from orchestrator.cluster.transport import STRATEGIC_MERGE_PATCH
+from orchestrator.cluster.transport import MERGE_PATCH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     from orchestrator.cluster.transport import Transport
 
-CONDITION = "DisruptionTarget"
+_SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
 
 
 async def evict(
@@ -25,37 +23,49 @@ async def evict(
     namespace: str,
     name: str,
     uid: str,
-    reason: str,
-    message: str,
+    annotations: Mapping[str, str],
     grace_seconds: int | None = None,
-    clock: Callable[[], float] = time.time,
 ) -> None:
-    """Delete the pod with that uid, after a condition on it has said why.
+    """Evict the pod with that uid, after `annotations` on it have said why.
 
-    The condition is `DisruptionTarget=True` with `reason` (a word) and `message` (a sentence); the Job
-    controller and people read it. `grace_seconds` None leaves the pod its own grace. A pod that is gone,
-    or whose name another pod has taken, is success: the one that was meant is no more.
-    Raises the other leaves of ClusterError; after Unreachable, evicting again is safe.
+    The containers can read them (downward API) before they get the signal to end. The API server itself adds the
+    condition `DisruptionTarget`, which the Job controller reads. `grace_seconds` None leaves the pod its own grace.
+    A pod that is gone, or whose name another pod has taken, is success: the one that was meant is no more.
+    Raises BudgetRefusal when a PodDisruptionBudget forbids it, the annotations being taken away again, and the other
+    leaves of ClusterError; after Unreachable, evicting again is safe.
     """
-    condition = {
-        "type": CONDITION,
-        "status": "True",
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": format_time(int(clock()) * 1_000_000, places=0),
+    path = PODS.path(namespace, name)
+    options: dict[str, Any] = {"preconditions": {"uid": uid}}
+    if grace_seconds is not None:
+        options["gracePeriodSeconds"] = grace_seconds
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+        "deleteOptions": options,
     }
-    patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
     try:
-        await transport.patch(PODS.path(namespace, name, "status"), patch, content_type=STRATEGIC_MERGE_PATCH)
-        await transport.delete(PODS.path(namespace, name), uid=uid, grace_seconds=grace_seconds)
+        await _annotate(transport, path, uid, dict(annotations))
+        try:
+            await transport.create(f"{path}/eviction", body)
+        except (BudgetRefusal, ServerFault) as error:
+            if not isinstance(error, BudgetRefusal) and _SEVERAL_BUDGETS not in error.message:
+                raise
+            await _annotate(transport, path, uid, dict.fromkeys(annotations))
+            raise BudgetRefusal(error.message, status=error.status, reason=error.reason) from error
     except NotFound:
         return
     except (
         Conflict,
         Invalid,
-    ):  # another uid in a patch is Invalid (uid is immutable), in a deletion Conflict
+    ):  # another uid in a patch is Invalid (uid is immutable), in an eviction Conflict
         if await _is_there(transport, namespace, name, uid):
             raise
+
+
+async def _annotate(transport: Transport, path: str, uid: str, annotations: Mapping[str, str | None]) -> None:
+    patch = {"metadata": {"uid": uid, "annotations": annotations}}
+    await transport.patch(path, patch, content_type=MERGE_PATCH)
 
 
 async def _is_there(transport: Transport, namespace: str, name: str, uid: str) -> bool:

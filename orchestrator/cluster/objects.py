@@ -49,7 +49,15 @@ from orchestrator.cluster.projects import (
     ProjectStatus,
     Subject,
 )
-from orchestrator.cluster.wire import Condition, LabelSelector, Metadata, Object, OwnerReference, Wire
+from orchestrator.cluster.wire import (
+    Condition,
+    LabelSelector,
+    LabelSelectorRequirement,
+    Metadata,
+    Object,
+    OwnerReference,
+    Wire,
+)
 from orchestrator.cluster.workload_objects import (
     Deployment,
     Job,
@@ -92,6 +100,7 @@ __all__ = [
     "JobSpec",
     "JobStatus",
     "LabelSelector",
+    "LabelSelectorRequirement",
     "Lease",
     "LeaseSpec",
     "LoadBalancerIngress",
@@ -112,6 +121,9 @@ __all__ = [
     "ObjectReference",
     "OwnerReference",
     "Pod",
+    "PodDisruptionBudget",
+    "PodDisruptionBudgetSpec",
+    "PodDisruptionBudgetStatus",
     "PodNodeAffinity",
     "PodSpec",
     "PodStatus",
@@ -363,3 +375,25 @@ class Lease(Object, frozen=True):
     resource = resources.LEASES
 
     spec: LeaseSpec = LeaseSpec()
+
+
+class PodDisruptionBudgetSpec(Wire, frozen=True):
+    """Whose pods it protects; no selector: nobody's."""
+
+    selector: LabelSelector | None = None
+
+
+class PodDisruptionBudgetStatus(Wire, frozen=True):
+    """How many more of its pods may be evicted now, as of `observed_generation` of the budget."""
+
+    disruptions_allowed: int = 0
+    observed_generation: int = 0
+
+
+class PodDisruptionBudget(Object, frozen=True):
+    """A limit on how many pods of a selector may be evicted at once."""
+
+    resource = resources.POD_DISRUPTION_BUDGETS
+
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()

@@ -113,6 +113,7 @@ class PodSpec(Wire, frozen=True):
     overhead: dict[str, str | int] = {}
     active_deadline_seconds: int | None = None
     restart_policy: str = ""
+    termination_grace_period_seconds: int | None = None
 
 
 class ContainerStateWaiting(Wire, frozen=True):

@@ -71,6 +71,7 @@ REPLICA_SETS: Final = Resource("apps", "v1", "replicasets", "ReplicaSet")
 INGRESSES: Final = Resource("networking.k8s.io", "v1", "ingresses", "Ingress")
 STORAGE_CLASSES: Final = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+POD_DISRUPTION_BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 PROJECTS: Final = Resource(GROUP, "v1alpha1", "projects", "Project", namespaced=False)
 CRDS: Final = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
@@ -107,6 +108,7 @@ ALL: Final = (
     INGRESSES,
     STORAGE_CLASSES,
     LEASES,
+    POD_DISRUPTION_BUDGETS,
     PROJECTS,
     CRDS,
     CLUSTER_ROLES,

@@ -80,7 +80,16 @@ class Condition(Wire, frozen=True):
         without_null(self, "last_transition_time")
 
 
+class LabelSelectorRequirement(Wire, frozen=True):
+    """One expression of a label selector: In, NotIn, Exists or DoesNotExist."""
+
+    key: str
+    operator: str
+    values: list[str] = []
+
+
 class LabelSelector(Wire, frozen=True):
-    """`match_labels` only; nothing that muster reads needs expressions."""
+    """All of it must hold; an empty one holds for everything."""
 
     match_labels: dict[str, str] = {}
+    match_expressions: list[LabelSelectorRequirement] = []

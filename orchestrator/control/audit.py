@@ -28,9 +28,11 @@ from orchestrator.cluster.objects import ConfigMap, Pod
 from orchestrator.cluster.quantity import format_time, parse_time
 from orchestrator.cluster.resources import CONFIG_MAPS, EVENTS
 from orchestrator.cluster.transport import Transport
+from orchestrator.control.choices import LONGEST_GRACE_SECONDS
 from orchestrator.control.events import COMPONENT, pod_event
-from orchestrator.names import EVICTION_REASON, WORKLOAD_LABEL
+from orchestrator.names import EVICTED_BECAUSE_ANNOTATION, WORKLOAD_LABEL
 from orchestrator.planner.model import Eviction, Plan, Workload
+from orchestrator.workloads.request import grace_seconds
 from orchestrator.workloads.snapshot import Reading, devices_of, owner_uid
 
 logger = logging.getLogger(__name__)
@@ -61,7 +63,10 @@ _PASSING = (ServerFault, TooManyRequests, Unreachable)
 
 
 class EvictionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One pod that lost its GPUs. `at` is RFC 3339; the beneficiary is empty when it had gone by then."""
+    """One pod that lost its GPUs. `at` is RFC 3339; the beneficiary is empty when it had gone by then.
+
+    `grace_seconds` is how long it may go on from then to save its work; None when nothing says so.
+    """
 
     at: str
     project: str
@@ -76,6 +81,7 @@ class EvictionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     beneficiary_project: str = ""
     rule: str
     message: str
+    grace_seconds: int | None = None
 
 
 class Audit:
@@ -85,10 +91,12 @@ class Audit:
         self,
         transport: Transport,
         *,
+        longest_grace_seconds: int = LONGEST_GRACE_SECONDS,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._transport = transport
+        self._longest_grace_seconds = longest_grace_seconds
         self._clock = clock
         self._sleep = sleep
         self._workloads: dict[str, Workload] = {}
@@ -120,6 +128,7 @@ class Audit:
             beneficiary_project=winner.project if winner else "",
             rule=eviction.rule,
             message=eviction.message[:MOST_MESSAGE_CHARACTERS],
+            grace_seconds=grace_seconds(pod, self._longest_grace_seconds),
         )
         self._unwritten.setdefault(pod.metadata.namespace, deque(maxlen=MOST_RECORDS)).append(record)
         self._wanted.set()
@@ -127,10 +136,10 @@ class Audit:
     def recall(self, pods: Iterable[Pod]) -> None:
         """Note the evictions of an operator that came to no record: of pods that are still on their way out."""
         for pod in pods:
-            told = next((each for each in pod.status.conditions if each.reason == EVICTION_REASON), None)
+            told = pod.metadata.annotations.get(EVICTED_BECAUSE_ANNOTATION)
             if told is not None and pod.metadata.deletion_timestamp is not None:
-                rule = _RULE.search(told.message)
-                self.note(pod, Eviction(pod.metadata.uid, "", "", rule[1] if rule else "", told.message))
+                rule = _RULE.search(told)
+                self.note(pod, Eviction(pod.metadata.uid, "", "", rule[1] if rule else "", told))
 
     async def run(self) -> None:
         """Write until cancelled, and for a moment longer if something is left."""

@@ -5,12 +5,16 @@ from typing import Final
 
 from orchestrator.planner.model import Settings
 
+LONGEST_GRACE_SECONDS: Final = 600
+"""A pod may ask for so much time, at most, to save its work after it was evicted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Choices:
     """The settings of the planner, and those of the loops around it. Times are seconds."""
 
     settings: Settings = field(default_factory=Settings)
+    longest_grace_seconds: int = LONGEST_GRACE_SECONDS
 
     def arguments(self) -> list[str]:
         """The options of `muster operator` that say the same; what has its default is left out."""
@@ -20,6 +24,8 @@ class Choices:
             found.append(f"--max-evictions={settings.max_evictions}")
         if settings.not_ready_grace_seconds != usual.not_ready_grace_seconds:
             found.append(f"--not-ready-grace={settings.not_ready_grace_seconds}s")
+        if self.longest_grace_seconds != LONGEST_GRACE_SECONDS:
+            found.append(f"--longest-checkpoint-grace={self.longest_grace_seconds}s")
         return found
 
 

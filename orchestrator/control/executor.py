@@ -16,6 +16,7 @@ from typing import Final
 
 from orchestrator.cluster.binding import bind
 from orchestrator.cluster.errors import (
+    BudgetRefusal,
     ClusterError,
     Conflict,
     NotFound,
@@ -26,8 +27,10 @@ from orchestrator.cluster.errors import (
 from orchestrator.cluster.eviction import evict
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.transport import Transport
-from orchestrator.names import EVICTION_REASON, GPU_DEVICES_ANNOTATION
+from orchestrator.control.choices import LONGEST_GRACE_SECONDS
+from orchestrator.names import EVICTED_BECAUSE_ANNOTATION, GPU_DEVICES_ANNOTATION
 from orchestrator.planner.model import Binding, Eviction
+from orchestrator.workloads.request import checkpoint_grace_seconds
 from orchestrator.workloads.snapshot import Assumption
 
 logger = logging.getLogger(__name__)
@@ -49,14 +52,16 @@ class _Task:
     is_assumed: Callable[[], bool]
     undo: Callable[[], object]
     done: Callable[[], None] = lambda: None
+    forbidden: Callable[[str], None] = lambda _why: None
 
 
 class Executor:
     """Binds and evicts in the background, as an async context manager that ends what is under way.
 
     `assumed` and `evicted` are what was begun and has not been seen on the watch yet. `on_refused` is called when
-    something was refused for good: it has to be decided again; `on_evicted` when an eviction went through. Nothing is
-    begun unless `is_leader()`.
+    something was refused for good: it has to be decided again; `on_evicted` when an eviction went through,
+    `on_forbidden`, with the API server's words, when a disruption budget did not allow it. Nothing is begun unless
+    `is_leader()`.
     """
 
     def __init__(
@@ -66,6 +71,8 @@ class Executor:
         is_leader: Callable[[], bool],
         on_refused: Callable[[], None],
         on_evicted: Callable[[Pod, Eviction], None] = lambda _pod, _eviction: None,
+        on_forbidden: Callable[[Pod, str], None] = lambda _pod, _why: None,
+        longest_grace_seconds: int = LONGEST_GRACE_SECONDS,
         request_seconds: float = REQUEST_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -73,6 +80,8 @@ class Executor:
         self._is_leader = is_leader
         self._on_refused = on_refused
         self._on_evicted = on_evicted
+        self._on_forbidden = on_forbidden
+        self._longest_grace_seconds = longest_grace_seconds
         self._request_seconds = request_seconds
         self._sleep = sleep
         self._slots = asyncio.Semaphore(REQUESTS_IN_FLIGHT)
@@ -171,12 +180,13 @@ class Executor:
                 namespace=pod.metadata.namespace,
                 name=pod.metadata.name,
                 uid=uid,
-                reason=EVICTION_REASON,
-                message=eviction.message,
+                annotations={EVICTED_BECAUSE_ANNOTATION: eviction.message},
+                grace_seconds=checkpoint_grace_seconds(pod, self._longest_grace_seconds),
             ),
             is_assumed=lambda: uid in self._evicted,
             undo=lambda: self._evicted.discard(uid),
             done=lambda: self._on_evicted(pod, eviction),
+            forbidden=lambda why: self._on_forbidden(pod, why),
         )
 
     async def _carry_out(self, task: _Task) -> None:
@@ -210,6 +220,11 @@ class Executor:
             raise Unreachable(f"no answer within {self._request_seconds} s") from error
         except (Unreachable, ServerFault, TooManyRequests):
             raise
+        except BudgetRefusal as error:
+            logger.info("%s: %s", task.what, error)
+            task.undo()
+            task.forbidden(error.message)
+            self._on_refused()
         except ClusterError as error:
             overtaken = isinstance(error, NotFound | Conflict)
             logger.log(logging.INFO if overtaken else logging.WARNING, "%s: refused: %s", task.what, error)

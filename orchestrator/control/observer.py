@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cluster.objects import Namespace, Node, Object, Pod, Project
+from orchestrator.cluster.objects import Namespace, Node, Object, Pod, PodDisruptionBudget, Project
 from orchestrator.cluster.reflector import Change, Reflector
 from orchestrator.cluster.resources import (
     JOBS,
     NAMESPACES,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     PROJECTS,
     REPLICA_SETS,
@@ -38,6 +39,9 @@ class Observer:
         self.pods = Reflector(transport, PODS, Pod, on_change=self._pod_changed)
         self.namespaces = Reflector(transport, NAMESPACES, Namespace, on_change=self._namespace_changed)
         self.projects = Reflector(transport, PROJECTS, Project, on_change=self._project_changed)
+        self.budgets = Reflector(
+            transport, POD_DISRUPTION_BUDGETS, PodDisruptionBudget, on_change=self._budget_changed
+        )
         # of a pod's owner only the age counts, which wakes nobody: the changes of its pods do
         self.jobs, self.stateful_sets, self.replica_sets = (
             Reflector(transport, each, Object, metadata_only=True, on_change=self._tell_followers)
@@ -72,7 +76,7 @@ class Observer:
                 task.cancel()
 
     def _reflectors(self) -> Iterator[Reflector[Any]]:
-        yield from (self.nodes, self.pods, self.namespaces, self.projects)
+        yield from (self.nodes, self.pods, self.namespaces, self.projects, self.budgets)
         yield from (self.jobs, self.stateful_sets, self.replica_sets)
 
     def _tell_followers(self, change: Change[Any]) -> None:
@@ -92,6 +96,11 @@ class Observer:
         self._tell_followers(change)
         before = change.previous
         if change.type != "modified" or before is None or before.spec != change.object.spec:
+            self._notify(change)
+
+    def _budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
+        before = change.previous
+        if before is None or change.type == "deleted" or before.status != change.object.status:
             self._notify(change)
 
     def _node_changed(self, change: Change[Node]) -> None:

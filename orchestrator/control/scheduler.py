@@ -22,6 +22,7 @@ from orchestrator.control.observer import Observer
 from orchestrator.control.returning import Returning
 from orchestrator.planner import plan
 from orchestrator.planner.model import Eviction, Plan, PodState, Snapshot
+from orchestrator.workloads.budgets import planner_budgets
 from orchestrator.workloads.reader import Reader
 from orchestrator.workloads.snapshot import Reading
 
@@ -34,6 +35,8 @@ LONGEST_RETRY_SECONDS: Final = 30.0
 IDLE_PART_OF_DECISION: Final = 2.0
 """The loop rests this many times as long as the last decision took, so that bindings get the processor too."""
 LONGEST_REST_SECONDS: Final = 1.0
+REFUSAL_SECONDS: Final = 30.0
+"""So long a pod that the API server did not evict is not chosen again."""
 _SECOND_US: Final = 1_000_000
 
 
@@ -65,12 +68,18 @@ class SchedulerLoop:
         self._epoch = wall_clock() - loop.time()
         self._health = health or Health(loop.time)
         self._reader = Reader(choices.settings)
-        self._audit = Audit(transport)
+        self._audit = Audit(transport, longest_grace_seconds=choices.longest_grace_seconds)
         self._announcer = Announcer(transport)
         self._returning = Returning(loop.time)
         self._executor = Executor(
-            transport, is_leader=is_leader, on_refused=self._decide_again_soon, on_evicted=self._note_eviction
+            transport,
+            is_leader=is_leader,
+            on_refused=self._decide_again_soon,
+            on_evicted=self._note_eviction,
+            on_forbidden=self._note_refusal,
+            longest_grace_seconds=choices.longest_grace_seconds,
         )
+        self._refused: dict[str, tuple[float, str]] = {}
         self._conditions = ConditionWriter(
             transport,
             observer.pods.objects,
@@ -120,6 +129,9 @@ class SchedulerLoop:
             evicted=self._executor.evicted,
             stand_ins=self._returning.stand_ins(pods, self._observer.jobs.objects),
             now_us=int((self._epoch + self._clock()) * _SECOND_US),
+            budgets=planner_budgets(
+                self._observer.budgets.objects.values(), pods, self._executor.evicted, self._refused_now()
+            ),
         )
         decision = self._planner(reading.snapshot)
         self._on_plan(reading, decision)
@@ -150,6 +162,15 @@ class SchedulerLoop:
     def _note_eviction(self, pod: Pod, eviction: Eviction) -> None:
         self._audit.note(pod, eviction)
         self._returning.note(pod)
+
+    def _note_refusal(self, pod: Pod, why: str) -> None:
+        """Choose other victims for a while; the budget's own status is what counts afterwards."""
+        self._refused[pod.metadata.uid] = (self._clock() + REFUSAL_SECONDS, why)
+
+    def _refused_now(self) -> dict[str, str]:
+        now = self._clock()
+        self._refused = {uid: known for uid, known in self._refused.items() if known[0] > now}
+        return {uid: why for uid, (_, why) in self._refused.items()}
 
     def _decide_again_soon(self) -> None:
         asyncio.get_running_loop().call_later(RETRY_SECONDS, self._observer.changed.set)

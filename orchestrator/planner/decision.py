@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from orchestrator.planner.books import Books
+from orchestrator.planner.budgets import Budgets
 from orchestrator.planner.gangs import Chunk, chunk_amounts, chunk_gpu_milli, has_gang, held_parts, leaves
 from orchestrator.planner.gpu_models import GpuModels
 from orchestrator.planner.holds import Hold, Holds
@@ -48,6 +49,7 @@ class Decision:
         self.shares = fair_shares(self.tree, self._demand(books), self.ledger.capacity)
         self.refusals: dict[str, PendingReason] = {}
         self.endangered: dict[str, str] = {}
+        self.budgets = Budgets(self.snapshot.budgets)
         self._books = books
         self._touched: dict[str, Workload] = {}
         self._chunks = {name: chunks[::-1] for name, chunks in books.waiting.items()}
@@ -250,6 +252,18 @@ class Decision:
         """Whether evicting these groups of pods as well stays within the cap of one decision."""
         cap = self.snapshot.settings.max_evictions
         return cap is None or len(self._evictions) + sum(len(pods) for pods in victims) <= cap
+
+    def budgets_allow(self, pods: Iterable[Pod]) -> bool:
+        """Whether the budgets for disruption allow evicting these pods, besides those that are evicted already."""
+        return self.budgets.allow(pods, self.ledger.evicted)
+
+    def note_budgets(self, workload: Workload) -> None:
+        """Add to the reason why the workload waits which budgets stood in the way since the last call."""
+        names, self.budgets.in_the_way = sorted(self.budgets.in_the_way), set()
+        reason = self.refusals.get(workload.id)
+        if names and reason is not None and "is protected by" not in reason.message:
+            message = f"{reason.message}; what could make way is protected by {', '.join(names)}"
+            self.refusals[workload.id] = replace(reason, message=message)
 
     def take(self, evictions: Iterable[Eviction]) -> None:
         """Make the evictions, already on the ledger, part of the plan."""

@@ -273,6 +273,15 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
+class Budget:
+    """Of these pods (ids) only so many may be evicted in this decision; `name` is what people are told."""
+
+    name: str
+    allowed: int
+    pods: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything that a decision may depend on. `now_us` 0: rules about time do not apply."""
 
@@ -281,6 +290,7 @@ class Snapshot:
     workloads: tuple[Workload, ...]
     now_us: int = 0
     settings: Settings = Settings()
+    budgets: tuple[Budget, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

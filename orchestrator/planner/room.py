@@ -220,7 +220,7 @@ def evict_lawfully(decision: Decision, victims: Sequence[Victim], judge: Judge) 
     taken: Taken = []
     for victim in victims:
         ruling = judge(victim)
-        if ruling is None:
+        if ruling is None or not decision.budgets_allow(victim.pods):
             return None
         for pod in victim.pods:
             decision.ledger.evict(victim.workload, pod)

@@ -43,6 +43,7 @@ def make_room(
 ) -> tuple[Taken, Placed] | None:
     """Evict and place on the ledger so that the whole chunk fits; None, with the ledger as it was, if nothing does."""
     checkpoint = decision.ledger.checkpoint()
+    decision.budgets.in_the_way.clear()
     search = _search_whole if _is_bound_together(workload) else _search_each
     relief = _relieve_limits(decision, workload, chunk, finder, law)
     found = None if relief is None else search(decision, workload, chunk, finder, law)
@@ -50,6 +51,7 @@ def make_room(
         found = ([*relief, *found[0]], found[1])
     if found is None or not law.accepts(decision, workload, found[0]):
         decision.ledger.rollback(checkpoint)
+        decision.note_budgets(workload)
         return None
     if 1 < len(found[0]) <= _PRUNED_SETS:
         found = _prune(decision, workload, chunk, law=law, found=found, checkpoint=checkpoint)

@@ -9,12 +9,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.cluster.errors import NotFound
-from orchestrator.cluster.objects import Namespace, Node, Object, Pod, Project
+from orchestrator.cluster.errors import Forbidden, NotFound
+from orchestrator.cluster.objects import Namespace, Node, Object, Pod, PodDisruptionBudget, Project
 from orchestrator.cluster.resources import (
     JOBS,
     NAMESPACES,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     PROJECTS,
     REPLICA_SETS,
@@ -53,6 +54,7 @@ async def capture(transport: Transport) -> Capture:
         _owners(transport, REPLICA_SETS),
     )
     pods = await transport.list(PODS.path(), Pod)
+    budgets, unseen = await _budgets(transport)
     reading = read(
         Observed(
             nodes={each.metadata.uid: each for each in nodes.items},
@@ -61,12 +63,22 @@ async def capture(transport: Transport) -> Capture:
             projects={each.metadata.uid: each for each in projects.items},
             owners=(jobs, stateful_sets, replica_sets),
             now_us=time.time_ns() // 1000,
+            budgets={each.metadata.uid: each for each in budgets},
         )
     )
     names = {each.metadata.uid: f"{each.metadata.namespace}/{each.metadata.name}" for each in pods.items}
     left_out = [f"pod {names[uid]}: {why}" for uid, why in reading.unreadable_pods.items()]
     left_out += [f"project {name}: {why}" for name, why in reading.unreadable_projects.items()]
-    return Capture(reading.snapshot, tuple(sorted(left_out)))
+    return Capture(reading.snapshot, tuple(sorted([*left_out, *unseen])))
+
+
+async def _budgets(transport: Transport) -> tuple[list[PodDisruptionBudget], list[str]]:
+    """The disruption budgets, or a line that says that they may not be read."""
+    try:
+        page = await transport.list(POD_DISRUPTION_BUDGETS.path(), PodDisruptionBudget)
+    except Forbidden as error:
+        return [], [f"disruption budgets: {error.message}"]
+    return list(page.items), []
 
 
 async def _owners(transport: Transport, resource: Resource) -> Mapping[str, Object]:

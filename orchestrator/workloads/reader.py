@@ -18,6 +18,7 @@ from orchestrator.cluster.objects import Namespace, Node, Object, Pod, Project
 from orchestrator.cluster.reflector import Change
 from orchestrator.names import PROJECT_LABEL, SCHEDULER_NAME
 from orchestrator.planner import model
+from orchestrator.workloads.budgets import planner_budgets
 from orchestrator.workloads.request import UnreadableRequest
 from orchestrator.workloads.snapshot import (
     Assumption,
@@ -52,7 +53,12 @@ def read(observed: Observed) -> Reading:
         observed.pods.values(),
     ):
         reader.note(Change("added", each))
-    return reader.read(assumed=observed.assumed, evicted=observed.evicted, now_us=observed.now_us)
+    return reader.read(
+        assumed=observed.assumed,
+        evicted=observed.evicted,
+        now_us=observed.now_us,
+        budgets=planner_budgets(observed.budgets.values(), observed.pods, observed.evicted, {}),
+    )
 
 
 class Reader:
@@ -90,11 +96,13 @@ class Reader:
         evicted: frozenset[str] = frozenset(),
         stand_ins: Mapping[str, Pod] = _NO_PODS,
         now_us: int = 0,
+        budgets: tuple[model.Budget, ...] = (),
     ) -> Reading:
         """Build the planner's snapshot. What cannot be read is left out and named.
 
         `assumed` and `evicted` are bindings and evictions, by pod uid, that the caches do not show yet; `stand_ins`
         are pods that are to come. `now_us` is the time of the decision; 0: rules about time do not apply.
+        `budgets` are the budgets for disruption.
         """
         self._workloads.overlay(assumed, evicted, stand_ins)
         snapshot = model.Snapshot(
@@ -103,6 +111,7 @@ class Reader:
             workloads=self._workloads.read(now_us),
             now_us=now_us,
             settings=self._settings,
+            budgets=budgets,
         )
         unreadable = {name: why for name, why in self._projects.items() if isinstance(why, str)}
         return Reading(snapshot, self._workloads.unreadable(), unreadable)

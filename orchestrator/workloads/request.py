@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from orchestrator.cluster.objects import Container, Pod
 from orchestrator.cluster.quantity import cpu_milli, gpu_milli, memory_bytes
 from orchestrator.names import (
+    CHECKPOINT_GRACE_ANNOTATION,
     GPU_FRACTION_ANNOTATION,
     GPU_FRACTION_DEVICES_ANNOTATION,
     GPU_MEMORY_ANNOTATION,
@@ -114,6 +115,20 @@ def pod_constraints(pod: Pod) -> Constraints:
             for each in spec.tolerations
         ),
     )
+
+
+def checkpoint_grace_seconds(pod: Pod, longest_seconds: int) -> int | None:
+    """How long the pod may take, once evicted, to save its work; None leaves it its termination grace period."""
+    text = pod.metadata.annotations.get(CHECKPOINT_GRACE_ANNOTATION, "").strip()
+    if not (text.isascii() and text.isdecimal()):
+        return None
+    return min(int(text[:9]), longest_seconds)
+
+
+def grace_seconds(pod: Pod, longest_seconds: int) -> int | None:
+    """How long after its eviction the pod may go on; None when nothing says so."""
+    asked = checkpoint_grace_seconds(pod, longest_seconds)
+    return pod.spec.termination_grace_period_seconds if asked is None else asked
 
 
 def _total(pod: Pod, resource: str, parse: Callable[[str], int]) -> int:

@@ -8,7 +8,7 @@ within about the same second are put in order by the time that `submit` wrote do
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from orchestrator.cluster.objects import Namespace, Node, Object, Pod, Project
+from orchestrator.cluster.objects import Namespace, Node, Object, Pod, PodDisruptionBudget, Project
 from orchestrator.cluster.quantity import cpu_milli, gpu_milli, memory_bytes, parse_time
 from orchestrator.errors import UsageError
 from orchestrator.names import (
@@ -58,6 +58,7 @@ class Observed:
     assumed: Mapping[str, Assumption] = field(default_factory=dict)
     evicted: frozenset[str] = frozenset()
     now_us: int = 0
+    budgets: Mapping[str, PodDisruptionBudget] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -325,12 +325,12 @@ def record(server: MemoryApiServer, *evictions: EvictionRecord) -> None:
 def test_why_evicted_says_who_lost_what_to_whom_by_which_rule_and_when(
     muster: Muster, server: MemoryApiServer
 ) -> None:
-    record(server, eviction(), eviction("two-0", workload="two"))
+    record(server, eviction(grace_seconds=120), eviction("two-0", workload="two"))
     header, row = muster("why-evicted", "one").lines
-    assert header.split() == ["WHEN", "AGE", "POD", "GPUs", "FROM", "TO", "RULE", "BECAUSE"]
-    cells = row.split(maxsplit=7)
+    assert header.split() == ["WHEN", "AGE", "POD", "GPUs", "FROM", "TO", "RULE", "GRACE", "BECAUSE"]
+    cells = row.split(maxsplit=8)
     assert (cells[0], *cells[2:]) == (
-        *("2026-01-01T00:00:00Z", "one-0", "2", "dgx1-1[0,1]", "team-d/d-2", "quota"),
+        *("2026-01-01T00:00:00Z", "one-0", "2", "dgx1-1[0,1]", "team-d/d-2", "quota", "120s"),
         "2 GPUs reclaimed for d-2 of team-d",
     )
     (told,) = muster("why-evicted", "one", "--json").json

@@ -12,50 +12,54 @@ if TYPE_CHECKING:
     from orchestrator.cluster.transport import Transport
 
 PATH = "/api/v1/namespaces/team/pods/a"
-STATUS = f"{PATH}/status"
+EVICTION = f"{PATH}/eviction"
+BECAUSE = {"muster.dev/evicted-because": "team-b reclaims its quota"}
+
+
+def budget_refusal() -> Answer:
+    """What the API server says when a budget does not allow the eviction."""
+    cause = {"reason": "DisruptionBudget", "message": "The disruption budget b needs 1 healthy pods"}
+    body = {
+        "kind": "Status",
+        "status": "Failure",
+        "code": 429,
+        "reason": "TooManyRequests",
+        "message": "Cannot evict pod as it would violate the pod's disruption budget.",
+        "details": {"causes": [cause]},
+    }
+    return Answer(body, code=429)
 
 
 async def evict_it(transport: Transport, *, grace_seconds: int | None = None) -> None:
     await evict(
-        transport,
-        namespace="team",
-        name="a",
-        uid="uid-a",
-        reason="PreemptionByScheduler",
-        message="team-b reclaims its quota",
-        grace_seconds=grace_seconds,
-        clock=lambda: 1.9,
+        transport, namespace="team", name="a", uid="uid-a", annotations=BECAUSE, grace_seconds=grace_seconds
     )
 
 
-async def test_the_reason_is_written_before_the_pod_is_deleted(
+async def test_the_reason_is_written_before_the_pod_is_evicted(
     server: FakeApiServer, transport: Transport
 ) -> None:
-    server.on("PATCH", STATUS, Answer(pod("a")))
-    server.on("DELETE", PATH, Answer(status(200)))
+    server.on("PATCH", PATH, Answer(pod("a")))
+    server.on("POST", EVICTION, Answer(status(201), code=201))
     await evict_it(transport, grace_seconds=5)
-    patch, delete = server.requests
-    assert patch.headers["Content-Type"] == "application/strategic-merge-patch+json"
-    assert patch.body == {
-        "metadata": {"uid": "uid-a"},
-        "status": {
-            "conditions": [
-                {
-                    "type": "DisruptionTarget",
-                    "status": "True",
-                    "reason": "PreemptionByScheduler",
-                    "message": "team-b reclaims its quota",
-                    "lastTransitionTime": "1970-01-01T00:00:01Z",
-                }
-            ]
-        },
-    }
-    assert (delete.method, delete.body["preconditions"]) == ("DELETE", {"uid": "uid-a"})
-    assert delete.body["gracePeriodSeconds"] == 5
+    patch, eviction = server.requests
+    assert patch.headers["Content-Type"] == "application/merge-patch+json"
+    assert patch.body == {"metadata": {"uid": "uid-a", "annotations": BECAUSE}}
+    assert eviction.body["kind"] == "Eviction"
+    assert eviction.body["deleteOptions"] == {"preconditions": {"uid": "uid-a"}, "gracePeriodSeconds": 5}
+
+
+async def test_without_a_grace_of_its_own_the_pod_keeps_the_one_it_has(
+    server: FakeApiServer, transport: Transport
+) -> None:
+    server.on("PATCH", PATH, Answer(pod("a")))
+    server.on("POST", EVICTION, Answer(status(201), code=201))
+    await evict_it(transport)
+    assert "gracePeriodSeconds" not in server.requests[-1].body["deleteOptions"]
 
 
 async def test_a_pod_that_is_gone_is_evicted(server: FakeApiServer, transport: Transport) -> None:
-    server.on("PATCH", STATUS, refusal(404, "NotFound"))
+    server.on("PATCH", PATH, refusal(404, "NotFound"))
     await evict_it(transport)
     assert len(server.requests) == 1
 
@@ -63,8 +67,8 @@ async def test_a_pod_that_is_gone_is_evicted(server: FakeApiServer, transport: T
 async def test_a_pod_that_goes_between_the_two_writes_is_evicted(
     server: FakeApiServer, transport: Transport
 ) -> None:
-    server.on("PATCH", STATUS, Answer(pod("a")))
-    server.on("DELETE", PATH, refusal(404, "NotFound"))
+    server.on("PATCH", PATH, Answer(pod("a")))
+    server.on("POST", EVICTION, refusal(404, "NotFound"))
     await evict_it(transport)
 
 
@@ -73,21 +77,51 @@ async def test_a_pod_that_goes_between_the_two_writes_is_evicted(
 async def test_a_pod_whose_name_another_has_taken_is_evicted_and_the_other_is_left_alone(
     server: FakeApiServer, transport: Transport, now: Answer, no: Answer
 ) -> None:
-    server.on("PATCH", STATUS, no)
+    server.on("PATCH", PATH, no)
     server.on("GET", PATH, now)
     await evict_it(transport)
-    assert not server.asked("DELETE")
+    assert not server.asked("POST")
 
 
 async def test_a_conflict_on_the_very_pod_is_raised(server: FakeApiServer, transport: Transport) -> None:
-    server.on("PATCH", STATUS, refusal(409, "Conflict"))
+    server.on("PATCH", PATH, refusal(409, "Conflict"))
     server.on("GET", PATH, Answer(pod("a")))
     with pytest.raises(errors.Conflict):
         await evict_it(transport)
 
 
-async def test_a_pod_is_not_deleted_without_its_reason(server: FakeApiServer, transport: Transport) -> None:
-    server.on("PATCH", STATUS, refusal(403, "Forbidden"))
+async def test_a_pod_is_not_evicted_without_its_reason(server: FakeApiServer, transport: Transport) -> None:
+    server.on("PATCH", PATH, refusal(403, "Forbidden"))
     with pytest.raises(errors.Forbidden):
         await evict_it(transport)
-    assert not server.asked("DELETE")
+    assert not server.asked("POST")
+
+
+@pytest.mark.parametrize(
+    "no",
+    [
+        budget_refusal(),
+        refusal(
+            500, "InternalError", "This pod has more than one PodDisruptionBudget, which is not supported"
+        ),
+    ],
+    ids=["forbidden", "several budgets"],
+)
+async def test_what_a_budget_forbids_is_raised_at_once_and_the_reason_taken_away_again(
+    server: FakeApiServer, transport: Transport, no: Answer
+) -> None:
+    server.on("PATCH", PATH, Answer(pod("a")))
+    server.on("POST", EVICTION, no)
+    with pytest.raises(errors.BudgetRefusal):
+        await evict_it(transport)
+    assert len(server.asked("POST")) == 1
+    assert server.requests[-1].body == {
+        "metadata": {"uid": "uid-a", "annotations": {"muster.dev/evicted-because": None}}
+    }
+
+
+async def test_a_server_that_sheds_load_is_no_budget(server: FakeApiServer, transport: Transport) -> None:
+    server.on("PATCH", PATH, Answer(pod("a")))
+    server.on("POST", EVICTION, refusal(429, "TooManyRequests"))
+    with pytest.raises(errors.TooManyRequests):
+        await evict_it(transport)

@@ -15,7 +15,6 @@ from orchestrator.cluster.transport import Transport
 from orchestrator.control import audit
 from orchestrator.control.audit import Audit, EvictionRecord, bounded, decoded, encoded, evictions_in
 from orchestrator.manifests.render import documents, render
-from orchestrator.names import EVICTION_REASON
 from orchestrator.planner import model
 from orchestrator.workloads.snapshot import Reading
 from tests.cli.memory_api_server import serving
@@ -229,22 +228,17 @@ async def test_an_eviction_of_a_workload_that_nobody_knows_is_noted_all_the_same
 async def test_an_operator_that_starts_records_what_the_one_before_it_could_not(
     server: MemoryApiServer, transport: Transport
 ) -> None:
-    condition = {"type": "DisruptionTarget", "status": "True", "reason": EVICTION_REASON, "message": MESSAGE}
+    because = {"muster.dev/evicted-because": MESSAGE}
     going = {"labels": {"muster.dev/workload": "b-1"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}
     pods = []
-    for uid, changes, conditions in (
-        ("recorded", going, [condition]),
-        ("unrecorded", going, [condition]),
-        ("not-gone", {}, [condition]),
-        ("deleted-by-its-user", going, []),
+    for uid, changes, noted in (
+        ("recorded", going, because),
+        ("unrecorded", going, because),
+        ("not-gone", {}, because),
+        ("deleted-by-its-user", going, {}),
     ):
-        metadata = {"name": f"name-{uid}", "namespace": NAMESPACE, "uid": uid} | changes
-        pods.append(
-            msgspec.convert(
-                {"metadata": metadata, "spec": {"nodeName": "dgx1-1"}, "status": {"conditions": conditions}},
-                Pod,
-            )
-        )
+        metadata = {"name": f"name-{uid}", "namespace": NAMESPACE, "uid": uid, "annotations": noted}
+        pods.append(msgspec.convert({"metadata": metadata | changes, "spec": {"nodeName": "dgx1-1"}}, Pod))
     before = an_audit(transport)
     before.note(pods[0], an_eviction())
     await before.write()

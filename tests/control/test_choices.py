@@ -25,6 +25,7 @@ def arguments(*options: str) -> list[str]:
         (("--max-evictions", "5"), ["--max-evictions=5"]),
         (("--max-evictions", "0"), ["--max-evictions=0"]),
         (("--not-ready-grace", "1h1m"), ["--not-ready-grace=3660s"]),
+        (("--longest-checkpoint-grace", "1m"), ["--longest-checkpoint-grace=60s"]),
     ],
 )
 def test_choices_become_arguments_of_the_operator(options: tuple[str, ...], expected: list[str]) -> None:

@@ -12,7 +12,7 @@ from lab.cluster import Lab, start
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Event, Pod
 from orchestrator.cluster.reflector import Reflector
-from orchestrator.cluster.resources import EVENTS, NODES, PODS
+from orchestrator.cluster.resources import EVENTS, NODES, POD_DISRUPTION_BUDGETS, PODS
 from orchestrator.cluster.transport import Transport
 from tests.cluster.waiting import running, until
 from tests.control.operators import must, operator, prepare
@@ -34,6 +34,10 @@ class Site:
     async def json(self, *arguments: str) -> Any:
         return json.loads(await self.run(*arguments, "--json"))
 
+    async def runs(self, workload: str) -> None:
+        """Wait until a pod of the workload has a node."""
+        await until(lambda: self.nodes_of(workload), seconds=30)
+
     def of(self, workload: str) -> list[Pod]:
         """The pods of a workload that have not ended."""
         return [
@@ -46,7 +50,9 @@ class Site:
     def nodes_of(self, workload: str) -> list[str]:
         """Where its pods are that nobody has told to go."""
         return sorted(
-            each.spec.node_name for each in self.of(workload) if not each.metadata.deletion_timestamp
+            each.spec.node_name
+            for each in self.of(workload)
+            if each.spec.node_name and not each.metadata.deletion_timestamp
         )
 
 
@@ -92,3 +98,76 @@ async def test_jobs_leave_an_unhealthy_gpu_and_an_unhealthy_node(site: Site) -> 
         assert why in records[0]["message"]
     events = (await site.transport.list(EVENTS.path("muster-team-a"), Event)).items
     assert {"MovedOffUnhealthy", "OnUnhealthyHardware"} <= {each.reason for each in events}
+
+
+async def test_a_disruption_budget_protects_a_job_and_the_one_that_waits_is_told(site: Site) -> None:
+    for team, quota in (("team-a", "16"), ("team-b", "0")):
+        await site.run("project", "create", team, "-g", quota)
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep", "namespace": "muster-team-b"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"muster.dev/workload": "young"}}},
+    }
+    await site.transport.create(POD_DISRUPTION_BUDGETS.path("muster-team-b"), budget)
+    for name in ("old", "young"):
+        await site.run("submit", name, "-i", "quickstart", "-g", "8", "-p", "team-b")
+        await site.runs(name)
+    await site.run("submit", "first", "-i", "quickstart", "-g", "8", "-p", "team-a")
+    await until(lambda: site.nodes_of("first"), seconds=30)
+    assert site.nodes_of("young"), "the youngest would have gone, but for the budget"
+    assert not site.nodes_of("old")
+
+    await site.run("submit", "second", "-i", "quickstart", "-g", "8", "-p", "team-a")
+    await until(
+        lambda: any(
+            "protected by the disruption budget muster-team-b/keep" in each.message
+            for pod in site.of("second")
+            for each in pod.status.conditions
+        ),
+        seconds=30,
+    )
+    await site.transport.delete(POD_DISRUPTION_BUDGETS.path("muster-team-b", "keep"))
+    await until(lambda: site.nodes_of("second"), seconds=30)
+    assert not site.nodes_of("young")
+
+
+async def test_an_evicted_job_has_time_to_save_its_work_and_its_place_is_taken_only_then(site: Site) -> None:
+    """A finalizer stands for containers that go on until they have saved their work."""
+    for team, quota in (("team-a", "16"), ("team-b", "0")):
+        await site.run("project", "create", team, "-g", quota)
+    for name in ("old", "saves"):
+        await site.run("submit", name, "-i", "quickstart", "-g", "8", "-p", "team-b")
+        await site.runs(name)
+    (saves,) = site.of("saves")
+    path = PODS.path("muster-team-b", saves.metadata.name)
+    mark = {
+        "finalizers": ["tests.muster.dev/saves-its-work"],
+        "annotations": {"muster.dev/checkpoint-grace-seconds": "45"},
+    }
+    await site.transport.patch(path, {"metadata": mark})
+    await site.run("submit", "new", "-i", "quickstart", "-g", "8", "-p", "team-a")
+    gone = saves.metadata.uid
+    await until(lambda: site.pods.objects[gone].metadata.deletion_timestamp, seconds=30)
+    told = site.pods.objects[gone]
+    assert "by the rule of quota" in told.metadata.annotations["muster.dev/evicted-because"]
+    await until(
+        lambda: any(
+            each.message.startswith("WaitingForRelease")
+            for pod in site.of("new")
+            for each in pod.status.conditions
+        ),
+        seconds=30,
+    )
+    (record,) = await site.json("why-evicted", "saves", "-p", "team-b")
+    assert record["graceSeconds"] == 45
+
+    # other work comes and goes meanwhile: every change is a decision, and none of them takes more or places anybody
+    await site.run("submit", "more", "-i", "quickstart", "-g", "1", "-p", "team-b")
+    await until(lambda: any(each.status.conditions for each in site.of("more")), seconds=30)
+    assert not site.nodes_of("new")
+    assert site.nodes_of("old"), "nobody else was evicted while the place was being left"
+
+    await site.transport.patch(path, {"metadata": {"finalizers": None}})
+    await until(lambda: site.nodes_of("new") == [told.spec.node_name], seconds=30)
+    assert site.nodes_of("old")

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from orchestrator.cluster.objects import Metadata, Pod, PodSpec
@@ -20,10 +21,12 @@ from tests.cluster.fake_api_server import (
     refusal,
     serving,
 )
+from tests.cluster.test_eviction import budget_refusal
 from tests.cluster.waiting import ManualClock, until
 
 BIND = "/api/v1/namespaces/team/pods/job/binding"
 POD = "/api/v1/namespaces/team/pods/job"
+EVICT = f"{POD}/eviction"
 JOB = Pod(metadata=Metadata(name="job", namespace="team", uid="uid-job"))
 BOUND = Pod(metadata=JOB.metadata, spec=PodSpec(node_name="node-1"))
 BINDING = Binding("uid-job", "workload", "node-1", (0, 3))
@@ -37,10 +40,12 @@ class World:
         self.server = server
         self.leads = True
         self.refused = 0
+        self.forbidden: list[tuple[str, str]] = []
         self.executor = Executor(
             transport,
             is_leader=lambda: self.leads,
             on_refused=self._refuse,
+            on_forbidden=lambda pod, why: self.forbidden.append((pod.metadata.uid, why)),
             request_seconds=0.2,
             sleep=clock.sleep,
         )
@@ -139,16 +144,45 @@ async def test_who_does_not_lead_asks_for_nothing(world: World) -> None:
 
 
 async def test_an_eviction_without_an_answer_is_repeated_until_the_pod_is_gone(world: World) -> None:
-    world.server.on("PATCH", f"{POD}/status", Watch(CUT), Answer(pod("job")))
-    world.server.on("DELETE", POD, Watch(CUT), refusal(404, "NotFound"))
+    world.server.on("PATCH", POD, Watch(CUT), Answer(pod("job")))
+    world.server.on("POST", EVICT, Watch(CUT), refusal(404, "NotFound"))
     world.begin(evict=True)
-    await until(lambda: world.server.asked("DELETE", POD))
+    await until(lambda: world.server.asked("POST", EVICT))
     assert "uid-job" in world.executor.evicted
     await world.settled()
-    assert len(world.server.asked("DELETE", POD)) == 2
+    assert len(world.server.asked("POST", EVICT)) == 2
     assert world.executor.evicted == {"uid-job"}
     world.executor.confirm({})
     assert not world.executor.evicted
+
+
+async def test_an_eviction_that_a_budget_forbids_is_not_repeated_but_decided_again(world: World) -> None:
+    world.server.on("PATCH", POD, Answer(pod("job")))
+    world.server.on("POST", EVICT, budget_refusal())
+    world.begin(evict=True)
+    await world.settled()
+    assert len(world.server.asked("POST", EVICT)) == 1
+    assert world.refused == 1
+    assert not world.executor.evicted
+    ((uid, why),) = world.forbidden
+    assert uid == "uid-job"
+    assert "disruption budget" in why
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"), [("120", 120), ("86400", 600), ("soon", None), (None, None), ("0", 0)]
+)
+async def test_a_pod_gets_the_time_that_it_asks_for_to_save_its_work_within_bounds(
+    world: World, asked: str | None, expected: int | None
+) -> None:
+    annotations = {} if asked is None else {"muster.dev/checkpoint-grace-seconds": asked}
+    job = Pod(metadata=msgspec.structs.replace(JOB.metadata, annotations=annotations))
+    world.server.on("PATCH", POD, Answer(pod("job")))
+    world.server.on("POST", EVICT, Answer(code=201))
+    world.executor.begin([EVICTION], [], {"uid-job": job})
+    await world.settled()
+    (request,) = world.server.asked("POST", EVICT)
+    assert request.body["deleteOptions"].get("gracePeriodSeconds") == expected
 
 
 async def test_what_is_under_way_ends_with_the_executor(world: World) -> None:

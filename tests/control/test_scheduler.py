@@ -23,6 +23,7 @@ LISTS = (
     "/apis/batch/v1/jobs",
     "/apis/apps/v1/statefulsets",
     "/apis/apps/v1/replicasets",
+    "/apis/policy/v1/poddisruptionbudgets",
 )
 NOTHING = Plan(bindings=(), evictions=(), shares_gpu_milli={}, allocated_gpu_milli={}, pending={})
 

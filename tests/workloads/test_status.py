@@ -12,7 +12,7 @@ from orchestrator.workloads.status import pod_status, workload_status
 
 JSON = dict[str, Any]
 
-EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
 
 
 def pod(

@@ -146,10 +146,11 @@ def pod_seen(pod: Pod, *, change: str, project: str, t_ms: int) -> PodSeen:
     owner = pod.metadata.controller
     preemptible = annotations.get(names.PREEMPTIBLE_ANNOTATION)
     submitted = annotations.get(names.SUBMITTED_AT_ANNOTATION) or pod.metadata.creation_timestamp
-    eviction = next(
-        (c for c in pod.status.conditions if c.type == "DisruptionTarget" and c.status == "True"), None
+    targeted = any(
+        each.type == "DisruptionTarget" and each.status == "True" and each.reason == names.EVICTION_REASON
+        for each in pod.status.conditions
     )
-    by_us = eviction is not None and eviction.reason == names.EVICTION_REASON
+    because = annotations.get(names.EVICTED_BECAUSE_ANNOTATION)
     return PodSeen(
         t_ms=t_ms,
         change=change,
@@ -169,7 +170,7 @@ def pod_seen(pod: Pod, *, change: str, project: str, t_ms: int) -> PodSeen:
         submitted_us=_time_us(submitted),
         min_member=_positive(annotations.get(names.MIN_MEMBER_ANNOTATION, "1")),
         terminating=pod.metadata.deletion_timestamp is not None,
-        eviction=Eviction(eviction.reason, eviction.message) if eviction is not None and by_us else None,
+        eviction=Eviction(names.EVICTION_REASON, because) if targeted and because is not None else None,
     )
 
 

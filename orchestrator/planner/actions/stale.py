@@ -15,17 +15,17 @@ def is_stale(workload: Workload, now_us: int, grace_seconds: int) -> bool:
 
 
 def evict_stale(decision: Decision) -> None:
-    """Evict what is left of every stale gang."""
+    """Evict what is left of every stale gang, as far as the cap on evictions and the budgets allow."""
     settings = decision.snapshot.settings
     for workload in decision.below_minimum():
         if decision.is_whole(workload) or not is_stale(
             workload, decision.snapshot.now_us, settings.stale_grace_seconds
         ):
             continue
-        evictions: list[Eviction] = []
-        for pod in workload.pods:
-            if pod.state is PodState.ALLOCATED:
-                decision.ledger.evict(workload, pod)
-                message = f"{workload.name} runs with fewer pods than it needs: all start again together"
-                evictions.append(Eviction(pod.id, workload.id, workload.id, "stale-gang", message))
-        decision.take(evictions)
+        left = [pod for pod in workload.pods if pod.state is PodState.ALLOCATED]
+        if not (decision.may_evict([left]) and decision.budgets_allow(left)):
+            continue
+        message = f"{workload.name} runs with fewer pods than it needs: all start again together"
+        for pod in left:
+            decision.ledger.evict(workload, pod)
+        decision.take(Eviction(each.id, workload.id, workload.id, "stale-gang", message) for each in left)

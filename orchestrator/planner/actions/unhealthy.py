@@ -64,7 +64,7 @@ def _move(decision: Decision, workload: Workload, struck: Sequence[tuple[Pod, st
         )
         return
     victim = Victim(workload, _together(workload, [pod for pod, _ in struck]))
-    if not decision.may_evict([victim.pods]):
+    if not (decision.may_evict([victim.pods]) and decision.budgets_allow(victim.pods)):
         decision.endangered[workload.id] = (
             f"{why}: {workload.name} is moved as soon as the cap on evictions or a disruption budget allows"
         )

@@ -33,7 +33,7 @@ def pod(t_ms: int, workload: str, **given: Any) -> PodSeen:
 def evicted(event: PodSeen, t_ms: int) -> PodSeen:
     """The same pod with an eviction announced."""
     values = {name: getattr(event, name) for name in event.__struct_fields__}
-    return PodSeen(**{**values, "t_ms": t_ms, "eviction": Eviction("PreemptionByScheduler", "for q")})
+    return PodSeen(**{**values, "t_ms": t_ms, "eviction": Eviction("EvictionByEvictionAPI", "for q")})
 
 
 def gone(event: PodSeen, t_ms: int) -> PodSeen:

@@ -65,12 +65,19 @@ def test_what_cannot_be_preempted(kind: str, annotation: str | None, preemptible
 
 
 def test_the_scheduler_s_eviction_is_told_from_the_kubelet_s() -> None:
-    for reason, expected in (
-        ("PreemptionByScheduler", Eviction("PreemptionByScheduler", "why")),
-        ("Other", None),
+    ours = {"muster.dev/evicted-because": "why"}
+    for reason, annotations, expected in (
+        ("EvictionByEvictionAPI", ours, Eviction("EvictionByEvictionAPI", "why")),
+        ("EvictionByEvictionAPI", {}, None),
+        ("TerminationByKubelet", ours, None),
     ):
-        condition = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "why"}
-        wire = {**WIRE, "status": {"phase": "Running", "conditions": [condition]}}
+        condition = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "evicting"}
+        metadata = {**WIRE["metadata"], "annotations": annotations}
+        wire = {
+            **WIRE,
+            "metadata": metadata,
+            "status": {"phase": "Running", "conditions": [condition]},
+        }
         assert pod_seen(msgspec.convert(wire, Pod), change="added", project="p", t_ms=0).eviction == expected
 
 
