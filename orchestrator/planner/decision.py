@@ -41,6 +41,7 @@ class Decision:
         self.snapshot = books.snapshot
         self.tree = books.tree
         self.ledger = books.ledger
+        self.ledger.changes.clear()
         self.holds = Holds(self.may_use)
         self.placer = Placer(self.ledger, self.holds, spread=self.snapshot.settings.spread)
         self.models = GpuModels(

@@ -44,7 +44,6 @@ class NodeAccount:
         "tenants",
         "unused_devices",
         "used_milli",
-        "version",
     )
 
     def __init__(self, node: Node, position: int) -> None:
@@ -58,7 +57,6 @@ class NodeAccount:
         self.lost = node.lost_gpus
         self.blocked = frozenset(each for each in node.unhealthy_gpus if each < node.gpu_count)
         self.later_milli = (node.gpu_count - self.lost) * DEVICE_MILLI
-        self.version = 0
         self.cpu_used_milli = node.foreign.cpu_milli
         self.memory_used_bytes = node.foreign.memory_bytes
         self.pods_used = node.foreign_pods
@@ -103,7 +101,6 @@ class NodeAccount:
     def occupy(self, request: Request, devices: Iterable[int], project: str, sign: int) -> None:
         """Add (`sign` 1) or remove (-1) a pod's use."""
         share = self.share_milli(request)
-        self.version += 1
         for device in devices:
             if device in self.blocked:
                 continue
@@ -123,7 +120,6 @@ class NodeAccount:
     def release(self, request: Request, devices: Iterable[int], sign: int) -> None:
         """Mark (`sign` 1) or unmark (-1) a pod's use as being given back."""
         share = self.share_milli(request)
-        self.version += 1
         for device in devices:
             if device in self.blocked:
                 continue
@@ -138,7 +134,8 @@ class Ledger:
     """The accounts of all nodes and projects, with an undo log.
 
     First everything that holds something is loaded, then `index_free_devices` is called once. What is loaded between
-    decisions is not in the log.
+    decisions is not in the log. `changes` are the positions of the nodes that changed in this decision, one after the
+    other.
     """
 
     def __init__(self, nodes: Sequence[Node], tree: ProjectTree) -> None:
@@ -159,6 +156,7 @@ class Ledger:
         self.spare_nodes: set[int] = set()
         self.evicted: set[str] = set()
         self.version = 0
+        self.changes: list[int] = []
         self._log: list[Callable[[], None]] = []
         self.free: FreeIndex | None = None
 
@@ -258,6 +256,7 @@ class Ledger:
     ) -> None:
         before = account.idle_devices
         self.version += 1
+        self.changes.append(account.position)
         account.occupy(pod.request, devices, workload.project, sign)
         if self.free is not None:
             self.free.move(account, before)
@@ -266,6 +265,7 @@ class Ledger:
 
     def _release(self, account: NodeAccount, request: Request, devices: tuple[int, ...], sign: int) -> None:
         account.release(request, devices, sign)
+        self.changes.append(account.position)
         count = self.releasing_nodes.get(account.position, 0) + sign
         if count:
             self.releasing_nodes[account.position] = count

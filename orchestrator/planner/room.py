@@ -5,19 +5,19 @@ then tried in that order, and the first whose victims are lawful and after which
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from heapq import heapify, heappop
 from operator import itemgetter
 
+from orchestrator.planner.cheapest import CheapestNodes, Sides
 from orchestrator.planner.decision import Decision
 from orchestrator.planner.entitlement import Victim
 from orchestrator.planner.ledger import NodeAccount
-from orchestrator.planner.model import DEVICE_MILLI, Pod, Workload
+from orchestrator.planner.model import DEVICE_MILLI, Constraints, Pod, Request, Workload
+from orchestrator.planner.placement import node_types_for
 from orchestrator.planner.victims import ClaimKey, Judge, Ruling
 
 Rank = tuple[int, int]
 Cost = tuple[int, list[Rank]]
 Candidate = tuple[Rank, Victim, int]
-Estimate = tuple[tuple[int, int, tuple[str, ...]], tuple[int, list[tuple[str, int]]] | None]
 Taken = list[tuple[Victim, Ruling]]
 
 
@@ -60,7 +60,7 @@ class RoomFinder:
         self._decision = decision
         self._ledger = decision.ledger
         self._pool = pool
-        self._estimates: dict[str, Estimate] = {}
+        self._cheapest: dict[tuple[Request, Constraints, tuple[str, ...]], CheapestNodes] = {}
 
     def options(self, workload: Workload, pod: Pod, judge: Judge) -> Iterator[list[Victim]]:
         """Lawful sets of victims after which the pod fits on a node, cheapest first; the ledger is left as it was."""
@@ -70,23 +70,29 @@ class RoomFinder:
             account = self._ledger.by_name[first.pods[0].node]
             if self._suffices(account, workload, pod, judge, [first]):
                 yield [first]
-        estimates: list[tuple[Cost, int]] = []
-        for node in self._pool.by_node:
-            if node not in self._ledger.by_name:
-                continue
-            account = self._ledger.by_name[node]
-            if not self._decision.placer.accepts(account, workload, pod):
-                continue
-            cost = self._estimate(account, pod, ranks)
-            if cost is not None:
-                estimates.append((cost, account.position))
-        heapify(estimates)
-        while estimates:
-            _, position = heappop(estimates)
+        for position in self._cheapest_nodes(workload, pod).in_order(ranks):
             account = self._ledger.nodes[position]
             chosen = self._smallest_set(account, workload, pod, judge, self._standing(account, ranks))
             if chosen is not None:
                 yield chosen
+
+    def _cheapest_nodes(self, workload: Workload, pod: Pod) -> CheapestNodes:
+        types = node_types_for(self._decision.tree.projects[workload.project], workload)
+        kind = (pod.request, pod.constraints, types)
+        known = self._cheapest.get(kind)
+        if known is None:
+            accounts = (
+                self._ledger.by_name[name] for name in self._pool.by_node if name in self._ledger.by_name
+            )
+            sides_on = {
+                each.position: self._pool.sides_on[each.node.name]
+                for each in accounts
+                if self._decision.placer.accepts(each, workload, pod)
+            }
+            known = self._cheapest[kind] = CheapestNodes(
+                self._ledger, sides_on, lambda position, sides: self._estimate(position, pod, sides)
+            )
+        return known
 
     def _standing(self, account: NodeAccount, ranks: Mapping[str, int]) -> list[Candidate]:
         """What could still go from this node, most dispensable first."""
@@ -98,26 +104,11 @@ class RoomFinder:
         standing.sort(key=itemgetter(0))
         return standing
 
-    def _estimate(self, account: NodeAccount, pod: Pod, ranks: Mapping[str, int]) -> Cost | None:
-        """A cost that the node cannot beat, by counting alone; None when even all victims are not enough.
-
-        It is counted again only when something changed on the node or between the sides that have work there.
-        """
-        name = account.node.name
-        sides = self._pool.sides_on[name]
-        order = sides if len(sides) == 1 else tuple(sorted(sides, key=ranks.__getitem__))
-        needed = _needed(account, pod)
-        known = self._estimates.get(name)
-        if known is None or known[0] != (account.version, needed, order):
-            standing = self._standing(account, ranks)
-            sides_of = {rank: side for side, rank in ranks.items()}
-            cost = _cheapest(standing, needed - account.later_milli)
-            marked = None if cost is None else (cost[0], [(sides_of[rank], index) for rank, index in cost[1]])
-            known = self._estimates[name] = ((account.version, needed, order), marked)
-        if known[1] is None:
-            return None
-        pods, chosen = known[1]
-        return pods, [(ranks[side], index) for side, index in chosen]
+    def _estimate(self, position: int, pod: Pod, sides: Sides) -> Cost | None:
+        """A cost that the node cannot beat, by counting alone; None when even all victims are not enough."""
+        account = self._ledger.nodes[position]
+        standing = self._standing(account, {side: place for place, side in enumerate(sides)})
+        return _cheapest(standing, _needed(account, pod) - account.later_milli)
 
     def in_order(self) -> Iterator[Victim]:
         """Every victim that is left, most dispensable first; sides are compared again after each."""
