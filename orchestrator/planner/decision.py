@@ -231,6 +231,10 @@ class Decision:
         """The project's workloads to which this decision gave something that they can have at once."""
         return [self.workload(each) for each in self._granted.get(project, ())]
 
+    def granted_chunks(self, workload: Workload) -> list[Chunk]:
+        """What was granted to the workload, chunk by chunk."""
+        return [tuple(pod for pod, _ in placed) for placed in self._granted[workload.project][workload.id]]
+
     def suspend(self, workload: Workload) -> None:
         """Take what was granted to the workload off the ledger; `cancel` or a rollback must follow."""
         for placed in reversed(self._granted[workload.project][workload.id]):

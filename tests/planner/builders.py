@@ -79,6 +79,7 @@ class Cluster:
         self.nodes = tuple(nodes)
         self.projects = {each.name: each for each in projects}
         self.workloads: dict[str, Workload] = {}
+        self.before = self.snapshot()
         self.evicted: list[str] = []
         self.moving: set[str] = set()
         self._planner = Planner()
@@ -90,13 +91,14 @@ class Cluster:
         return Snapshot(self.nodes, tuple(self.projects.values()), tuple(self.workloads.values()))
 
     def step(self) -> Plan:
-        snapshot = self.snapshot()
+        snapshot = self.before = self.snapshot()
         decision = plan(snapshot)
         assert self._planner.plan(snapshot) == decision, (
             "books that were kept and new ones decide differently"
         )
         self.evicted += sorted({eviction.workload for eviction in decision.evictions})
-        self.moving |= {each.workload for each in decision.evictions if each.rule == "consolidation"}
+        moved = ("consolidation", "unhealthy")
+        self.moving |= {each.workload for each in decision.evictions if each.rule in moved}
         self.workloads = {each.id: each for each in obey(snapshot, decision).workloads}
         return decision
 

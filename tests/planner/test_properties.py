@@ -1,17 +1,33 @@
-"""What must hold of every plan, whatever happens to the cluster: a random walk with hypothesis."""
+"""What must hold of every plan, whatever happens to the cluster: a random walk with hypothesis.
 
+The walk checks P1 to P5 and P8 after every step; P6, P7, P9 and P10 compare whole runs. A walk that fails writes the
+snapshot on which the planner was wrong as a file for `muster simulate`, and the error says where; once the defect is
+understood, the file belongs into `regressions/`, whose files are replayed by `test_regressions.py`.
+"""
+
+from __future__ import annotations
+
+import functools
 import random
 from collections import defaultdict
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from orchestrator.planner import plan
 from orchestrator.planner.model import Plan, Pod, PodState, Snapshot, Waiting, Workload
+from orchestrator.planner.shares import Claim, divide
+from orchestrator.simulation.writer import dump
 from tests.planner.builders import Cluster, node, project, workload
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FOUND = Path(".hypothesis", "found")
 TEAMS = ("team-a", "team-b", "team-c")
 SIZES = (100, 200, 300, 400, 500, 600, 1000, 1000, 2000, 3000, 4000)
 
@@ -30,6 +46,25 @@ def covered(cluster: Cluster, name: str) -> set[str]:
 
 def held(each: Workload) -> int:
     return sum(pod.request.gpu_milli for pod in each.pods if pod.state is PodState.ALLOCATED)
+
+
+def recorded(check: Callable[..., None]) -> Callable[..., None]:
+    """Write the snapshot of the last decision as a file when the check fails; shrinking leaves the smallest one."""
+
+    @functools.wraps(check)
+    def checked(self: PlannerWalk, **values: object) -> None:
+        try:
+            check(self, **values)
+        except AssertionError as error:
+            FOUND.mkdir(parents=True, exist_ok=True)
+            path = FOUND / f"{check.__name__}.snapshot.yaml"
+            path.write_text(dump(self.cluster.before))
+            error.add_note(
+                f"the planner was wrong about this snapshot: muster simulate {path} --until-stable"
+            )
+            raise
+
+    return checked
 
 
 class PlannerWalk(RuleBasedStateMachine):
@@ -87,7 +122,8 @@ class PlannerWalk(RuleBasedStateMachine):
     def cordon_or_uncordon(self, place: int) -> None:
         chosen = place % len(self.cluster.nodes)
         nodes = list(self.cluster.nodes)
-        nodes[chosen] = replace(nodes[chosen], schedulable=not nodes[chosen].schedulable)
+        each = nodes[chosen]
+        nodes[chosen] = replace(each, schedulable=not (each.schedulable or each.unhealthy))
         self.cluster.nodes = tuple(nodes)
 
     @rule(place=st.integers(0, 10))
@@ -107,8 +143,29 @@ class PlannerWalk(RuleBasedStateMachine):
                 )
                 self.cluster.workloads[name] = replace(each, pods=_whole_or_nothing(each, pods))
 
+    @rule(
+        place=st.integers(0, 10),
+        gpus=st.lists(st.integers(0, 7), max_size=2, unique=True),
+        whole=st.booleans(),
+    )
+    def get_unhealthy_or_well(self, *, place: int, gpus: list[int], whole: bool) -> None:
+        """Some GPUs of a node, or the node; one that is unhealthy gets well."""
+        chosen = place % len(self.cluster.nodes)
+        nodes = list(self.cluster.nodes)
+        each = nodes[chosen]
+        if each.unhealthy or each.unhealthy_gpus:
+            nodes[chosen] = replace(each, unhealthy="", unhealthy_gpus=(), schedulable=True)
+        elif whole:
+            nodes[chosen] = replace(each, unhealthy="fell off the bus", schedulable=False)
+        else:
+            broken = tuple(sorted(gpu for gpu in gpus if gpu < each.gpu_count))
+            nodes[chosen] = replace(each, unhealthy_gpus=broken)
+        self.cluster.nodes = tuple(nodes)
+
     @rule()
+    @recorded
     def decide(self) -> None:
+        """P4: what a quota covers is never the victim of another project."""
         inside = {name: covered(self.cluster, name) for name in TEAMS}
         before = dict(self.cluster.workloads)
         decision = self.cluster.step()
@@ -123,12 +180,13 @@ class PlannerWalk(RuleBasedStateMachine):
                 assert winner.project == victim.project
                 assert winner.priority > victim.priority
             else:
-                assert eviction.rule == "consolidation"
+                assert eviction.rule in ("consolidation", "unhealthy")
                 assert eviction.pod in {each.pod for each in decision.promises}, "a moved pod has no place"
 
     @rule()
+    @recorded
     def come_to_rest(self) -> None:
-        """No thrash, and at rest nobody who is within the quota waits while borrowed work holds what would do."""
+        """P8: a bounded number of evictions, then nothing changes; P3 and P5 hold at rest."""
         evicted = len(self.cluster.evicted)
         last = self.cluster.settle()
         assert len(self.cluster.evicted) - evicted <= 3 * len(self.cluster.workloads)
@@ -136,10 +194,32 @@ class PlannerWalk(RuleBasedStateMachine):
         for name, reason in last.pending.items():
             waiting = self.cluster.workloads[name]
             assert reason.message
-            if reason.code is Waiting.CLUSTER_FULL and len(waiting.pods) == 1:
-                asked = waiting.pods[0].request.gpu_milli
-                assert self._no_idle_node(asked), "one GPU waits beside an idle one"
-            assert held[waiting.project] >= 0
+            if len(waiting.pods) != 1 or waiting.pods[0].request.gpu_milli < 1000:
+                continue
+            asked = waiting.pods[0].request.gpu_milli
+            if reason.code not in (Waiting.PROJECT_LIMIT, Waiting.OVER_QUOTA, Waiting.RELEASING):
+                assert self._no_idle_node(asked), "P5: GPUs are idle and somebody who may have them waits"
+            quota = self.cluster.projects[waiting.project].quota_gpu_milli or 0
+            if asked == 1000 and held[waiting.project] + asked <= quota:
+                assert not self._borrowed_whole_gpus(waiting.project), (
+                    "P3: within the quota, and others borrow"
+                )
+
+    def _borrowed_whole_gpus(self, project: str) -> list[str]:
+        """Work of other projects above their quotas that their quotas do not cover, on whole GPUs in good order."""
+        sound = {each.name for each in self.cluster.nodes if each.schedulable and not each.unhealthy_gpus}
+        now = self.cluster.held()
+        return [
+            each.id
+            for name in TEAMS
+            if name != project and now[name] > (self.cluster.projects[name].quota_gpu_milli or 0)
+            for each in self.cluster.workloads.values()
+            if each.project == name
+            and each.preemptible
+            and each.id not in covered(self.cluster, name)
+            and sum(pod.state is PodState.ALLOCATED for pod in each.pods) == 1
+            and any(pod.node in sound and pod.request.gpu_count for pod in each.pods)
+        ]
 
     def _no_idle_node(self, gpu_milli: int) -> bool:
         used: dict[tuple[str | None, int], int] = defaultdict(int)
@@ -149,11 +229,13 @@ class PlannerWalk(RuleBasedStateMachine):
                     used[pod.node, device] += pod.request.gpu_portion_milli or 1000
         return not any(
             each.schedulable
+            and not each.unhealthy_gpus
             and sum(not used[each.name, device] for device in range(each.gpu_count)) * 1000 >= gpu_milli
             for each in self.cluster.nodes
         )
 
     @rule(seed=st.integers(0, 100))
+    @recorded
     def the_order_of_the_input_does_not_matter(self, seed: int) -> None:
         snapshot = self.cluster.snapshot()
         shuffler = random.Random(seed)  # noqa: S311 - a shuffle that can be repeated
@@ -165,7 +247,9 @@ class PlannerWalk(RuleBasedStateMachine):
         assert _comparable(plan(snapshot)) == _comparable(plan(shuffled))
 
     @invariant()
+    @recorded
     def no_device_is_given_twice(self) -> None:
+        """P1 and P2: nothing beyond the capacity, and no more than a whole of any GPU."""
         used: dict[tuple[str | None, int], int] = defaultdict(int)
         for each in self.cluster.workloads.values():
             for pod in each.pods:
@@ -179,6 +263,7 @@ class PlannerWalk(RuleBasedStateMachine):
         assert all(node is not None and device < sizes[node] for node, device in used)
 
     @invariant()
+    @recorded
     def a_gang_runs_whole_or_not_at_all(self) -> None:
         """But for one that is being moved: its other pods wait for the one that has a new place."""
         for each in self.cluster.workloads.values():
@@ -201,3 +286,76 @@ def _comparable(decision: Plan) -> object:
 
 TestPlannerWalk = PlannerWalk.TestCase
 TestPlannerWalk.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+
+
+WEIGHTS = st.lists(st.integers(1, 5), min_size=3, max_size=3)
+QUOTAS = st.lists(st.integers(0, 3), min_size=3, max_size=3)
+
+
+def saturated(
+    gpus: int, weights: list[int], quotas: list[int], *, order: int = 0, copies: int = 1
+) -> dict[str, int]:
+    """What each team holds, in `gpu_milli`, when all want everything in jobs of one GPU; `order` shuffles the jobs."""
+    teams = [
+        project(name, quota * 1000 * copies, over_quota_weight=weight * 1000)
+        for name, weight, quota in zip(TEAMS, weights, quotas, strict=True)
+    ]
+    cluster = Cluster([node(f"node-{each}", gpus) for each in range(copies)], teams)
+    jobs = [workload(f"{name}-{job:03d}", name, 1000) for name in TEAMS for job in range(gpus * copies)]
+    random.Random(order).shuffle(jobs)  # noqa: S311 - a shuffle that can be repeated
+    for job in jobs:
+        cluster.submit(job)
+    cluster.settle()
+    return dict(cluster.held())
+
+
+@settings(max_examples=40, deadline=None)
+@given(weights=WEIGHTS, quotas=QUOTAS, gpus=st.integers(9, 16))
+def test_p6_what_is_left_over_is_split_by_weight_to_within_one_job(
+    weights: list[int], quotas: list[int], gpus: int
+) -> None:
+    held = saturated(gpus, weights, quotas)
+    left = gpus - sum(quotas)
+    for name, weight, quota in zip(TEAMS, weights, quotas, strict=True):
+        exact = quota * 1000 + left * 1000 * weight / sum(weights)
+        assert abs(held[name] - exact) < 1000
+
+
+@settings(max_examples=30, deadline=None)
+@given(weights=WEIGHTS, quotas=QUOTAS, gpus=st.integers(9, 12), order=st.integers(1, 50))
+def test_p7_the_order_of_submission_does_not_change_who_ends_with_how_much(
+    weights: list[int], quotas: list[int], gpus: int, order: int
+) -> None:
+    assert saturated(gpus, weights, quotas) == saturated(gpus, weights, quotas, order=order)
+
+
+@given(
+    weights=WEIGHTS,
+    quotas=QUOTAS,
+    demands=st.lists(st.integers(0, 12), min_size=3, max_size=3),
+    more=st.integers(1, 5),
+    total=st.integers(0, 30),
+)
+def test_p9_more_weight_never_means_a_smaller_share(
+    *, weights: list[int], quotas: list[int], demands: list[int], more: int, total: int
+) -> None:
+    """But for the device that rounding gives to one or the other."""
+
+    def share(weight: int) -> int:
+        claims = [
+            Claim(name, quota * 1000, demand * 1000, weight=each)
+            for name, quota, demand, each in zip(TEAMS, quotas, demands, [weight, *weights[1:]], strict=True)
+        ]
+        return divide(total * 1000, claims)[TEAMS[0]]
+
+    assert share(weights[0] + more) > share(weights[0]) - 1000
+
+
+@settings(max_examples=15, deadline=None)
+@given(weights=WEIGHTS, quotas=QUOTAS, gpus=st.integers(9, 12), copies=st.integers(2, 4))
+def test_p10_a_cluster_many_times_as_large_is_divided_alike(
+    weights: list[int], quotas: list[int], gpus: int, copies: int
+) -> None:
+    """Each team holds as many times as much, but for the device that rounding moves in each copy."""
+    small, large = saturated(gpus, weights, quotas), saturated(gpus, weights, quotas, copies=copies)
+    assert all(abs(large[name] - copies * small[name]) < copies * 1000 for name in TEAMS)

@@ -1,0 +1,46 @@
+"""Snapshots on which the planner was wrong once, or could be: each is settled, and what must hold of a plan is checked.
+
+A file is what `muster simulate` reads; its first comment says what it is about.
+"""
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from orchestrator.cli.main import muster
+from orchestrator.planner import plan
+from orchestrator.planner.model import PodState, Snapshot
+from orchestrator.simulation.reader import load
+from orchestrator.simulation.run import settle
+
+FILES = sorted(Path(__file__).with_name("regressions").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.split(".")[0])
+def test_a_snapshot_comes_to_rest_and_no_gpu_is_given_twice(path: Path) -> None:
+    run = settle(load(path), most_decisions=20)
+    assert run.is_stable, "the plan never came to rest"
+    assert_no_gpu_is_given_twice(run.after)
+    again = plan(run.after)
+    assert (again.bindings, again.evictions) == ((), ())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.split(".")[0])
+def test_the_command_line_reads_the_file(path: Path) -> None:
+    assert path.read_text().startswith("# "), "the first line says what the file is about"
+    outcome = CliRunner().invoke(muster, ["simulate", str(path), "--until-stable"])
+    assert outcome.exit_code == 0, outcome.output
+
+
+def assert_no_gpu_is_given_twice(snapshot: Snapshot) -> None:
+    used: dict[tuple[str | None, int], int] = defaultdict(int)
+    sizes = {each.name: each.gpu_count for each in snapshot.nodes}
+    for each in snapshot.workloads:
+        for pod in each.pods:
+            if pod.state is PodState.ALLOCATED:
+                for device in pod.devices:
+                    assert device < sizes[pod.node or ""]
+                    used[pod.node, device] += pod.request.gpu_portion_milli or 1000
+    assert all(amount <= 1000 for amount in used.values())
