@@ -7,13 +7,16 @@ UV := $(or $(shell command -v uv),$(TOOLS)/bin/uv)
 PYTHON ?= $(shell python3 -c 'import sys; print(sys.executable)')
 
 
-.PHONY: validate test mutants environment lab-binaries format clean
+.PHONY: validate test test-cli mutants environment lab-binaries format clean
 
 validate: environment ## replay TR-4858 on a real Kubernetes API server and write reports/<run>/
 	@$(UV) run --frozen muster validate $(if $(OUT),--out $(OUT))
 
 test: environment lab-binaries ## every test, on every Python that is here
 	@$(UV) run --frozen tox run
+
+test-cli: environment lab-binaries ## every command line that the papers print, against containers that run; part of `make test`
+	@$(UV) run --frozen pytest tests/cli_table
 
 mutants: environment lab-binaries ## break the scheduler on purpose: each defect must make the scenarios fail
 	@$(UV) run --frozen python -m tests.mutants
