@@ -2,16 +2,17 @@
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from orchestrator.cli.listing import WIDE_HEADER, row
-from orchestrator.cli.options import Command
+from orchestrator.cli.options import Command, completing
 from orchestrator.cli.output import age, document, output_option, table
 from orchestrator.cli.session import run
 from orchestrator.cluster.objects import Event, Pod
 from orchestrator.cluster.quantity import format_gpu
+from orchestrator.errors import UsageError
 from orchestrator.workloads.status import pod_status
 from orchestrator.workloads.view import (
     WorkloadView,
@@ -22,23 +23,78 @@ from orchestrator.workloads.view import (
     unschedulable,
 )
 
-if TYPE_CHECKING:
-    from orchestrator.client.aio import AsyncClient
-
 PODS_HEADER: Final = ("POD", "STATUS", "TRAINER", "AGE", "NODE")
 EVENTS_HEADER: Final = ("SOURCE", "TYPE", "AGE", "MESSAGE")
 
 
-@click.command("get", cls=Command, no_args_is_help=True)
-@click.argument("name")
-@output_option()
-def get(*, name: str, output: str | None) -> None:
-    """Show the details of a job: its state, its pods, and why it waits."""
+KINDS: Final = {
+    "job": "job",
+    "jobs": "job",
+    "node": "node",
+    "nodes": "node",
+    "project": "project",
+    "projects": "project",
+    "template": "template",
+    "templates": "template",
+}
+_HELP: Final = (
+    "Show the details of a job: its state, its pods, and why it waits. Or of a node, project or template."
+)
 
-    async def read(client: "AsyncClient") -> tuple[WorkloadView, list[Event]]:
-        return await client.describe_job(name)
 
-    view, events = run(read)
+def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    words = ctx.params.get("words") or ()
+    kind = f"{KINDS.get(words[0], 'job')}s" if words else "jobs"
+    names = completing(kind)(ctx, parameter, incomplete)
+    if words:
+        return names
+    return [each for each in dict.fromkeys(KINDS.values()) if each.startswith(incomplete)] + names
+
+
+def _command(name: str) -> click.Command:
+    """Return the command under one of its two names."""
+
+    @click.command(name, cls=Command, no_args_is_help=True, help=_HELP)
+    @click.argument("words", nargs=-1, metavar="[job|node|project|template] NAME", shell_complete=_complete)
+    @output_option()
+    def show_details(*, words: tuple[str, ...], output: str | None) -> None:
+        kind, name = _meant(words)
+        if kind == "job":
+            _show_job(name, output)
+        elif kind == "node":
+            from orchestrator.cli.nodes import show_node
+
+            show_node(name, output=output)
+        elif kind == "project":
+            from orchestrator.cli.project import show_project
+
+            show_project(name, output=output)
+        else:
+            from orchestrator.cli.template import show_template
+
+            show_template(name, output=output)
+
+    return show_details
+
+
+get = _command("get")
+describe = _command("describe")
+
+
+def _meant(words: tuple[str, ...]) -> tuple[str, str]:
+    """Return the kind and the name: `NAME`, or `KIND NAME` when there are two words."""
+    if len(words) == 1:
+        return "job", words[0]
+    kind = KINDS.get(words[0])
+    if kind is None or len(words) != 2:
+        raise UsageError(
+            f"name one thing: NAME, or one of {', '.join(dict.fromkeys(KINDS.values()))} and NAME"
+        )
+    return kind, words[1]
+
+
+def _show_job(name: str, output: str | None) -> None:
+    view, events = run(lambda client: client.describe_job(name))
     now_us = time.time_ns() // 1000
     if output in ("json", "yaml"):
         details = record(view, now_us)
@@ -68,6 +124,9 @@ def details_text(view: WorkloadView, events: Sequence[Event], now_us: int) -> st
         "USER": view.user,
         "IMAGE": view.image,
         "GPUS": format_gpu(view.gpu_milli),
+        "GPU MEMORY": view.gpus if view.gpu_memory else "",
+        "ALLOCATED GPUS": format_gpu(view.held_gpu_milli),
+        **_pod_counts(view),
         "CREATED BY CLI": str(view.created_by_cli).lower(),
         "SERVICE URL(S)": ",".join(view.urls),
         "COMMAND LINE": view.command_line,
@@ -82,6 +141,12 @@ def details_text(view: WorkloadView, events: Sequence[Event], now_us: int) -> st
         "Events:\n" + table(EVENTS_HEADER, [dashes, *happened]),
     ]
     return "\n\n".join(blocks)
+
+
+def _pod_counts(view: WorkloadView) -> dict[str, str]:
+    phases = [pod.status.phase or "Pending" for pod in view.pods]
+    counts = {phase: phases.count(phase) for phase in ("Running", "Pending", "Succeeded", "Failed")}
+    return {f"{phase.upper()} PODS": str(count) for phase, count in counts.items() if count}
 
 
 def _pod_row(view: WorkloadView, pod: Pod, now_us: int) -> Sequence[str]:

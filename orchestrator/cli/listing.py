@@ -1,4 +1,4 @@
-"""`muster list`: the jobs of a project, or of all projects."""
+"""`muster list`: jobs, and the other things that a cluster has."""
 
 import time
 from collections.abc import Sequence
@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from orchestrator.cli.options import Command
-from orchestrator.cli.output import age, document, output_option, table
-from orchestrator.cli.session import run
-from orchestrator.cluster.quantity import format_gpu
-from orchestrator.workloads.view import WorkloadView, record
+from orchestrator.cli.output import age, no_headers_option, output_option, show
+from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
+    from orchestrator.workloads.view import WorkloadView
 
 HEADER: Final = (
     "NAME",
@@ -29,37 +28,43 @@ HEADER: Final = (
     "SERVICE URL(S)",
 )
 WIDE_HEADER: Final = (*HEADER[:-1], "NAMESPACE", "PODS", HEADER[-1], "WAITS BECAUSE")
+KINDS: Final = {
+    "job": "jobs",
+    "project": "projects",
+    "node": "nodes",
+    "cluster": "clusters",
+    "template": "templates",
+}
 
 
 @click.command("list", cls=Command)
+@click.argument(
+    "kind",
+    default="jobs",
+    type=click.Choice([*KINDS.values(), *KINDS]),
+    metavar="[jobs|projects|nodes|clusters|templates]",
+)
 @click.option("-A", "--all-projects", is_flag=True, default=None, help="The jobs of all projects.")
-@click.option("--no-headers", is_flag=True, default=None, help="Only the rows.")
+@no_headers_option()
+@click.option("-w", "--watch", is_flag=True, default=None, help="Go on, and print the jobs that change.")
 @output_option()
-def list_jobs(*, all_projects: bool | None, no_headers: bool | None, output: str | None) -> None:
-    """List the jobs of a project: those that wait on top, then the newest first."""
-
-    async def read(client: "AsyncClient") -> tuple[str | None, list[WorkloadView]]:
-        if all_projects:
-            return None, await client.list_jobs(all_projects=True)
-        scope = await client.scope()
-        return scope.project, await client.list_jobs(project=scope)
-
-    project, views = run(read)
-    now_us = time.time_ns() // 1000
-    if output in ("json", "yaml"):
-        click.echo(document([record(view, now_us) for view in views], output))
-    elif output == "name":
-        click.echo("".join(f"{view.name}\n" for view in views), nl=False)
-    else:
-        if project is not None and not no_headers:
-            click.echo(f"Showing jobs for project {project}")
-        wide = output == "wide"
-        rows = [row(view, now_us, wide=wide) for view in views]
-        text = table(WIDE_HEADER if wide else HEADER, rows, with_header=not no_headers)
-        click.echo(f"{text}\n" if text else "", nl=False)
+def list_things(
+    *, kind: str, all_projects: bool | None, no_headers: bool | None, watch: bool | None, output: str | None
+) -> None:
+    """List the jobs of a project: those that wait on top, then the newest first. Or list projects, nodes,
+    clusters (the contexts of the kubeconfig) or templates.
+    """
+    kind = KINDS.get(kind, kind)
+    if kind == "jobs":
+        _list_jobs(bool(all_projects), no_headers, output, watch=bool(watch))
+        return
+    for flag, given in (("-A/--all-projects", all_projects), ("-w/--watch", watch)):
+        if given:
+            raise UsageError(f"{flag} goes with jobs only, not with {kind}")
+    _lister(kind)(output=output, no_headers=no_headers)
 
 
-def row(view: WorkloadView, now_us: int, *, wide: bool = False) -> Sequence[str]:
+def row(view: "WorkloadView", now_us: int, *, wide: bool = False) -> Sequence[str]:
     """Return the cells of one job."""
     cells = (
         view.name,
@@ -70,10 +75,69 @@ def row(view: WorkloadView, now_us: int, *, wide: bool = False) -> Sequence[str]
         view.type,
         view.project,
         view.user,
-        format_gpu(view.gpu_milli),
+        view.gpus,
         str(view.created_by_cli).lower(),
     )
     urls = ",".join(view.urls)
     if not wide:
         return (*cells, urls)
     return (*cells, view.namespace, str(len(view.pods)), urls, view.waits_because)
+
+
+def _list_jobs(all_projects: bool, no_headers: bool | None, output: str | None, *, watch: bool) -> None:
+    from orchestrator.cli.session import run
+
+    if watch:
+        from orchestrator.cli.watching import watch_jobs
+
+        run(lambda client: watch_jobs(client, all_projects, no_headers=bool(no_headers), output=output))
+        return
+
+    async def read(client: "AsyncClient") -> "tuple[str, list[WorkloadView]]":
+        if all_projects:
+            return "", await client.list_jobs(all_projects=True)
+        scope = await client.scope()
+        return scope.project, await client.list_jobs(project=scope)
+
+    from orchestrator.workloads.view import record
+
+    project, views = run(read)
+    now_us = time.time_ns() // 1000
+    wide = output == "wide"
+    show(
+        WIDE_HEADER if wide else HEADER,
+        [row(view, now_us, wide=wide) for view in views],
+        output=output,
+        no_headers=no_headers,
+        records=lambda: [record(view, now_us) for view in views],
+        names=[view.name for view in views],
+        title=f"Showing jobs for project {project}" if project else "",
+    )
+
+
+def _lister(kind: str) -> "Lister":
+    if kind == "projects":
+        from orchestrator.cli.project import show_projects
+
+        return show_projects
+    if kind == "nodes":
+        from orchestrator.cli.nodes import show_nodes
+
+        return show_nodes
+    if kind == "clusters":
+        from orchestrator.cli.cluster import show_clusters
+
+        return show_clusters
+    from orchestrator.cli.template import show_templates
+
+    return show_templates
+
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Lister(Protocol):
+        """Prints a list."""
+
+        def __call__(self, *, output: str | None, no_headers: bool | None) -> None:
+            """Print it in the form that was asked for."""

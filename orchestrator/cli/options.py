@@ -5,7 +5,7 @@
 - what follows a bare `--` kept apart from the arguments.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -62,6 +62,8 @@ class Command(click.Command):
         for word in words:
             if word.flag is not None and word.value is not None:
                 value = _BOOLEANS.get(word.value.lower())
+                if value is None and ctx.resilient_parsing:
+                    continue
                 if value is None:
                     raise click.UsageError(f"{word.name} takes true or false, not {word.value!r}", ctx)
                 kept = [each for each in kept if each.flag is not word.flag]
@@ -148,6 +150,29 @@ def _cluster_wants_value(token: str, takes: set[str]) -> bool:
     return False
 
 
+class Group(click.Group):
+    """A group whose commands have other names besides, as older and newer scripts write them."""
+
+    def __init__(self, *arguments: Any, aliases: Mapping[str, str] | None = None, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.aliases = dict(aliases or {})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of that name or alias."""
+        return super().get_command(ctx, self.aliases.get(cmd_name, cmd_name))
+
+
+def completing(kind: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Return what completes a word with the names of a kind of thing in the cluster: `jobs`, `projects`, …"""
+
+    def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+        from orchestrator.cli.completion import names_of
+
+        return names_of(kind, ctx, incomplete)
+
+    return complete
+
+
 def _store(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
     if value in (None, ()) or parameter.name is None:
         return
@@ -163,9 +188,17 @@ def common_options() -> list[click.Option]:
     path = click.Path(dir_okay=False, path_type=Path)
     return [
         _common(["--kubeconfig"], type=path, help="The kubeconfig file to use."),
-        _common(["--context"], metavar="NAME", help="The context of the kubeconfig to use."),
         _common(
-            ["-p", "--project"], metavar="NAME", help="The project; default: that of the context's namespace."
+            ["--context"],
+            metavar="NAME",
+            help="The context of the kubeconfig to use.",
+            shell_complete=completing("contexts"),
+        ),
+        _common(
+            ["-p", "--project"],
+            metavar="NAME",
+            help="The project; default: that of the context's namespace.",
+            shell_complete=completing("projects"),
         ),
         _common(["--as", "as_user"], metavar="USER", help="Act as this user; the cluster has to allow it."),
         _common(

@@ -9,6 +9,22 @@ import click
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 FORMATS: Final = ("json", "yaml", "name", "wide")
+UNKNOWN: Final = "-"
+"""What a table shows where nothing is known, so that columns can be counted."""
+
+_STATUS_COLOURS: Final = {
+    "Pending": "yellow",
+    "Suspended": "yellow",
+    "Running": "green",
+    "ContainerCreating": "green",
+    "Terminating": "green",
+    "ready": "green",
+    "Succeeded": "blue",
+    "TimedOut": "bright_black",
+    "Unknown": "bright_black",
+    "Deleted": "bright_black",
+}
+_UNITS: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 def output_option(*formats: str) -> Callable[[Function], Function]:
@@ -18,18 +34,74 @@ def output_option(*formats: str) -> Callable[[Function], Function]:
     )
 
 
+def no_headers_option() -> Callable[[Function], Function]:
+    """Return the `--no-headers` option."""
+    return click.option("--no-headers", is_flag=True, default=None, help="Only the rows.")
+
+
+def show(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    output: str | None,
+    no_headers: bool | None,
+    records: Callable[[], Any],
+    names: Iterable[str],
+    title: str = "",
+) -> None:
+    """Print a list in the form that was asked for; `title` is a line above the header of the table."""
+    if output in ("json", "yaml"):
+        click.echo(document(records(), output))
+    elif output == "name":
+        click.echo("".join(f"{name}\n" for name in names), nl=False)
+    else:
+        if title and not no_headers:
+            click.echo(title)
+        text = table(header, rows, with_header=not no_headers)
+        click.echo(f"{text}\n" if text else "", nl=False)
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, with_header: bool = True) -> str:
     """Return columns separated by two or more spaces; an empty cell is `-`, so that columns can be counted.
 
-    The last column may be empty.
+    The last column may be empty. Statuses have their colour on a terminal.
     """
-    cells = [[*(_cell(cell) for cell in row[:-1]), " ".join(row[-1].split())] for row in rows]
-    lines = [list(header), *cells] if with_header else cells
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    body = cells(rows)
+    lines = [list(header), *body] if with_header else body
+    widths = column_widths(lines)
+    status = header.index("STATUS") if "STATUS" in header else None
     return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
+        line(each, widths, None if with_header and place == 0 else status) for place, each in enumerate(lines)
     )
+
+
+def cells(rows: Iterable[Sequence[str]]) -> list[list[str]]:
+    """Return the rows with an `-` in every empty cell but the last."""
+    return [[*(_cell(cell) for cell in row[:-1]), " ".join(row[-1].split())] for row in rows]
+
+
+def column_widths(lines: Sequence[Sequence[str]]) -> list[int]:
+    """Return how wide each column has to be."""
+    return [max(map(len, column)) for column in zip(*lines, strict=True)]
+
+
+def line(row: Sequence[str], widths: Sequence[int], status: int | None = None) -> str:
+    """Return one line of a table; the cell at `status` gets its colour."""
+    padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+    padded[-1] = padded[-1].rstrip()
+    if status is not None and in_colour():
+        word = row[status]
+        colour = _STATUS_COLOURS.get(word.partition(",")[0], "red")
+        padded[status] = click.style(word, fg=colour) + " " * (widths[status] - len(word))
+    return "  ".join(padded).rstrip()
+
+
+def in_colour() -> bool:
+    """Whether standard output is a terminal whose user has not asked for plain text (NO_COLOR)."""
+    import os
+    import sys
+
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def document(value: Any, form: str) -> str:
@@ -49,5 +121,18 @@ def age(seconds: int) -> str:
     return f"{max(0, seconds)}s"
 
 
+def amount(number_bytes: int | None) -> str:
+    """Return bytes as a quantity in the largest unit of which there is at least one: `503.6Gi`, `0`, or `-`."""
+    if number_bytes is None:
+        return UNKNOWN
+    place = min(max(number_bytes, 1).bit_length() - 1, 60) // 10
+    return f"{number_bytes / (1 << 10 * place):.1f}".removesuffix(".0") + _UNITS[place]
+
+
+def processors(number_milli: int | None) -> str:
+    """Return thousandths of processors as a decimal number: `1.5`, or `-`."""
+    return UNKNOWN if number_milli is None else f"{number_milli / 1000:.3f}".rstrip("0").rstrip(".")
+
+
 def _cell(text: str) -> str:
-    return " ".join(text.split()) or "-"
+    return " ".join(text.split()) or UNKNOWN

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from orchestrator.cli.options import Command
-from orchestrator.cli.output import document, output_option, table
+from orchestrator.cli.options import Command, Group, completing
+from orchestrator.cli.output import document, no_headers_option, output_option, show, table
 from orchestrator.cli.session import run
 from orchestrator.cluster.objects import (
     AmountSpec,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
 
 HEADER: Final = ("PROJECT", "DEPARTMENT", "DESERVED GPUs", "INT LIMIT", "INT AFFINITY", "TRAIN AFFINITY")
+WIDE_HEADER: Final = (*HEADER, "GPU LIMIT", "ALLOCATED GPUs", "FAIR SHARE", "PENDING JOBS", "NAMESPACE")
 
 _MODEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _GPUS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?")
@@ -83,7 +84,7 @@ def _with_spec_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@click.group("project", no_args_is_help=True)
+@click.group("project", cls=Group, no_args_is_help=True)
 def project() -> None:
     """Create, list, change and delete projects; choose the default one."""
 
@@ -103,7 +104,7 @@ def create(*, name: str, no_wait: bool | None, **values: Any) -> None:
 
 
 @project.command("update", cls=Command, no_args_is_help=True)
-@click.argument("name")
+@click.argument("name", shell_complete=completing("projects"))
 @click.option("-g", "--gpu", metavar="QUOTA", help="GPUs that the project is guaranteed.")
 @_with_spec_options
 def update(*, name: str, **values: Any) -> None:
@@ -119,34 +120,63 @@ def update(*, name: str, **values: Any) -> None:
 
 
 @project.command("set", cls=Command, no_args_is_help=True)
-@click.argument("name")
+@click.argument("name", shell_complete=completing("projects"))
 def set_default(*, name: str) -> None:
     """Make a project the default: its namespace becomes that of the kubeconfig's context."""
+    choose_project(name)
+
+
+@project.command("list", cls=Command)
+@no_headers_option()
+@output_option()
+def list_projects(*, no_headers: bool | None, output: str | None) -> None:
+    """List the projects."""
+    show_projects(output=output, no_headers=no_headers)
+
+
+def choose_project(name: str) -> None:
+    """Make a project the default, and say so."""
     run(lambda client: client.set_default_project(name))
     click.echo(f"Project {name} has been set as default project")
 
 
-@project.command("list", cls=Command)
-@click.option("--no-headers", is_flag=True, default=None, help="Only the rows.")
-@output_option("json", "yaml", "name")
-def list_projects(*, no_headers: bool | None, output: str | None) -> None:
-    """List the projects."""
+def show_projects(*, output: str | None, no_headers: bool | None) -> None:
+    """Print all projects."""
 
     async def read(client: "AsyncClient") -> tuple[list[Project], str]:
         return await client.list_projects(), await client.default_project() or ""
 
     projects, default = run(read)
+    wide = output == "wide"
+    show(
+        WIDE_HEADER if wide else HEADER,
+        [_row(each, default, wide=wide) for each in projects],
+        output=output,
+        no_headers=no_headers,
+        records=lambda: [_record(each, default) for each in projects],
+        names=[each.metadata.name for each in projects],
+    )
+
+
+def show_project(name: str, *, output: str | None) -> None:
+    """Print one project."""
+
+    async def read(client: "AsyncClient") -> tuple[Project, str]:
+        return await client.get_project(name), await client.default_project() or ""
+
+    found, default = run(read)
     if output in ("json", "yaml"):
-        click.echo(document([_record(each, default) for each in projects], output))
+        click.echo(document(_record(found, default), output))
     elif output == "name":
-        click.echo("".join(f"{each.metadata.name}\n" for each in projects), nl=False)
+        click.echo(found.metadata.name)
+    elif output == "wide":
+        click.echo(table(WIDE_HEADER, [_row(found, default, wide=True)]))
     else:
-        text = table(HEADER, [_row(each, default) for each in projects], with_header=not no_headers)
-        click.echo(f"{text}\n" if text else "", nl=False)
+        click.echo(_details(found, default))
 
 
 @project.command("delete", cls=Command, no_args_is_help=True)
-@click.argument("name")
+@click.argument("name", shell_complete=completing("projects"))
 @click.option("--force", is_flag=True, default=None, help="Even if it has jobs, which end with it.")
 def delete(*, name: str, force: bool | None) -> None:
     """Delete a project that has no jobs."""
@@ -271,9 +301,9 @@ def _inner(old: Any, new: Any) -> Any:
     }
 
 
-def _row(each: Project, default: str) -> Sequence[str]:
-    spec, name = each.spec, each.metadata.name
-    return (
+def _row(each: Project, default: str, *, wide: bool = False) -> Sequence[str]:
+    spec, name, status = each.spec, each.metadata.name, each.status
+    cells = (
         f"{name} (default)" if name == default else name,
         spec.parent or "-",
         format_gpu(gpu_milli(spec.gpu.quota)),
@@ -281,6 +311,28 @@ def _row(each: Project, default: str) -> Sequence[str]:
         ",".join(spec.node_affinity.interactive) or "-",
         ",".join(spec.node_affinity.train) or "-",
     )
+    if not wide:
+        return cells
+    limit = "-" if spec.gpu.limit is None else format_gpu(gpu_milli(spec.gpu.limit))
+    figures = (str(status.allocated_gpu), str(status.fair_share_gpu), str(status.pending_workloads))
+    return (*cells, limit, *figures, status.namespace)
+
+
+def _details(found: Project, default: str) -> str:
+    """Return what `get project` prints: every figure of the wide table, then who belongs to it."""
+    facts = dict(zip(WIDE_HEADER, _row(found, default, wide=True), strict=True))
+    members = ",".join(f"{each.kind.lower()}:{each.name}" for each in found.spec.members)
+    more = {
+        "PRIORITY": str(found.spec.priority),
+        "PREEMPT MIN RUNTIME": found.spec.preempt_min_runtime or "-",
+        "RECLAIM MIN RUNTIME": found.spec.reclaim_min_runtime or "-",
+        "MEMBERS": members or "-",
+        **{
+            f"CONDITION {each.type}": f"{each.status} {each.message}".strip()
+            for each in found.status.conditions
+        },
+    }
+    return "\n".join(f"{title}: {fact}" for title, fact in {**facts, **more}.items())
 
 
 def _go_duration(text: str | None) -> str:

@@ -29,7 +29,11 @@ def connect() -> "AsyncClient":
     from orchestrator.client.aio import AsyncClient
 
     settings = click.get_current_context().ensure_object(Settings)
-    logging.basicConfig(level=_LEVELS[settings.loglevel or "info"], stream=sys.stderr)
+    level = _LEVELS[settings.loglevel or "info"]
+    logging.basicConfig(level=level, stream=sys.stderr)
+    if level > logging.DEBUG:
+        # an interrupted loop reports what it was just doing, which nobody wants to know
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     return AsyncClient.of_kubeconfig(
         settings.kubeconfig,
         context=settings.context,

@@ -1,4 +1,4 @@
-"""Templates on the command line: what they fill in a command whose flags were parsed, and the commands about them."""
+"""What templates fill in a command whose flags were parsed."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ def with_templates(
     made = fill(
         given | {flag: given.get(flag) or tail for flag in hidden},
         templates,
-        {flag: _kind(option) for flag, option in options.items()},
+        kinds_of(ctx.command),
         os.environ,
     )
     filled = dict(values)
@@ -43,6 +43,11 @@ def with_templates(
         option = options[flag]
         filled[option.name or ""] = option.type_cast_value(ctx, value)
     return filled
+
+
+def kinds_of(command: click.Command) -> "dict[str, Kind]":
+    """Return what a template may say of the flags of a command: submit."""
+    return {_flag(each): _kind(each) for each in command.params if _may_be_filled(each)}
 
 
 def _flag(option: click.Parameter) -> str:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
+    from orchestrator.client.identity import Identity
     from orchestrator.client.jobs import (
         DuplicateName,
         HalfCreated,
@@ -27,11 +28,13 @@ if TYPE_CHECKING:
         Scope,
         Submitted,
     )
+    from orchestrator.client.nodes import Nodes, NoSuchNode
     from orchestrator.client.preflight import Missing
     from orchestrator.client.projects import NoProject, NoSuchProject, OperatorSilent, ProjectRefused
     from orchestrator.client.sync import Client
     from orchestrator.client.templates import TemplateRefused
     from orchestrator.errors import MusterError
+    from orchestrator.workloads.nodes import NodeView
     from orchestrator.workloads.submission import Submission
     from orchestrator.workloads.templates import NoSuchTemplate, Template
     from orchestrator.workloads.view import WorkloadView
@@ -41,12 +44,16 @@ _HOMES: Final = {
     "Client": "orchestrator.client.sync",
     "DuplicateName": "orchestrator.client.jobs",
     "HalfCreated": "orchestrator.client.jobs",
+    "Identity": "orchestrator.client.identity",
     "MusterError": "orchestrator.errors",
     "Missing": "orchestrator.client.preflight",
     "NoProject": "orchestrator.client.projects",
+    "NoSuchNode": "orchestrator.client.nodes",
     "NoSuchProject": "orchestrator.client.projects",
     "NoSuchTemplate": "orchestrator.workloads.templates",
     "NoSuchWorkload": "orchestrator.client.jobs",
+    "NodeView": "orchestrator.workloads.nodes",
+    "Nodes": "orchestrator.client.nodes",
     "NotPossible": "orchestrator.client.jobs",
     "OperatorSilent": "orchestrator.client.projects",
     "ProjectRefused": "orchestrator.client.projects",
@@ -63,12 +70,16 @@ __all__ = [
     "Client",
     "DuplicateName",
     "HalfCreated",
+    "Identity",
     "Missing",
     "MusterError",
     "NoProject",
+    "NoSuchNode",
     "NoSuchProject",
     "NoSuchTemplate",
     "NoSuchWorkload",
+    "NodeView",
+    "Nodes",
     "NotPossible",
     "OperatorSilent",
     "ProjectRefused",

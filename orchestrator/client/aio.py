@@ -11,16 +11,20 @@ Wherever a `project` may be named, None means the one whose namespace is the def
 from __future__ import annotations
 
 import time
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.client.explaining import explained
+from orchestrator.client.identity import Identity, IdentityClient
 from orchestrator.client.jobs import Scope, Submitted, WorkloadClient
+from orchestrator.client.nodes import NodeClient, Nodes
 from orchestrator.client.preflight import preflight
 from orchestrator.client.projects import ProjectClient
 from orchestrator.client.streams import StreamClient
 from orchestrator.client.templates import TemplateClient
-from orchestrator.cluster.errors import ClusterError
+from orchestrator.client.watching import watch_jobs
+from orchestrator.cluster.errors import ClusterError, Forbidden
 from orchestrator.cluster.kubeconfig import Access, load_access, set_default_namespace
 from orchestrator.cluster.quantity import format_time
 from orchestrator.cluster.transport import Transport
@@ -28,11 +32,13 @@ from orchestrator.names import SYSTEM_NAMESPACE
 from orchestrator.workloads.templates import in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
     from types import TracebackType
     from typing import Any, Self
 
     from orchestrator.cluster.objects import Event, Project, ProjectSpec
+    from orchestrator.errors import MusterError
+    from orchestrator.workloads.nodes import NodeView
     from orchestrator.workloads.submission import Submission
     from orchestrator.workloads.templates import Template
     from orchestrator.workloads.view import WorkloadView
@@ -60,6 +66,8 @@ class AsyncClient:
         self._jobs = WorkloadClient(self.transport)
         self._projects = ProjectClient(self.transport)
         self._templates = TemplateClient(self.transport)
+        self._nodes = NodeClient(self.transport)
+        self._identity = IdentityClient(self.transport, access.user)
 
     @classmethod
     def of_kubeconfig(
@@ -92,6 +100,10 @@ class AsyncClient:
             better = explained(error, self.access)
             if better is not error:
                 raise better from error
+
+    def explained(self, error: MusterError) -> MusterError:
+        """Return an error with the words that help: the context, the right that is missing, the role that has it."""
+        return explained(error, self.access) if isinstance(error, ClusterError) else error
 
     async def scope(self, project: Where = None) -> Scope:
         """Return a project and its namespace. Raises NoSuchProject, NoProject, OperatorSilent."""
@@ -133,6 +145,15 @@ class AsyncClient:
             return await self._jobs.workloads(await self._projects.namespaces())
         scope = await self.scope(project)
         return await self._jobs.workloads({scope.namespace: scope.project}, scope.namespace)
+
+    async def watch_jobs(
+        self, *, project: Where = None, all_projects: bool = False
+    ) -> AsyncGenerator[list[WorkloadView], None]:
+        """Yield what `list_jobs` returns, now and whenever it has changed; close it (`contextlib.aclosing`)."""
+        scope = None if all_projects else await self.scope(project)
+        async with aclosing(watch_jobs(self.transport, scope)) as states:
+            async for views in states:
+                yield views
 
     async def get_job(self, name: str, *, project: Where = None) -> WorkloadView:
         """Return one job. Raises NoSuchWorkload."""
@@ -217,3 +238,22 @@ class AsyncClient:
         """Make a project's namespace the default of the kubeconfig's context. Raises NoSuchProject."""
         scope = await self._projects.resolve(name, "")
         set_default_namespace(scope.namespace, self._kubeconfig, self._context)
+
+    # --- the cluster ----------------------------------------------------------------------------------
+
+    async def list_nodes(self, *, usage: bool = False) -> Nodes:
+        """Return all nodes by name; with `usage` also what their kubelets measured, as far as they answer."""
+        return await self._nodes.nodes(usage=usage)
+
+    async def get_node(self, name: str) -> NodeView:
+        """Return one node with what its kubelet measured. Raises NoSuchNode."""
+        return await self._nodes.node(name)
+
+    async def whoami(self) -> Identity:
+        """Return who the cluster takes the user for, and their role in each project that they may see."""
+        try:
+            namespaces = await self._projects.namespaces()
+        except Forbidden:
+            project = self._default_project or self.access.namespace
+            namespaces = {self.access.namespace: project}
+        return await self._identity.identity(namespaces)

@@ -15,14 +15,17 @@ from orchestrator.client.explaining import explained
 from orchestrator.cluster.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import Any, Self, TypeVar
 
     from orchestrator.client.aio import Where
+    from orchestrator.client.identity import Identity
     from orchestrator.client.jobs import Scope, Submitted
+    from orchestrator.client.nodes import Nodes
     from orchestrator.cluster.objects import Event, Project, ProjectSpec
+    from orchestrator.workloads.nodes import NodeView
     from orchestrator.workloads.submission import Submission
     from orchestrator.workloads.templates import Template
     from orchestrator.workloads.view import WorkloadView
@@ -100,6 +103,17 @@ class Client:
     def list_jobs(self, *, project: Where = None, all_projects: bool = False) -> list[WorkloadView]:
         """Return the jobs of a project, or of all: those that wait on top, then the newest first."""
         return self._run(self._client.list_jobs(project=project, all_projects=all_projects))
+
+    def watch_jobs(
+        self, *, project: Where = None, all_projects: bool = False
+    ) -> Generator[list[WorkloadView], None, None]:
+        """Yield what `list_jobs` returns, now and whenever it has changed, without an end."""
+        states = self._client.watch_jobs(project=project, all_projects=all_projects)
+        try:
+            while True:
+                yield self._run(_next(states))
+        finally:
+            self._run(states.aclose())
 
     def get_job(self, name: str, *, project: Where = None) -> WorkloadView:
         """Return one job. Raises NoSuchWorkload."""
@@ -182,6 +196,20 @@ class Client:
         """Make a project's namespace the default of the kubeconfig's context. Raises NoSuchProject."""
         self._run(self._client.set_default_project(name))
 
+    # --- the cluster ----------------------------------------------------------------------------------
+
+    def list_nodes(self, *, usage: bool = False) -> Nodes:
+        """Return all nodes by name; with `usage` also what their kubelets measured, as far as they answer."""
+        return self._run(self._client.list_nodes(usage=usage))
+
+    def get_node(self, name: str) -> NodeView:
+        """Return one node with what its kubelet measured. Raises NoSuchNode."""
+        return self._run(self._client.get_node(name))
+
+    def whoami(self) -> Identity:
+        """Return who the cluster takes the user for, and their role in each project that they may see."""
+        return self._run(self._client.whoami())
+
     # --- the loop -------------------------------------------------------------------------------------
 
     def _run(self, operation: Coroutine[Any, Any, T]) -> T:
@@ -204,3 +232,7 @@ class Client:
             self._thread.start()
             asyncio.run_coroutine_threadsafe(self._client.transport.__aenter__(), self._loop).result()
         return self._loop
+
+
+async def _next(states: AsyncGenerator[T, None]) -> T:
+    return await anext(states)

@@ -7,17 +7,22 @@ plugin makes (`exec`, `auth-provider`) come from the official `kubernetes` packa
 
 from __future__ import annotations
 
-import base64
-import binascii
 import os
 import ssl
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import yaml
 
+from orchestrator.cluster.kubeconfig_files import (
+    Entry,
+    Merged,
+    kubeconfig_files,
+    read_document,
+    replace_file,
+)
 from orchestrator.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -73,7 +78,7 @@ def load_access(
     file and the fix.
     """
     environ = os.environ if environ is None else environ
-    files = _files(path, environ, home)
+    files = kubeconfig_files(path, environ, home)
     if not files and context is None and (service_account / "token").exists():
         access = _service_account_access(environ, service_account)
     elif not files:
@@ -81,7 +86,7 @@ def load_access(
             "there is no kubeconfig; name one with --kubeconfig or KUBECONFIG, or put it at ~/.kube/config"
         )
     else:
-        access = _access(_Merged(files), context)
+        access = _access(Merged(files), context)
     if as_user is not None:
         access = replace(access, as_user=as_user, as_groups=tuple(as_groups))
     elif as_groups:
@@ -104,143 +109,16 @@ def set_default_namespace(
 
     The file is replaced whole or not at all, and keeps its mode. Raises ConfigurationError.
     """
-    merged = _Merged(_files(path, os.environ if environ is None else environ, home))
+    merged = Merged(kubeconfig_files(path, os.environ if environ is None else environ, home))
     name = merged.context_name(context)
     entry = merged.entry("contexts", name)
-    document = _read(entry.file)
+    document = read_document(entry.file)
     for item in document["contexts"]:
         if item.get("name") == name:
             item["context"] = {**(item.get("context") or {}), "namespace": namespace}
             break
-    _replace(entry.file, yaml.safe_dump(document, sort_keys=False))
+    replace_file(entry.file, yaml.safe_dump(document, sort_keys=False))
     return entry.file
-
-
-# --- files ------------------------------------------------------------------------------------------------
-
-
-def _files(path: Path | None, environ: Mapping[str, str], home: Path | None) -> list[Path]:
-    """Return the kubeconfig files to merge; the first to name a thing decides."""
-    if path is not None:
-        if not path.is_file():
-            raise ConfigurationError(f"{path}: there is no such kubeconfig; check --kubeconfig")
-        return [path]
-    listed = [Path(part).expanduser() for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
-    if listed:
-        found = [file for file in listed if file.is_file()]
-        if not found:
-            raise ConfigurationError(f"KUBECONFIG={environ['KUBECONFIG']}: there is no such file")
-        return found
-    default = (home or Path.home()) / ".kube" / "config"
-    return [default] if default.is_file() else []
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        document = yaml.safe_load(file.read_bytes())
-    except OSError as error:
-        raise ConfigurationError(f"{file}: cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{file}: is no YAML: {' '.join(str(error).split())}") from error
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise ConfigurationError(
-            f"{file}: is no kubeconfig; it must be a mapping with clusters, users, contexts"
-        )
-    return document
-
-
-def _replace(file: Path, text: str) -> None:
-    target = file.resolve()
-    try:
-        mode = target.stat().st_mode & 0o7777
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    except OSError as error:
-        raise ConfigurationError(f"{file}: cannot be changed: {error.strerror}") from error
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            os.fchmod(stream.fileno(), mode)
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(target)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise ConfigurationError(f"{file}: cannot be changed: {error.strerror}") from error
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """A named cluster, user or context, and the file that it is written in."""
-
-    name: str
-    fields: dict[str, Any]
-    file: Path
-
-    def text(self, key: str) -> str:
-        value = self.fields.get(key)
-        return value if isinstance(value, str) else ""
-
-    def data(self, key: str) -> bytes | None:
-        """Return the bytes of `key`-data, or of the file that `key` names, or None."""
-        encoded = self.text(f"{key}-data")
-        if encoded:
-            try:
-                return base64.b64decode("".join(encoded.split()), validate=True)
-            except binascii.Error as error:
-                raise ConfigurationError(f"{self.file}: {key}-data of {self.name!r} is no base64") from error
-        named = self.text(key)
-        if not named:
-            return None
-        file = self.beside(named)
-        try:
-            return file.read_bytes()
-        except OSError as error:
-            raise ConfigurationError(
-                f"{self.file}: {key} of {self.name!r} is {file}, which cannot be read: {error.strerror}"
-            ) from error
-
-    def beside(self, named: str) -> Path:
-        """Return a path that the file names, relative to the file's own folder."""
-        return self.file.parent / Path(named).expanduser()
-
-
-class _Merged:
-    """Several kubeconfig files seen as one."""
-
-    def __init__(self, files: list[Path]) -> None:
-        if not files:
-            raise ConfigurationError(
-                "there is no kubeconfig; name one with --kubeconfig or KUBECONFIG, or put it at ~/.kube/config"
-            )
-        self.files = files
-        self._documents = [(file, _read(file)) for file in files]
-
-    def context_name(self, wanted: str | None) -> str:
-        if wanted:
-            return wanted
-        current = (document.get("current-context") for _, document in self._documents)
-        name = next((name for name in current if name), None)
-        if not name:
-            raise ConfigurationError(
-                f"{self.files[0]}: no current-context; set one with `kubectl config use-context` or name one"
-            )
-        return str(name)
-
-    def entry(self, section: str, name: str) -> _Entry:
-        """Return the entry of `clusters`, `users` or `contexts` of that name."""
-        known = []
-        for file, document in self._documents:
-            for item in document.get(section) or []:
-                if not isinstance(item, dict):
-                    raise ConfigurationError(f"{file}: {section} must be a list of named mappings")
-                if item.get("name") == name:
-                    return _Entry(name, item.get(section[:-1]) or {}, file)
-                known.append(str(item.get("name")))
-        listed = ", ".join(known) or "none"
-        raise ConfigurationError(f"{self.files[0]}: there is no {section[:-1]} {name!r}; it has: {listed}")
 
 
 # --- credentials ------------------------------------------------------------------------------------------
@@ -271,12 +149,12 @@ def _no_token() -> None:
     return None
 
 
-def _access(merged: _Merged, wanted: str | None) -> Access:
+def _access(merged: Merged, wanted: str | None) -> Access:
     name = merged.context_name(wanted)
     context = merged.entry("contexts", name)
     cluster = merged.entry("clusters", context.text("cluster"))
     user_name = context.text("user")
-    user = merged.entry("users", user_name) if user_name else _Entry("", {}, context.file)
+    user = merged.entry("users", user_name) if user_name else Entry("", {}, context.file)
     server = cluster.text("server").rstrip("/")
     if not server.startswith(("https://", "http://")):
         raise ConfigurationError(
@@ -317,9 +195,7 @@ def _access(merged: _Merged, wanted: str | None) -> Access:
     )
 
 
-def _ssl_context(
-    cluster: _Entry, user: _Entry, certificate: bytes | None, key: bytes | None
-) -> ssl.SSLContext:
+def _ssl_context(cluster: Entry, user: Entry, certificate: bytes | None, key: bytes | None) -> ssl.SSLContext:
     authority = cluster.data("certificate-authority")
     try:
         context = tls_context(authority)
@@ -350,7 +226,7 @@ def tls_context(authority: bytes | None) -> ssl.SSLContext:
     return context
 
 
-def _load_pair(context: ssl.SSLContext, user: _Entry, certificate: bytes, key: bytes) -> None:
+def _load_pair(context: ssl.SSLContext, user: Entry, certificate: bytes, key: bytes) -> None:
     """Load a client certificate. The ssl module takes only files, so the key lies in a private one for a moment."""
     with tempfile.TemporaryDirectory(prefix="muster-") as folder:
         pair = Path(folder) / "pair.pem"

@@ -90,6 +90,9 @@ PRIORITY_CLASSES: Final = Resource(
 SELF_SUBJECT_ACCESS_REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
 )
+SELF_SUBJECT_REVIEWS: Final = Resource(
+    "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
+)
 
 ALL: Final = (
     PODS,
@@ -117,6 +120,7 @@ ALL: Final = (
     ROLE_BINDINGS,
     PRIORITY_CLASSES,
     SELF_SUBJECT_ACCESS_REVIEWS,
+    SELF_SUBJECT_REVIEWS,
 )
 _BY_KIND: Final = {(resource.api_version, resource.kind): resource for resource in ALL}
 

@@ -162,9 +162,7 @@ def fill(
     for template, fields in read:
         replaced = {flag for group in _ALTERNATIVES if group & chosen.keys() for flag in group}
         for flag, field in fields.items():
-            kind = kinds.get(flag)
-            if kind is None:
-                raise UsageError(f"the template {template.name} sets {flag}, which is no flag of submit")
+            kind = _known(template, flag, kinds)
             if field.value is None:
                 continue
             if kind is Kind.MANY and flag not in _WHOLE:
@@ -174,6 +172,28 @@ def fill(
                 chosen[flag] = _typed(template, flag, kind, field.value, environ)
     _require(read, chosen)
     return {flag: value for flag, value in chosen.items() if flag not in by_hand or value != given[flag]}
+
+
+def check(template: Template, kinds: Mapping[str, Kind]) -> None:
+    """Refuse a template of which some value could never be used. Raises UsageError naming the flag."""
+    for flag, field in template.fields().items():
+        _known(template, flag, kinds)
+        if field.value is not None:
+            _typed(template, flag, kinds[flag], field.value, _Anything())
+
+
+class _Anything(dict[str, str]):
+    """An environment in which every variable is set."""
+
+    def __missing__(self, name: str) -> str:
+        return name
+
+
+def _known(template: Template, flag: str, kinds: Mapping[str, Kind]) -> Kind:
+    kind = kinds.get(flag)
+    if kind is None:
+        raise UsageError(f"the template {template.name} sets {flag}, which is no flag of submit")
+    return kind
 
 
 def _field(who: str, key: str, said: Any) -> Field:

@@ -38,7 +38,11 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadView:
-    """One workload as people see it. `gpu_milli` is what all of its pods ask for together."""
+    """One workload as people see it. `gpu_milli` is what all of its pods ask for together.
+
+    One that asks for memory of GPUs has the amount in `gpu_memory`, as it was written, on `gpu_count` devices, and
+    no `gpu_milli`: what part of a device that is depends on the node.
+    """
 
     name: str
     namespace: str
@@ -54,6 +58,8 @@ class WorkloadView:
     image: str
     user: str
     gpu_milli: int
+    gpu_memory: str
+    gpu_count: int
     created_by_cli: bool
     urls: tuple[str, ...]
     priority_class: str
@@ -65,6 +71,19 @@ class WorkloadView:
     def node(self) -> str:
         """The node it runs on, `<multiple>`, or nothing."""
         return self.nodes[0] if len(self.nodes) == 1 else SEVERAL_NODES if self.nodes else ""
+
+    @property
+    def gpus(self) -> str:
+        """What its pods ask for together: `2`, `0.5`, or memory of a GPU: `4G`, of several `2x4G`."""
+        if not self.gpu_memory:
+            return format_gpu(self.gpu_milli)
+        return f"{self.gpu_count}x{self.gpu_memory}" if self.gpu_count > 1 else self.gpu_memory
+
+    @property
+    def held_gpu_milli(self) -> int:
+        """What its pods that have a node hold; memory of GPUs is not counted."""
+        holding = (pod for pod in self.pods if pod.spec.node_name and pod.status.phase not in _ENDED)
+        return sum(requested_gpu_milli(pod.metadata, pod.spec) for pod in holding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +146,8 @@ def record(view: WorkloadView, now_us: int) -> dict[str, Any]:
         "status": view.status,
         "waitsBecause": view.waits_because,
         "gpus": format_gpu(view.gpu_milli),
+        "gpusAllocated": format_gpu(view.held_gpu_milli),
+        "gpuMemory": view.gpu_memory,
         "node": view.node,
         "nodes": list(view.nodes),
         "image": view.image,
@@ -182,11 +203,16 @@ def requested_gpu_milli(metadata: Metadata, spec: PodSpec) -> int:
     try:
         fraction = metadata.annotations.get(names.GPU_FRACTION_ANNOTATION)
         if fraction is not None:
-            return gpu_milli(fraction)
+            return gpu_milli(fraction) * _fraction_devices(metadata)
         limits = (each.resources.limits.get(names.GPU_RESOURCE, 0) for each in spec.containers)
         return sum(gpu_milli(limit) for limit in limits)
     except (ValueError, ArithmeticError):
         return 0
+
+
+def _fraction_devices(metadata: Metadata) -> int:
+    text = metadata.annotations.get(names.GPU_FRACTION_DEVICES_ANNOTATION, "1")
+    return int(text) if re.fullmatch("[0-9]{1,3}", text) else 1
 
 
 def suspended_replicas(workload: StatefulSet) -> int | None:
@@ -260,6 +286,8 @@ def _view(source: _Source, projects: Mapping[str, str], addresses: "_Addresses")
         image=source.spec.containers[0].image if source.spec.containers else "",
         user=annotations.get(names.USER_ANNOTATION, ""),
         gpu_milli=requested_gpu_milli(source.template, source.spec) * source.replicas,
+        gpu_memory=source.template.annotations.get(names.GPU_MEMORY_ANNOTATION, ""),
+        gpu_count=_fraction_devices(source.template) * source.replicas,
         created_by_cli=names.COMMAND_LINE_ANNOTATION in annotations,
         urls=addresses.urls(metadata, source.pods),
         priority_class=source.spec.priority_class_name,

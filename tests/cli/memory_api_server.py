@@ -4,13 +4,16 @@
         server.add(node("dgx1-1", gpus=8))
         server.refuse("POST", "/api/v1/namespaces/muster-a/services", 403, "Forbidden")
 
-Objects get a uid and a creation time. Deleting an object deletes what belongs to it. A project gets its namespace
-at once while `operator_runs`. Label selectors know `key` and `key=value`.
+Objects get a uid, a version and a creation time. Deleting an object deletes what belongs to it. A project gets its
+namespace at once while `operator_runs`. Label selectors know `key` and `key=value`. Collections can be watched. Who
+asks is `user`, who may do everything but what is in `forbidden`; kubelets answer what is in `summaries`.
 """
 
 from __future__ import annotations
 
 import json
+import queue
+import sys
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -37,6 +40,12 @@ class MemoryApiServer:
         self.requests: list[tuple[str, str]] = []
         self._objects: dict[Key, JSON] = {}
         self._refusals: dict[tuple[str, str], tuple[int, str]] = {}
+        self.user: JSON = {"username": "ann", "uid": "uid-of-ann", "groups": ["team", "system:authenticated"]}
+        self.forbidden: set[tuple[str, str, str]] = set()
+        self.summaries: dict[str, JSON] = {}
+        self.headers: list[dict[str, str]] = []
+        self.closed = threading.Event()
+        self._watches: list[tuple[Resource, str, str, queue.Queue[JSON]]] = []
         self._count = 0
         self._lock = threading.RLock()
 
@@ -67,20 +76,54 @@ class MemoryApiServer:
 
     def writes(self) -> list[tuple[str, str]]:
         """Return the requests that change something."""
-        return [each for each in self.requests if each[0] != "GET"]
+        return [each for each in self.requests if each[0] != "GET" and "selfsubject" not in each[1]]
 
-    def answer(self, method: str, target: str, body: JSON | None) -> tuple[int, JSON]:
+    def watch(self, target: str) -> queue.Queue[JSON]:
+        """Return a queue of the events of a collection from now on."""
+        url = urlsplit(target)
+        query = {key: values[0] for key, values in parse_qs(url.query).items()}
+        place = _place(url.path)
+        assert place is not None
+        events: queue.Queue[JSON] = queue.Queue()
+        with self._lock:
+            self.requests.append(("WATCH", url.path))
+            self._watches.append((place[0], place[1], query.get("labelSelector", ""), events))
+        return events
+
+    def answer(self, method: str, target: str, body: JSON | None, accept: str = "") -> tuple[int, JSON]:
         """Answer one request."""
+        code, answer = self._answer(method, target, body)
+        if "as=Table" in accept and "items" in answer:
+            return code, {"kind": "Table", "rows": [{"cells": [_name(each)]} for each in answer["items"]]}
+        return code, answer
+
+    def _answer(self, method: str, target: str, body: JSON | None) -> tuple[int, JSON]:
         url = urlsplit(target)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
         with self._lock:
             self.requests.append((method, url.path))
             if (method, url.path) in self._refusals:
                 return _failure(*self._refusals[method, url.path], "refused by the test")
+            special = self._special(url.path, body or {})
+            if special is not None:
+                return special
             place = _place(url.path)
             if place is None:
                 return _failure(404, "NotFound", "the server could not find the requested resource")
             return self._act(method, place, query, body or {})
+
+    def _special(self, path: str, body: JSON) -> tuple[int, JSON] | None:
+        """Answer what is no object that is kept: reviews, and what a kubelet says."""
+        if path.endswith("/selfsubjectreviews"):
+            return 201, {**body, "status": {"userInfo": self.user}}
+        if path.endswith("/selfsubjectaccessreviews"):
+            asked = body["spec"]["resourceAttributes"]
+            right = (asked["verb"], asked["resource"], asked.get("namespace", ""))
+            return 201, {**body, "status": {"allowed": right not in self.forbidden}}
+        if path.endswith("/proxy/stats/summary"):
+            summary = self.summaries.get(path.split("/")[4])
+            return (200, summary) if summary else _failure(503, "ServiceUnavailable", "no kubelet there")
+        return None
 
     def _act(
         self, method: str, place: tuple[Resource, str, str], query: dict[str, str], body: JSON
@@ -105,6 +148,9 @@ class MemoryApiServer:
             self._delete(key)
         elif method == "PATCH":
             self._objects[key] = found = _merged(found, body)
+            self._count += 1
+            found["metadata"]["resourceVersion"] = str(self._count)
+            self._tell("MODIFIED", resource, found)
         return 200, found
 
     def _list(self, resource: Resource, namespace: str, query: dict[str, str]) -> tuple[int, JSON]:
@@ -114,6 +160,7 @@ class MemoryApiServer:
             if plural == resource.plural
             and namespace in ("", where)
             and _selected(each, query.get("labelSelector", ""))
+            and _on_node(each, query.get("fieldSelector", ""))
         ]
         return 200, {"kind": f"{resource.kind}List", "metadata": {"resourceVersion": "1"}, "items": items}
 
@@ -132,10 +179,20 @@ class MemoryApiServer:
         body["metadata"].setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
         if namespace:
             body["metadata"]["namespace"] = namespace
+        body["metadata"]["resourceVersion"] = str(self._count)
         self._objects[resource.plural, namespace, body["metadata"]["name"]] = body
+        self._tell("ADDED", resource, body)
+
+    def _tell(self, kind: str, resource: Resource, found: JSON) -> None:
+        for watched, namespace, selector, events in self._watches:
+            where = namespace in ("", found["metadata"].get("namespace", ""))
+            if watched is resource and where and _selected(found, selector):
+                events.put({"type": kind, "object": found})
 
     def _delete(self, key: Key) -> None:
-        uid = self._objects.pop(key)["metadata"]["uid"]
+        gone = self._objects.pop(key)
+        uid = gone["metadata"]["uid"]
+        self._tell("DELETED", next(each for each in ALL if each.plural == key[0]), gone)
         for other, each in list(self._objects.items()):
             if any(owner["uid"] == uid for owner in each["metadata"].get("ownerReferences", [])):
                 self._delete(other)
@@ -149,6 +206,16 @@ def _place(path: str) -> tuple[Resource, str, str] | None:
         namespace, rest = rest[1], rest[2:]
     resource = _BY_PLACE.get((group, rest[0]))
     return (resource, namespace, rest[1] if len(rest) > 1 else "") if resource else None
+
+
+def _name(each: JSON) -> str:
+    name: str = each["metadata"]["name"]
+    return name
+
+
+def _on_node(each: JSON, selector: str) -> bool:
+    wanted = selector.partition("spec.nodeName=")[2]
+    return not wanted or each["spec"].get("nodeName") == wanted
 
 
 def _selected(each: JSON, selector: str) -> bool:
@@ -171,6 +238,15 @@ def _failure(code: int, reason: str, message: str) -> tuple[int, JSON]:
     return code, {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
 
 
+class _Listener(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away in the middle of an answer is no error: commands end when they know enough."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 @contextmanager
 def serving() -> Iterator[MemoryApiServer]:
     """Run a server on a free port of 127.0.0.1."""
@@ -180,8 +256,13 @@ def serving() -> Iterator[MemoryApiServer]:
         protocol_version = "HTTP/1.1"
 
         def _handle(self) -> None:
+            server.headers.append(dict(self.headers))
+            if "watch=true" in self.path:
+                self._stream(server.watch(self.path))
+                return
             text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            code, answer = server.answer(self.command, self.path, json.loads(text) if text else None)
+            accept = self.headers.get("Accept", "")
+            code, answer = server.answer(self.command, self.path, json.loads(text) if text else None, accept)
             body = json.dumps(answer).encode()
             self.send_response(code)
             self.send_header("Content-Type", "application/json")
@@ -189,19 +270,33 @@ def serving() -> Iterator[MemoryApiServer]:
             self.end_headers()
             self.wfile.write(body)
 
+        def _stream(self, events: queue.Queue[JSON]) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.close_connection = True
+            while not server.closed.is_set():
+                try:
+                    event = events.get(timeout=0.05)
+                except queue.Empty:
+                    continue
+                self.wfile.write(json.dumps(event).encode() + b"\n")
+                self.wfile.flush()
+
         do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _handle  # noqa: N815
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             """Say nothing."""
 
-    listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    listener.daemon_threads = True
+    listener = _Listener(("127.0.0.1", 0), Handler)
     server.url = f"http://127.0.0.1:{listener.server_port}"
     thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
         yield server
     finally:
+        server.closed.set()
         listener.shutdown()
         thread.join()
         listener.server_close()

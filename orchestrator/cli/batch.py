@@ -1,0 +1,111 @@
+"""`muster delete`, `suspend` and `resume`: jobs of one project, several at a time."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from orchestrator.cli.options import Command, completing
+from orchestrator.cli.session import run
+from orchestrator.errors import MusterError, UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.client import AsyncClient, Scope
+
+    Action = Callable[[AsyncClient, str, Scope], Coroutine[Any, Any, None]]
+
+KIND_WORDS: Final = frozenset({"job", "jobs"})
+AT_ONCE: Final = 32
+
+
+def _names_and_all(function: Callable[..., Any]) -> Callable[..., Any]:
+    function = click.option(
+        "-A", "--all", "every", is_flag=True, default=None, help="All jobs of the project."
+    )(function)
+    return click.argument("names", nargs=-1, metavar="[job] NAME...", shell_complete=completing("jobs"))(
+        function
+    )
+
+
+@click.command("delete", cls=Command, no_args_is_help=True)
+@_names_and_all
+def delete(*, names: tuple[str, ...], every: bool | None) -> int:
+    """Delete jobs of a project. What belongs to them follows in the background.
+
+    The exit code is 1 if one of them could not be deleted; the others are.
+    """
+    return _on_each(
+        names, every, "deleted", lambda client, name, scope: client.delete_job(name, project=scope)
+    )
+
+
+@click.command("suspend", cls=Command, no_args_is_help=True)
+@_names_and_all
+def suspend(*, names: tuple[str, ...], every: bool | None) -> int:
+    """Stop jobs of a project and give their GPUs back, until they are resumed. Their pods end."""
+    return _on_each(
+        names, every, "suspended", lambda client, name, scope: client.suspend_job(name, project=scope)
+    )
+
+
+@click.command("resume", cls=Command, no_args_is_help=True)
+@_names_and_all
+def resume(*, names: tuple[str, ...], every: bool | None) -> int:
+    """Let suspended jobs of a project wait for their turn again."""
+    return _on_each(
+        names, every, "resumed", lambda client, name, scope: client.resume_job(name, project=scope)
+    )
+
+
+def _on_each(names: Sequence[str], every: bool | None, done: str, action: "Action") -> int:
+    """Do it to every job, and say of each how it went; return the exit code."""
+    wanted = _wanted(names, every)
+
+    async def act(client: "AsyncClient") -> list[tuple[str, MusterError | None]]:
+        scope = await client.scope()
+        chosen = await _all_names(client, scope, done) if every else wanted
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def attempt(name: str) -> tuple[str, MusterError | None]:
+            from orchestrator.cluster.errors import Unauthorized, Unreachable
+
+            try:
+                async with slots:
+                    await action(client, name, scope)
+            except (Unreachable, Unauthorized):
+                raise
+            except MusterError as error:
+                return name, client.explained(error)
+            return name, None
+
+        return await asyncio.gather(*map(attempt, chosen))
+
+    outcomes = run(act)
+    for name, failure in outcomes:
+        if failure is None:
+            click.echo(f"The job '{name}' has been {done} successfully")
+        else:
+            click.echo(f"Error: {failure}", err=True)
+    if every and not outcomes:
+        click.echo(f"There is no job to be {done}")
+    return int(any(failure for _, failure in outcomes))
+
+
+def _wanted(names: Sequence[str], every: bool | None) -> list[str]:
+    wanted = list(names[1:] if names and names[0] in KIND_WORDS else names)
+    if bool(wanted) == bool(every):
+        raise UsageError("name the jobs, or say --all: one of the two")
+    return list(dict.fromkeys(wanted))
+
+
+async def _all_names(client: "AsyncClient", scope: "Scope", done: str) -> list[str]:
+    """Return the jobs to which it can be done: those that have ended are neither suspended nor resumed."""
+    from orchestrator.workloads.status import FINAL, SUSPENDED
+
+    views = await client.list_jobs(project=scope)
+    if done == "suspended":
+        views = [each for each in views if each.status not in FINAL and each.kind != "Pod"]
+    elif done == "resumed":
+        views = [each for each in views if each.status == SUSPENDED]
+    return [each.name for each in views]

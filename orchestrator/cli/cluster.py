@@ -1,0 +1,72 @@
+"""`muster cluster`: the contexts of the kubeconfig, and which of them is meant."""
+
+import click
+
+from orchestrator.cli.options import Command, Group, Settings, completing
+from orchestrator.cli.output import no_headers_option, output_option, show
+from orchestrator.names import NAMESPACE_PREFIX
+
+
+@click.group("cluster", cls=Group, no_args_is_help=True)
+def cluster() -> None:
+    """List the clusters of the kubeconfig, and choose one of them."""
+
+
+@cluster.command("list", cls=Command)
+@no_headers_option()
+@output_option()
+def list_clusters(*, no_headers: bool | None, output: str | None) -> None:
+    """List the contexts of the kubeconfig."""
+    show_clusters(output=output, no_headers=no_headers)
+
+
+@cluster.command("set", cls=Command, no_args_is_help=True)
+@click.argument("name", shell_complete=completing("contexts"))
+def set_cluster(*, name: str) -> None:
+    """Make a context of the kubeconfig the current one."""
+    choose_cluster(name)
+
+
+def choose_cluster(name: str) -> None:
+    """Make a context the current one, and say so."""
+    from orchestrator.cluster.contexts import set_current_context
+
+    set_current_context(name, click.get_current_context().ensure_object(Settings).kubeconfig)
+    click.echo(f"Cluster {name} has been set as current cluster")
+
+
+def show_clusters(*, output: str | None, no_headers: bool | None) -> None:
+    """Print the contexts. No cluster is asked: some may be out of reach, or want a password."""
+    from orchestrator.cluster.contexts import Context, contexts
+
+    def project(each: Context) -> str:
+        name = each.namespace.removeprefix(NAMESPACE_PREFIX)
+        return name if name != each.namespace else ""
+
+    found = contexts(click.get_current_context().ensure_object(Settings).kubeconfig)
+    show(
+        ("CLUSTER", "CURRENT PROJECT", *(("SERVER", "USER", "NAMESPACE") if output == "wide" else ())),
+        [
+            (
+                f"{each.name} (current)" if each.is_current else each.name,
+                project(each) or "-",
+                *((each.server, each.user, each.namespace) if output == "wide" else ()),
+            )
+            for each in found
+        ],
+        output=output,
+        no_headers=no_headers,
+        records=lambda: [
+            {
+                "name": each.name,
+                "current": each.is_current,
+                "server": each.server,
+                "user": each.user,
+                "namespace": each.namespace,
+                "project": project(each),
+            }
+            for each in found
+        ],
+        names=[each.name for each in found],
+        title="Configured clusters on this computer are:",
+    )

@@ -1,0 +1,119 @@
+"""Nodes on the command line: `list nodes`, `get node`, and the rows of `top node`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from orchestrator.cli.output import amount, document, processors, show, table
+from orchestrator.cluster.quantity import format_gpu
+
+if TYPE_CHECKING:
+    from orchestrator.workloads.nodes import NodePod, NodeView
+
+HEADER: Final = (
+    "NAME",
+    "STATUS",
+    "IP Address",
+    "ROLE",
+    "CPU ALLOCATABLE",
+    "CPU ALLOCATED",
+    "MEMORY ALLOCATABLE",
+    "MEMORY ALLOCATED",
+    "GPU TYPE",
+    "GPU ALLOCATABLE",
+    "GPU FREE",
+)
+WIDE_HEADER: Final = (*HEADER, "GPU MEMORY", "NODE TYPE", "PODS", "UNHEALTHY")
+PODS_HEADER: Final = ("NAMESPACE", "NAME", "GPU REQUESTS", "GPU DEVICES", "CPU", "MEMORY")
+
+
+def show_nodes(*, output: str | None, no_headers: bool | None) -> None:
+    """Print all nodes."""
+    from orchestrator.cli.session import run
+    from orchestrator.workloads.nodes import record
+
+    views = run(lambda client: client.list_nodes()).views
+    wide = output == "wide"
+    show(
+        WIDE_HEADER if wide else HEADER,
+        [_row(view, wide=wide) for view in views],
+        output=output,
+        no_headers=no_headers,
+        records=lambda: [record(view) for view in views],
+        names=[view.name for view in views],
+    )
+
+
+def show_node(name: str, *, output: str | None) -> None:
+    """Print one node and the pods on it."""
+    from orchestrator.cli.session import run
+    from orchestrator.workloads.nodes import record
+
+    view = run(lambda client: client.get_node(name))
+    if output in ("json", "yaml"):
+        click.echo(document(record(view), output))
+    elif output == "name":
+        click.echo(view.name)
+    elif output == "wide":
+        click.echo(table(WIDE_HEADER, [_row(view, wide=True)]))
+    else:
+        click.echo(_details(view))
+
+
+def pod_row(pod: "NodePod") -> Sequence[str]:
+    """Return the cells of a pod on a node."""
+    gpus = format_gpu(pod.gpu_milli)
+    return (
+        pod.namespace,
+        pod.name,
+        gpus,
+        pod.devices,
+        processors(pod.cpu_milli),
+        amount(pod.memory_bytes),
+    )
+
+
+def _row(view: "NodeView", *, wide: bool) -> Sequence[str]:
+    usable = view.gpu_milli - view.gpu_unhealthy_milli
+    cells = (
+        view.name,
+        view.status,
+        view.address,
+        view.role,
+        processors(view.cpu_milli),
+        processors(view.cpu_allocated_milli),
+        amount(view.memory_bytes),
+        amount(view.memory_allocated_bytes),
+        view.gpu_product,
+        format_gpu(usable),
+        format_gpu(usable - view.gpu_allocated_milli),
+    )
+    if not wide:
+        return cells
+    memory = amount(view.gpu_memory_bytes or None)
+    return (*cells, memory, view.node_type, str(len(view.pods)), view.unhealthy)
+
+
+def _details(view: "NodeView") -> str:
+    facts = {
+        "NAME": view.name,
+        "STATUS": view.status,
+        "UNHEALTHY": view.unhealthy,
+        "IP ADDRESS": view.address,
+        "ROLE": view.role,
+        "NODE TYPE": view.node_type,
+        "GPU TYPE": view.gpu_product,
+        "GPU MEMORY": amount(view.gpu_memory_bytes) if view.gpu_memory_bytes else "",
+        "GPUS": format_gpu(view.gpu_milli),
+        "ALLOCATED GPUS": format_gpu(view.gpu_allocated_milli),
+        "UNHEALTHY GPUS": format_gpu(view.gpu_unhealthy_milli) if view.gpu_unhealthy_milli else "",
+        "CPUS": processors(view.cpu_milli),
+        "ALLOCATED CPUS": processors(view.cpu_allocated_milli),
+        "USED CPUS": processors(view.usage.cpu_milli),
+        "MEMORY": amount(view.memory_bytes),
+        "ALLOCATED MEMORY": amount(view.memory_allocated_bytes),
+        "USED MEMORY": amount(view.usage.memory_bytes),
+    }
+    lines = "\n".join(f"{title}: {fact}" for title, fact in facts.items() if fact)
+    return f"{lines}\n\nPods:\n{table(PODS_HEADER, map(pod_row, view.pods))}"

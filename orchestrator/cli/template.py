@@ -1,0 +1,192 @@
+"""`muster template`: the defaults and the required values with which submit fills what is left open."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli.options import Command, Group, completing
+from orchestrator.cli.output import document, no_headers_option, output_option, show
+from orchestrator.cli.session import run
+from orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.client.aio import AsyncClient
+    from orchestrator.workloads.templates import Template
+
+
+@click.group("template", cls=Group, no_args_is_help=True)
+def template() -> None:
+    """List, show, create and delete templates: defaults and required values for submit."""
+
+
+@template.command("list", cls=Command)
+@no_headers_option()
+@output_option()
+def list_templates(*, no_headers: bool | None, output: str | None) -> None:
+    """List the templates of the project, then those of the cluster."""
+    show_templates(output=output, no_headers=no_headers)
+
+
+@template.command("get", cls=Command, no_args_is_help=True)
+@click.argument("name", shell_complete=completing("templates"))
+@output_option()
+def get_template(*, name: str, output: str | None) -> None:
+    """Show a template."""
+    show_template(name, output=output)
+
+
+@template.command("create", cls=Command, no_args_is_help=True)
+@click.argument("name")
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    help="Its values in YAML: flags of submit with values; - is the standard input.",
+)
+@click.option("--set", "settings", multiple=True, metavar="FLAG=VALUE", help="A value; repeatable.")
+@click.option(
+    "--require",
+    "required",
+    multiple=True,
+    metavar="FLAG",
+    help="A flag that must have a value; repeatable.",
+)
+@click.option("--description", default="", metavar="TEXT", help="What it is for.")
+@click.option("--default", "is_default", is_flag=True, default=None, help="Every submission uses it.")
+@click.option(
+    "--of-cluster", is_flag=True, default=None, help="For all projects, in the namespace of the operator."
+)
+def create_template(
+    *,
+    name: str,
+    file: Path | None,
+    settings: tuple[str, ...],
+    required: tuple[str, ...],
+    description: str,
+    is_default: bool | None,
+    of_cluster: bool | None,
+) -> None:
+    """Create a template from a file or from --set and --require."""
+    from orchestrator.names import SYSTEM_NAMESPACE
+    from orchestrator.workloads.templates import Template, check
+
+    text = _text(file, settings, required)
+    made = Template(_name(name), SYSTEM_NAMESPACE, description, bool(is_default), text)
+    check(made, _kinds())
+
+    async def create(client: "AsyncClient") -> "Template":
+        from dataclasses import replace
+
+        namespace = SYSTEM_NAMESPACE if of_cluster else (await client.scope()).namespace
+        placed = replace(made, namespace=namespace)
+        await client.create_template(placed)
+        return placed
+
+    placed = run(create)
+    click.echo(f"Template {placed.name} has been created in namespace {placed.namespace}")
+
+
+@template.command("delete", cls=Command, no_args_is_help=True)
+@click.argument("name", shell_complete=completing("templates"))
+@click.option("--of-cluster", is_flag=True, default=None, help="A template for all projects.")
+def delete_template(*, name: str, of_cluster: bool | None) -> None:
+    """Delete a template."""
+    run(lambda client: client.delete_template(name, of_cluster=bool(of_cluster)))
+    click.echo(f"Template {name} has been deleted")
+
+
+def show_templates(*, output: str | None, no_headers: bool | None) -> None:
+    """Print the templates of the project and of the cluster."""
+    found = run(lambda client: client.list_templates())
+    wide = output == "wide"
+    show(
+        ("NAME", *(("NAMESPACE",) if wide else ()), "DESCRIPTION"),
+        [(_marked(each), *((each.namespace,) if wide else ()), each.description or "-") for each in found],
+        output=output,
+        no_headers=no_headers,
+        records=lambda: [_record(each) for each in found],
+        names=[each.name for each in found],
+    )
+
+
+def show_template(name: str, *, output: str | None) -> None:
+    """Print one template."""
+    found = run(lambda client: client.get_template(name))
+    if output in ("json", "yaml"):
+        click.echo(document(_record(found), output))
+    elif output == "name":
+        click.echo(found.name)
+    else:
+        scope = "all projects" if found.is_of_cluster else "the project"
+        lines = [
+            f"NAME: {_marked(found)}",
+            f"DESCRIPTION: {found.description or '-'}",
+            f"FOR: {scope}",
+            "VALUES:",
+        ]
+        click.echo("\n".join([*lines, *(f"  {line}" for line in found.text.strip().splitlines())]))
+
+
+def _marked(each: "Template") -> str:
+    return f"{each.name} (default)" if each.is_default else each.name
+
+
+def _record(each: "Template") -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "namespace": each.namespace,
+        "description": each.description,
+        "default": each.is_default,
+        "values": each.text,
+    }
+
+
+def _name(name: str) -> str:
+    from orchestrator.workloads.values import is_object_name
+
+    if not is_object_name(name):
+        raise UsageError(
+            f"the template name {name!r} is not possible: use lower case letters, digits, '-' and '.'"
+        )
+    return name
+
+
+def _kinds() -> "Any":
+    from orchestrator.cli.submit import submit
+    from orchestrator.cli.templates import kinds_of
+
+    return kinds_of(submit)
+
+
+def _text(file: Path | None, settings: tuple[str, ...], required: tuple[str, ...]) -> str:
+    if (file is not None) == bool(settings or required):
+        raise UsageError("give the values either with -f/--file or with --set and --require")
+    if file is not None:
+        return _read(file)
+    values: dict[str, Any] = {}
+    for each in settings:
+        flag, equals, value = each.partition("=")
+        if not flag or not equals:
+            raise UsageError(f"--set {each!r} is not possible: give FLAG=VALUE")
+        values.setdefault(flag.lstrip("-"), []).append(_scalar(value))
+    said = {flag: each[0] if len(each) == 1 else each for flag, each in values.items()}
+    for flag in (each.lstrip("-") for each in required):
+        said[flag] = {"required": True, **({"value": said[flag]} if flag in said else {})}
+    return document(said, "yaml") + "\n"
+
+
+def _scalar(text: str) -> str | int | bool:
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if text.isascii() and text.isdecimal() and str(int(text[:18])) == text else text
+
+
+def _read(file: Path) -> str:
+    try:
+        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"-f/--file {file}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"-f/--file {file}: is no text in UTF-8") from error

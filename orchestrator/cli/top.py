@@ -1,0 +1,204 @@
+"""`muster top`: what is allocated, and what is used as far as somebody measured it.
+
+What is allocated comes from the pods and is exact. What is used comes from the kubelets; where one does not answer,
+or may not be asked, the table says `-`. Nothing on the way measures GPUs, so no utilization of GPUs is shown.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from orchestrator.cli.nodes import PODS_HEADER, pod_row
+from orchestrator.cli.options import Command, Group
+from orchestrator.cli.output import (
+    UNKNOWN,
+    age,
+    amount,
+    no_headers_option,
+    output_option,
+    processors,
+    show,
+    table,
+)
+from orchestrator.cluster.quantity import format_gpu
+
+if TYPE_CHECKING:
+    from orchestrator.client.aio import AsyncClient
+    from orchestrator.client.nodes import Nodes
+    from orchestrator.workloads.nodes import NodePod, NodeView
+    from orchestrator.workloads.view import WorkloadView
+
+NODES_HEADER: Final = ("NAME", "IPADDRESS", "ROLE", "STATUS", "GPU(Total)", "GPU(Allocated)")
+UNHEALTHY_HEADER: Final = "GPU(Unhealthy)"
+USAGE_HEADER: Final = ("CPU(Total)", "CPU(Used)", "MEMORY(Total)", "MEMORY(Used)")
+JOBS_HEADER: Final = (
+    "NAME",
+    "PROJECT",
+    "GPU(Requests)",
+    "GPU(Allocated)",
+    "STATUS",
+    "TYPE",
+    "AGE",
+    "NODE",
+    "CPU(Used)",
+    "MEMORY(Used)",
+)
+_RULE: Final = "-" * 60
+
+
+@click.group("top", cls=Group, aliases={"nodes": "node", "jobs": "job"}, no_args_is_help=True)
+def top() -> None:
+    """Show what nodes and jobs hold and use."""
+
+
+@top.command("node", cls=Command)
+@click.option("-d", "--details", is_flag=True, default=None, help="Also the pods on each node.")
+@no_headers_option()
+@output_option("json", "yaml")
+def top_node(*, details: bool | None, no_headers: bool | None, output: str | None) -> None:
+    """Show how many GPUs each node has and how many are allocated, and what its kubelet measured."""
+    from orchestrator.cli.session import run
+    from orchestrator.workloads.nodes import record
+
+    nodes = run(lambda client: client.list_nodes(usage=True))
+    _say_what_is_missing(nodes)
+    views = nodes.views
+    unhealthy = any(view.gpu_unhealthy_milli for view in views)
+    header = (*NODES_HEADER, *((UNHEALTHY_HEADER,) if unhealthy else ()), *USAGE_HEADER)
+    show(
+        header,
+        [_node_row(view, unhealthy=unhealthy) for view in views],
+        output=output,
+        no_headers=no_headers,
+        records=lambda: [record(view) for view in views],
+        names=(),
+    )
+    if output is None and not no_headers:
+        total = sum(view.gpu_milli for view in views)
+        allocated = sum(view.gpu_allocated_milli for view in views)
+        percent = f" ({allocated * 100 // total}%)" if total else ""
+        click.echo(_RULE)
+        click.echo("Allocated/Total GPUs In Cluster:")
+        click.echo(f"{format_gpu(allocated)}/{format_gpu(total)}{percent}")
+        if details:
+            click.echo("".join(f"\n{_block(view)}\n" for view in views), nl=False)
+
+
+@top.command("job", cls=Command)
+@click.option("-A", "--all-projects", is_flag=True, default=None, help="The jobs of all projects.")
+@no_headers_option()
+@output_option("json", "yaml")
+def top_job(*, all_projects: bool | None, no_headers: bool | None, output: str | None) -> None:
+    """Show how many GPUs each job asks for and holds, and what the kubelets measured of its pods."""
+    import time
+
+    from orchestrator.cli.session import run
+    from orchestrator.cluster.errors import Forbidden
+
+    async def read(client: "AsyncClient") -> "tuple[list[WorkloadView], Nodes | Forbidden]":
+        views = await client.list_jobs(all_projects=bool(all_projects))
+        try:
+            return views, await client.list_nodes(usage=True)
+        except Forbidden as error:
+            return views, error
+
+    views, nodes = run(read)
+    _say_what_is_missing(nodes)
+    placed = (
+        {} if isinstance(nodes, Forbidden) else {pod.uid: pod for each in nodes.views for pod in each.pods}
+    )
+    now_us = time.time_ns() // 1000
+    figures = [_JobFigures(view, placed, now_us) for view in views]
+    show(
+        JOBS_HEADER,
+        [each.row() for each in figures],
+        output=output,
+        no_headers=no_headers,
+        records=lambda: [each.record() for each in figures],
+        names=(),
+    )
+    if output is None and not no_headers:
+        click.echo(f"Total Allocated GPUs: {format_gpu(sum(each.allocated_milli for each in figures))}")
+        click.echo(f"Total Requested GPUs: {format_gpu(sum(each.view.gpu_milli for each in figures))}")
+
+
+class _JobFigures:
+    """What one job holds and uses; `placed` are the pods that nodes were seen to have, by uid."""
+
+    def __init__(self, view: "WorkloadView", placed: "dict[str, NodePod]", now_us: int) -> None:
+        self.view = view
+        self._now_us = now_us
+        found = [placed[pod.metadata.uid] for pod in view.pods if pod.metadata.uid in placed]
+        self.allocated_milli = sum(each.gpu_milli for each in found) if placed else view.held_gpu_milli
+        self.cpu_milli = _sum(each.usage.cpu_milli for each in found)
+        self.memory_bytes = _sum(each.usage.memory_bytes for each in found)
+
+    def row(self) -> Sequence[str]:
+        """The cells."""
+        view = self.view
+        return (
+            view.name,
+            view.project,
+            view.gpus,
+            format_gpu(self.allocated_milli),
+            view.status,
+            view.type,
+            age((self._now_us - view.created_us) // 1_000_000),
+            view.node,
+            processors(self.cpu_milli),
+            amount(self.memory_bytes),
+        )
+
+    def record(self) -> dict[str, Any]:
+        """The same for programs; figures that nobody measured are null."""
+        view = self.view
+        return {
+            "name": view.name,
+            "project": view.project,
+            "gpusRequested": view.gpus,
+            "gpusAllocated": format_gpu(self.allocated_milli),
+            "status": view.status,
+            "type": view.type,
+            "ageSeconds": max(0, self._now_us - view.created_us) // 1_000_000,
+            "node": view.node,
+            "cpuMilliUsed": self.cpu_milli,
+            "memoryBytesUsed": self.memory_bytes,
+        }
+
+
+def _sum(figures: "Any") -> int | None:
+    known = [each for each in figures if each is not None]
+    return sum(known) if known else None
+
+
+def _node_row(view: "NodeView", *, unhealthy: bool) -> Sequence[str]:
+    return (
+        view.name,
+        view.address,
+        view.role,
+        view.status,
+        format_gpu(view.gpu_milli),
+        format_gpu(view.gpu_allocated_milli),
+        *((format_gpu(view.gpu_unhealthy_milli),) if unhealthy else ()),
+        processors(view.cpu_milli),
+        processors(view.usage.cpu_milli),
+        amount(view.memory_bytes),
+        amount(view.usage.memory_bytes),
+    )
+
+
+def _block(view: "NodeView") -> str:
+    total, allocated = format_gpu(view.gpu_milli), format_gpu(view.gpu_allocated_milli)
+    return (
+        f"NAME: {view.name}\nIPADDRESS: {view.address or UNKNOWN}\nROLE: {view.role}\n\n"
+        f"{table(PODS_HEADER, map(pod_row, view.pods))}\n\n"
+        f"Total GPUs In Node {view.name}: {total}\nAllocated GPUs In Node {view.name}: {allocated}"
+    )
+
+
+def _say_what_is_missing(nodes: "Nodes | Exception") -> None:
+    if isinstance(nodes, Exception):
+        click.echo("Note: what is used is not shown: you may not list nodes and all pods", err=True)
+    elif nodes.denied is not None:
+        click.echo("Note: what is used is not shown: you may not get nodes/proxy", err=True)

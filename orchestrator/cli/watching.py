@@ -1,0 +1,93 @@
+"""`muster list --watch`: the table, and then a line for every job that has changed, until interrupted."""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from orchestrator.cli.listing import HEADER, WIDE_HEADER, row
+from orchestrator.cli.output import cells, column_widths, document, line
+from orchestrator.workloads.view import record
+
+if TYPE_CHECKING:
+    from orchestrator.client.aio import AsyncClient
+    from orchestrator.workloads.view import WorkloadView
+
+DELETED: Final = "Deleted"
+_AGE: Final = HEADER.index("AGE")
+
+
+async def watch_jobs(
+    client: "AsyncClient", all_projects: bool, *, no_headers: bool, output: str | None
+) -> None:
+    """Print the jobs, and those that change. A job that is gone has the status `Deleted`."""
+    scope = None if all_projects else await client.scope()
+    await client.list_jobs(project=scope, all_projects=all_projects)  # a right that is missing ends it here
+    printer = _Printer(output, no_headers=no_headers)
+    if scope is not None and output in (None, "wide") and not no_headers:
+        printer.say(f"Showing jobs for project {scope.project}")
+    async with aclosing(client.watch_jobs(project=scope, all_projects=all_projects)) as states:
+        async for views in states:
+            printer.show(views)
+
+
+class _Printer:
+    """Prints what differs from what it printed last."""
+
+    def __init__(self, output: str | None, *, no_headers: bool) -> None:
+        self._output = output
+        self._header = WIDE_HEADER if output == "wide" else HEADER
+        self._with_header = not no_headers
+        self._widths: list[int] = []
+        self._shown: dict[str, tuple[Sequence[str], WorkloadView]] = {}
+
+    def show(self, views: "Sequence[WorkloadView]") -> None:
+        """Print the jobs that are new, different, or gone."""
+        now_us = time.time_ns() // 1000
+        gone = self._shown.keys() - {view.uid for view in views}
+        changed = [replace(self._shown.pop(uid)[1], status=DELETED) for uid in gone]
+        for view in views:
+            facts = self._facts(view, now_us)
+            if view.uid not in self._shown or self._shown[view.uid][0] != facts:
+                changed.append(view)
+            self._shown[view.uid] = facts, view
+        if self._output in ("json", "yaml"):
+            for view in changed:
+                told = record(view, now_us)
+                self.say(
+                    json.dumps(told, ensure_ascii=False)
+                    if self._output == "json"
+                    else f"---\n{document(told, 'yaml')}"
+                )
+        elif self._output == "name":
+            for view in changed:
+                self.say(view.name)
+        else:
+            self._print_rows([row(view, now_us, wide=self._output == "wide") for view in changed])
+
+    def say(self, text: str) -> None:
+        """Print a line at once: somebody is waiting for it behind a pipe."""
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    def _facts(self, view: "WorkloadView", now_us: int) -> Sequence[str]:
+        found = list(row(view, now_us, wide=True))
+        del found[_AGE]  # it always changes, and is no news
+        return found
+
+    def _print_rows(self, rows: Sequence[Sequence[str]]) -> None:
+        lines = cells(rows)
+        header = [list(self._header)] if self._with_header else []
+        needed = column_widths([*header, *lines]) if header or lines else []
+        if not self._widths and needed:
+            self._widths = needed
+        if header:
+            self._with_header = False
+            self.say(line(header[0], self._widths))
+        status = self._header.index("STATUS")
+        for each in lines:
+            self._widths = [max(pair) for pair in zip(self._widths, map(len, each), strict=True)]
+            self.say(line(each, self._widths, status))

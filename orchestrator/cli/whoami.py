@@ -1,0 +1,77 @@
+"""`muster whoami`, `login` and `logout`: who the cluster takes the user for, and what that lets them do."""
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from orchestrator.cli.options import Command
+from orchestrator.cli.output import document, output_option, table
+from orchestrator.cli.session import run
+
+if TYPE_CHECKING:
+    from orchestrator.client.aio import AsyncClient
+    from orchestrator.client.identity import Identity
+    from orchestrator.cluster.kubeconfig import Access
+
+HEADER: Final = ("PROJECT", "ROLE")
+
+
+@click.command("whoami", cls=Command)
+@output_option("json", "yaml", "name")
+def whoami(*, output: str | None) -> None:
+    """Say who the cluster takes you for, in which groups, and what you may do in which project."""
+    identity, access = run(_ask)
+    if output in ("json", "yaml"):
+        told = {
+            "user": identity.user,
+            "id": identity.uid,
+            "groups": list(identity.groups),
+            "known": identity.is_known,
+            "clusterAdmin": identity.is_cluster_admin,
+            "roles": identity.roles,
+            "context": access.context,
+            "server": access.server,
+        }
+        click.echo(document(told, output))
+    elif output == "name":
+        click.echo(identity.user)
+    else:
+        click.echo("\n".join(_lines(identity, access)))
+
+
+@click.command("login", cls=Command)
+def login() -> None:
+    """Check that the kubeconfig's credentials are good. muster has no accounts of its own."""
+    identity, access = run(_ask)
+    click.echo(
+        f"You are {identity.user} at {access.server} (context {access.context}). "
+        "muster has no login of its own: the kubeconfig says who you are"
+    )
+
+
+@click.command("logout", cls=Command)
+def logout() -> None:
+    """Say how to give up the kubeconfig's credentials. muster keeps none of its own."""
+    click.echo(
+        "muster keeps no login: to give up your credentials, "
+        "remove the user from the kubeconfig with 'kubectl config delete-user NAME'"
+    )
+
+
+async def _ask(client: "AsyncClient") -> "tuple[Identity, Access]":
+    return await client.whoami(), client.access
+
+
+def _lines(identity: "Identity", access: "Access") -> list[str]:
+    known = "" if identity.is_known else " (as the kubeconfig calls it: this server is too old to say)"
+    lines = [
+        f"User: {identity.user}{known}",
+        f"Logged in Id: {identity.uid or '-'}",
+        f"Groups: {','.join(identity.groups) or '-'}",
+        f"Cluster: {access.context} ({access.server})",
+        f"Cluster administrator: {'yes' if identity.is_cluster_admin else 'no'}",
+        "",
+    ]
+    if identity.roles:
+        return [*lines, table(HEADER, identity.roles.items())]
+    return [*lines, "You have no role in any project: ask an administrator to make you a member of one"]

@@ -1,0 +1,114 @@
+"""Who the cluster takes the user for, and what that lets them do.
+
+Nothing is stored and nothing guessed: the API server names the user (SelfSubjectReview) and answers for each right
+that tells one shipped role from the next (SelfSubjectAccessReview).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from orchestrator.client.explaining import PROJECT_ADMIN, RESEARCHER, VIEWER
+from orchestrator.cluster.errors import Forbidden, NotFound
+from orchestrator.cluster.resources import (
+    CONFIG_MAPS,
+    JOBS,
+    PROJECTS,
+    SELF_SUBJECT_ACCESS_REVIEWS,
+    SELF_SUBJECT_REVIEWS,
+    Resource,
+)
+from orchestrator.cluster.transport import Transport  # noqa: TC001  (the class is part of the signature)
+
+_TELLING: Final = (
+    (PROJECT_ADMIN, "create", CONFIG_MAPS),
+    (RESEARCHER, "create", JOBS),
+    (VIEWER, "list", JOBS),
+)
+"""For each role of a project, from the most to the least, a right that lesser roles do not have."""
+
+
+class _UserInfo(msgspec.Struct, frozen=True):
+    username: str = ""
+    uid: str = ""
+    groups: list[str] = []
+
+
+class _ReviewStatus(msgspec.Struct, rename="camel", frozen=True):
+    user_info: _UserInfo = _UserInfo()
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct):
+    status: _ReviewStatus = _ReviewStatus()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who the API server takes the user for. `roles` are by project, without those that give no right.
+
+    `is_known` is False where the server is too old to say who asks; then `user` is the name in the kubeconfig.
+    """
+
+    user: str
+    uid: str
+    groups: tuple[str, ...]
+    is_known: bool
+    is_cluster_admin: bool
+    roles: dict[str, str]
+
+
+class IdentityClient:
+    """The user's own identity and rights. Every method raises MusterError."""
+
+    def __init__(self, transport: Transport, kubeconfig_user: str) -> None:
+        self._transport = transport
+        self._kubeconfig_user = kubeconfig_user
+
+    async def identity(self, namespaces: dict[str, str]) -> Identity:
+        """Return who asks, and their role in each of the projects; `namespaces` maps namespaces to projects."""
+        who, is_admin, roles = await asyncio.gather(
+            self._who(),
+            self.may("create", PROJECTS, None),
+            asyncio.gather(*map(self._role, namespaces)),
+        )
+        by_project = dict(zip(namespaces.values(), roles, strict=True))
+        return Identity(
+            user=who.username if who else self._kubeconfig_user,
+            uid=who.uid if who else "",
+            groups=tuple(who.groups) if who else (),
+            is_known=who is not None,
+            is_cluster_admin=is_admin,
+            roles={project: role for project, role in sorted(by_project.items()) if role},
+        )
+
+    async def may(self, verb: str, resource: Resource, namespace: str | None) -> bool:
+        """Return whether the user has a right in a namespace (None: in the whole cluster)."""
+        attributes = {"verb": verb, "group": resource.group, "resource": resource.plural}
+        if namespace is not None:
+            attributes["namespace"] = namespace
+        body = _body(SELF_SUBJECT_ACCESS_REVIEWS, {"resourceAttributes": attributes})
+        review = await self._transport.create(SELF_SUBJECT_ACCESS_REVIEWS.path(), body, _Review)
+        return review.status.allowed
+
+    async def _who(self) -> _UserInfo | None:
+        body = _body(SELF_SUBJECT_REVIEWS, {})
+        try:
+            review = await self._transport.create(SELF_SUBJECT_REVIEWS.path(), body, _Review)
+        except (NotFound, Forbidden):
+            return None
+        return review.status.user_info
+
+    async def _role(self, namespace: str) -> str:
+        for role, verb, resource in _TELLING:
+            if await self.may(verb, resource, namespace):
+                return role
+        return ""
+
+
+def _body(resource: Resource, spec: dict[str, object]) -> dict[str, object]:
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {}, "spec": spec}

@@ -1,0 +1,105 @@
+"""Names of things in the cluster for a shell that completes a word: one process for each TAB, so nothing heavy.
+
+The HTTP client of the standard library is used here and nowhere else: importing the asynchronous one alone takes as
+long as the whole answer may (0.2 s). The server is asked for tables without objects, whose first column is the name.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode, urlsplit
+
+from orchestrator.cluster.resources import (
+    CONFIG_MAPS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PROJECTS,
+    STATEFUL_SETS,
+    Resource,
+)
+from orchestrator.errors import ConfigurationError
+from orchestrator.names import PROJECT_LABEL, SYSTEM_NAMESPACE, TEMPLATE_LABEL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+    from orchestrator.cluster.kubeconfig import Access
+
+_PATIENCE_SECONDS: Final = 2.0
+_TABLE: Final = "application/json;as=Table;g=meta.k8s.io;v=v1"
+
+
+class Names:
+    """One connection that asks for names: `with Names(access) as names:`. Raises OSError, ValueError, HTTPException."""
+
+    def __init__(self, access: Access) -> None:
+        url = urlsplit(access.server)
+        host, port = url.hostname or "", url.port
+        self._access = access
+        self._root = url.path.rstrip("/")
+        self._connection = (
+            http.client.HTTPConnection(host, port, timeout=_PATIENCE_SECONDS)
+            if access.ssl is None
+            else http.client.HTTPSConnection(host, port, timeout=_PATIENCE_SECONDS, context=access.ssl)
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def projects(self) -> list[str]:
+        """All projects."""
+        return self._names(PROJECTS)
+
+    def nodes(self) -> list[str]:
+        """All nodes."""
+        return self._names(NODES)
+
+    def jobs(self, project: str | None) -> list[str]:
+        """The jobs of a project, None for the default one."""
+        namespace = self._namespace(project)
+        return [name for each in (JOBS, STATEFUL_SETS) for name in self._names(each, namespace)]
+
+    def templates(self, project: str | None) -> list[str]:
+        """The templates of a project, None for the default one, and those of the cluster."""
+        found: list[str] = []
+        for namespace in (self._namespace(project), SYSTEM_NAMESPACE):
+            found += self._names(CONFIG_MAPS, namespace, f"{TEMPLATE_LABEL}=true")
+        return found
+
+    def _namespace(self, project: str | None) -> str:
+        if project is None:
+            return self._access.namespace
+        from orchestrator.workloads.values import is_object_name  # noqa: PLC0415  (heavy, and rarely needed)
+
+        if not is_object_name(project):
+            raise ConfigurationError(f"{project!r} is no name of a project")
+        found = self._names(NAMESPACES, selector=f"{PROJECT_LABEL}={project}")
+        return found[0] if found else ""
+
+    def _names(self, resource: Resource, namespace: str | None = None, selector: str = "") -> list[str]:
+        if namespace == "":
+            return []
+        query = {"includeObject": "None"} | ({"labelSelector": selector} if selector else {})
+        headers = {"Accept": _TABLE}
+        token = self._access.token()
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        self._connection.putrequest("GET", f"{self._root}{resource.path(namespace)}?{urlencode(query)}")
+        for name, value in (*headers.items(), *self._access.impersonation):
+            self._connection.putheader(name, value)
+        self._connection.endheaders()
+        answer = self._connection.getresponse()
+        body = answer.read()
+        return _first_cells(json.loads(body)) if answer.status == http.HTTPStatus.OK else []
+
+
+def _first_cells(table: dict[str, object]) -> list[str]:
+    rows: Sequence[dict[str, Sequence[str]]] = table.get("rows") or ()  # type: ignore[assignment]
+    return [str(row["cells"][0]) for row in rows if row.get("cells")]

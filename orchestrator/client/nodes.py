@@ -1,0 +1,94 @@
+"""The nodes behind one API server, what is allocated on them, and what their kubelets measured.
+
+NoSuchNode      no node of that name
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.cluster.errors import ClusterError, Forbidden, NotFound
+from orchestrator.cluster.objects import Node, Pod
+from orchestrator.cluster.resources import NODES, PODS
+from orchestrator.cluster.transport import Transport
+from orchestrator.errors import MusterError
+from orchestrator.workloads.nodes import NodeView, Summary, node_views
+from orchestrator.workloads.values import is_object_name
+
+logger = logging.getLogger(__name__)
+
+KUBELET_PATIENCE_SECONDS: Final = 3.0
+"""A node that is not there must not keep the others' figures back."""
+_KUBELETS_AT_ONCE: Final = 32
+_WITH_NODE: Final = {"fieldSelector": "spec.nodeName!="}
+
+
+class NoSuchNode(MusterError):
+    """There is no node of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The nodes by name; `denied` says which right was missing to see what is used."""
+
+    views: list[NodeView]
+    denied: Forbidden | None = None
+
+
+class NodeClient:
+    """The nodes of a cluster. Every method raises MusterError."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def nodes(self, *, usage: bool = False) -> Nodes:
+        """Return all nodes; with `usage` also what the kubelets measured, as far as they answer."""
+        nodes, pods = await asyncio.gather(
+            self._transport.list(NODES.path(), Node),
+            self._transport.list(PODS.path(), Pod, params=_WITH_NODE),
+        )
+        if not usage:
+            return Nodes(node_views(nodes.items, pods.items))
+        summaries, denied = await self._summaries(each.metadata.name for each in nodes.items)
+        return Nodes(node_views(nodes.items, pods.items, summaries), denied)
+
+    async def node(self, name: str) -> NodeView:
+        """Return one node with what its kubelet measured. Raises NoSuchNode."""
+        if not is_object_name(name):
+            raise _no_such(name)
+        try:
+            node, pods = await asyncio.gather(
+                self._transport.get(NODES.path(name=name), Node),
+                self._transport.list(PODS.path(), Pod, params={"fieldSelector": f"spec.nodeName={name}"}),
+            )
+        except NotFound as error:
+            raise _no_such(name) from error
+        summaries, _ = await self._summaries([name])
+        return node_views([node], pods.items, summaries)[0]
+
+    async def _summaries(self, names: Iterable[str]) -> tuple[dict[str, Summary], Forbidden | None]:
+        """Return what the kubelets of these nodes say, and the refusal if they may not be asked."""
+        slots = asyncio.Semaphore(_KUBELETS_AT_ONCE)
+
+        async def ask(name: str) -> tuple[str, Summary] | Forbidden | None:
+            path = f"{NODES.path(name=name, subresource='proxy')}/stats/summary"
+            try:
+                async with slots, asyncio.timeout(KUBELET_PATIENCE_SECONDS):
+                    summary = await self._transport.get(path, Summary)
+            except Forbidden as error:
+                return error
+            except (ClusterError, TimeoutError) as error:
+                logger.debug("no figures of node %s: %s", name, error)
+                return None
+            # several nodes of one address lead to one kubelet, whose figures are one node's only
+            return (name, summary) if summary.node_name == name else None
+
+        answers = await asyncio.gather(*map(ask, names))
+        denied = next((each for each in answers if isinstance(each, Forbidden)), None)
+        return dict(each for each in answers if isinstance(each, tuple)), denied
+
+
+def _no_such(name: str) -> NoSuchNode:
+    return NoSuchNode(f"there is no node {name}; 'muster list nodes' shows all")

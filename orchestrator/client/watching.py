@@ -1,0 +1,80 @@
+"""The jobs as they change: what a list shows, again each time that something about it is different."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from orchestrator import names
+from orchestrator.cluster.objects import Ingress, Job, Namespace, Pod, Service, StatefulSet
+from orchestrator.cluster.reflector import Change, Reflector
+from orchestrator.cluster.resources import INGRESSES, JOBS, NAMESPACES, PODS, SERVICES, STATEFUL_SETS
+from orchestrator.workloads.view import Listing, workload_views
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from orchestrator.client.jobs import Scope
+    from orchestrator.cluster.transport import Transport
+    from orchestrator.workloads.view import WorkloadView
+
+PAUSE_SECONDS: Final = 0.2
+"""Changes come in bursts: one for each pod of a job, and one for each step of a pod."""
+_OF_WORKLOADS: Final = {"labelSelector": names.WORKLOAD_LABEL}
+_OF_PROJECTS: Final = {"labelSelector": names.PROJECT_LABEL}
+
+
+async def watch_jobs(transport: Transport, scope: Scope | None) -> AsyncGenerator[list[WorkloadView], None]:
+    """Yield the jobs of a project, or with None of all, now and whenever they have changed.
+
+    Close the generator (`contextlib.aclosing`) when it is left. Failures of the API server are waited out.
+    """
+    changed = asyncio.Event()
+
+    def notice(_change: Change[Any]) -> None:
+        changed.set()
+
+    where = scope.namespace if scope else None
+    jobs = Reflector(transport, JOBS, Job, namespace=where, on_change=notice)
+    stateful_sets = Reflector(transport, STATEFUL_SETS, StatefulSet, namespace=where, on_change=notice)
+    pods = Reflector(transport, PODS, Pod, namespace=where, on_change=notice)
+    services = Reflector(
+        transport, SERVICES, Service, namespace=where, params=_OF_WORKLOADS, on_change=notice
+    )
+    ingresses = Reflector(
+        transport, INGRESSES, Ingress, namespace=where, params=_OF_WORKLOADS, on_change=notice
+    )
+    namespaces = Reflector(transport, NAMESPACES, Namespace, params=_OF_PROJECTS, on_change=notice)
+    caches: list[Reflector[Any]] = [jobs, stateful_sets, pods, services, ingresses]
+    if scope is None:
+        caches.append(namespaces)
+    tasks = [asyncio.ensure_future(each.run()) for each in caches]
+    try:
+        for each in caches:
+            await each.synced()
+        while True:
+            changed.clear()
+            yield workload_views(
+                Listing(
+                    {scope.namespace: scope.project} if scope else _projects(namespaces.objects),
+                    list(jobs.objects.values()),
+                    list(stateful_sets.objects.values()),
+                    list(pods.objects.values()),
+                    list(services.objects.values()),
+                    list(ingresses.objects.values()),
+                )
+            )
+            await changed.wait()
+            await asyncio.sleep(PAUSE_SECONDS)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _projects(namespaces: Mapping[str, Namespace]) -> dict[str, str]:
+    return {
+        each.metadata.name: each.metadata.labels[names.PROJECT_LABEL]
+        for each in namespaces.values()
+        if names.PROJECT_LABEL in each.metadata.labels
+    }

@@ -1,0 +1,273 @@
+"""What `list nodes`, `get node` and `top node` show: nodes joined with the pods on them. Pure.
+
+What is allocated is what the pods that have not ended ask for, as the scheduler counts it; what is used is what the
+node's kubelet measured, and unknown where it did not.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from orchestrator import names
+from orchestrator.cluster.objects import Node, Pod, Wire
+from orchestrator.cluster.quantity import cpu_milli, format_gpu, memory_bytes
+from orchestrator.planner.model import DEVICE_MILLI, Request
+from orchestrator.workloads.health import node_health
+from orchestrator.workloads.request import UnreadableRequest, pod_request
+from orchestrator.workloads.status import has_condition
+
+GPU_PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
+_ROLE_PREFIX: Final = "node-role.kubernetes.io/"
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a kubelet measured; None where it says nothing."""
+
+    cpu_milli: int | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodePod:
+    """A pod on a node, and what it holds there."""
+
+    namespace: str
+    name: str
+    uid: str
+    gpu_milli: int
+    cpu_milli: int
+    memory_bytes: int
+    devices: str
+    usage: Usage = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node as people see it.
+
+    `unhealthy` says what is wrong with it, if anything; `gpu_memory_bytes` is that of each of its GPUs, 0 where it is
+    not known.
+    """
+
+    name: str
+    uid: str
+    is_ready: bool
+    is_cordoned: bool
+    role: str
+    address: str
+    node_type: str
+    gpu_product: str
+    gpu_memory_bytes: int
+    gpu_milli: int
+    gpu_unhealthy_milli: int
+    unhealthy: str
+    cpu_milli: int
+    memory_bytes: int
+    pods: tuple[NodePod, ...] = field(repr=False)
+    usage: Usage = Usage()
+
+    @property
+    def status(self) -> str:
+        """`ready` or `notReady`, and whether it takes no new pods."""
+        word = "ready" if self.is_ready else "notReady"
+        return f"{word},cordoned" if self.is_cordoned else word
+
+    @property
+    def gpu_allocated_milli(self) -> int:
+        """What its pods hold."""
+        return sum(pod.gpu_milli for pod in self.pods)
+
+    @property
+    def cpu_allocated_milli(self) -> int:
+        """What its pods ask for."""
+        return sum(pod.cpu_milli for pod in self.pods)
+
+    @property
+    def memory_allocated_bytes(self) -> int:
+        """What its pods ask for."""
+        return sum(pod.memory_bytes for pod in self.pods)
+
+
+class _Cpu(Wire, frozen=True):
+    usage_nano_cores: int | None = None
+
+
+class _Memory(Wire, frozen=True):
+    working_set_bytes: int | None = None
+
+
+class _PodReference(Wire, frozen=True):
+    uid: str = ""
+
+
+class _NodeFigures(Wire, frozen=True):
+    node_name: str = ""
+    cpu: _Cpu | None = None
+    memory: _Memory | None = None
+
+
+class _PodFigures(Wire, frozen=True):
+    pod_ref: _PodReference = _PodReference()
+    cpu: _Cpu | None = None
+    memory: _Memory | None = None
+
+
+class Summary(Wire, frozen=True):
+    """What a kubelet answers at `/stats/summary`, as far as it is read here."""
+
+    node: _NodeFigures = _NodeFigures()
+    pods: list[_PodFigures] = []
+
+    @property
+    def node_name(self) -> str:
+        """Which node the kubelet says that it is."""
+        return self.node.node_name
+
+    def usage(self) -> Usage:
+        """What the whole node uses."""
+        return _usage(self.node)
+
+    def usage_by_pod(self) -> dict[str, Usage]:
+        """What each pod uses, by its uid."""
+        return {each.pod_ref.uid: _usage(each) for each in self.pods}
+
+
+def node_views(
+    nodes: Iterable[Node], pods: Iterable[Pod], summaries: Mapping[str, Summary] | None = None
+) -> list[NodeView]:
+    """Return the nodes by name; `summaries` are by the name of the node."""
+    on_node: dict[str, list[Pod]] = {}
+    for pod in pods:
+        if pod.spec.node_name and pod.status.phase not in _ENDED:
+            on_node.setdefault(pod.spec.node_name, []).append(pod)
+    measured = summaries or {}
+    return [
+        _view(node, on_node.get(node.metadata.name, ()), measured.get(node.metadata.name))
+        for node in sorted(nodes, key=lambda node: node.metadata.name)
+    ]
+
+
+def held_gpu_milli(request: Request, gpu_memory_mib: int) -> int:
+    """Return what a placed pod holds in thousandths of a device; memory of a GPU counts by the node's devices."""
+    if not request.gpu_memory_mib:
+        return request.gpu_milli
+    if not gpu_memory_mib:
+        return request.shared_devices * DEVICE_MILLI
+    return request.shared_devices * -(-DEVICE_MILLI * request.gpu_memory_mib // gpu_memory_mib)
+
+
+def record(view: NodeView) -> dict[str, Any]:
+    """Return the node for `-o json` and `-o yaml`; figures that nobody measured are null."""
+    return {
+        "name": view.name,
+        "status": view.status,
+        "ready": view.is_ready,
+        "cordoned": view.is_cordoned,
+        "role": view.role,
+        "address": view.address,
+        "type": view.node_type,
+        "gpuProduct": view.gpu_product,
+        "gpuMemoryBytes": view.gpu_memory_bytes or None,
+        "gpus": format_gpu(view.gpu_milli),
+        "gpusAllocated": format_gpu(view.gpu_allocated_milli),
+        "unhealthy": view.unhealthy,
+        "gpusUnhealthy": format_gpu(view.gpu_unhealthy_milli),
+        "cpuMilli": view.cpu_milli,
+        "cpuMilliAllocated": view.cpu_allocated_milli,
+        "cpuMilliUsed": view.usage.cpu_milli,
+        "memoryBytes": view.memory_bytes,
+        "memoryBytesAllocated": view.memory_allocated_bytes,
+        "memoryBytesUsed": view.usage.memory_bytes,
+        "pods": [
+            {
+                "namespace": pod.namespace,
+                "name": pod.name,
+                "gpus": format_gpu(pod.gpu_milli),
+                "gpuDevices": pod.devices,
+                "cpuMilli": pod.cpu_milli,
+                "cpuMilliUsed": pod.usage.cpu_milli,
+                "memoryBytes": pod.memory_bytes,
+                "memoryBytesUsed": pod.usage.memory_bytes,
+            }
+            for pod in view.pods
+        ],
+    }
+
+
+def gpu_memory_mib(node: Node) -> int:
+    """Return the memory of each of the node's GPUs in MiB, 0 where it does not say."""
+    text = node.metadata.labels.get(names.GPU_MEMORY_LABEL, "")
+    return int(text) if text.isascii() and text.isdecimal() else 0
+
+
+def _view(node: Node, pods: Iterable[Pod], summary: Summary | None) -> NodeView:
+    metadata, status = node.metadata, node.status
+    memory_mib = gpu_memory_mib(node)
+    used = summary.usage_by_pod() if summary else {}
+    health = node_health(node)
+    return NodeView(
+        name=metadata.name,
+        uid=metadata.uid,
+        is_ready=has_condition(status.conditions, "Ready") is not None,
+        is_cordoned=node.spec.unschedulable,
+        role=_role(metadata.labels),
+        address=_address(node),
+        node_type=metadata.labels.get(names.NODE_TYPE_LABEL, ""),
+        gpu_product=metadata.labels.get(GPU_PRODUCT_LABEL, ""),
+        gpu_memory_bytes=memory_mib << 20,
+        gpu_milli=health.gpu_count * DEVICE_MILLI,
+        gpu_unhealthy_milli=(len(health.unhealthy_gpus) + health.lost_gpus) * DEVICE_MILLI,
+        unhealthy=health.unhealthy,
+        cpu_milli=_amount(status.allocatable or status.capacity, "cpu", cpu_milli),
+        memory_bytes=_amount(status.allocatable or status.capacity, "memory", memory_bytes),
+        pods=tuple(
+            _pod(pod, memory_mib, used.get(pod.metadata.uid, Usage()))
+            for pod in sorted(pods, key=lambda pod: (pod.metadata.namespace, pod.metadata.name))
+        ),
+        usage=summary.usage() if summary else Usage(),
+    )
+
+
+def _pod(pod: Pod, memory_mib: int, usage: Usage) -> NodePod:
+    try:
+        request = pod_request(pod)
+    except UnreadableRequest:
+        request = Request()
+    metadata = pod.metadata
+    return NodePod(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        gpu_milli=held_gpu_milli(request, memory_mib),
+        cpu_milli=request.cpu_milli,
+        memory_bytes=request.memory_bytes,
+        devices=metadata.annotations.get(names.GPU_DEVICES_ANNOTATION, ""),
+        usage=usage,
+    )
+
+
+def _amount(amounts: Mapping[str, str | int], name: str, convert: Callable[[str], int]) -> int:
+    try:
+        return convert(str(amounts.get(name, 0)))
+    except ValueError:
+        return 0
+
+
+def _role(labels: Mapping[str, str]) -> str:
+    roles = [key.removeprefix(_ROLE_PREFIX) for key in sorted(labels) if key.startswith(_ROLE_PREFIX)]
+    return ",".join(filter(None, roles)) or "<none>"
+
+
+def _address(node: Node) -> str:
+    by_type = {each.type: each.address for each in node.status.addresses}
+    return by_type.get("InternalIP") or by_type.get("ExternalIP") or ""
+
+
+def _usage(figures: _NodeFigures | _PodFigures) -> Usage:
+    nano_cores = figures.cpu.usage_nano_cores if figures.cpu else None
+    return Usage(
+        cpu_milli=None if nano_cores is None else -(-nano_cores // 1_000_000),
+        memory_bytes=figures.memory.working_set_bytes if figures.memory else None,
+    )

@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.cli.memory_api_server import pod_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.cli.conftest import Outcome
+    from tests.cli.memory_api_server import MemoryApiServer
+
+NAMESPACE = "muster-team-a"
+
+
+@pytest.fixture
+def busy(muster: Callable[..., Outcome], server: MemoryApiServer) -> MemoryApiServer:
+    """One job of two GPUs and half a GPU of another on dgx1-1, whose kubelet answers; dgx1-2 has a lost GPU."""
+    muster("submit", "pair", "-i", "image", "-g", "2", "--cpu", "4", "--memory", "8Gi")
+    muster("submit", "half", "-i", "image", "-g", "0.5")
+    for name in ("pair", "half"):
+        job = server.find("jobs", name, NAMESPACE)
+        assert job is not None
+        server.add(pod_of(job, f"{name}-abc", phase="Running", node_name="dgx1-1"))
+    first, second = server.find("nodes", "dgx1-1"), server.find("nodes", "dgx1-2")
+    assert first is not None
+    assert second is not None
+    first["metadata"]["labels"] = {
+        "nvidia.com/gpu.product": "Tesla-V100-SXM2-32GB",
+        "nvidia.com/gpu.memory": "32768",
+        "run.ai/type": "dgx1",
+        "node-role.kubernetes.io/worker": "",
+    }
+    first["status"] |= {
+        "allocatable": {"nvidia.com/gpu": "8", "cpu": "80", "memory": "512Gi"},
+        "addresses": [{"type": "InternalIP", "address": "10.61.218.152"}],
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    second["status"]["allocatable"] = {"nvidia.com/gpu": "7"}
+    pair = server.find("pods", "pair-abc", NAMESPACE)
+    assert pair is not None
+    server.summaries["dgx1-1"] = {
+        "node": {
+            "nodeName": "dgx1-1",
+            "cpu": {"usageNanoCores": 1_500_000_000},
+            "memory": {"workingSetBytes": 3 << 30},
+        },
+        "pods": [
+            {
+                "podRef": {"uid": pair["metadata"]["uid"]},
+                "cpu": {"usageNanoCores": 250_000_000},
+                "memory": {"workingSetBytes": 1536 << 20},
+            }
+        ],
+    }
+    return server
+
+
+@pytest.mark.parametrize("words", [("list", "nodes"), ("list", "node")])
+def test_nodes_are_listed_with_what_is_allocated_and_free(
+    words: tuple[str, ...], busy: MemoryApiServer, muster: Callable[..., Outcome]
+) -> None:
+    outcome = muster(*words)
+    assert outcome.lines[0].split("  ")[0] == "NAME"
+    assert "GPU ALLOCATABLE  GPU FREE" in outcome.lines[0]
+    first = "dgx1-1 ready 10.61.218.152 worker 80 4.5 512Gi 8Gi Tesla-V100-SXM2-32GB 8 5.5"
+    assert outcome.lines[1].split() == first.split()
+    assert outcome.lines[2].split()[:2] == ["dgx1-2", "notReady"]
+    assert outcome.lines[2].split()[-2:] == ["7", "7"]
+    assert muster("list", "nodes", "-o", "name").out == "dgx1-1\ndgx1-2\n"
+    assert muster("list", "nodes", "--no-headers").lines[0].startswith("dgx1-1")
+
+
+def test_top_node_has_the_columns_and_the_total_of_the_paper(
+    busy: MemoryApiServer, muster: Callable[..., Outcome]
+) -> None:
+    lines = muster("top", "node").lines
+    header = ["NAME", "IPADDRESS", "ROLE", "STATUS", "GPU(Total)", "GPU(Allocated)", "GPU(Unhealthy)"]
+    assert lines[0].split()[:7] == header
+    first = "dgx1-1 10.61.218.152 worker ready 8 2.5 0 80 1.5 512Gi 3Gi"
+    assert lines[1].split() == first.split()
+    assert lines[2].split() == ["dgx1-2", "-", "<none>", "notReady", "8", "0", "1", "0", "-", "0", "-"]
+    assert set(lines[3]) == {"-"}
+    assert lines[4:] == ["Allocated/Total GPUs In Cluster:", "2.5/16 (15%)"]
+
+
+def test_top_node_with_details_shows_the_pods_of_each_node(
+    busy: MemoryApiServer, muster: Callable[..., Outcome]
+) -> None:
+    out = muster("top", "nodes", "-d").out
+    assert "NAME: dgx1-1" in out
+    assert "Allocated GPUs In Node dgx1-1: 2.5" in out
+    assert any(line.split()[:3] == [NAMESPACE, "pair-abc", "2"] for line in out.splitlines())
+
+
+def test_top_job_tells_what_is_asked_held_and_used_and_a_dash_where_nobody_measured(
+    busy: MemoryApiServer, muster: Callable[..., Outcome]
+) -> None:
+    muster("submit", "waits", "-i", "image", "-g", "8")
+    lines = muster("top", "jobs").lines
+    rows = {line.split()[0]: line.split() for line in lines[1:4]}
+    assert rows["pair"][:5] == ["pair", "team-a", "2", "2", "Running"]
+    assert rows["pair"][-3:] == ["dgx1-1", "0.25", "1.5Gi"]
+    assert rows["half"][2:4] == ["0.5", "0.5"]
+    assert rows["half"][-2:] == ["-", "-"]
+    assert rows["waits"][2:5] == ["8", "0", "Pending"]
+    assert lines[4:] == ["Total Allocated GPUs: 2.5", "Total Requested GPUs: 10.5"]
+    by_name = {each["name"]: each for each in muster("top", "job", "-o", "json").json}
+    assert by_name["half"]["memoryBytesUsed"] is None
+    assert by_name["pair"]["memoryBytesUsed"] == 1536 << 20
+
+
+def test_the_figures_of_another_node_behind_one_address_are_not_taken(
+    busy: MemoryApiServer, muster: Callable[..., Outcome]
+) -> None:
+    busy.summaries["dgx1-2"] = busy.summaries["dgx1-1"]
+    assert muster("top", "node").lines[2].split()[-3:] == ["-", "0", "-"]
+
+
+def test_who_may_not_ask_kubelets_is_told_so_and_sees_the_rest(
+    busy: MemoryApiServer, muster: Callable[..., Outcome]
+) -> None:
+    for name in ("dgx1-1", "dgx1-2"):
+        busy.refuse("GET", f"/api/v1/nodes/{name}/proxy/stats/summary", 403, "Forbidden")
+    outcome = muster("top", "node")
+    assert outcome.code == 0
+    assert "nodes/proxy" in outcome.err
+    assert outcome.lines[1].split()[5] == "2.5"
+
+
+def test_who_may_not_list_nodes_still_sees_what_their_jobs_hold(
+    busy: MemoryApiServer, muster: Callable[..., Outcome]
+) -> None:
+    busy.refuse("GET", "/api/v1/nodes", 403, "Forbidden")
+    outcome = muster("top", "job")
+    assert (outcome.code, outcome.err.count("\n")) == (0, 1)
+    assert outcome.lines[-2] == "Total Allocated GPUs: 2.5"
+
+
+def test_memory_of_a_gpu_is_shown_as_asked_and_counted_by_the_node(
+    busy: MemoryApiServer, muster: Callable[..., Outcome]
+) -> None:
+    spec = {
+        "schedulerName": "muster",
+        "nodeName": "dgx1-1",
+        "containers": [{"name": "main", "image": "image"}],
+    }
+    annotations = {"muster.dev/gpu-memory": "8Gi", "muster.dev/gpu-fraction-devices": "2"}
+    metadata = {"name": "memory", "namespace": NAMESPACE, "annotations": annotations}
+    busy.add({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    (listed,) = (line for line in muster("list").lines if line.startswith("memory"))
+    assert listed.split()[8] == "2x8Gi"
+    assert "GPU MEMORY: 2x8Gi" in muster("get", "memory").lines
+    assert muster("top", "node").lines[1].split()[5] == "3"
+    job = next(line for line in muster("top", "job").lines if line.startswith("memory"))
+    assert job.split()[2:4] == ["2x8Gi", "0.5"]
+
+
+def test_one_node_is_described_with_its_pods(busy: MemoryApiServer, muster: Callable[..., Outcome]) -> None:
+    for words in (("get", "node", "dgx1-1"), ("describe", "node", "dgx1-1")):
+        lines = muster(*words).lines
+        assert "GPU TYPE: Tesla-V100-SXM2-32GB" in lines
+        assert "GPU MEMORY: 32Gi" in lines
+        assert "USED CPUS: 1.5" in lines
+        assert any(line.split()[1:3] == ["pair-abc", "2"] for line in lines)
+    assert muster("get", "node", "dgx1-1", "-o", "json").json["gpusAllocated"] == "2.5"
+    outcome = muster("describe", "node", "nobody")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "muster list nodes" in outcome.err
+
+
+@pytest.mark.parametrize("words", [("list", "clusters"), ("list", "cluster"), ("cluster", "list")])
+def test_clusters_are_the_contexts_of_the_kubeconfig(
+    words: tuple[str, ...], kubeconfig: Path, muster: Callable[..., Outcome], server: MemoryApiServer
+) -> None:
+    _add_context(kubeconfig)
+    assert muster(*words).lines == [
+        "Configured clusters on this computer are:",
+        "CLUSTER        CURRENT PROJECT",
+        "lab (current)  team-a",
+        "other          -",
+    ]
+    assert server.requests == []
+    assert [each["name"] for each in muster(*words, "-o", "json").json] == ["lab", "other"]
+
+
+@pytest.mark.parametrize("words", [("cluster", "set"), ("config", "cluster")])
+def test_another_cluster_is_chosen_in_the_kubeconfig(
+    words: tuple[str, ...], kubeconfig: Path, muster: Callable[..., Outcome]
+) -> None:
+    _add_context(kubeconfig)
+    kubeconfig.chmod(0o640)
+    before = yaml.safe_load(kubeconfig.read_text())
+    outcome = muster(*words, "other")
+    assert (outcome.code, outcome.out) == (0, "Cluster other has been set as current cluster\n")
+    assert yaml.safe_load(kubeconfig.read_text()) == before | {"current-context": "other"}
+    assert kubeconfig.stat().st_mode & 0o777 == 0o640
+    refused = muster(*words, "nowhere")
+    assert refused.code == 1
+    assert "lab, other" in refused.err
+    assert yaml.safe_load(kubeconfig.read_text())["current-context"] == "other"
+
+
+def test_the_default_project_is_chosen_in_both_generations_spelling(muster: Callable[..., Outcome]) -> None:
+    for words in (("project", "set", "team-b"), ("config", "project", "team-b")):
+        muster("project", "set", "team-a")
+        assert muster(*words).out == "Project team-b has been set as default project\n"
+        assert muster("list").lines[0] == "Showing jobs for project team-b"
+
+
+def test_projects_are_listed_and_described(muster: Callable[..., Outcome]) -> None:
+    for words in (("list", "projects"), ("list", "project"), ("project", "list")):
+        assert [line.split()[0] for line in muster(*words).lines] == ["PROJECT", "team-a", "team-b"]
+    assert muster("list", "projects", "-o", "name").out == "team-a\nteam-b\n"
+    assert "DESERVED GPUs: 4" in muster("describe", "project", "team-a").lines
+    assert muster("describe", "project", "nobody").code == 1
+
+
+def _add_context(kubeconfig: Path) -> None:
+    document: dict[str, Any] = yaml.safe_load(kubeconfig.read_text())
+    document["contexts"].append({"name": "other", "context": {"cluster": "lab", "user": "lab"}})
+    kubeconfig.write_text(yaml.safe_dump(document))
