@@ -7,7 +7,7 @@ UV := $(or $(shell command -v uv),$(TOOLS)/bin/uv)
 PYTHON ?= $(shell python3 -c 'import sys; print(sys.executable)')
 
 
-.PHONY: validate test test-cli mutants environment lab-binaries format clean
+.PHONY: docs validate test test-cli mutants environment lab-binaries format clean
 
 validate: environment ## replay TR-4858 on a real Kubernetes API server and write reports/<run>/
 	@$(UV) run --frozen muster validate $(if $(OUT),--out $(OUT))
@@ -31,6 +31,9 @@ $(TOOLS)/bin/uv:
 	@echo "muster: uv is not installed, putting uv $(UV_VERSION) into $(TOOLS)/"
 	@python3 -m venv $(TOOLS) || { echo "muster: python3 cannot make virtual environments; install python3-venv, or uv" >&2; exit 1; }
 	@$(TOOLS)/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+docs: environment ## write docs/cli.md from the commands
+	@$(UV) run --frozen python -m orchestrator.cli.reference docs/cli.md
 
 format: environment
 	@$(UV) run --frozen ruff check --fix

@@ -1,7 +1,7 @@
 """The command `muster`: finds the sub-command, and turns errors into one line and an exit code.
 
 Nothing but click is imported before a command runs: every TAB of a shell starts this process.
-Exit codes: 0 done, 1 failed, 2 the command line cannot be meant, 130 interrupted.
+The exit codes are in `EXIT_CODES`.
 """
 
 import logging
@@ -20,6 +20,13 @@ from orchestrator.errors import MusterError
 
 PLUGIN_GROUP: Final = "muster.commands"
 INTERRUPTED: Final = 130
+EXIT_CODES: Final = {
+    0: "done",
+    1: "failed: the cluster said no or did not answer, or there is no such thing; of several jobs, one failed",
+    2: "the command line, or a file that it names, cannot be meant; nothing was done",
+    INTERRUPTED: "interrupted",
+    "any": "`exec`, `bash` and `attach`: that of the command in the container",
+}
 
 COMMANDS: Final = {
     "attach": ("orchestrator.cli.execute:attach", "Join the process of a job's container."),

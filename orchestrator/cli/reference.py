@@ -1,0 +1,128 @@
+"""The reference of the command line, written from the commands themselves: `make docs` puts it into docs/cli.md."""
+
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+
+from orchestrator.cli.main import COMMANDS, EXIT_CODES, muster
+from orchestrator.cli.options import Group, common_options
+
+_INTRODUCTION: Final = """\
+# muster: the command line
+
+<!-- Written by `make docs` from the commands; a test compares the two. Change the commands, not this file. -->
+
+Everything that scripts for Run:AI's command line say works with `muster` in place of `runai`, in the spelling of both
+generations; `alias runai=muster` is all that an old script needs. Which cluster, as whom, and which project is the
+default says the kubeconfig (`--kubeconfig`, `$KUBECONFIG`, `~/.kube/config`); there is no other state. The default
+project is the one that the namespace of the current context belongs to.
+
+- Options stand before or after the arguments, and the common ones before or after the sub-command too.
+- `--flag` and `--flag=true` switch on, `--flag=false` switches off. Short flags may be joined: `-it`.
+- The value of an option is the next word, whatever it begins with: `--args --verbose` is one argument.
+- What follows a bare `--` is a command or its arguments, never options of muster.
+- Tables have columns that two or more spaces separate, statuses of one word, and `-` where nothing is known, so that
+  `awk`, `sed 1d` and `grep` can read them. Programs had better read `-o json`, whose keys stay.
+- Colours appear on a terminal only, and not when `NO_COLOR` is set.
+- Results go to standard output; errors, warnings and progress to standard error. An error is one line.
+- `source <(muster completion bash)` completes commands, flags, and names in the cluster; zsh and fish likewise.
+"""
+
+_STATUSES: Final = """\
+## Statuses of jobs
+
+| status | meaning |
+|---|---|
+| `Pending` | no pod of it has a node yet; `muster explain JOB` says why |
+| `ContainerCreating` | it has a node, and the image is being pulled |
+| `Running` | at least one pod runs, and none is in trouble |
+| `Terminating` | it is being deleted, or was evicted and a new pod follows |
+| `Suspended` | it was stopped by `muster suspend` and holds nothing |
+| `Succeeded`, `Failed` | it has ended |
+| `TimedOut` | it has reached its time limit |
+| `Error` | the last attempt failed, and another follows |
+| `ErrImagePull`, `ImagePullBackOff`, `CrashLoopBackOff`, … | the reason that Kubernetes gives |
+"""
+
+
+def reference() -> str:
+    """Return the whole reference in Markdown."""
+    root = click.Context(muster, info_name="muster")
+    sections = [
+        _INTRODUCTION,
+        _exit_codes(),
+        _STATUSES,
+        f"## Common options\n\n{_options(common_options(), root)}\n",
+        "## Commands\n\n"
+        + "\n".join(f"- [`muster {name}`](#{_anchor(f'muster {name}')})" for name in COMMANDS),
+    ]
+    for name in COMMANDS:
+        command = muster.get_command(root, name)
+        if command is not None:
+            sections += _command(command, click.Context(command, info_name=name, parent=root), "##")
+    return "\n".join(section.rstrip() + "\n" for section in sections)
+
+
+def _command(command: click.Command, ctx: click.Context, level: str) -> Iterator[str]:
+    usage = " ".join(command.collect_usage_pieces(ctx))
+    text = inspect.cleandoc(command.help or "").replace("\b\n", "")
+    yield f"{level} {ctx.command_path}\n\n{_prose(text)}\n\n    {ctx.command_path} {usage}"
+    if isinstance(command, click.Group):
+        aliases = command.aliases if isinstance(command, Group) else {}
+        for name in command.list_commands(ctx):
+            below = command.get_command(ctx, name)
+            if below is not None:
+                also = [alias for alias, of in aliases.items() if of == name]
+                yield from _command(below, click.Context(below, info_name=name, parent=ctx), "###")
+                if also:
+                    yield f"Also: {', '.join(f'`{ctx.command_path} {alias}`' for alias in also)}."
+        return
+    options = _options(command.params, ctx)
+    if options:
+        yield options
+    if command.epilog:
+        yield command.epilog
+
+
+def _options(parameters: list[click.Parameter] | list[click.Option], ctx: click.Context) -> str:
+    """Return a table of the options, but for those that every command has."""
+    common = {option.name for option in common_options()} if ctx.parent is not None else set()
+    rows = [
+        each.get_help_record(ctx)
+        for each in parameters
+        if isinstance(each, click.Option) and not (each.name in common and not each.expose_value)
+    ]
+    lines = [f"| `{_cell(record[0])}` | {_cell(record[1])} |" for record in rows if record is not None]
+    return "\n".join(["| option | meaning |", "|---|---|", *lines]) if lines else ""
+
+
+def _exit_codes() -> str:
+    rows = "\n".join(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items())
+    return f"## Exit codes\n\n| code | meaning |\n|---|---|\n{rows}\n"
+
+
+def _prose(text: str) -> str:
+    """Return the help with the lines of each paragraph joined, but for those that stand apart on purpose."""
+    blocks = text.split("\n\n")
+    return "\n\n".join(block if "  " in block else " ".join(block.split("\n")) for block in blocks)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-")
+
+
+def main() -> None:
+    """Write the reference to the file that is named."""
+    Path(sys.argv[1]).write_text(reference(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
