@@ -57,10 +57,19 @@ def probe(name: str, values: dict[str, Any]) -> list[Problem]:
         stack.callback(client.close)
         _known_hosts(client, values)
         try:
+            key = values.get("ansible_ssh_private_key_file")
             client.connect(
-                address, port, values.get("ansible_user"), key_filename=values.get("ansible_ssh_private_key_file"),
-                timeout=_TIMEOUT_SECONDS, banner_timeout=_TIMEOUT_SECONDS, auth_timeout=_TIMEOUT_SECONDS,
-            )  # fmt: skip
+                address,
+                port,
+                values.get("ansible_user"),
+                pkey=paramiko.PKey.from_path(key) if key else None,
+                look_for_keys=not key,
+                timeout=_TIMEOUT_SECONDS,
+                banner_timeout=_TIMEOUT_SECONDS,
+                auth_timeout=_TIMEOUT_SECONDS,
+            )
+        except FileNotFoundError as error:
+            return [Problem(name, f"there is no key file {error.filename}", "correct access.key_file")]
         except (OSError, paramiko.SSHException) as error:
             return [_refused(name, target, values, error)]
         return [*_facts(name, client, values)]

@@ -16,10 +16,11 @@ from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Lease
 from orchestrator.cluster.resources import LEASES
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.install import install, service_account_kubeconfig
+from orchestrator.control.install import service_account_kubeconfig
 from orchestrator.names import SYSTEM_NAMESPACE
 from validation.errors import TargetError
 from validation.scenario.schema import Cluster
+from validation.targets.installation import install
 from validation.targets.process import end, start_tied
 
 OPERATOR_PYTHONPATH = "MUSTER_OPERATOR_PYTHONPATH"
@@ -63,7 +64,8 @@ class LabTarget:
         )
         self._progress("installing the orchestrator")
         try:
-            await install(self._transport, self._lab.name, replicas=0)
+            await install(self._lab.kubeconfig, self._run_directory / "install", self._progress)
+            self._timings["orchestrator installed after"] = f"{time.monotonic() - begin:.1f} s"
             await self._start_operator()
         except ClusterError as error:
             raise TargetError(f"the orchestrator cannot be installed in the lab: {error}") from error
