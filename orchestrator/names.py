@@ -57,6 +57,21 @@ TEMPLATE_LABEL: Final = f"{GROUP}/template"
 DEFAULT_TEMPLATE_ANNOTATION: Final = f"{GROUP}/default"
 """On a template: `true` says that every submit uses it."""
 
+TOPOLOGY_REQUIRED_ANNOTATION: Final = f"{GROUP}/topology-required"
+"""On a pod: all pods of its workload run in one domain of this level, a node label or the last part of one."""
+
+TOPOLOGY_PREFERRED_ANNOTATION: Final = f"{GROUP}/topology-preferred"
+"""On a pod: the level that is tried first, and given up when nothing fits."""
+
+SUB_GROUPS_ANNOTATION: Final = f"{GROUP}/sub-groups"
+"""On a pod: the tree of gangs of its workload as JSON, see `workloads.grouping`."""
+
+SUB_GROUP_ANNOTATION: Final = f"{GROUP}/sub-group"
+"""On a pod: the leaf of that tree that it belongs to. Absent: by its index in an indexed Job."""
+
+COMPLETION_INDEX_ANNOTATION: Final = "batch.kubernetes.io/job-completion-index"
+"""On a pod of an indexed Job: its index, as Kubernetes writes it."""
+
 NODE_TYPE_LABEL: Final = "run.ai/type"
 """On a node: its type, by which projects and `--node-type` choose nodes; the label that sites already have."""
 

@@ -3,15 +3,21 @@
 import asyncio
 import logging
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from orchestrator.errors import UsageError
+
 if TYPE_CHECKING:
     from orchestrator.control.choices import Choices
 
+_LABEL: Final = re.compile(
+    r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
 _CHOICES: Final = (
     click.option(
         "--max-evictions",
@@ -25,6 +31,35 @@ _CHOICES: Final = (
         default="2m",
         show_default=True,
         help="So long a node may be not ready before its preemptible work is moved.",
+    ),
+    click.option(
+        "--reservation-after",
+        metavar="DURATION",
+        default="10m",
+        show_default=True,
+        help="Keep GPUs for a large job that has waited for so long; never: not at all.",
+    ),
+    click.option(
+        "--stale-grace",
+        metavar="DURATION",
+        default="60s",
+        show_default=True,
+        help="So long what is left of a gang that lost a member may go on.",
+    ),
+    click.option(
+        "--max-moves",
+        type=click.IntRange(min=0),
+        metavar="N",
+        default=16,
+        show_default=True,
+        help="Move at most so many jobs to make room for one. 0: none.",
+    ),
+    click.option("--spread", is_flag=True, help="Start on the emptiest node instead of the fullest."),
+    click.option(
+        "--topology-level",
+        multiple=True,
+        metavar="LABEL",
+        help="A node label that jobs may name as a level of topology; from the widest to the closest, repeatable.",
     ),
     click.option(
         "--longest-checkpoint-grace",
@@ -42,17 +77,41 @@ def _with_choices(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _choices(*, max_evictions: int | None, not_ready_grace: str, longest_checkpoint_grace: str) -> "Choices":
+def _choices(
+    *,
+    max_evictions: int | None,
+    not_ready_grace: str,
+    reservation_after: str,
+    stale_grace: str,
+    max_moves: int,
+    spread: bool,
+    topology_level: tuple[str, ...],
+    longest_checkpoint_grace: str,
+) -> "Choices":
     from orchestrator.control.choices import Choices
     from orchestrator.planner.model import Settings
     from orchestrator.workloads.values import parse_duration_seconds
 
-    grace_seconds = parse_duration_seconds("--not-ready-grace", not_ready_grace) or 0
-    return Choices(
-        Settings(max_evictions=max_evictions, not_ready_grace_seconds=grace_seconds),
-        longest_grace_seconds=parse_duration_seconds("--longest-checkpoint-grace", longest_checkpoint_grace)
-        or 0,
+    def seconds(option: str, text: str) -> int:
+        return parse_duration_seconds(option, text) or 0
+
+    for level in topology_level:
+        if not _LABEL.fullmatch(level) or topology_level.count(level) > 1:
+            raise UsageError(
+                f"--topology-level {level!r} is not possible: give the key of a node label, each once"
+            )
+    never = reservation_after == "never"
+    settings = Settings(
+        max_consolidation_victims=max_moves,
+        max_evictions=max_evictions,
+        stale_grace_seconds=seconds("--stale-grace", stale_grace),
+        spread=spread,
+        not_ready_grace_seconds=seconds("--not-ready-grace", not_ready_grace),
+        reservation_after_seconds=None if never else seconds("--reservation-after", reservation_after),
+        topology_levels=topology_level,
     )
+    longest = seconds("--longest-checkpoint-grace", longest_checkpoint_grace)
+    return Choices(settings, longest_grace_seconds=longest)
 
 
 @click.command("operator-yaml")

@@ -24,6 +24,16 @@ class Choices:
             found.append(f"--max-evictions={settings.max_evictions}")
         if settings.not_ready_grace_seconds != usual.not_ready_grace_seconds:
             found.append(f"--not-ready-grace={settings.not_ready_grace_seconds}s")
+        if settings.reservation_after_seconds != usual.reservation_after_seconds:
+            after = settings.reservation_after_seconds
+            found.append(f"--reservation-after={'never' if after is None else f'{after}s'}")
+        if settings.stale_grace_seconds != usual.stale_grace_seconds:
+            found.append(f"--stale-grace={settings.stale_grace_seconds}s")
+        if settings.max_consolidation_victims != usual.max_consolidation_victims:
+            found.append(f"--max-moves={settings.max_consolidation_victims}")
+        if settings.spread:
+            found.append("--spread")
+        found += [f"--topology-level={each}" for each in settings.topology_levels]
         if self.longest_grace_seconds != LONGEST_GRACE_SECONDS:
             found.append(f"--longest-checkpoint-grace={self.longest_grace_seconds}s")
         return found

@@ -262,6 +262,8 @@ class Settings:
     decision evicts. `spread` places pods on the emptiest node instead of the fullest. Work on a node that is not ready
     is moved after `not_ready_grace_seconds`. For a workload that asks for more than one GPU, is entitled to them and
     has waited for `reservation_after_seconds`, room is kept; None: never.
+    `topology_levels` are the node labels of the cluster's topology from the widest to the closest, which workloads may
+    name.
     """
 
     max_consolidation_victims: int | None = 16
@@ -270,6 +272,7 @@ class Settings:
     spread: bool = False
     not_ready_grace_seconds: int = 120
     reservation_after_seconds: int | None = 600
+    topology_levels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

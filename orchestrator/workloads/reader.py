@@ -72,7 +72,7 @@ class Reader:
         self._projects: dict[str, model.Project | str] = {}
         self._project_of: dict[str, str] = {}
         self._nodes = _Nodes()
-        self._workloads = _Workloads(self._project_of)
+        self._workloads = _Workloads(self._project_of, settings.topology_levels)
         self._project_tuple: tuple[model.Project, ...] = ()
 
     def note(self, change: Change[Any]) -> None:
@@ -187,8 +187,9 @@ class _Nodes:
 class _Workloads:
     """Our pods by what they belong to, and the workloads that they make, sorted by id."""
 
-    def __init__(self, project_of: Mapping[str, str]) -> None:
+    def __init__(self, project_of: Mapping[str, str], levels: tuple[str, ...]) -> None:
         self._project_of = project_of
+        self._levels = levels
         self._pods: dict[str, Pod] = {}
         self._members: dict[str, dict[str, Pod]] = {}
         self._succeeded: dict[str, dict[str, Pod]] = {}
@@ -292,7 +293,8 @@ class _Workloads:
                 project=self._project_of.get(readable[0][0].metadata.namespace, ""),
                 has_succeeded=uid in self._succeeded,
                 stale_since_us=(before.stale_since_us if before else 0) or now_us,
-            )
+            ),
+            self._levels,
         )
 
     def _read_pod(self, pod: Pod) -> model.Pod:
@@ -302,7 +304,7 @@ class _Workloads:
         known = self._read_pods.get(uid)
         if known is not None and known[0] is pod and known[1] is assumed and known[2] is evicted:
             return known[3]
-        made = planner_pod(pod, assumed, evicted=evicted)
+        made = planner_pod(pod, assumed, evicted=evicted, levels=self._levels)
         if known is not None and known[3] == made:
             made = known[3]
         self._read_pods[uid] = (pod, assumed, evicted, made)

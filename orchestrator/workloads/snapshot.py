@@ -6,7 +6,7 @@ within about the same second are put in order by the time that `submit` wrote do
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from orchestrator.cluster.objects import Namespace, Node, Object, Pod, PodDisruptionBudget, Project
 from orchestrator.cluster.quantity import cpu_milli, gpu_milli, memory_bytes, parse_time
@@ -23,6 +23,8 @@ from orchestrator.names import (
     WORKLOAD_LABEL,
 )
 from orchestrator.planner import model
+from orchestrator.planner.gangs import has_gang
+from orchestrator.workloads.grouping import grouping, sub_group
 from orchestrator.workloads.health import node_health
 from orchestrator.workloads.request import (
     NODE_NAME_LABEL,
@@ -161,8 +163,13 @@ def belongs(pod: Pod, assumed: Mapping[str, Assumption]) -> bool:
     return pod.metadata.deletion_timestamp is None and not pod.spec.scheduling_gates
 
 
-def planner_pod(pod: Pod, assumed: Assumption | None = None, *, evicted: bool = False) -> model.Pod:
-    """The pod in the planner's terms, with a binding or an eviction that is under way. Raises UnreadableRequest."""
+def planner_pod(
+    pod: Pod, assumed: Assumption | None = None, *, evicted: bool = False, levels: tuple[str, ...] = ()
+) -> model.Pod:
+    """The pod in the planner's terms, with a binding or an eviction that is under way. Raises UnreadableRequest.
+
+    `levels` are the cluster's levels of topology.
+    """
     node = pod.spec.node_name or (assumed.node if assumed else None)
     state = model.PodState.PENDING
     devices: tuple[int, ...] = ()
@@ -178,6 +185,7 @@ def planner_pod(pod: Pod, assumed: Assumption | None = None, *, evicted: bool = 
         state=state,
         node=node,
         devices=devices,
+        sub_group=sub_group(pod, levels),
         max_runtime_seconds=pod.spec.active_deadline_seconds,
         ends_by_us=_ends_by_us(pod) if node else 0,
     )
@@ -198,8 +206,8 @@ class Together:
     stale_since_us: int
 
 
-def planner_workload(together: Together) -> model.Workload:
-    """The workload in the planner's terms."""
+def planner_workload(together: Together, levels: tuple[str, ...] = ()) -> model.Workload:
+    """The workload in the planner's terms. `levels` are the cluster's levels of topology."""
     first = together.pods[0][0]
     interactive = first.metadata.labels.get(TYPE_LABEL) == INTERACTIVE
     started = [_time_us(pod.status.start_time) for pod, _ in together.pods if pod.status.start_time]
@@ -207,7 +215,9 @@ def planner_workload(together: Together) -> model.Workload:
     if together.has_succeeded:  # a job that comes to its end has fewer pods than its gang had
         members = min(members, len(together.pods))
     running = sum(pod.state is model.PodState.ALLOCATED for _, pod in together.pods)
-    return model.Workload(
+    asked = grouping(first.metadata.annotations, levels)
+    groups = None if together.has_succeeded else asked.groups
+    workload = model.Workload(
         id=together.uid,
         name=first.metadata.labels.get(WORKLOAD_LABEL, first.metadata.name),
         project=together.project,
@@ -218,7 +228,8 @@ def planner_workload(together: Together) -> model.Workload:
         min_member=members,
         interactive=interactive,
         started_at_us=min(started, default=0),
-        stale_since_us=together.stale_since_us if 0 < running < members else 0,
+        groups=groups,
+        topology=asked.topology,
         waiting_since_us=max(
             (
                 _time_us(pod.metadata.creation_timestamp)
@@ -228,6 +239,8 @@ def planner_workload(together: Together) -> model.Workload:
             default=0,
         ),
     )
+    is_stale = running > 0 and not has_gang(workload)
+    return replace(workload, stale_since_us=together.stale_since_us) if is_stale else workload
 
 
 def _min_member(pod: Pod) -> int:

@@ -38,11 +38,15 @@ async def prepare(kubeconfig: Path, output: Path) -> Path:
 
 
 @contextmanager
-def operator(kubeconfig: Path, log: Path, identity: str = "operator-0") -> Iterator[subprocess.Popen[bytes]]:
-    """Run one operator process; it is stopped at the end, if it has not been before."""
+def operator(
+    kubeconfig: Path, log: Path, identity: str = "operator-0", *options: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run one operator process with these options; it is stopped at the end, if it has not been before."""
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "POD_NAME": identity}
     with log.open("ab") as output:
-        process = subprocess.Popen([*MUSTER, "operator"], env=environment, stdout=output, stderr=output)
+        process = subprocess.Popen(
+            [*MUSTER, "operator", *options], env=environment, stdout=output, stderr=output
+        )
     try:
         yield process
     finally:

@@ -25,6 +25,13 @@ def arguments(*options: str) -> list[str]:
         (("--max-evictions", "5"), ["--max-evictions=5"]),
         (("--max-evictions", "0"), ["--max-evictions=0"]),
         (("--not-ready-grace", "1h1m"), ["--not-ready-grace=3660s"]),
+        (("--reservation-after", "1h"), ["--reservation-after=3600s"]),
+        (("--reservation-after", "never"), ["--reservation-after=never"]),
+        (("--stale-grace", "2m", "--max-moves", "0"), ["--stale-grace=120s", "--max-moves=0"]),
+        (
+            ("--spread", "--topology-level", "zone", "--topology-level", "example.com/rack"),
+            ["--spread", "--topology-level=zone", "--topology-level=example.com/rack"],
+        ),
         (("--longest-checkpoint-grace", "1m"), ["--longest-checkpoint-grace=60s"]),
     ],
 )
@@ -32,6 +39,16 @@ def test_choices_become_arguments_of_the_operator(options: tuple[str, ...], expe
     assert arguments(*options) == ["operator", "--health-port=8080", *expected]
 
 
-def test_a_choice_that_is_none_is_refused() -> None:
-    result = CliRunner().invoke(muster, ["operator-yaml", "--cluster", "c", "--not-ready-grace", "soon"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--not-ready-grace", "soon"),
+        ("--reservation-after", "sometimes"),
+        ("--max-moves", "-1"),
+        ("--topology-level", "a rack"),
+        ("--topology-level", "rack", "--topology-level", "rack"),
+    ],
+)
+def test_a_choice_that_is_none_is_refused(options: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(muster, ["operator-yaml", "--cluster", "c", *options])
     assert result.exit_code != 0
