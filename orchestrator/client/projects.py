@@ -7,19 +7,19 @@ ProjectRefused       the change would promise GPUs that do not exist, or take aw
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from orchestrator.client.jobs import Scope, WorkloadClient
 from orchestrator.cluster.errors import AlreadyExists, NotFound
-from orchestrator.cluster.objects import Metadata, Namespace, Node, Project, ProjectSpec
-from orchestrator.cluster.quantity import gpu_milli
+from orchestrator.cluster.objects import AmountSpec, Metadata, Namespace, Node, Project, ProjectSpec
+from orchestrator.cluster.quantity import cpu_milli, gpu_milli, memory_bytes
 from orchestrator.cluster.resources import NAMESPACES, NODES, PROJECTS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import ConfigurationError, MusterError
 from orchestrator.names import GPU_RESOURCE, PROJECT_LABEL
 from orchestrator.planner.model import GPU_MODEL_LABEL
-from orchestrator.planner.quota import gpu_model_excess, quota_excess
+from orchestrator.planner.quota import cpu_excess, gpu_model_excess, memory_excess, quota_excess
 from orchestrator.workloads.values import is_object_name
 
 NAMESPACE_PATIENCE_SECONDS: Final = 30.0
@@ -203,6 +203,29 @@ def _check(projects: list[Project], name: str, spec: ProjectSpec, nodes: list[No
             raise ProjectRefused(f"the project {name} cannot have these quotas for GPU models: {excess}")
     if excess is not None:
         raise ProjectRefused(f"the project {name} cannot have a quota of {spec.gpu.quota} GPUs: {excess}")
+    _check_amounts(specs, name, nodes)
+
+
+def _check_amounts(specs: Mapping[str, ProjectSpec], name: str, nodes: list[Node]) -> None:
+    """Processors and memory, as far as the project has quotas for them. Raises ProjectRefused."""
+    spec = specs[name]
+    cpu = {each: (one.parent, _quota(one.cpu, cpu_milli)) for each, one in specs.items()}
+    memory = {each: (one.parent, _quota(one.memory, memory_bytes)) for each, one in specs.items()}
+    there = [each.status.allocatable for each in nodes]
+    excess = cpu_excess(cpu, sum(cpu_milli(str(each.get("cpu", 0))) for each in there))
+    if excess is not None and spec.cpu.quota is not None:
+        raise ProjectRefused(
+            f"the project {name} cannot have a quota of {spec.cpu.quota} processors: {excess}"
+        )
+    excess = memory_excess(memory, sum(memory_bytes(str(each.get("memory", 0))) for each in there))
+    if excess is not None and spec.memory.quota is not None:
+        raise ProjectRefused(
+            f"the project {name} cannot have a quota of {spec.memory.quota} of memory: {excess}"
+        )
+
+
+def _quota(amount: AmountSpec, parse: Callable[[str], int]) -> int | None:
+    return None if amount.quota is None else parse(str(amount.quota))
 
 
 def _model_quotas(spec: ProjectSpec) -> dict[str, int]:

@@ -14,6 +14,27 @@ def quota_excess(
     the department's, and those of the top level may not exceed `capacity_gpu_milli`. A quota of None promises
     nothing that could be added up.
     """
+    return _excess(projects, capacity_gpu_milli, gpus, "GPUs")
+
+
+def cpu_excess(projects: Mapping[str, tuple[str | None, int | None]], capacity_cpu_milli: int) -> str | None:
+    """`quota_excess` for processors; amounts are `cpu_milli`."""
+    return _excess(projects, capacity_cpu_milli, gpus, "processors")
+
+
+def memory_excess(
+    projects: Mapping[str, tuple[str | None, int | None]], capacity_memory_bytes: int
+) -> str | None:
+    """`quota_excess` for memory; amounts are `memory_bytes`."""
+    return _excess(projects, capacity_memory_bytes, _gibibytes, "of memory")
+
+
+def _excess(
+    projects: Mapping[str, tuple[str | None, int | None]],
+    capacity: int,
+    written: Callable[[int], str],
+    what: str,
+) -> str | None:
     totals: dict[str | None, int] = {}
     for name in sorted(projects):
         parent, quota = projects[name]
@@ -25,13 +46,18 @@ def quota_excess(
         quota = projects[parent][1]
         if quota is not None and totals[parent] > quota:
             return (
-                f"the quotas of the projects in {parent} add up to {gpus(totals[parent])} GPUs, "
-                f"{parent} itself has {gpus(quota)}"
+                f"the quotas of the projects in {parent} add up to {written(totals[parent])} {what}, "
+                f"{parent} itself has {written(quota)}"
             )
     top = totals.get(None, 0)
-    if top > capacity_gpu_milli:
-        return f"the quotas add up to {gpus(top)} GPUs, the cluster has {gpus(capacity_gpu_milli)}"
+    if top > capacity:
+        return f"the quotas add up to {written(top)} {what}, the cluster has {written(capacity)}"
     return None
+
+
+def _gibibytes(memory_bytes: int) -> str:
+    """`512Gi`, `0.5Gi`, to the thousandth."""
+    return f"{gpus(memory_bytes * DEVICE_MILLI // (1 << 30))}Gi"
 
 
 def installed(nodes: Iterable[Node]) -> dict[str, int]:

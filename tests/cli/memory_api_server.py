@@ -343,7 +343,10 @@ def node(name: str, gpus: int) -> JSON:
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": {"nvidia.com/gpu.product": "Tesla-V100-SXM2-32GB"}},
-        "status": {"capacity": {"nvidia.com/gpu": str(gpus)}},
+        "status": {
+            "capacity": {"nvidia.com/gpu": str(gpus)},
+            "allocatable": {"nvidia.com/gpu": str(gpus), "cpu": "80", "memory": "512Gi"},
+        },
     }
 
 

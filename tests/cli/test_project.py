@@ -57,6 +57,23 @@ def test_quotas_beyond_the_cluster_are_refused(
     assert muster("project", "create", "team-d", "-g", "0.5").code == 0
 
 
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--cpu=161", "the quotas add up to 161 processors, the cluster has 160"),
+        ("--memory=1025Gi", "the quotas add up to 1025Gi of memory, the cluster has 1024Gi"),
+    ],
+)
+def test_processors_and_memory_beyond_the_cluster_are_refused_too(
+    muster: Callable[..., Outcome], server: MemoryApiServer, option: str, said: str
+) -> None:
+    outcome = muster("project", "create", "team-c", "-g", "1", option)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (1, "", 1)
+    assert said in outcome.err
+    assert server.find("projects", "team-c") is None
+    assert muster("project", "create", "team-c", "-g", "1", "--cpu=160", "--memory=1Ti").code == 0
+
+
 def test_departments_hold_the_quotas_of_their_projects(
     muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:
