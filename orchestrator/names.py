@@ -48,6 +48,9 @@ USER_ANNOTATION: Final = f"{GROUP}/user"
 COMMAND_LINE_ANNOTATION: Final = f"{GROUP}/command-line"
 """On a workload: the command line that made it, for display."""
 
+TIMED_OUT_ANNOTATION: Final = f"{GROUP}/timed-out-at"
+"""On a StatefulSet or Job that was stopped because it ran longer than its project allows: when, RFC 3339."""
+
 SUSPENDED_REPLICAS_ANNOTATION: Final = f"{GROUP}/suspended-replicas"
 """On a StatefulSet that is suspended: how many replicas it had."""
 
@@ -84,6 +87,9 @@ PRIORITY_CLASSES: Final = {
     "muster-interactive": 100,
     "muster-inference": 125,
 }
+
+MEMBERS_BINDING: Final = "muster-members"
+"""The RoleBinding in a project's namespace that gives its members the role of researcher."""
 
 UNHEALTHY_KEY: Final = f"{GROUP}/unhealthy"
 """Label or taint of a node that must get no more work and be left by what runs there; the value may say why."""

@@ -10,21 +10,10 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from orchestrator.cluster.errors import ClusterError, Forbidden, Unauthorized, Unreachable
+from orchestrator.roles import role_for
 
 if TYPE_CHECKING:
     from orchestrator.cluster.kubeconfig import Access
-
-VIEWER: Final = "muster-viewer"
-RESEARCHER: Final = "muster-researcher"
-PROJECT_ADMIN: Final = "muster-project-admin"
-CLUSTER_ADMIN: Final = "muster-cluster-admin"
-
-_READS: Final = frozenset({"get", "list", "watch"})
-_RUNNING: Final = frozenset(
-    {"jobs", "statefulsets", "deployments", "services", "ingresses", "persistentvolumeclaims"}
-)
-_INSIDE: Final = frozenset({"pods", "pods/log", "pods/exec", "pods/attach", "pods/portforward"})
-_SEEN: Final = _RUNNING | {"pods", "events", "configmaps", "namespaces", "nodes", "projects"}
 
 _PATH: Final = re.compile(
     r"(?P<method>[A-Z]+) (?:\w+://[^/]+)?/(?:api|apis/(?P<group>[^/]+))/v\w+/"
@@ -51,17 +40,6 @@ def explained(error: ClusterError, access: Access) -> ClusterError:
     return error
 
 
-def role_for(verb: str, resource: str) -> str:
-    """Return the least of the shipped roles that allows a verb on a resource (`jobs`, `pods/exec`)."""
-    if verb in _READS and resource in _SEEN:
-        return VIEWER
-    if resource in _RUNNING or resource in _INSIDE:
-        return RESEARCHER
-    if resource in ("configmaps", "rolebindings", "secrets"):
-        return PROJECT_ADMIN
-    return CLUSTER_ADMIN
-
-
 def _denied(error: Forbidden) -> str:
     asked = _PATH.match(error.request)
     if asked is None:
@@ -71,7 +49,10 @@ def _denied(error: Forbidden) -> str:
     resource = f"{plural}/{sub}" if sub else plural
     where = f"in namespace {namespace}" if namespace else "in the whole cluster"
     said = error.message.removeprefix(f"{error.request}: ").removeprefix("403 ")
-    return (
-        f"Access denied. You are not authorized to perform this action: {verb} {resource} {where}; "
-        f"the role {role_for(verb, resource)} allows it, ask an administrator for it ({said})"
+    role = role_for(verb, resource)
+    help_ = (
+        f"the role {role} allows it, ask an administrator for it"
+        if role
+        else "none of muster's roles allows it, ask who administers Kubernetes"
     )
+    return f"Access denied. You are not authorized to perform this action: {verb} {resource} {where}; {help_} ({said})"

@@ -135,6 +135,7 @@ __all__ = [
     "ReplicasSpec",
     "ReplicasStatus",
     "ResourceRequirements",
+    "RoleBinding",
     "SchedulingGate",
     "Service",
     "ServicePort",
@@ -397,3 +398,9 @@ class PodDisruptionBudget(Object, frozen=True):
 
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+
+class RoleBinding(Object, frozen=True):
+    """Who has a role in a namespace; only its metadata is read."""
+
+    resource = resources.ROLE_BINDINGS

@@ -5,7 +5,15 @@ from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cluster.objects import Namespace, Node, Object, Pod, PodDisruptionBudget, Project
+from orchestrator.cluster.objects import (
+    Namespace,
+    Node,
+    Object,
+    Pod,
+    PodDisruptionBudget,
+    Project,
+    RoleBinding,
+)
 from orchestrator.cluster.reflector import Change, Reflector
 from orchestrator.cluster.resources import (
     JOBS,
@@ -15,9 +23,10 @@ from orchestrator.cluster.resources import (
     PODS,
     PROJECTS,
     REPLICA_SETS,
+    ROLE_BINDINGS,
     STATEFUL_SETS,
 )
-from orchestrator.names import UNHEALTHY_GPUS_ANNOTATION
+from orchestrator.names import MEMBERS_BINDING, UNHEALTHY_GPUS_ANNOTATION
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -41,6 +50,14 @@ class Observer:
         self.projects = Reflector(transport, PROJECTS, Project, on_change=self._project_changed)
         self.budgets = Reflector(
             transport, POD_DISRUPTION_BUDGETS, PodDisruptionBudget, on_change=self._budget_changed
+        )
+        self.members = Reflector(
+            transport,
+            ROLE_BINDINGS,
+            RoleBinding,
+            params={"fieldSelector": f"metadata.name={MEMBERS_BINDING}"},
+            metadata_only=True,
+            on_change=self._members_changed,
         )
         # of a pod's owner only the age counts, which wakes nobody: the changes of its pods do
         self.jobs, self.stateful_sets, self.replica_sets = (
@@ -77,6 +94,7 @@ class Observer:
 
     def _reflectors(self) -> Iterator[Reflector[Any]]:
         yield from (self.nodes, self.pods, self.namespaces, self.projects, self.budgets)
+        yield self.members
         yield from (self.jobs, self.stateful_sets, self.replica_sets)
 
     def _tell_followers(self, change: Change[Any]) -> None:
@@ -97,6 +115,11 @@ class Observer:
         before = change.previous
         if change.type != "modified" or before is None or before.spec != change.object.spec:
             self._notify(change)
+
+    def _members_changed(self, change: Change[RoleBinding]) -> None:
+        """No decision depends on it: whoever listens is told."""
+        for listener in self._listeners:
+            listener(change)
 
     def _budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
         before = change.previous

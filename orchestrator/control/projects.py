@@ -10,22 +10,22 @@ from decimal import Decimal
 from typing import Any
 
 from orchestrator.cluster.errors import ClusterError
-from orchestrator.cluster.objects import Condition, Namespace, Project
+from orchestrator.cluster.objects import Condition, Namespace, Project, RoleBinding
 from orchestrator.cluster.reflector import Change
 from orchestrator.cluster.resources import NAMESPACES, PROJECTS, ROLE_BINDINGS
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.control.observer import Observer
-from orchestrator.names import NAMESPACE_PREFIX, PROJECT_LABEL
+from orchestrator.names import MEMBERS_BINDING, NAMESPACE_PREFIX, PROJECT_LABEL
 from orchestrator.planner.gangs import start_chunks
-from orchestrator.planner.ledger import capacity_gpu_milli
+from orchestrator.planner.ledger import capacity
 from orchestrator.planner.model import Plan
-from orchestrator.planner.quota import quota_excess
+from orchestrator.planner.quota import cpu_excess, memory_excess, quota_excess
+from orchestrator.roles import RESEARCHER
 from orchestrator.workloads.snapshot import Reading
 
 logger = logging.getLogger(__name__)
 
 FIELD_MANAGER = "muster-projects"
-RESEARCHER_ROLE = "muster-researcher"
 RETRY_SECONDS = 5.0
 STATUS_SECONDS = 1.0
 """A project's figures are written at most once in this time, however often decisions change them."""
@@ -75,6 +75,15 @@ class ProjectController:
     def _listen(self, change: Change[Any]) -> None:
         if isinstance(change.object, Project | Namespace):
             self._changed.set()
+        elif isinstance(change.object, RoleBinding) and change.type != "added":
+            self._forget_members(change.object.metadata.namespace)
+
+    def _forget_members(self, namespace: str) -> None:
+        """Somebody changed or deleted the RoleBinding: it is to be written again. Writing the same changes nothing."""
+        for key, known in list(self._written.items()):
+            if key.startswith("members/") and known[0] == namespace:
+                del self._written[key]
+                self._changed.set()
 
     async def _reconcile(self, project: Project) -> None:
         try:
@@ -122,16 +131,16 @@ class ProjectController:
         body = {
             "apiVersion": ROLE_BINDINGS.api_version,
             "kind": ROLE_BINDINGS.kind,
-            "metadata": {"name": "muster-members", "namespace": namespace},
+            "metadata": {"name": MEMBERS_BINDING, "namespace": namespace},
             "roleRef": {
                 "apiGroup": "rbac.authorization.k8s.io",
                 "kind": "ClusterRole",
-                "name": RESEARCHER_ROLE,
+                "name": RESEARCHER,
             },
             "subjects": subjects,
         }
         await self._transport.apply(
-            ROLE_BINDINGS.path(namespace, "muster-members"), body, field_manager=FIELD_MANAGER
+            ROLE_BINDINGS.path(namespace, MEMBERS_BINDING), body, field_manager=FIELD_MANAGER
         )
         self._written[key] = (namespace, subjects)
 
@@ -171,11 +180,14 @@ class ProjectController:
 def _counted(reading: Reading, decision: Plan) -> _Figures:
     snapshot = reading.snapshot
     quotas = {each.name: (each.parent, each.quota_gpu_milli) for each in snapshot.projects}
+    cpu = {each.name: (each.parent, each.quota_cpu_milli) for each in snapshot.projects}
+    memory = {each.name: (each.parent, each.quota_memory_bytes) for each in snapshot.projects}
+    there = capacity(snapshot.nodes)
     bound = {binding.workload for binding in decision.bindings}
     return _Figures(
         reading,
         decision,
-        excess=quota_excess(quotas, capacity_gpu_milli(snapshot.nodes)),
+        excess=quota_excess(quotas, there[0]) or cpu_excess(cpu, there[1]) or memory_excess(memory, there[2]),
         waiting=Counter(
             each.project for each in snapshot.workloads if each.id not in bound and start_chunks(each)
         ),

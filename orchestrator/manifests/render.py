@@ -9,6 +9,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from orchestrator.names import PRIORITY_CLASSES, SYSTEM_NAMESPACE
+from orchestrator.roles import ROLES
 
 DEFAULT_REPLICAS = 2
 
@@ -41,6 +42,7 @@ def render(
         "image": image or default_image(),
         "namespace": SYSTEM_NAMESPACE,
         "priority_classes": PRIORITY_CLASSES,
+        "roles": ROLES,
         "replicas": replicas,
         "operator_arguments": ["operator", "--health-port=8080", *operator_arguments],
     }

@@ -24,6 +24,7 @@ LISTS = (
     "/apis/apps/v1/statefulsets",
     "/apis/apps/v1/replicasets",
     "/apis/policy/v1/poddisruptionbudgets",
+    "/apis/rbac.authorization.k8s.io/v1/rolebindings",
 )
 NOTHING = Plan(bindings=(), evictions=(), shares_gpu_milli={}, allocated_gpu_milli={}, pending={})
 

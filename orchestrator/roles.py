@@ -1,0 +1,88 @@
+"""The roles that muster ships: which verbs on which resources each allows. The manifests and the messages use it.
+
+A role contains all roles before it. `USER` is bound to everybody who is known to the cluster, `RESEARCHER` in a
+project's namespace to its members; administrators bind the others.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+USER: Final = "muster-user"
+VIEWER: Final = "muster-viewer"
+RESEARCHER: Final = "muster-researcher"
+PROJECT_ADMIN: Final = "muster-project-admin"
+CLUSTER_ADMIN: Final = "muster-cluster-admin"
+
+_SEE: Final = ("get", "list", "watch")
+_CHANGE: Final = ("create", "update", "patch", "delete")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """These verbs on these resources of one API group; with `names`, only on objects of these names."""
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+
+_EVERYBODY: Final = (
+    Rule("muster.dev", ("projects",), _SEE),
+    Rule("", ("namespaces",), _SEE),
+)
+_VIEWING: Final = (
+    Rule("", ("nodes", "pods", "services", "events", "configmaps", "persistentvolumeclaims"), _SEE),
+    Rule("batch", ("jobs",), _SEE),
+    Rule("apps", ("statefulsets", "deployments", "replicasets"), _SEE),
+    Rule("networking.k8s.io", ("ingresses",), _SEE),
+    Rule("policy", ("poddisruptionbudgets",), _SEE),
+)
+_RESEARCHING: Final = (
+    Rule("batch", ("jobs",), _CHANGE),
+    Rule("apps", ("statefulsets",), _CHANGE),
+    Rule("", ("services",), _CHANGE),
+    Rule("networking.k8s.io", ("ingresses",), _CHANGE),
+    Rule("", ("persistentvolumeclaims",), ("create", "delete")),
+    # who may create pods in a namespace can read its secrets through them
+    Rule("", ("secrets",), ("get", "create", "delete")),
+    Rule("", ("pods",), ("delete",)),
+    Rule("", ("pods/log",), _SEE),
+    # a WebSocket begins with a GET
+    Rule("", ("pods/exec", "pods/attach", "pods/portforward"), ("get", "create")),
+)
+_LEADING: Final = (
+    Rule("", ("configmaps",), _CHANGE),
+    Rule("", ("secrets",), ("list", "watch", "update", "patch")),
+    Rule("", ("persistentvolumeclaims",), ("update", "patch")),
+    Rule("policy", ("poddisruptionbudgets",), _CHANGE),
+    Rule("rbac.authorization.k8s.io", ("rolebindings",), (*_SEE, *_CHANGE)),
+    Rule("rbac.authorization.k8s.io", ("clusterroles",), ("bind",), (VIEWER, RESEARCHER)),
+)
+_ADMINISTERING: Final = (
+    Rule("muster.dev", ("projects",), _CHANGE),
+    Rule("", ("namespaces",), _CHANGE),
+    Rule("", ("nodes",), ("patch", "update")),
+    Rule("rbac.authorization.k8s.io", ("clusterroles",), ("bind",), (PROJECT_ADMIN,)),
+)
+
+ROLES: Final[dict[str, tuple[Rule, ...]]] = {
+    USER: _EVERYBODY,
+    VIEWER: (*_EVERYBODY, *_VIEWING),
+    RESEARCHER: (*_EVERYBODY, *_VIEWING, *_RESEARCHING),
+    PROJECT_ADMIN: (*_EVERYBODY, *_VIEWING, *_RESEARCHING, *_LEADING),
+    CLUSTER_ADMIN: (*_EVERYBODY, *_VIEWING, *_RESEARCHING, *_LEADING, *_ADMINISTERING),
+}
+"""From the least to the most."""
+
+
+def role_for(verb: str, resource: str) -> str | None:
+    """Return the least role that allows a verb on a resource (`jobs`, `pods/exec`); None: no role of muster does."""
+    return next(
+        (
+            role
+            for role, rules in ROLES.items()
+            if any(verb in each.verbs and resource in each.resources and not each.names for each in rules)
+        ),
+        None,
+    )

@@ -1,0 +1,153 @@
+"""The shipped roles on a real API server: what each may do where, asked of the API server itself."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.cluster import Lab, start
+from orchestrator.cluster.errors import NotFound
+from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.objects import RoleBinding
+from orchestrator.cluster.resources import CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS
+from orchestrator.cluster.transport import Transport
+from orchestrator.names import MEMBERS_BINDING
+from orchestrator.roles import CLUSTER_ADMIN, PROJECT_ADMIN, VIEWER
+from tests.control.operators import must, operator, prepare
+
+pytestmark = pytest.mark.lab
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+OURS, THEIRS = "muster-team-a", "muster-team-b"
+
+MAY = {
+    "ada": {  # a member of team-a
+        ("create", "jobs", OURS): True,
+        ("create", "jobs", THEIRS): False,
+        ("get", "pods/log", OURS): True,
+        ("create", "pods/exec", OURS): True,
+        ("create", "pods/exec", THEIRS): False,
+        ("create", "pods/portforward", OURS): True,
+        ("delete", "jobs", OURS): True,
+        ("patch", "statefulsets", OURS): True,
+        ("create", "configmaps", OURS): False,
+        ("create", "rolebindings", OURS): False,
+        ("create", "pods", OURS): False,
+        ("list", "nodes", ""): False,
+        ("list", "projects", ""): True,
+        ("patch", "projects", ""): False,
+    },
+    "lea": {  # project-admin in team-a
+        ("create", "jobs", OURS): True,
+        ("create", "configmaps", OURS): True,
+        ("create", "rolebindings", OURS): True,
+        ("create", "rolebindings", THEIRS): False,
+        ("patch", "projects", ""): False,
+    },
+    "vic": {  # viewer of the whole cluster
+        ("list", "jobs", OURS): True,
+        ("list", "pods", THEIRS): True,
+        ("list", "nodes", ""): True,
+        ("create", "jobs", OURS): False,
+        ("get", "pods/log", OURS): False,
+        ("get", "secrets", OURS): False,
+    },
+    "carl": {  # cluster-admin of muster
+        ("create", "projects", ""): True,
+        ("create", "jobs", THEIRS): True,
+        ("patch", "nodes", ""): True,
+        ("delete", "nodes", ""): False,
+        ("create", "clusterrolebindings", ""): False,
+    },
+    "eve": {  # known to the cluster, nothing else
+        ("list", "projects", ""): True,
+        ("list", "namespaces", ""): True,
+        ("list", "pods", OURS): False,
+        ("create", "jobs", OURS): False,
+    },
+}
+GROUPS = {
+    "jobs": "batch",
+    "statefulsets": "apps",
+    "projects": "muster.dev",
+    "rolebindings": "rbac.authorization.k8s.io",
+    "clusterrolebindings": "rbac.authorization.k8s.io",
+}
+
+
+@pytest.fixture
+def own_lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = start("roles", nodes=1, detach=False, state_dir=tmp_path / "labs")
+    yield lab
+    lab.stop()
+
+
+@pytest.fixture
+async def admin(own_lab: Lab) -> AsyncIterator[Transport]:
+    async with Transport(load_access(own_lab.kubeconfig)) as transport:
+        yield transport
+
+
+async def may(admin: Transport, user: str, verb: str, resource: str, namespace: str) -> bool:
+    plural, _, sub = resource.partition("/")
+    attributes = {"verb": verb, "group": GROUPS.get(plural, ""), "resource": plural, "subresource": sub}
+    attributes |= {"namespace": namespace} if namespace else {}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": user, "groups": ["system:authenticated"], "resourceAttributes": attributes},
+    }
+    allowed: bool = (await admin.create(REVIEWS, review))["status"]["allowed"]
+    return allowed
+
+
+async def give(admin: Transport, role: str, user: str, namespace: str = "") -> None:
+    resource = ROLE_BINDINGS if namespace else CLUSTER_ROLE_BINDINGS
+    body = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": f"{role}-{user}"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+    await admin.create(resource.path(namespace or None), body)
+
+
+async def binding(admin: Transport) -> str:
+    """The uid of the members' RoleBinding; "" while there is none."""
+    try:
+        found = await admin.get(ROLE_BINDINGS.path(OURS, MEMBERS_BINDING), RoleBinding)
+    except NotFound:
+        return ""
+    return found.metadata.uid
+
+
+async def test_the_shipped_roles_allow_what_their_table_says_and_no_more(
+    own_lab: Lab, admin: Transport, tmp_path: Path
+) -> None:
+    account = await prepare(own_lab.kubeconfig, tmp_path / "operator.kubeconfig")
+    with operator(account, tmp_path / "operator.log"):
+        await asyncio.to_thread(
+            must, own_lab.kubeconfig, "project", "create", "team-a", "-g", "2", "--member", "user:ada"
+        )
+        await asyncio.to_thread(must, own_lab.kubeconfig, "project", "create", "team-b", "-g", "2")
+        await give(admin, VIEWER, "vic")
+        await give(admin, CLUSTER_ADMIN, "carl")
+        await give(admin, PROJECT_ADMIN, "lea", OURS)
+        first = ""
+        async with asyncio.timeout(30):
+            while not (first := await binding(admin)):  # noqa: ASYNC110 - one object, for a second at most
+                await asyncio.sleep(0.05)
+        wrong = [
+            f"{user} may {'' if allowed else 'not '}{verb} {resource} in {namespace or 'the cluster'}"
+            for user, table in MAY.items()
+            for (verb, resource, namespace), expected in table.items()
+            if (allowed := await may(admin, user, verb, resource, namespace)) is not expected
+        ]
+        assert wrong == []
+
+        await admin.delete(ROLE_BINDINGS.path(OURS, MEMBERS_BINDING))
+        async with asyncio.timeout(30):
+            while await binding(admin) in ("", first):  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.05)
+        assert await may(admin, "ada", "create", "jobs", OURS)
