@@ -178,7 +178,7 @@ class WorkloadClient:
             if isinstance(owner, Job):
                 await self._change(owner, {"spec": {"suspend": False}})
             elif owner.spec.replicas == 0:
-                annotations = {names.SUSPENDED_REPLICAS_ANNOTATION: None}
+                annotations = dict.fromkeys((names.SUSPENDED_REPLICAS_ANNOTATION, names.TIMED_OUT_ANNOTATION))
                 replicas = suspended_replicas(owner) or 1
                 await self._change(
                     owner, {"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}}

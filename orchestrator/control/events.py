@@ -78,15 +78,15 @@ class Announcer:
         code = message.partition(":")[0]
         self._announce(pod, f"{metadata.uid[:8]}.{code}", "Unschedulable", message)
 
-    def endangered(self, pod: Pod, message: str) -> None:
-        """Announce that a pod stays on unhealthy hardware; the same words once for a pod."""
+    def warns(self, pod: Pod, reason: str, message: str) -> None:
+        """Warn a pod that runs of what may become of it; the same words once for a pod."""
         known = (pod.metadata.uid, message)
         if known in self._told:
             return
         self._told[known] = None
         while len(self._told) > MOST_REMEMBERED:
             del self._told[next(iter(self._told))]
-        self._announce(pod, f"{pod.metadata.uid[:8]}.{_digest(message)}", "OnUnhealthyHardware", message)
+        self._announce(pod, f"{pod.metadata.uid[:8]}.{_digest(message)}", reason, message)
 
     def _announce(self, pod: Pod, name: str, reason: str, message: str) -> None:
         metadata = pod.metadata

@@ -18,6 +18,7 @@ from orchestrator.control.health import Health, serving
 from orchestrator.control.observer import Observer
 from orchestrator.control.projects import ProjectController
 from orchestrator.control.scheduler import SchedulerLoop
+from orchestrator.control.time_limits import Caches, TimeLimits
 from orchestrator.names import SYSTEM_NAMESPACE
 from orchestrator.planner import Planner
 from orchestrator.planner.model import Plan
@@ -127,5 +128,13 @@ async def _lead(transport: Transport, election: LeaseElection, choices: Choices,
             choices=choices,
         )
         logger.info("leading: %d nodes, %d pods", len(observer.nodes.objects), len(observer.pods.objects))
+        limits = TimeLimits(
+            transport,
+            Caches(observer.projects.objects, observer.namespaces.objects, observer.pods.objects),
+            now_us=scheduler.now_us,
+            warn=lambda pod, message: scheduler.warn(pod, "TimeLimit", message),
+            is_leader=election.is_leader,
+        )
         group.create_task(projects.run())
+        group.create_task(limits.run())
         await scheduler.run()

@@ -128,7 +128,7 @@ class SchedulerLoop:
             assumed=self._executor.assumed,
             evicted=self._executor.evicted,
             stand_ins=self._returning.stand_ins(pods, self._observer.jobs.objects),
-            now_us=int((self._epoch + self._clock()) * _SECOND_US),
+            now_us=self.now_us(),
             budgets=planner_budgets(
                 self._observer.budgets.objects.values(), pods, self._executor.evicted, self._refused_now()
             ),
@@ -149,6 +149,14 @@ class SchedulerLoop:
             len(decision.pending),
         )
 
+    def now_us(self) -> int:
+        """The time in microseconds since the epoch, by the loop's clock."""
+        return int((self._epoch + self._clock()) * _SECOND_US)
+
+    def warn(self, pod: Pod, reason: str, message: str) -> None:
+        """Make an Event on a pod that runs; the same words once for a pod."""
+        self._announcer.warns(pod, reason, message)
+
     def _announce_endangered(self, reading: Reading, decision: Plan, pods: Mapping[str, Pod]) -> None:
         """Tell running pods of the workloads that stay on unhealthy hardware, once for each trouble."""
         if not decision.endangered:
@@ -157,7 +165,7 @@ class SchedulerLoop:
             message = decision.endangered.get(workload.id)
             for each in workload.pods if message else ():
                 if each.state is PodState.ALLOCATED and each.id in pods:
-                    self._announcer.endangered(pods[each.id], message or "")
+                    self.warn(pods[each.id], "OnUnhealthyHardware", message or "")
 
     def _note_eviction(self, pod: Pod, eviction: Eviction) -> None:
         self._audit.note(pod, eviction)

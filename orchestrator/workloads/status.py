@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from orchestrator.cluster.objects import Condition, Job, Pod, StatefulSet
+from orchestrator.names import TIMED_OUT_ANNOTATION
 
 PENDING: Final = "Pending"
 CREATING: Final = "ContainerCreating"
@@ -43,7 +44,7 @@ def workload_status(workload: Job | StatefulSet | None, pods: Sequence[Pod]) -> 
     if isinstance(workload, Job):
         return _job_status(workload, pods)
     if workload is not None and workload.spec.replicas == 0 and not pods:
-        return SUSPENDED
+        return TIMED_OUT if TIMED_OUT_ANNOTATION in workload.metadata.annotations else SUSPENDED
     return _combined([pod_status(pod) for pod in pods])
 
 

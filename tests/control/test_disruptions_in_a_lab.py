@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from lab.cluster import Lab, start
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Event, Pod
 from orchestrator.cluster.reflector import Reflector
-from orchestrator.cluster.resources import EVENTS, NODES, POD_DISRUPTION_BUDGETS, PODS
+from orchestrator.cluster.resources import EVENTS, NODES, POD_DISRUPTION_BUDGETS, PODS, STATEFUL_SETS
 from orchestrator.cluster.transport import Transport
+from orchestrator.names import TIMED_OUT_ANNOTATION
 from tests.cluster.waiting import running, until
 from tests.control.operators import must, operator, prepare
 
@@ -23,10 +25,17 @@ pytestmark = pytest.mark.lab
 class Site:
     """A lab of two nodes with an operator, its pods as a watch shows them, and the command line."""
 
-    def __init__(self, lab: Lab, transport: Transport, pods: Reflector[Pod]) -> None:
+    def __init__(self, lab: Lab, account: Path, transport: Transport, pods: Reflector[Pod]) -> None:
         self.lab = lab
+        self.account = account
+        self.operators = ExitStack()
         self.transport = transport
         self.pods = pods
+
+    async def restart_operator(self) -> None:
+        """Stop the operator, if there is one, and start another."""
+        await asyncio.to_thread(self.operators.close)
+        self.operators.enter_context(operator(self.account, self.account.with_suffix(".log")))
 
     async def run(self, *arguments: str) -> str:
         return await asyncio.to_thread(must, self.lab.kubeconfig, *arguments)
@@ -68,10 +77,12 @@ async def site(own_lab: Lab, tmp_path: Path) -> AsyncIterator[Site]:
     account = await prepare(own_lab.kubeconfig, tmp_path / "operator.kubeconfig")
     async with Transport(load_access(own_lab.kubeconfig)) as transport:
         pods = Reflector(transport, PODS, Pod)
-        with operator(account, tmp_path / "operator.log"):
+        made = Site(own_lab, account, transport, pods)
+        with made.operators:
+            await made.restart_operator()
             async with running(pods.run()):
                 await pods.synced()
-                yield Site(own_lab, transport, pods)
+                yield made
 
 
 async def test_jobs_leave_an_unhealthy_gpu_and_an_unhealthy_node(site: Site) -> None:
@@ -133,7 +144,7 @@ async def test_a_disruption_budget_protects_a_job_and_the_one_that_waits_is_told
 
 
 async def test_an_evicted_job_has_time_to_save_its_work_and_its_place_is_taken_only_then(site: Site) -> None:
-    """A finalizer stands for containers that go on until they have saved their work."""
+    """Its containers go on for a while after the signal to end."""
     for team, quota in (("team-a", "16"), ("team-b", "0")):
         await site.run("project", "create", team, "-g", quota)
     for name in ("old", "saves"):
@@ -141,11 +152,8 @@ async def test_an_evicted_job_has_time_to_save_its_work_and_its_place_is_taken_o
         await site.runs(name)
     (saves,) = site.of("saves")
     path = PODS.path("muster-team-b", saves.metadata.name)
-    mark = {
-        "finalizers": ["tests.muster.dev/saves-its-work"],
-        "annotations": {"muster.dev/checkpoint-grace-seconds": "45"},
-    }
-    await site.transport.patch(path, {"metadata": mark})
+    mark = {"muster.dev/checkpoint-grace-seconds": "45", "muster.dev/lab-stop-seconds": "20"}
+    await site.transport.patch(path, {"metadata": {"annotations": mark}})
     await site.run("submit", "new", "-i", "quickstart", "-g", "8", "-p", "team-a")
     gone = saves.metadata.uid
     await until(lambda: site.pods.objects[gone].metadata.deletion_timestamp, seconds=30)
@@ -159,15 +167,37 @@ async def test_an_evicted_job_has_time_to_save_its_work_and_its_place_is_taken_o
         ),
         seconds=30,
     )
+    raw: dict[str, Any] = await site.transport.get(path)
+    assert raw["metadata"]["deletionGracePeriodSeconds"] == 45
+    assert raw["status"]["phase"] == "Running"
     (record,) = await site.json("why-evicted", "saves", "-p", "team-b")
     assert record["graceSeconds"] == 45
 
     # other work comes and goes meanwhile: every change is a decision, and none of them takes more or places anybody
     await site.run("submit", "more", "-i", "quickstart", "-g", "1", "-p", "team-b")
     await until(lambda: any(each.status.conditions for each in site.of("more")), seconds=30)
+    assert site.pods.objects[gone].status.phase == "Running"
     assert not site.nodes_of("new")
     assert site.nodes_of("old"), "nobody else was evicted while the place was being left"
 
-    await site.transport.patch(path, {"metadata": {"finalizers": None}})
     await until(lambda: site.nodes_of("new") == [told.spec.node_name], seconds=30)
     assert site.nodes_of("old")
+
+
+async def test_interactive_work_is_warned_and_stopped_at_its_projects_time_limit(site: Site) -> None:
+    await site.run("project", "create", "team-a", "-g", "4", "--interactive-time-limit", "20s")
+    await site.run("submit", "job", "-i", "quickstart", "-g", "1", "-p", "team-a")
+    await site.run("submit", "desk", "-i", "quickstart", "-g", "1", "--interactive", "-p", "team-a")
+    await site.runs("desk")
+    await site.restart_operator()
+    await until(lambda: not site.of("desk"), seconds=60)
+    listed = await site.run("list", "-p", "team-a", "--no-headers")
+    assert {line.split()[0]: line.split()[1] for line in listed.splitlines()} == {
+        "desk": "TimedOut",
+        "job": "Running",
+    }
+    events = (await site.transport.list(EVENTS.path("muster-team-a"), Event)).items
+    assert any("may run for 20s" in each.message for each in events if each.reason == "TimeLimit")
+    again = {"metadata": {"annotations": {TIMED_OUT_ANNOTATION: None}}, "spec": {"replicas": 1}}
+    await site.transport.patch(STATEFUL_SETS.path("muster-team-a", "desk"), again)
+    await site.runs("desk")
