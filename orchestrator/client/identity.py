@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from orchestrator.client.explaining import PROJECT_ADMIN, RESEARCHER, VIEWER
 from orchestrator.cluster.errors import Forbidden, NotFound
 from orchestrator.cluster.resources import (
     CONFIG_MAPS,
@@ -23,6 +22,7 @@ from orchestrator.cluster.resources import (
     Resource,
 )
 from orchestrator.cluster.transport import Transport  # noqa: TC001  (the class is part of the signature)
+from orchestrator.roles import PROJECT_ADMIN, RESEARCHER, VIEWER
 
 _TELLING: Final = (
     (PROJECT_ADMIN, "create", CONFIG_MAPS),
