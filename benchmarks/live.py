@@ -111,6 +111,7 @@ class _Live:
 
     async def run(self) -> list[Result]:
         async with self._observer.running():
+            spare_the_caches()
             loop = SchedulerLoop(
                 self._transport,
                 self._observer,

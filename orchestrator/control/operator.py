@@ -108,13 +108,14 @@ async def _lead(transport: Transport, election: LeaseElection, choices: Choices,
     health.leading()
     observer = Observer(transport)
     async with observer.running() as group:
+        spare_the_caches()
         projects = ProjectController(transport, observer)
         is_first = True
 
         def note(reading: Reading, decision: Plan) -> None:
             nonlocal is_first
             projects.note(reading, decision)
-            if is_first:  # by now all that is kept from one decision to the next has been made
+            if is_first:  # by now all else that is kept from one decision to the next has been made
                 asyncio.get_running_loop().call_soon(spare_the_caches)
                 is_first = False
 

@@ -4,8 +4,10 @@ Snapshots share what did not change: a workload that is the same object as last 
 nodes or projects opens new books. What the books say never depends on how they came about.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
-from operator import is_
+from itertools import compress, count
+from operator import is_, is_not
 
 from orchestrator.planner.gangs import Chunk, start_chunks
 from orchestrator.planner.ledger import Ledger
@@ -21,7 +23,6 @@ class Books:
         self.tree = ProjectTree(snapshot.projects)
         self.ledger = Ledger(snapshot.nodes, self.tree)
         self.workloads: dict[str, Workload] = {}
-        self._seen: dict[str, Workload] = {}
         self.waiting: dict[str, list[Chunk]] = {}
         self.running: dict[str, None] = {}
         self.stale: dict[str, None] = {}
@@ -48,20 +49,14 @@ class Books:
         self.snapshot = snapshot
         if _same(before, after):
             return True
-        seen = self._seen
-        changed = [each for each in after if seen.get(each.id) is not each]
-        if len(seen) + sum(each.id not in seen for each in changed) > len(after):
-            left = {each.id for each in after}
-            for name in [name for name in seen if name not in left]:
-                self._strike(name)
-        for workload in changed:
-            if workload.id in seen:
-                self._strike(workload.id)
+        gone, come = _differing(before, after)
+        for name in {each.id for each in gone}:
+            self._strike(name)
+        for workload in come:
             self._enter(workload)
         return True
 
     def _enter(self, workload: Workload) -> None:
-        self._seen[workload.id] = workload
         workload = self._sized(workload)
         self.ledger.load(workload, 1)
         if workload.project not in self._asked:
@@ -79,7 +74,6 @@ class Books:
             self.stale[workload.id] = None
 
     def _strike(self, name: str) -> None:
-        del self._seen[name]
         workload = self.workloads.pop(name)
         self.ledger.load(workload, -1)
         if self.homeless.pop(name, None) is None and workload.project in self._asked:
@@ -109,6 +103,19 @@ class Books:
             return pod
         portion = -(-DEVICE_MILLI * asked // smallest) if smallest else DEVICE_MILLI
         return replace(pod, request=replace(pod.request, gpu_portion_milli=portion))
+
+
+def _differing(
+    before: Sequence[Workload], after: Sequence[Workload]
+) -> tuple[list[Workload], list[Workload]]:
+    """What is only in the one, and what is only in the other; their equal beginnings and ends are not looked at."""
+    start = next(compress(count(), map(is_not, before, after)), min(len(before), len(after)))
+    rest = min(len(before), len(after)) - start
+    end = next(compress(count(), map(is_not, reversed(before), reversed(after))), rest)
+    end = min(end, rest)
+    before, after = before[start : len(before) - end], after[start : len(after) - end]
+    old, new = set(map(id, before)), set(map(id, after))
+    return [each for each in before if id(each) not in new], [each for each in after if id(each) not in old]
 
 
 def _same(left: tuple[object, ...], right: tuple[object, ...]) -> bool:

@@ -9,8 +9,10 @@ stays the very same object, by which the planner knows that it need not look: a 
 node's heartbeat.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from itertools import chain
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -36,6 +38,9 @@ from orchestrator.workloads.snapshot import (
 _FINISHED: Final = ("Succeeded", "Failed")
 _NO_PODS: Final[Mapping[str, Pod]] = MappingProxyType({})
 _NO_ASSUMPTIONS: Final[Mapping[str, Assumption]] = MappingProxyType({})
+_MANY: Final = 1000
+"""Of more changes than this at once, sorting all again costs less than putting each in its place."""
+_ID: Final = attrgetter("id")
 _DEFAULT_SETTINGS: Final = model.Settings()
 
 K = TypeVar("K")
@@ -201,7 +206,7 @@ class _Workloads:
         self._unreadable: dict[str, dict[str, str]] = {}
         self._touched: set[str] = set()
         self._made: dict[str, model.Workload] = {}
-        self._is_sorted = True
+        self._sorted: list[model.Workload] | None = None
         self._tuple: tuple[model.Workload, ...] | None = None
 
     def note_pod(self, pod: Pod, *, is_there: bool) -> None:
@@ -257,19 +262,21 @@ class _Workloads:
         return {uid: why for each in self._unreadable.values() for uid, why in each.items()}
 
     def read(self, now_us: int) -> tuple[model.Workload, ...]:
+        if len(self._touched) > _MANY:
+            self._sorted = None
         for uid in self._touched:
             before = self._made.get(uid)
             made = self._workload(uid, before, now_us)
             if made != before:
-                _set(self._made, uid, made)
                 self._tuple = None
-                self._is_sorted = self._is_sorted and before is not None
+                _set(self._made, uid, made)
+                if self._sorted is not None:
+                    _replace(self._sorted, uid, made)
         self._touched.clear()
-        if not self._is_sorted:
-            self._made = {uid: self._made[uid] for uid in sorted(self._made)}
-            self._is_sorted = True
+        if self._sorted is None:
+            self._sorted = [self._made[uid] for uid in sorted(self._made)]
         if self._tuple is None:
-            self._tuple = tuple(self._made.values())
+            self._tuple = tuple(self._sorted)
         return self._tuple
 
     def _workload(self, uid: str, before: model.Workload | None, now_us: int) -> model.Workload | None:
@@ -309,6 +316,13 @@ class _Workloads:
             made = known[3]
         self._read_pods[uid] = (pod, assumed, evicted, made)
         return made
+
+
+def _replace(workloads: list[model.Workload], uid: str, made: model.Workload | None) -> None:
+    """Put the workload where it belongs in the sorted list, or take it out."""
+    start = bisect_left(workloads, uid, key=_ID)
+    stop = start + (start < len(workloads) and workloads[start].id == uid)
+    workloads[start:stop] = [] if made is None else [made]
 
 
 def _oldest_first(pods: Iterable[Pod]) -> list[Pod]:
