@@ -6,6 +6,7 @@ server lets it, so that the operator's figure can be read as a part of what the 
 
 import asyncio
 import os
+import re
 import signal
 import statistics
 import sys
@@ -27,11 +28,21 @@ from orchestrator.cluster.resources import JOBS, NAMESPACES, NODES, PODS, PROJEC
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.install import install, service_account_kubeconfig
 from orchestrator.errors import MusterError
-from orchestrator.names import GPU_RESOURCE, NAMESPACE_PREFIX, PROJECT_LABEL, SCHEDULER_NAME
+from orchestrator.names import (
+    GPU_DEVICES_ANNOTATION,
+    GPU_RESOURCE,
+    NAMESPACE_PREFIX,
+    PROJECT_LABEL,
+    SCHEDULER_NAME,
+)
 
 GPUS_OF_NODE = 8
 TEAMS = 4
-RAW = "bench-raw"
+RAW = "bench-raw-"
+RAW_RESOURCE = "example.com/gpu"
+"""What the raw client's pods ask for in place of GPUs: pods of the same size, which take none from the operator's."""
+ROUNDS = ("raw", "backlog", "backlog", "raw") * 2
+"""In this order what drifts, such as the number of pods in the cluster, weighs the same on both."""
 REQUESTS_IN_FLIGHT = 32
 """Of the raw client, as of the operator."""
 LATENCY_PART = 10
@@ -39,6 +50,7 @@ _PATIENCE_SECONDS = 600.0
 _MOST_LOG_TAIL = 500
 _STOP_SECONDS = 30
 _QUIET_SECONDS = 3.0
+_UNCOUNTED = re.compile(r'resource="leases"|verb="(GET|LIST|WATCH)"')
 _MUSTER = [sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())"]
 
 
@@ -131,18 +143,23 @@ class _Bench:
         watching = asyncio.create_task(self._watch.pods.run())
         try:
             few = max(2, jobs // LATENCY_PART)
-            half = max(2, (jobs - few) // 2)
+            part = max(2, (jobs - few) // ROUNDS.count("backlog"))
             arriving = await self._arriving(few, rate)
-            # In this order what drifts, such as the number of pods in the cluster, weighs the same on both.
-            raw = [await self._raw("raw-1", half)]
-            backlog = [await self._backlog("backlog-1", half), await self._backlog("backlog-2", half)]
-            raw.append(await self._raw("raw-2", half))
-            return [arriving, *raw, *backlog, self._compared(raw, backlog)]
+            before = await self._server_counts()
+            raw: list[Result] = []
+            backlog: list[Result] = []
+            for kind in ROUNDS:
+                if kind == "raw":
+                    raw.append(await self._raw(f"raw-{len(raw) + 1}", part))
+                else:
+                    backlog.append(await self._backlog(f"backlog-{len(backlog) + 1}", part))
+            lost = (await self._server_counts())["watchers"] - before["watchers"]
+            return [arriving, *raw, *backlog, self._compared(raw, backlog, lost)]
         finally:
             watching.cancel()
             await asyncio.wait({watching})
 
-    def _compared(self, raw: list[Result], backlog: list[Result]) -> Result:
+    def _compared(self, raw: list[Result], backlog: list[Result], lost: float) -> Result:
         """The operator as a part of the raw client, by the clock and by the processor time that all of it took."""
         jobs = sum(each.jobs for each in backlog)
         seconds, limit = (sum(each.seconds for each in both) for both in (backlog, raw))
@@ -153,6 +170,7 @@ class _Bench:
             "binds_per_second": jobs / seconds,
             "part_of_raw": limit / seconds,
             "part_of_raw_by_cpu": least / spent,
+            "watches_too_slow": lost,
         }
         rss = max(each.peak_rss_bytes for each in backlog)
         return self._result("backlog, all", jobs, seconds, rss, figures)
@@ -166,7 +184,8 @@ class _Bench:
                 PROJECTS.path(), {"apiVersion": PROJECTS.api_version, "kind": PROJECTS.kind, **project}
             )
             await self._make_namespace(NAMESPACE_PREFIX + name, {PROJECT_LABEL: name})
-        await self._make_namespace(RAW, {})
+        for name in _namespaces(RAW):
+            await self._make_namespace(name, {})
 
     async def _make_namespace(self, name: str, labels: dict[str, str]) -> None:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
@@ -174,7 +193,9 @@ class _Bench:
 
     async def _raw(self, phase: str, count: int) -> Result:
         """Bind with nothing but a client: what the API server of this machine takes just now."""
-        await self._create(count, phase, namespaces=[RAW], scheduler=RAW, gpus=0)
+        await self._create(
+            count, phase, namespaces=_namespaces(RAW), scheduler=RAW + "client", resource=RAW_RESOURCE
+        )
         await self._settled(phase, count)
         page = await self._transport.list(NODES.path(), dict)
         nodes = [each["metadata"]["name"] for each in page.items]
@@ -188,17 +209,22 @@ class _Bench:
                 name=pod.metadata.name,
                 uid=pod.metadata.uid,
                 node=nodes[number % len(nodes)],
-                annotations={"bench": "0"},
+                annotations={GPU_DEVICES_ANNOTATION: "0"},
             )
 
-        spent = self._processor_ms(os.getpid())
+        spent, writes = self._processor_ms(os.getpid()), await self._server_counts()
         await _in_flight(bind_one, count)
         await self._watch.until(count, phase, self._watch.bound)
+        await self._settled(phase, count)
         spent = self._processor_ms(os.getpid()) - spent
         seconds, per_second = self._watch.rate(phase)
         self._said(f"raw client: {per_second:.0f} binds a second")
         rss = _peak_rss_bytes(os.getpid())
-        figures = {"binds_per_second": per_second, "cpu_ms_per_bind": spent / count}
+        figures = {
+            "binds_per_second": per_second,
+            "cpu_ms_per_bind": spent / count,
+            "writes_per_bind": await self._writes_since(writes) / count,
+        }
         return self._result(phase, count, seconds, rss, figures)
 
     async def _arriving(self, count: int, rate: float) -> Result:
@@ -217,9 +243,11 @@ class _Bench:
         await self._settled(phase, count)
         async with self._operator() as pid:
             await self._leads()
-            spent = self._processor_ms(os.getpid(), pid)
+            spent, writes = self._processor_ms(os.getpid(), pid), await self._server_counts()
             await self._watch.until(count, phase, self._watch.bound)
+            await self._settled(phase, count)
             spent = self._processor_ms(os.getpid(), pid) - spent
+            written = await self._writes_since(writes)
             rss = _peak_rss_bytes(pid)
         seconds, per_second = self._watch.rate(phase)
         self._said(f"operator: {per_second:.0f} binds a second")
@@ -227,6 +255,7 @@ class _Bench:
         figures = {
             "binds_per_second": per_second,
             "cpu_ms_per_bind": spent / count,
+            "writes_per_bind": written / count,
             "watch_failures": float(relists),
             **self._waits(phase),
         }
@@ -281,6 +310,19 @@ class _Bench:
         servers = [each.pid for each in self._lab.status().processes]
         return sum(_processor_ms(pid) for pid in (*servers, *clients))
 
+    async def _server_counts(self) -> dict[str, float]:
+        """Writes that the API server has answered so far, but for leases, and watches that it gave up as too slow."""
+        found = {"writes": 0.0, "watchers": 0.0}
+        for line in (await self._transport.text("/metrics")).splitlines():
+            if line.startswith("apiserver_terminated_watchers_total") and 'resource="pods"' in line:
+                found["watchers"] += float(line.rsplit(" ", 1)[1])
+            elif line.startswith("apiserver_request_total") and not _UNCOUNTED.search(line):
+                found["writes"] += float(line.rsplit(" ", 1)[1])
+        return found
+
+    async def _writes_since(self, before: dict[str, float]) -> float:
+        return (await self._server_counts())["writes"] - before["writes"]
+
     def _log_lines(self) -> list[str]:
         return self._log.read_text(errors="replace").splitlines()
 
@@ -294,28 +336,26 @@ class _Bench:
         *,
         namespaces: Sequence[str],
         scheduler: str = SCHEDULER_NAME,
-        gpus: int | None = None,
+        resource: str = GPU_RESOURCE,
         rate: float | None = None,
     ) -> None:
-        wanted = self._gpus if gpus is None else gpus
         started = time.monotonic()
 
         async def create_one(number: int) -> None:
             if rate is not None:
                 await asyncio.sleep(started + number / rate - time.monotonic())
-            body = _job(f"{phase}-{number:05d}", phase, scheduler, wanted)
+            body = _job(f"{phase}-{number:05d}", phase, scheduler, {resource: self._gpus})
             await self._transport.create(JOBS.path(namespaces[number % len(namespaces)]), body)
 
         await _in_flight(create_one, count)
         self._said(f"{phase}: {count} jobs created in {time.monotonic() - started:.1f} s")
 
 
-def _namespaces() -> list[str]:
-    return [f"{NAMESPACE_PREFIX}team-{each}" for each in range(TEAMS)]
+def _namespaces(prefix: str = NAMESPACE_PREFIX) -> list[str]:
+    return [f"{prefix}team-{each}" for each in range(TEAMS)]
 
 
-def _job(name: str, phase: str, scheduler: str, gpus: int) -> dict[str, Any]:
-    limits = {GPU_RESOURCE: gpus} if gpus else {}
+def _job(name: str, phase: str, scheduler: str, limits: dict[str, int]) -> dict[str, Any]:
     container = {"name": "main", "image": "bench", "resources": {"limits": limits}}
     template = {
         "metadata": {"labels": {"bench": phase}},
