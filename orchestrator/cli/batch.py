@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from orchestrator.cli.message import say_error
 from orchestrator.cli.options import Command, completing
 from orchestrator.cli.session import run
 from orchestrator.errors import MusterError, UsageError
@@ -86,7 +87,7 @@ def _on_each(names: Sequence[str], every: bool | None, done: str, action: "Actio
         if failure is None:
             click.echo(f"The job '{name}' has been {done} successfully")
         else:
-            click.echo(f"Error: {failure}", err=True)
+            say_error(str(failure))
     if every and not outcomes:
         click.echo(f"There is no job to be {done}")
     return int(any(failure for _, failure in outcomes))

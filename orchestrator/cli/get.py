@@ -85,7 +85,7 @@ def _meant(words: tuple[str, ...]) -> tuple[str, str]:
     """Return the kind and the name: `NAME`, or `KIND NAME` when there are two words."""
     if len(words) == 1:
         return "job", words[0]
-    kind = KINDS.get(words[0])
+    kind = KINDS.get(words[0]) if words else None
     if kind is None or len(words) != 2:
         raise UsageError(
             f"name one thing: NAME, or one of {', '.join(dict.fromkeys(KINDS.values()))} and NAME"

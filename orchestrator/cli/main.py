@@ -15,7 +15,8 @@ from typing import Final
 
 import click
 
-from orchestrator.cli.options import Settings, add_common_options, common_options
+from orchestrator.cli.message import say_error
+from orchestrator.cli.options import Group, Settings, add_common_options, common_options
 from orchestrator.errors import MusterError
 
 PLUGIN_GROUP: Final = "muster.commands"
@@ -107,10 +108,14 @@ def _plugins() -> dict[str, EntryPoint]:
 @click.pass_context
 def muster(ctx: click.Context) -> None:
     """Share the GPUs of a cluster between teams."""
-    # Commands of other packages have such options of their own; what stands before the command is their default.
-    given = {key: value for key, value in asdict(ctx.ensure_object(Settings)).items() if value is not None}
-    if ctx.invoked_subcommand is not None:
-        ctx.default_map = {**(ctx.default_map or {}), ctx.invoked_subcommand: given}
+    # Commands with such options of their own take what stands before the command for their default.
+    given = {
+        key: value for key, value in asdict(ctx.ensure_object(Settings)).items() if value not in (None, ())
+    }
+    name = ctx.invoked_subcommand
+    command = muster.get_command(ctx, name) if name is not None and given else None
+    if name is not None and command is not None and not isinstance(command, Group):
+        ctx.default_map = {**(ctx.default_map or {}), name: given}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -142,7 +147,7 @@ def _run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, Exception) as error:  # nothing may greet people with a traceback
         logging.getLogger(__name__).debug("the command failed", exc_info=True)
         message, exit_code = _explained(error)
-        click.echo(f"Error: {_one_line(message)}", err=True)
+        say_error(message)
         return exit_code
     return result if isinstance(result, int) else 0
 
@@ -166,8 +171,5 @@ def _check_text(arguments: list[str]) -> None:
             argument.encode()
         except UnicodeEncodeError as error:
             raise click.UsageError(f"the argument {argument!r} is no valid UTF-8") from error
-
-
-def _one_line(message: str) -> str:
-    text = " ".join(message.split())
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+        if "\x00" in argument:
+            raise click.UsageError(f"the argument {argument!r} has a NUL character in it")

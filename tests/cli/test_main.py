@@ -8,10 +8,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from orchestrator.cli.main import COMMANDS, main
+from orchestrator.cli.main import COMMANDS
 from tests.cli.conftest import write_kubeconfig
 
 if TYPE_CHECKING:
@@ -24,94 +22,6 @@ if TYPE_CHECKING:
 MUSTER = (sys.executable, "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())")
 FOREIGN_OPTIONS = {"operator", "operator-yaml"}
 
-WORDS = st.sampled_from(
-    [
-        *[command for command in COMMANDS if command not in FOREIGN_OPTIONS],
-        *(
-            "create",
-            "set",
-            "update",
-            "list",
-            "-p",
-            "team-a",
-            "-g",
-            "0.5",
-            "1.5",
-            "nan",
-            "-i",
-            "image",
-            "x",
-            "Y",
-        ),
-        *(
-            "--",
-            "--command",
-            "--args",
-            "--interactive",
-            "--interactive=false",
-            "--port",
-            "8888",
-            "-s",
-            "ingress",
-        ),
-        *(
-            "-e",
-            "A=B",
-            "-v",
-            "/a:/b",
-            "--pvc",
-            "c:/d",
-            "-o",
-            "json",
-            "wide",
-            "-A",
-            "-h",
-            "--help",
-            "--no-headers",
-        ),
-        *(
-            "--dry-run",
-            "--force",
-            "--limit",
-            "--member",
-            "user:x",
-            "--parent",
-            "-vp",
-            "-gp",
-            "-",
-            "--=",
-            "-=",
-            "=",
-        ),
-        *(
-            "--backoff-limit",
-            "3",
-            "--ttl-after-finish",
-            "5s",
-            "--memory",
-            "4Gi",
-            "--cpu",
-            "--loglevel",
-            "debug",
-        ),
-    ]
-)
-VECTORS = st.lists(WORDS | st.text(max_size=8), max_size=12)
-
-
-@given(VECTORS)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_arguments_whatever_give_a_traceback(
-    kubeconfig: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
-) -> None:
-    code = main(arguments)
-    captured = capsys.readouterr()
-    assert code in (0, 1, 2)
-    assert "Traceback" not in captured.out + captured.err
-    assert "mistake in muster" not in captured.err
-    if code and "Usage:" not in captured.err:
-        assert captured.err.startswith(("Error: ", "Warning: "))
-
 
 def test_help_imports_no_command_and_no_transport() -> None:
     script = (
@@ -122,6 +32,7 @@ def test_help_imports_no_command_and_no_transport() -> None:
     assert [each for each in heavy if each in loaded] == []
     assert [each for each in loaded if each.startswith("orchestrator.cli.")] == [
         "orchestrator.cli.main",
+        "orchestrator.cli.message",
         "orchestrator.cli.options",
     ]
 
