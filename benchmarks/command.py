@@ -1,4 +1,4 @@
-"""`muster bench`: planner, live and lab."""
+"""`muster bench`: planner, live, lab and command line."""
 
 import json
 import sys
@@ -63,6 +63,19 @@ def lab(*, nodes: int, jobs: int, gpus: int, rate: float, as_json: bool) -> None
     from benchmarks.lab import run
 
     _report(asyncio.run(run(nodes, jobs, gpus, rate=rate, said=_say)), as_json=as_json)
+
+
+@bench.command()
+@click.option("--jobs", type=click.IntRange(min=1), default=1000, show_default=True, help="How many jobs.")
+@click.option(
+    "--repeats", type=click.IntRange(min=1), default=9, show_default=True, help="How often each case."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the machine and the results as JSON.")
+def cli(*, jobs: int, repeats: int, as_json: bool) -> None:
+    """Time commands from the start of their process to its end, against an API server on loopback."""
+    from benchmarks.cli import run
+
+    _report(list(run(jobs, repeats, said=_say)), as_json=as_json)
 
 
 def _say(line: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from orchestrator.cli import terminal
-from orchestrator.cli.options import TAIL_KEY, Command, split_words
+from orchestrator.cli.options import TAIL_KEY, Command, completing, split_words
 from orchestrator.cli.session import run
 from orchestrator.client.aio import AsyncClient
 from orchestrator.client.streams import StreamClient, Target
@@ -79,7 +79,7 @@ async def running(
 
 
 @click.command("exec", cls=CommandOfAContainer, no_args_is_help=True, options_metavar="[OPTIONS]")
-@click.argument("name", metavar="JOB")
+@click.argument("name", metavar="JOB", shell_complete=completing("jobs"))
 @click.option("-i", "--stdin", is_flag=True, help="Send the standard input to the command.")
 @click.option("-t", "--tty", is_flag=True, help="Give the command a terminal; needs -i.")
 @container_options("1m")
@@ -108,7 +108,7 @@ def exec_(
 
 
 @click.command("bash", cls=Command, no_args_is_help=True)
-@click.argument("name", metavar="JOB")
+@click.argument("name", metavar="JOB", shell_complete=completing("jobs"))
 @container_options("1m")
 def bash(*, name: str, pod: str | None, container: str | None, wait_timeout: str) -> int:
     """Open a shell in a container of a job."""
@@ -120,7 +120,7 @@ def bash(*, name: str, pod: str | None, container: str | None, wait_timeout: str
 
 
 @click.command("attach", cls=Command, no_args_is_help=True)
-@click.argument("name", metavar="JOB")
+@click.argument("name", metavar="JOB", shell_complete=completing("jobs"))
 @click.option("--no-stdin", is_flag=True, help="Watch only.")
 @click.option("--no-tty", is_flag=True, help="Do not use the terminal of the container.")
 @container_options("30s")

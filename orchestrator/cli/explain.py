@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from orchestrator.cli.options import Command, Settings
+from orchestrator.cli.options import Command, Settings, completing
 from orchestrator.cli.outcome import gpus, json_option, place_record
 from orchestrator.cli.output import age, document, table
 from orchestrator.errors import UsageError
@@ -28,7 +28,7 @@ _UNSEEN: Final = (
 
 
 @click.command("explain", cls=Command, no_args_is_help=True)
-@click.argument("name")
+@click.argument("name", shell_complete=completing("jobs"))
 @click.option(
     "--from",
     "file",

@@ -8,7 +8,7 @@ import click
 
 from orchestrator.cli import terminal
 from orchestrator.cli.execute import container_options, patience
-from orchestrator.cli.options import Command
+from orchestrator.cli.options import Command, completing
 from orchestrator.cli.session import run
 from orchestrator.client.aio import AsyncClient
 from orchestrator.client.streams import LogRequest
@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
 
 @click.command("logs", cls=Command, no_args_is_help=True)
-@click.argument("name", metavar="JOB")
+@click.argument("name", metavar="JOB", shell_complete=completing("jobs"))
 @click.option("-f", "--follow", is_flag=True, help="Go on until the container ends; wait until it starts.")
 @click.option("-t", "--tail", metavar="N", default=str(_ALL), help="Only the last N lines.")
 @click.option("--since", metavar="DURATION", help="Only what is younger (5s, 2m, 3h).")

@@ -6,7 +6,7 @@ import click
 
 from orchestrator.cli import terminal
 from orchestrator.cli.execute import container_options, patience, running
-from orchestrator.cli.options import Command
+from orchestrator.cli.options import Command, completing
 from orchestrator.cli.session import run
 from orchestrator.client.aio import AsyncClient
 from orchestrator.client.port_forward import (
@@ -21,7 +21,7 @@ from orchestrator.errors import UsageError
 
 
 @click.command("port-forward", cls=Command, no_args_is_help=True)
-@click.argument("name", metavar="JOB")
+@click.argument("name", metavar="JOB", shell_complete=completing("jobs"))
 @click.argument("ports", nargs=-1, metavar="[LOCAL:]REMOTE...")
 @click.option("--port", "more_ports", multiple=True, metavar="LOCAL:REMOTE", help="The same as an argument.")
 @click.option(

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from orchestrator.cli.options import Command, OptionalValue, Word, split_words
+from orchestrator.cli.options import Command, OptionalValue, Word, completing, split_words
 from orchestrator.cli.output import output_option
 from orchestrator.errors import UsageError
 from orchestrator.workloads.network import SERVICE_TYPES
@@ -142,7 +142,12 @@ ABOUT: Final = (
     _many("-l", "--label", metavar="KEY=VALUE", help="A label of the job and its pods."),
     _many("-a", "--annotation", metavar="KEY=VALUE", help="An annotation of the job and its pods."),
     _text("-u", "--user", help="Who submits; default: the user of this machine."),
-    _text("--template", metavar="NAME", help="Take what is not given from this template."),
+    _text(
+        "--template",
+        metavar="NAME",
+        help="Take what is not given from this template.",
+        shell_complete=completing("templates"),
+    ),
     click.option(
         "--dry-run",
         cls=OptionalValue,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from orchestrator.cli.options import Command
+from orchestrator.cli.options import Command, completing
 from orchestrator.cli.outcome import json_option
 from orchestrator.cli.output import age, document, table
 from orchestrator.cli.session import run
@@ -19,7 +19,7 @@ HEADER: Final = ("WHEN", "AGE", "POD", "GPUs", "FROM", "TO", "RULE", "GRACE", "B
 
 
 @click.command("why-evicted", cls=Command, no_args_is_help=True)
-@click.argument("name")
+@click.argument("name", shell_complete=completing("jobs"))
 @json_option()
 def why_evicted(*, name: str, as_json: bool | None) -> None:
     """Say who took the GPUs of a job, by which rule and when, from the record that the operator keeps.

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.client.nodes import Nodes, NoSuchNode
     from orchestrator.client.preflight import Missing
     from orchestrator.client.projects import NoProject, NoSuchProject, OperatorSilent, ProjectRefused
+    from orchestrator.client.streams import LogRequest
     from orchestrator.client.sync import Client
     from orchestrator.client.templates import TemplateRefused
     from orchestrator.errors import MusterError
@@ -45,6 +46,7 @@ _HOMES: Final = {
     "DuplicateName": "orchestrator.client.jobs",
     "HalfCreated": "orchestrator.client.jobs",
     "Identity": "orchestrator.client.identity",
+    "LogRequest": "orchestrator.client.streams",
     "MusterError": "orchestrator.errors",
     "Missing": "orchestrator.client.preflight",
     "NoProject": "orchestrator.client.projects",
@@ -71,6 +73,7 @@ __all__ = [
     "DuplicateName",
     "HalfCreated",
     "Identity",
+    "LogRequest",
     "Missing",
     "MusterError",
     "NoProject",

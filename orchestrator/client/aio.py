@@ -21,7 +21,7 @@ from orchestrator.client.jobs import Scope, Submitted, WorkloadClient
 from orchestrator.client.nodes import NodeClient, Nodes
 from orchestrator.client.preflight import preflight
 from orchestrator.client.projects import ProjectClient
-from orchestrator.client.streams import StreamClient
+from orchestrator.client.streams import LogRequest, StreamClient
 from orchestrator.client.templates import TemplateClient
 from orchestrator.client.watching import watch_jobs
 from orchestrator.cluster.errors import ClusterError, Forbidden
@@ -174,6 +174,24 @@ class AsyncClient:
     async def resume_job(self, name: str, *, project: Where = None) -> None:
         """Let a suspended job wait for its turn again. Raises NoSuchWorkload, NotPossible."""
         await self._jobs.resume(await self.scope(project), name)
+
+    async def log(
+        self,
+        name: str,
+        *,
+        project: Where = None,
+        pod: str | None = None,
+        container: str | None = None,
+        request: LogRequest | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the log of a job's youngest pod, or of the named one, as it comes; by default what there is.
+
+        Close the generator (`contextlib.aclosing`). Raises NoSuchWorkload, NoSuchPod, NoSuchContainer, NotRunning.
+        """
+        target = await self.streams.target(await self.scope(project), name, pod, container)
+        async with aclosing(self.streams.log(target, request or LogRequest())) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     # --- templates ------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.client.identity import Identity
     from orchestrator.client.jobs import Scope, Submitted
     from orchestrator.client.nodes import Nodes
+    from orchestrator.client.streams import LogRequest
     from orchestrator.cluster.objects import Event, Project, ProjectSpec
     from orchestrator.workloads.nodes import NodeView
     from orchestrator.workloads.submission import Submission
@@ -108,12 +109,7 @@ class Client:
         self, *, project: Where = None, all_projects: bool = False
     ) -> Generator[list[WorkloadView], None, None]:
         """Yield what `list_jobs` returns, now and whenever it has changed, without an end."""
-        states = self._client.watch_jobs(project=project, all_projects=all_projects)
-        try:
-            while True:
-                yield self._run(_next(states))
-        finally:
-            self._run(states.aclose())
+        return self._each(self._client.watch_jobs(project=project, all_projects=all_projects))
 
     def get_job(self, name: str, *, project: Where = None) -> WorkloadView:
         """Return one job. Raises NoSuchWorkload."""
@@ -134,6 +130,23 @@ class Client:
     def resume_job(self, name: str, *, project: Where = None) -> None:
         """Let a suspended job wait for its turn again. Raises NoSuchWorkload, NotPossible."""
         self._run(self._client.resume_job(name, project=project))
+
+    def log(
+        self,
+        name: str,
+        *,
+        project: Where = None,
+        pod: str | None = None,
+        container: str | None = None,
+        request: LogRequest | None = None,
+    ) -> Generator[bytes, None, None]:
+        """Yield the log of a job's youngest pod, or of the named one, as it comes; by default what there is.
+
+        Raises NoSuchWorkload, NoSuchPod, NoSuchContainer, NotRunning.
+        """
+        return self._each(
+            self._client.log(name, project=project, pod=pod, container=container, request=request)
+        )
 
     # --- templates ------------------------------------------------------------------------------------
 
@@ -224,6 +237,17 @@ class Client:
         except BaseException:
             waiting.cancel()  # the caller was interrupted: nobody waits for the answer any more
             raise
+
+    def _each(self, found: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+        try:
+            while True:
+                try:
+                    each = self._run(_next(found))
+                except StopAsyncIteration:
+                    return
+                yield each
+        finally:
+            self._run(found.aclose())
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import aiohttp
-
 from orchestrator.cluster.errors import StreamBroken
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection
+
+    import aiohttp
 
 _ABNORMAL: Final = (None, 1006)
 """Close codes of a connection that nobody closed."""
@@ -17,6 +17,8 @@ _ABNORMAL: Final = (None, 1006)
 
 async def send(socket: aiohttp.ClientWebSocketResponse, channel: int, data: bytes) -> None:
     """Send one message; returns when the connection has taken it. Raises StreamBroken."""
+    import aiohttp  # slow to import, see `connection`
+
     try:
         await socket.send_bytes(bytes([channel]) + data)
     except (aiohttp.ClientError, OSError) as error:
@@ -30,6 +32,8 @@ async def received(
 
     Raises StreamBroken when the connection is lost, and for what is no message on one of `channels`.
     """
+    import aiohttp
+
     async for message in socket:
         if message.type is aiohttp.WSMsgType.ERROR:
             raise _lost() from message.data

@@ -1,4 +1,8 @@
-"""Requests to one API server: authentication, time-outs, repeats, and failures as leaves of `ClusterError`."""
+"""Requests to one API server: authentication, time-outs, repeats, and failures as leaves of `ClusterError`.
+
+aiohttp is imported when it is used: it takes a fifth of a second, which a command that only prints its help, or
+completes a word, has no time for.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,13 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import aiohttp
-
 from orchestrator.cluster.errors import ClusterError, TooManyRequests, Unauthorized, Unreachable, error_of
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
+
+    import aiohttp
 
     from orchestrator.cluster.kubeconfig import Access
 
@@ -69,6 +73,8 @@ class Connection:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
+        import aiohttp
+
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 ssl=self._access.ssl if self._access.ssl is not None else True,
@@ -102,6 +108,8 @@ class Connection:
         accept: str = _JSON,
     ) -> bytes:
         """Return the body of the answer."""
+        import aiohttp
+
         headers = {"Accept": accept}
         if body is not None:
             headers["Content-Type"] = content_type
@@ -159,6 +167,8 @@ class Connection:
         accept: str = "*/*",
     ) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of the answer as they come; silence for longer than `silence_seconds` is Unreachable."""
+        import aiohttp
+
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=self._limits.connect_seconds, sock_read=silence_seconds
         )
@@ -195,6 +205,8 @@ class Connection:
         With `heartbeat_seconds` the server is asked in every silence of that length whether it still lives, and
         the socket fails when it does not answer within half of it.
         """
+        import aiohttp
+
         if self._session is None:
             raise RuntimeError("the transport is closed; use it within `async with`")
         token = await self._token()
@@ -305,6 +317,8 @@ def _query(params: Params | None) -> dict[str, str]:
 @contextmanager
 def _unreachable(what: str) -> Iterator[None]:
     """Turn the failures of the HTTP library, of TLS and of the network into `Unreachable`."""
+    import aiohttp
+
     try:
         yield
     except TimeoutError as error:

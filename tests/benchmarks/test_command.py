@@ -50,6 +50,14 @@ def test_the_live_benchmark_sees_every_job_bound_that_arrives() -> None:
     assert all(set(each) >= FIELDS for each in results)
 
 
+def test_the_benchmark_of_the_command_line_looks_at_what_each_command_prints() -> None:
+    answer = bench("cli", "--jobs", "20", "--repeats", "1")
+    results = answer["results"]
+    assert isinstance(results, list)
+    assert [each.get("problem") for each in results] == [None] * 5
+    assert all(set(each) >= FIELDS | {"slowest_ms", "limit_ms"} for each in results)
+
+
 @pytest.mark.lab
 def test_the_lab_benchmark_compares_the_operator_with_a_raw_client() -> None:
     answer = bench("lab", "--nodes", "4", "--jobs", "20")

@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 from orchestrator.cluster.resources import ALL, Resource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 JSON = dict[str, Any]
 Key = tuple[str, str, str]
@@ -45,6 +45,7 @@ class MemoryApiServer:
         self.summaries: dict[str, JSON] = {}
         self.headers: list[dict[str, str]] = []
         self.closed = threading.Event()
+        self._asked = threading.Condition()
         self._watches: list[tuple[Resource, str, str, queue.Queue[JSON]]] = []
         self._count = 0
         self._lock = threading.RLock()
@@ -74,6 +75,11 @@ class MemoryApiServer:
         """Return all objects of a kind, as they were added."""
         return [each for key, each in self._objects.items() if key[0] == plural]
 
+    def until(self, condition: Callable[[], object], *, seconds: float = 20) -> None:
+        """Wait until a condition holds, which is looked at whenever somebody asks something; fail at the deadline."""
+        with self._asked:
+            assert self._asked.wait_for(condition, timeout=seconds), "it did not come to that in time"
+
     def writes(self) -> list[tuple[str, str]]:
         """Return the requests that change something."""
         return [each for each in self.requests if each[0] != "GET" and "selfsubject" not in each[1]]
@@ -86,8 +92,10 @@ class MemoryApiServer:
         assert place is not None
         events: queue.Queue[JSON] = queue.Queue()
         with self._lock:
-            self.requests.append(("WATCH", url.path))
             self._watches.append((place[0], place[1], query.get("labelSelector", ""), events))
+        with self._asked:
+            self.requests.append(("WATCH", url.path))
+            self._asked.notify_all()
         return events
 
     def answer(self, method: str, target: str, body: JSON | None, accept: str = "") -> tuple[int, JSON]:

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import orchestrator.client
+from orchestrator.client import (
+    AsyncClient,
+    Client,
+    DuplicateName,
+    MusterError,
+    NoSuchNode,
+    NoSuchProject,
+    NoSuchTemplate,
+    NoSuchWorkload,
+    Submission,
+    Template,
+)
+from orchestrator.cluster.errors import Forbidden, Unreachable
+from tests.cli.conftest import write_kubeconfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.cli.memory_api_server import MemoryApiServer
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "sdk.md"
+TRAIN = Submission(name="train-1", image="image", user="ann", gpu_milli=2000)
+
+
+@pytest.fixture
+def client(kubeconfig: Path) -> Iterator[Client]:
+    with Client() as client:
+        yield client
+
+
+def test_a_script_submits_lists_suspends_and_deletes(client: Client, server: MemoryApiServer) -> None:
+    scope = client.submit(TRAIN)
+    (job,) = client.list_jobs()
+    assert (job.name, job.status, job.gpu_milli, job.project) == ("train-1", "Pending", 2000, "team-a")
+    assert client.list_jobs(all_projects=True) == [job]
+    assert client.list_jobs(project="team-b") == []
+    with pytest.raises(DuplicateName):
+        client.submit(TRAIN)
+    client.suspend_job("train-1")
+    assert client.get_job("train-1").status == "Suspended"
+    client.resume_job("train-1")
+    view, events = client.describe_job("train-1", project=client.scope("team-a"))
+    assert (view.status, events) == ("Pending", [])
+    client.delete_job("train-1")
+    with pytest.raises(NoSuchWorkload):
+        client.get_job("train-1")
+    assert scope is not None
+
+
+def test_a_script_sees_projects_nodes_templates_and_itself(client: Client) -> None:
+    assert [each.metadata.name for each in client.list_projects()] == ["team-a", "team-b"]
+    assert client.default_project() == "team-a"
+    assert [each.name for each in client.list_nodes().views] == ["dgx1-1", "dgx1-2"]
+    assert client.get_node("dgx1-1").gpu_milli == 8000
+    assert client.whoami().user == "ann"
+    client.create_template(Template("small", client.scope().namespace, text="gpu: 1\n"))
+    assert [each.name for each in client.list_templates()] == ["small"]
+    assert [each.name for each in client.templates_to_apply("small")] == ["small"]
+    client.delete_template("small")
+    for error, ask in (
+        (NoSuchTemplate, lambda: client.get_template("small")),
+        (NoSuchNode, lambda: client.get_node("nobody")),
+        (NoSuchProject, lambda: client.get_project("nobody")),
+    ):
+        with pytest.raises(error):
+            ask()
+
+
+def test_a_script_follows_jobs_as_they_change(client: Client, server: MemoryApiServer) -> None:
+    states = client.watch_jobs()
+    assert next(states) == []
+    server.until(lambda: any(way == "WATCH" and path.endswith("/jobs") for way, path in server.requests))
+    with Client() as other:
+        other.submit(TRAIN)
+    assert [job.name for job in next(states)] == ["train-1"]
+    states.close()
+
+
+async def test_the_client_works_where_a_loop_runs_already_as_in_a_notebook(kubeconfig: Path) -> None:
+    assert asyncio.get_running_loop().is_running()
+    client = Client()
+    assert client.list_jobs() == []
+    client.close()
+    assert client.list_jobs() == []
+    client.close()
+
+
+async def test_the_asynchronous_client_has_the_same_operations(kubeconfig: Path) -> None:
+    async with AsyncClient.of_kubeconfig(project="team-b") as client:
+        await client.submit(TRAIN)
+        assert [job.project for job in await client.list_jobs()] == ["team-b"]
+    own = {name for name in vars(Client) if not name.startswith("_")} - {"close"}
+    others = {name for name in vars(AsyncClient) if not name.startswith("_")}
+    assert own <= others
+
+
+def test_errors_keep_their_type_and_say_what_helps(
+    client: Client, server: MemoryApiServer, tmp_path: Path
+) -> None:
+    server.refuse("GET", "/apis/batch/v1/namespaces/muster-team-a/jobs", 403, "Forbidden")
+    with pytest.raises(Forbidden, match="muster-viewer"):
+        client.list_jobs()
+    file = tmp_path / "nobody"
+    write_kubeconfig(file, "http://127.0.0.1:1")
+    with Client(file) as lost, pytest.raises(Unreachable, match="does not answer"):
+        lost.list_jobs()
+    with pytest.raises(MusterError, match="nowhere"):
+        Client(context="nowhere")
+
+
+def test_every_public_name_is_there_and_importing_the_package_costs_nothing() -> None:
+    for name in orchestrator.client.__all__:
+        assert getattr(orchestrator.client, name) is not None
+    script = "import sys, orchestrator.client; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True
+    )
+    loaded = done.stdout.split()
+    assert [each for each in ("aiohttp", "asyncio", "msgspec", "yaml", "click") if each in loaded] == []
+
+
+def test_the_examples_of_the_documentation_run(
+    client: Client, server: MemoryApiServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(examples) >= 4
+    for example in examples:
+        names = {"__name__": "example"}
+        exec(compile(example, str(DOCUMENT), "exec"), names)  # noqa: S102  (the examples are ours)
+    assert "train-1" in capsys.readouterr().out
+    mentioned = set(re.findall(r"\bclient\.([a-z_]+)\(", text))
+    assert [name for name in mentioned if not hasattr(Client, name)] == []
