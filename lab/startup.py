@@ -148,7 +148,7 @@ async def _bring_up(order: Order, tie: Tie, reporter: Reporter) -> None:
 async def _start_real_nodes(
     order: Order, tie: Tie, watchman: "_Watchman", transport: Transport, reporter: Reporter
 ) -> None:
-    await register.permit_api_server(transport)
+    await register.permit(transport)
     tie.start(plan.NETWORK)
     await watchman.wait_for("the network of the real nodes", lambda: _published(order.directory))
     for node in order.real_nodes:

@@ -6,6 +6,8 @@ the machine, and nothing leads from it to the outside. Three ways lead in and ou
 - pods and kubelets reach the API server at its port on loopback, and at its service address;
 - the API server reaches kubelets and pods through HTTP CONNECT on a socket file (its egress selector);
 - containerd pulls the lab's images from a registry on loopback.
+
+Besides it answers questions for the names of services.
 """
 
 import asyncio
@@ -19,12 +21,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from lab.realnodes import kernel, registry
+from lab.realnodes import kernel, names, registry
 
 BRIDGE = "muster0"
 GATEWAY = "10.80.0.1"
 MASK = "255.255.0.0"
 API_SERVICE = "10.96.0.1"
+NAME_SERVICE = "10.96.0.10"
 REGISTRY_PORT = 5000
 LOOPBACK = "127.0.0.1"
 
@@ -42,11 +45,14 @@ class Network:
         self._egress = Path(specification["egress_socket"])
         self._images = Path(specification["images"])
         self._published = Path(specification["published"])
+        self._services = names.Services(self._api_port, *specification["credentials"])
         self._home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         kernel.unshare(kernel.CLONE_NEWNET)
         self._namespace = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self._entrances = self._open()
         self._registry = socket.create_server((LOOPBACK, REGISTRY_PORT))
+        self._names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._names.bind((NAME_SERVICE, 53))
         kernel.enter(self._home)
 
     def _open(self) -> list[socket.socket]:
@@ -55,13 +61,15 @@ class Network:
         kernel.add_address(BRIDGE, GATEWAY, MASK)
         for number, address in enumerate(self._addresses, 1):
             kernel.add_address(f"{BRIDGE}:{number}", address, MASK)
-        kernel.add_address(f"{BRIDGE}:api", API_SERVICE, "255.255.255.255")
+        for label, address in (("api", API_SERVICE), ("dns", NAME_SERVICE)):
+            kernel.add_address(f"{BRIDGE}:{label}", address, "255.255.255.255")
         kernel.bring_up(BRIDGE)
         return [socket.create_server((LOOPBACK, self._api_port)), socket.create_server((API_SERVICE, 443))]
 
     async def serve(self) -> None:
         """Publish how the namespace is found, and pass bytes on until the process is killed."""
         threading.Thread(target=registry.serve, args=(self._registry, self._images), daemon=True).start()
+        threading.Thread(target=names.serve, args=(self._names, self._services.resolve), daemon=True).start()
         for entrance in self._entrances:
             await asyncio.start_server(self._to_api_server, sock=entrance)
         self._egress.unlink(missing_ok=True)

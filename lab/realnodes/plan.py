@@ -21,8 +21,10 @@ PUBLISHED = "network.json"
 API_CLIENT_USER = "muster-lab:kubelet-client"
 """Who the API server is for the kubelets."""
 
+NAMES_USER = "muster-lab:names"
+"""Who the name server is for the API server."""
+
 MAXIMUM_NODES = 8
-CLUSTER_DNS = "10.96.0.10"
 
 _SOCKET_PATH_BYTES = 107
 _PACKAGES = Path(__file__).parents[2]
@@ -74,6 +76,7 @@ def prepare(directory: Path, real: Sequence[RealNode], api_port: int, tools: Too
         )
     authority = pki.Authority.load(directory / "pki", "ca")
     authority.issue("kubelet-client", user=API_CLIENT_USER)
+    authority.issue("names", user=NAMES_USER)
     _write(directory / FOLDER / "egress.yaml", _egress_selector(directory))
     images.build(folder / "images", tools.busybox, tools.applets)
     specification = {
@@ -82,6 +85,7 @@ def prepare(directory: Path, real: Sequence[RealNode], api_port: int, tools: Too
         "egress_socket": str(egress_socket(directory)),
         "images": str(folder / "images"),
         "published": str(published(directory)),
+        "credentials": [str(directory / "pki" / name) for name in ("ca.crt", "names.crt", "names.key")],
     }
     _write(folder / f"{NETWORK}-specification.json", specification)
     for node in real:
@@ -224,7 +228,7 @@ def _kubelet(node: RealNode) -> dict[str, Any]:
         },
         "authorization": {"mode": "Webhook"},
         "containerRuntimeEndpoint": f"unix://{machine.CONTAINERD_SOCKET}",
-        "clusterDNS": [CLUSTER_DNS],
+        "clusterDNS": [network.NAME_SERVICE],
         "clusterDomain": "cluster.local",
         "resolvConf": "/etc/resolv.conf",
         "cgroupDriver": "cgroupfs",

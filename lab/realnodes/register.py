@@ -4,29 +4,37 @@ import asyncio
 from collections.abc import Sequence
 
 from lab.components import KIND_LABEL
-from lab.realnodes.plan import API_CLIENT_USER, RealNode
+from lab.realnodes.plan import API_CLIENT_USER, NAMES_USER, RealNode
 from orchestrator.cluster.errors import NotFound
 from orchestrator.cluster.objects import Node
-from orchestrator.cluster.resources import CLUSTER_ROLE_BINDINGS, NODES
+from orchestrator.cluster.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NODES
 from orchestrator.cluster.transport import Transport
 
 REAL = "real"
 
 _POLL_SECONDS = 0.05
+_RBAC = "rbac.authorization.k8s.io"
 _OF_THE_MACHINE = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
 
 
-async def permit_api_server(transport: Transport) -> None:
-    """Let the API server ask kubelets for logs, and for containers to be entered."""
-    rbac = "rbac.authorization.k8s.io"
-    binding = {
-        "apiVersion": CLUSTER_ROLE_BINDINGS.api_version,
-        "kind": CLUSTER_ROLE_BINDINGS.kind,
-        "metadata": {"name": API_CLIENT_USER},
-        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "system:kubelet-api-admin"},
-        "subjects": [{"apiGroup": rbac, "kind": "User", "name": API_CLIENT_USER}],
+async def permit(transport: Transport) -> None:
+    """Let the API server ask kubelets for logs, and for containers to be entered; let the name server read services."""
+    role = {
+        "apiVersion": CLUSTER_ROLES.api_version,
+        "kind": CLUSTER_ROLES.kind,
+        "metadata": {"name": NAMES_USER},
+        "rules": [{"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list"]}],
     }
-    await transport.create(CLUSTER_ROLE_BINDINGS.path(), binding)
+    await transport.create(CLUSTER_ROLES.path(), role)
+    for user, granted in ((API_CLIENT_USER, "system:kubelet-api-admin"), (NAMES_USER, NAMES_USER)):
+        binding = {
+            "apiVersion": CLUSTER_ROLE_BINDINGS.api_version,
+            "kind": CLUSTER_ROLE_BINDINGS.kind,
+            "metadata": {"name": user},
+            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": granted},
+            "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": user}],
+        }
+        await transport.create(CLUSTER_ROLE_BINDINGS.path(), binding)
 
 
 async def equip(transport: Transport, nodes: Sequence[RealNode]) -> None:

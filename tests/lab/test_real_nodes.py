@@ -46,14 +46,17 @@ def kubectl(lab: Lab, *arguments: str, given: str | None = None) -> str:
     return done.stdout
 
 
-def run(lab: Lab, name: str, node: str, image: str = QUICKSTART, **spec: object) -> None:
+def run(
+    lab: Lab, name: str, node: str, image: str = QUICKSTART, *, in_gang: bool = False, **spec: object
+) -> None:
     container = {"name": "main", "image": image, **spec}
     tolerated = [{"key": "muster.dev/lab-node", "operator": "Exists"}]
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "labels": {"gang": "yes"} if in_gang else {}},
         "spec": {
+            **({"hostname": name, "subdomain": "gang"} if in_gang else {}),
             "nodeName": node,
             "containers": [container],
             "tolerations": tolerated,
@@ -63,8 +66,10 @@ def run(lab: Lab, name: str, node: str, image: str = QUICKSTART, **spec: object)
     kubectl(lab, "create", "-f", "-", given=json.dumps(pod))
 
 
-def run_and_wait(lab: Lab, name: str, node: str, image: str = QUICKSTART, **spec: object) -> None:
-    run(lab, name, node, image, **spec)
+def run_and_wait(
+    lab: Lab, name: str, node: str, image: str = QUICKSTART, *, in_gang: bool = False, **spec: object
+) -> None:
+    run(lab, name, node, image, in_gang=in_gang, **spec)
     kubectl(lab, "wait", "--for=condition=Ready", f"pod/{name}", WAIT)
 
 
@@ -122,15 +127,22 @@ def test_a_port_of_a_container_can_be_reached_through_the_api_server(
     assert "?token=" in kubectl(mixed, "logs", "notebook")
 
 
-def test_pods_of_different_nodes_reach_each_other_and_the_api_server(mixed: Lab) -> None:
-    run_and_wait(mixed, "listener", "dgx1-real-2", "jupyter/base-notebook")
-    run_and_wait(mixed, "caller", "dgx1-real-1", images.SHELL, args=["sleep", "600"])
-    address = kubectl(mixed, "get", "pod", "listener", "-o", "jsonpath={.status.podIP}")
+def test_pods_of_different_nodes_reach_each_other_by_name_and_the_api_server(mixed: Lab) -> None:
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "gang"},
+        "spec": {"clusterIP": "None", "selector": {"gang": "yes"}, "publishNotReadyAddresses": True},
+    }
+    kubectl(mixed, "create", "-f", "-", given=json.dumps(service))
+    listens = ["httpd", "-f", "-p", "29500"]
+    run_and_wait(mixed, "rank-0", "dgx1-real-2", images.SHELL, command=listens, in_gang=True)
+    run_and_wait(mixed, "rank-1", "dgx1-real-1", images.SHELL, command=["sleep", "600"], in_gang=True)
     script = (
-        f"until nc {address} 8888 </dev/null; do :; done; "
+        "until nc rank-0.gang 29500 </dev/null; do :; done; nslookup nowhere.example && exit 1; "
         "nc $KUBERNETES_SERVICE_HOST 443 </dev/null && echo reached"
     )
-    assert kubectl(mixed, "exec", "caller", "--", "timeout", "30", "sh", "-c", script) == "reached\n"
+    assert kubectl(mixed, "exec", "rank-1", "--", "timeout", "30", "sh", "-c", script).endswith("reached\n")
 
 
 def test_only_the_simulated_node_pretends(mixed: Lab) -> None:
