@@ -10,13 +10,13 @@ from orchestrator.cli.options import TAIL_KEY, Command, completing, split_words
 from orchestrator.cli.session import run
 from orchestrator.client.aio import AsyncClient
 from orchestrator.client.streams import StreamClient, Target
+from orchestrator.cluster.errors import NotExecutable
 from orchestrator.errors import UsageError
 from orchestrator.workloads.values import parse_duration_seconds
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 SHELL: Final = "/bin/bash"
-_NOT_FOUND: Final = (126, 127)
 
 
 class CommandOfAContainer(Command):
@@ -113,10 +113,10 @@ def exec_(
 def bash(*, name: str, pod: str | None, container: str | None, wait_timeout: str) -> int:
     """Open a shell in a container of a job."""
     tty = terminal.stdin_is_a_terminal()
-    code = _execute(name, (SHELL,), pod, container, patience(wait_timeout), stdin=True, tty=tty)
-    if code in _NOT_FOUND:
-        click.echo(f"If the image has no {SHELL}: muster exec {name} -it -- sh", err=True)
-    return code
+    try:
+        return _execute(name, (SHELL,), pod, container, patience(wait_timeout), stdin=True, tty=tty)
+    except NotExecutable as error:
+        raise NotExecutable(f"{error}; try another shell: muster exec {name} -it -- sh") from error
 
 
 @click.command("attach", cls=Command, no_args_is_help=True)
@@ -153,7 +153,10 @@ async def attached(streams: StreamClient, target: Target, *, stdin: bool, tty: b
         terminal.report("If you do not see a prompt, press Enter.")
     async with streams.attach(target, stdin=stdin, tty=tty) as process:
         await terminal.converse(process, stdin=stdin, tty=tty)
-    return await streams.exit_code(target) or 0
+    code = await streams.exit_code(target)
+    if code is None:
+        terminal.report("Detached; the job runs on.")
+    return code or 0
 
 
 def _execute(

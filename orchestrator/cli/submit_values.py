@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from orchestrator.cli import terminal
 from orchestrator.cli.options import ARGUMENTS_KEY, TAIL_KEY
 from orchestrator.cli.submit_options import TAIL_IS_COMMAND_KEY
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes
@@ -114,6 +115,7 @@ def fields_of(ctx: click.Context, values: Values, framework: str = "") -> dict[s
         "privilege_escalation": _privilege_escalation(values),
         "capabilities": tuple(map(parse.parse_capability, values["add_capability"])),
         "stdin": stdin,
+        "stdin_once": bool(values.get("attach")) and not terminal.stdin_is_a_terminal(),
         "tty": tty,
         "labels": tuple(map(parse.parse_label, values["label"])),
         "annotations": tuple(map(parse.parse_annotation, values["annotation"])),
@@ -170,9 +172,13 @@ def _behind_ingress(asked: Submission, project: str, fields: dict[str, Any]) -> 
 
 
 def _streams(values: Values) -> tuple[bool, bool]:
+    """--attach means both, but for a terminal where nobody types."""
     attach = bool(values.get("attach"))
     stdin, tty = values["stdin"], values["tty"]
-    return (attach if stdin is None else stdin), (attach if tty is None else tty)
+    return (
+        attach if stdin is None else stdin,
+        attach and terminal.stdin_is_a_terminal() if tty is None else tty,
+    )
 
 
 def _variables(values: Values) -> tuple[Variable, ...]:

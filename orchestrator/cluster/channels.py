@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-_ABNORMAL: Final = (None, 1006)
+ABNORMAL: Final = (None, 1006)
 """Close codes of a connection that nobody closed."""
 
 
@@ -46,7 +46,7 @@ async def received(
 
 def check_closed(socket: aiohttp.ClientWebSocketResponse) -> None:
     """Raise StreamBroken when the connection ended without having been closed."""
-    if socket.exception() is not None or socket.close_code in _ABNORMAL:
+    if socket.exception() is not None or socket.close_code in ABNORMAL:
         raise _lost() from socket.exception()
 
 

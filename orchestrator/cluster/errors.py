@@ -14,6 +14,7 @@
     ├── ServerFault   5xx
     ├── Undecodable           an answer that is not what the caller asked for
     ├── StreamBroken          the streams of a container ended before what runs in it did
+    ├── NotExecutable         the container has no such command
     └── LeaseLost             leadership passed to another replica
 
 Callers catch the leaf that they can do something about, and let the rest pass.
@@ -108,6 +109,12 @@ class Undecodable(ClusterError):
 
 class StreamBroken(ClusterError):
     """The streams of a container ended, or went wrong, before the process in it did."""
+
+
+class NotExecutable(ClusterError):
+    """The container has no such command, or may not run it; the exit code is that of a shell."""
+
+    exit_code = 127
 
 
 class LeaseLost(ClusterError):

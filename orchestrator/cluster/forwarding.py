@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from orchestrator.cluster import channels
-from orchestrator.cluster.errors import ClusterError
+from orchestrator.cluster.errors import ClusterError, StreamBroken
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -44,16 +44,27 @@ class RemotePort:
         """Yield what the port sends until it closes. Raises ClusterError with the node's reason for a failure."""
         heads = {_DATA: _PORT_BYTES, _ERROR: _PORT_BYTES}
         reason = b""
+        silent = True
         async for channel, data in channels.received(self._socket, heads):
             skipped = min(heads[channel], len(data))
             heads[channel] -= skipped
             if channel == _ERROR:
                 reason += data[skipped:]
             elif data[skipped:]:
+                silent = False
                 yield data[skipped:]
         if reason:
-            raise ClusterError(" ".join(reason.decode("utf-8", "replace").split()))
-        channels.check_closed(self._socket)
+            raise ClusterError(_explained(reason))
+        if silent and self._socket.close_code in channels.ABNORMAL:
+            # Nodes close without a word, and what they wrote just before may be lost with the connection.
+            raise StreamBroken("it was closed at once; does the container listen there?")
+
+
+def _explained(reason: bytes) -> str:
+    text = " ".join(reason.decode("utf-8", "replace").split())
+    if "connection refused" in text:
+        return "connection refused; nothing in the pod listens there"
+    return text
 
 
 @asynccontextmanager

@@ -7,13 +7,14 @@ is the channel that the rest belongs to. The server's last word is a `Status` on
 from __future__ import annotations
 
 import json
+import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from orchestrator.cluster import channels
-from orchestrator.cluster.errors import ClusterError, StreamBroken
+from orchestrator.cluster.errors import ClusterError, NotExecutable, StreamBroken
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -33,6 +34,9 @@ CLOSE: Final = 255
 
 HEARTBEAT_SECONDS: Final = 40.0
 STDIN_BYTES_PER_MESSAGE: Final = 32 << 10
+
+_NOT_EXECUTABLE = re.compile(r'exec: ("[^"]*"): (.*)$')
+"""The end of what container runtimes say, after several layers have put their own words before it."""
 
 
 class _Cause(msgspec.Struct):
@@ -101,7 +105,7 @@ class RemoteProcess:
 
 
 def _exit_code(text: bytes) -> int:
-    """Return what the last word says: 0, or the exit code. Raises ClusterError when nothing could be run."""
+    """Return what the last word says: 0, or the exit code. Raises NotExecutable, ClusterError."""
     try:
         status = msgspec.json.decode(text, type=_Status)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
@@ -112,7 +116,10 @@ def _exit_code(text: bytes) -> int:
         for cause in status.details.causes if status.details else []:
             if cause.reason == "ExitCode" and cause.message.isdecimal():
                 return int(cause.message)
-    raise ClusterError(" ".join(status.message.split()) or "the process could not be run")
+    message = " ".join(status.message.split())
+    if found := _NOT_EXECUTABLE.search(message):
+        raise NotExecutable(f"the container cannot run {found[1]}: {found[2]}")
+    raise ClusterError(message or "the process could not be run")
 
 
 @asynccontextmanager

@@ -80,7 +80,7 @@ def escaped(text: str) -> str:
 
     A `$` before a character outside ASCII is escaped too: older versions of Kubernetes garble that character.
     """
-    return _EXPANDED.sub("$$$$", text)
+    return _EXPANDED.sub("$$", text)
 
 
 def problem_of_strings(asked: "Submission") -> str | None:

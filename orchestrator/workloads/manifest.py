@@ -199,6 +199,7 @@ def _container(asked: Submission) -> Manifest:
         "volumeMounts": _volumes(asked)[1],
         "securityContext": container_security_context(asked),
         "stdin": asked.stdin,
+        "stdinOnce": asked.stdin and asked.stdin_once,
         "tty": asked.tty,
     }
     variables = environment(asked, [*rendezvous.variables(asked), *home])

@@ -30,6 +30,7 @@ class Submission:
     """One workload to create. `gpu_milli` is per pod: a multiple of 1000, or less than 1000, or 0 for none.
 
     CPU, memory and GPU memory keep the text that Kubernetes understands ("500m", "4Gi"); empty means not asked for.
+    `stdin_once`: the standard input ends when the first who attaches leaves.
     `gpu_devices` is the number of GPUs of which a part is wanted. `privilege_escalation` None: as the cluster says.
     Raises UsageError when the values contradict each other.
     """
@@ -75,6 +76,7 @@ class Submission:
     privilege_escalation: bool | None = None
     capabilities: tuple[str, ...] = ()
     stdin: bool = False
+    stdin_once: bool = False
     tty: bool = False
     labels: tuple[tuple[str, str], ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()

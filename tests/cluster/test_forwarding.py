@@ -38,30 +38,41 @@ async def test_the_number_of_the_port_is_no_part_of_what_it_says_however_it_is_s
         assert asked[0].headers["Sec-WebSocket-Protocol"] == "v4.channel.k8s.io"
 
 
-async def test_what_the_node_could_not_do_is_told() -> None:
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (b"failed: dial tcp4 127.0.0.1:80: connect: connection refused\n", "^connection refused; nothing"),
+        (b"no such\nsandbox", "^no such sandbox$"),
+    ],
+)
+async def test_what_the_node_could_not_do_is_told(said: bytes, told: str) -> None:
     async def script(socket: web.WebSocketResponse, request: web.Request) -> None:
         await hello(socket)
-        await socket.send_bytes(ERROR + b"connect to 127.0.0.1:80: connection refused\n")
+        await socket.send_bytes(ERROR + said)
         await socket.close()
 
     async with playing(script) as (transport, _), remote_port(transport, PATH, 80) as remote:
-        with pytest.raises(ClusterError, match=r"connection refused$"):
+        with pytest.raises(ClusterError, match=told):
             async for _each in remote.received():
                 pass
 
 
-async def test_a_cut_connection_is_an_error() -> None:
+@pytest.mark.parametrize("says_something", [True, False])
+async def test_an_end_without_a_word_is_suspect_only_if_nothing_was_said(says_something: bool) -> None:
     async def script(socket: web.WebSocketResponse, request: web.Request) -> None:
         await hello(socket)
-        await socket.receive()
+        if says_something:
+            await socket.send_bytes(DATA + b"x")
         assert request.transport is not None
-        request.transport.abort()
+        request.transport.close()
 
     async with playing(script) as (transport, _), remote_port(transport, PATH, 80) as remote:
-        await remote.send(b"x")
-        with pytest.raises(StreamBroken):
-            async for _each in remote.received():
-                pass
+        received = remote.received()
+        if says_something:
+            assert [each async for each in received] == [b"x"]
+        else:
+            with pytest.raises(StreamBroken, match="does the container listen"):
+                await anext(received)
 
 
 async def conversation(

@@ -7,7 +7,7 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from orchestrator.cluster import remote_process as module
-from orchestrator.cluster.errors import ClusterError, Forbidden, NotFound, StreamBroken
+from orchestrator.cluster.errors import ClusterError, Forbidden, NotExecutable, NotFound, StreamBroken
 from orchestrator.cluster.remote_process import CLOSE, ERROR, RESIZE, STDERR, STDIN, STDOUT, remote_process
 from orchestrator.cluster.transport import Transport
 from tests.cluster.fake_api_server import FakeApiServer, access_to, refusal
@@ -103,6 +103,17 @@ async def test_a_message_may_come_in_several_frames() -> None:
     ("messages", "code", "kind", "text"),
     [
         ((on(ERROR, last_word(message="no such\ncommand")),), 1000, ClusterError, "^no such command$"),
+        (
+            (
+                on(
+                    ERROR,
+                    last_word(message='failed: OCI runtime: exec: "sh": executable file not found in $PATH'),
+                ),
+            ),
+            1000,
+            NotExecutable,
+            r'^the container cannot run "sh": executable file not found in \$PATH$',
+        ),
         ((on(ERROR, b"{"),), 1000, StreamBroken, "cannot be read"),
         ((on(STDOUT, b"x"),), 1000, StreamBroken, "code 1000"),
         ((), 1011, StreamBroken, "code 1011"),
