@@ -116,6 +116,16 @@ STORAGE: Final = (
 SCHEDULING: Final = (
     _text("--node-type", metavar="TYPE", help="Only nodes whose label run.ai/type has this value."),
     _many("--toleration", metavar="KEY[=VALUE][:EFFECT]", help="A taint of nodes that does not matter."),
+    _text(
+        "--required-pod-topology-key",
+        metavar="LABEL",
+        help="All pods of the job run where nodes have the same value of this label.",
+    ),
+    _text(
+        "--preferred-pod-topology-key",
+        metavar="LABEL",
+        help="The same, given up when nothing fits.",
+    ),
     _flag("--preemptible", help="May be stopped for others, and may use more than the quota."),
     _number("--backoff-limit", "--backoffLimit", help="Attempts after a failure; default: 6."),
     _text(
@@ -207,9 +217,6 @@ class OldFlag:
 OLD_FLAGS: Final = {
     "--elastic": OldFlag("a job keeps the number of pods that it asks for", refused=False),
     "--mps": OldFlag("parts of a GPU are shared by time; nothing has to be switched on", refused=False),
-    "--preferred-pod-topology-key": OldFlag(
-        "gangs are packed on as few nodes as possible anyway", refused=False, takes_value=True
-    ),
     "--mig-profile": OldFlag(
         "GPUs are shared in parts without MIG: use -g 0.5 or --gpu-memory 5G", refused=True, takes_value=True
     ),
@@ -228,9 +235,6 @@ OLD_FLAGS: Final = {
     "--node-pools": OldFlag("nodes have types, not pools: use --node-type", refused=True, takes_value=True),
     "--s3": OldFlag(
         "mount a bucket through the claim of a CSI driver: use --pvc", refused=True, takes_value=True
-    ),
-    "--required-pod-topology-key": OldFlag(
-        "pods cannot be bound to a topology yet: use --node-type", refused=True, takes_value=True
     ),
 }
 

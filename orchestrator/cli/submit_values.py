@@ -107,6 +107,12 @@ def fields_of(ctx: click.Context, values: Values, framework: str = "") -> dict[s
         "extended_resources": tuple(map(parse.parse_extended_resource, values["extended_resource"])),
         "node_type": parse.parse_node_type("--node-type", values["node_type"]),
         "tolerations": tuple(map(parse.parse_toleration, values["toleration"])),
+        "topology_required": parse.parse_topology_key(
+            "--required-pod-topology-key", values["required_pod_topology_key"]
+        ),
+        "topology_preferred": parse.parse_topology_key(
+            "--preferred-pod-topology-key", values["preferred_pod_topology_key"]
+        ),
         "backoff_limit": parse.parse_count("--backoff-limit", values["backoff_limit"], 0),
         "ttl_seconds": parse.parse_duration_seconds("--ttl-after-finish", values["ttl_after_finish"]),
         "host_ipc": bool(values["host_ipc"]),

@@ -146,6 +146,10 @@ def _pod_annotations(asked: Submission, placement: Placement) -> dict[str, str]:
         annotations[names.GPU_MEMORY_ANNOTATION] = asked.gpu_memory
     if asked.gpu_devices is not None:
         annotations[names.GPU_FRACTION_DEVICES_ANNOTATION] = str(asked.gpu_devices)
+    if asked.topology_required is not None:
+        annotations[names.TOPOLOGY_REQUIRED_ANNOTATION] = asked.topology_required
+    if asked.topology_preferred is not None:
+        annotations[names.TOPOLOGY_PREFERRED_ANNOTATION] = asked.topology_preferred
     if asked.min_member is not None:
         annotations[names.MIN_MEMBER_ANNOTATION] = str(asked.min_member)
     if asked.is_preemptible == asked.interactive:  # the default is the opposite

@@ -64,6 +64,8 @@ class Submission:
     extended_resources: tuple[tuple[str, str], ...] = ()
     node_type: str | None = None
     tolerations: tuple[Toleration, ...] = ()
+    topology_required: str | None = None
+    topology_preferred: str | None = None
     completions: int | None = None
     parallelism: int | None = None
     min_member: int | None = None

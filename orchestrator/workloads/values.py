@@ -130,6 +130,15 @@ def parse_node_type(flag: str, text: str | None) -> str | None:
     return text
 
 
+def parse_topology_key(flag: str, text: str | None) -> str | None:
+    """Return the key of the label of nodes that names a level of the topology, or the last part of such a key."""
+    if text is not None and not _QUALIFIED_NAME.fullmatch(text):
+        raise UsageError(
+            f"{flag} {text!r} is not possible: give the key of a node label, such as example.com/rack"
+        )
+    return text
+
+
 def parse_label(text: str) -> tuple[str, str]:
     """Return the label of `KEY=VALUE`."""
     key, value = _pair("-l/--label", text)
