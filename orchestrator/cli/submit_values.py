@@ -42,11 +42,9 @@ def given_name(values: Values) -> str | None:
     argument, option = values.get("name"), values.get("name_option")
     if argument and option and argument != option:
         raise UsageError(f"the job has two names, {argument!r} and {option!r}: give one")
+    name_prefix(values)
     name: str | None = option or argument
-    if name is None:
-        name_prefix(values)
-        return None
-    return parse.parse_name(name)
+    return None if name is None else parse.parse_name(name)
 
 
 def name_prefix(values: Values) -> str:

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
         Submitted,
     )
     from orchestrator.client.nodes import Nodes, NoSuchNode
+    from orchestrator.client.port_forward import ForwardedPort, Listening, PortInUse
     from orchestrator.client.preflight import Missing
     from orchestrator.client.projects import NoProject, NoSuchProject, OperatorSilent, ProjectRefused
-    from orchestrator.client.streams import LogRequest
+    from orchestrator.client.streams import Finished, LogRequest, NotRunning
     from orchestrator.client.sync import Client
     from orchestrator.client.templates import TemplateRefused
     from orchestrator.errors import MusterError
@@ -46,7 +47,12 @@ _HOMES: Final = {
     "DuplicateName": "orchestrator.client.jobs",
     "HalfCreated": "orchestrator.client.jobs",
     "Identity": "orchestrator.client.identity",
+    "Finished": "orchestrator.client.streams",
+    "ForwardedPort": "orchestrator.client.port_forward",
+    "Listening": "orchestrator.client.port_forward",
     "LogRequest": "orchestrator.client.streams",
+    "NotRunning": "orchestrator.client.streams",
+    "PortInUse": "orchestrator.client.port_forward",
     "MusterError": "orchestrator.errors",
     "Missing": "orchestrator.client.preflight",
     "NoProject": "orchestrator.client.projects",
@@ -71,8 +77,11 @@ __all__ = [
     "AsyncClient",
     "Client",
     "DuplicateName",
+    "Finished",
+    "ForwardedPort",
     "HalfCreated",
     "Identity",
+    "Listening",
     "LogRequest",
     "Missing",
     "MusterError",
@@ -84,7 +93,9 @@ __all__ = [
     "NodeView",
     "Nodes",
     "NotPossible",
+    "NotRunning",
     "OperatorSilent",
+    "PortInUse",
     "ProjectRefused",
     "Scope",
     "Submission",

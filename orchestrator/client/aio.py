@@ -11,7 +11,7 @@ Wherever a `project` may be named, None means the one whose namespace is the def
 from __future__ import annotations
 
 import time
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +19,10 @@ from orchestrator.client.explaining import explained
 from orchestrator.client.identity import Identity, IdentityClient
 from orchestrator.client.jobs import Scope, Submitted, WorkloadClient
 from orchestrator.client.nodes import NodeClient, Nodes
+from orchestrator.client.port_forward import ForwardedPort, Listening, listening
 from orchestrator.client.preflight import preflight
 from orchestrator.client.projects import ProjectClient
-from orchestrator.client.streams import LogRequest, StreamClient
+from orchestrator.client.streams import Finished, LogRequest, StreamClient, Target
 from orchestrator.client.templates import TemplateClient
 from orchestrator.client.watching import watch_jobs
 from orchestrator.cluster.errors import ClusterError, Forbidden
@@ -192,6 +193,50 @@ class AsyncClient:
         async with aclosing(self.streams.log(target, request or LogRequest())) as chunks:
             async for chunk in chunks:
                 yield chunk
+
+    async def execute(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        given: bytes = b"",
+        project: Where = None,
+        pod: str | None = None,
+        container: str | None = None,
+        patience_seconds: float = 60,
+    ) -> Finished:
+        """Run a command in a job's container to its end, with `given` as its standard input; wait until it runs.
+
+        Raises NoSuchWorkload, NoSuchPod, NoSuchContainer, NotRunning, NotExecutable.
+        """
+        target = await self._running(name, project, pod, container, patience_seconds)
+        return await self.streams.completed(target, command, given)
+
+    @asynccontextmanager
+    async def port_forward(
+        self,
+        name: str,
+        *ports: ForwardedPort,
+        project: Where = None,
+        pod: str | None = None,
+        patience_seconds: float = 60,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> AsyncGenerator[list[Listening], None]:
+        """Let local ports lead to a job while the context lasts; yields the addresses. Local port 0: any that is free.
+
+        Raises NoSuchWorkload, NoSuchPod, NotRunning, PortInUse.
+        """
+        target = await self._running(name, project, pod, None, patience_seconds)
+        async with listening(self.streams, target, ports, report=report) as found:
+            yield found
+
+    async def _running(
+        self, name: str, project: Where, pod: str | None, container: str | None, patience_seconds: float
+    ) -> Target:
+        scope = await self.scope(project)
+        return await self.streams.running(
+            scope, name, pod, container, patience_seconds=patience_seconds, report=lambda _: None
+        )
 
     # --- templates ------------------------------------------------------------------------------------
 

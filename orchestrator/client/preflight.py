@@ -40,8 +40,8 @@ async def preflight(transport: Transport, asked: Submission, scope: Scope) -> li
         "volume claims": checks.claims(),
         "secrets": checks.secrets(),
         "storage classes": checks.storage_classes(),
-        "the project's node types": checks.project_node_types(),
         "node types": checks.node_type(),
+        "the project's node types": checks.project_node_types(),
     }
     results = await asyncio.gather(*wanted.values(), return_exceptions=True)
     warnings = []

@@ -7,17 +7,17 @@ NoSuchContainer the pod has no container of that name
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from orchestrator.client.jobs import Scope, WorkloadClient
-from orchestrator.cluster.errors import Gone, Unreachable
+from orchestrator.cluster.errors import Gone, StreamBroken, Unreachable
 from orchestrator.cluster.forwarding import RemotePort, remote_port
 from orchestrator.cluster.objects import ContainerStateTerminated, ContainerStatus, Pod
-from orchestrator.cluster.remote_process import RemoteProcess, remote_process
+from orchestrator.cluster.remote_process import STDERR, STDOUT, RemoteProcess, remote_process
 from orchestrator.cluster.resources import PODS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import MusterError
@@ -107,6 +107,15 @@ class LogRequest:
         return {key: value for key, value in asked.items() if value is not None}
 
 
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A command that ran in a container, and what it wrote."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+
+
 class StreamClient:
     """The streams of workloads behind one API server. Every method raises MusterError."""
 
@@ -194,6 +203,23 @@ class StreamClient:
             tty=tty,
         )
 
+    async def completed(self, target: Target, command: Sequence[str], given: bytes = b"") -> Finished:
+        """Run a command in a container to its end, with `given` as its standard input.
+
+        Raises NotExecutable when the container has no such command.
+        """
+        said = {STDOUT: bytearray(), STDERR: bytearray()}
+        async with self.execute(target, command, stdin=bool(given)) as process:
+            feeding = asyncio.ensure_future(_feed(process, given)) if given else None
+            try:
+                async for channel, data in process.output():
+                    said[channel] += data
+            finally:
+                if feeding is not None:
+                    feeding.cancel()
+                    await asyncio.gather(feeding, return_exceptions=True)
+        return Finished(process.exit_code, bytes(said[STDOUT]), bytes(said[STDERR]))
+
     def attach(
         self, target: Target, *, stdin: bool = False, tty: bool = False
     ) -> AbstractAsyncContextManager[RemoteProcess]:
@@ -260,6 +286,12 @@ class StreamClient:
                             yield _oldest_first(pods)
             except (Gone, Unreachable):
                 continue  # the list says whether the server is there at all
+
+
+async def _feed(process: RemoteProcess, given: bytes) -> None:
+    with suppress(StreamBroken):  # a process need not read to the end
+        await process.send(given)
+        await process.close_stdin()
 
 
 def _uids(pod: Pod) -> tuple[str, ...]:

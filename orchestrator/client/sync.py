@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from orchestrator.client.aio import AsyncClient
@@ -16,6 +17,7 @@ from orchestrator.cluster.errors import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
     from types import TracebackType
     from typing import Any, Self, TypeVar
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
     from orchestrator.client.identity import Identity
     from orchestrator.client.jobs import Scope, Submitted
     from orchestrator.client.nodes import Nodes
-    from orchestrator.client.streams import LogRequest
+    from orchestrator.client.port_forward import ForwardedPort, Listening
+    from orchestrator.client.streams import Finished, LogRequest
     from orchestrator.cluster.objects import Event, Project, ProjectSpec
     from orchestrator.workloads.nodes import NodeView
     from orchestrator.workloads.submission import Submission
@@ -148,6 +151,55 @@ class Client:
             self._client.log(name, project=project, pod=pod, container=container, request=request)
         )
 
+    def execute(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        given: bytes = b"",
+        project: Where = None,
+        pod: str | None = None,
+        container: str | None = None,
+        patience_seconds: float = 60,
+    ) -> Finished:
+        """Run a command in a job's container to its end, with `given` as its standard input; wait until it runs.
+
+        Raises NoSuchWorkload, NoSuchPod, NoSuchContainer, NotRunning, NotExecutable.
+        """
+        return self._run(
+            self._client.execute(
+                name,
+                command,
+                given=given,
+                project=project,
+                pod=pod,
+                container=container,
+                patience_seconds=patience_seconds,
+            )
+        )
+
+    @contextmanager
+    def port_forward(
+        self,
+        name: str,
+        *ports: ForwardedPort,
+        project: Where = None,
+        pod: str | None = None,
+        patience_seconds: float = 60,
+    ) -> Generator[list[Listening], None, None]:
+        """Let local ports lead to a job while the context lasts; yields the addresses. Local port 0: any that is free.
+
+        Raises NoSuchWorkload, NoSuchPod, NotRunning, PortInUse.
+        """
+        forwarding = self._client.port_forward(
+            name, *ports, project=project, pod=pod, patience_seconds=patience_seconds
+        )
+        addresses = self._run(_entered(forwarding))
+        try:
+            yield addresses
+        finally:
+            self._run(_left(forwarding))
+
     # --- templates ------------------------------------------------------------------------------------
 
     def list_templates(self, *, project: Where = None) -> list[Template]:
@@ -260,3 +312,11 @@ class Client:
 
 async def _next(states: AsyncGenerator[T, None]) -> T:
     return await anext(states)
+
+
+async def _entered(context: AbstractAsyncContextManager[T]) -> T:
+    return await context.__aenter__()
+
+
+async def _left(context: AbstractAsyncContextManager[Any]) -> None:
+    await context.__aexit__(None, None, None)

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import lab.cluster
+from orchestrator.client import Client, ForwardedPort, PortInUse
+from orchestrator.cluster.errors import NotExecutable
 from tests.cli.terminals import terminal
 from tests.control.operators import MUSTER, must, muster, operator, prepare
 
@@ -185,6 +187,20 @@ def test_a_notebook_tells_its_token_and_is_reached_through_its_port(config: Path
         port = int(process.stdout.readline().split(":")[1].split()[0])
         for _ in range(3):
             assert "note-0" in page(port)
+
+
+def test_programs_do_the_same_through_the_client(config: Path) -> None:
+    must(config, "submit", "web", "--jupyter", "--no-port-forward")
+    given = bytes(range(256)) * 1000
+    with Client(config) as client:
+        done = client.execute("box", ["sh", "-c", "cat; echo err >&2; exit 4"], given=given)
+        assert (done.exit_code, done.stdout, done.stderr) == (4, given, b"err\n")
+        with pytest.raises(NotExecutable):
+            client.execute("box", ["no-such-thing"])
+        with client.port_forward("web", ForwardedPort(0, 8888)) as (address,):
+            assert "web-0" in page(address.local)
+            with pytest.raises(PortInUse), client.port_forward("web", ForwardedPort(address.local, 8888)):
+                pass
 
 
 def page(port: int) -> str:

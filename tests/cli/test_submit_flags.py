@@ -1,0 +1,353 @@
+"""Every flag of submit: what it becomes in Kubernetes, what is refused, what must be there first."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from orchestrator.cli.submit_options import OLD_FLAGS
+from tests.cli.memory_api_server import claim_of, namespace_of, node, project_of, secret_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cli.conftest import Outcome
+    from tests.cli.memory_api_server import MemoryApiServer
+
+    Muster = Callable[..., Outcome]
+
+IMAGE = ("-i", "gcr.io/run-ai-demo/quickstart")
+NAMESPACE = "muster-team-a"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "submit.md"
+
+C = ("spec", "template", "spec", "containers", 0)
+S = ("spec", "template", "spec")
+A = ("spec", "template", "metadata", "annotations")
+
+EQUAL = {"key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedule"}
+EXISTS = {"key": "a", "operator": "Exists", "effect": "NoExecute"}
+IDS = {"runAsUser": 7, "runAsGroup": 8, "supplementalGroups": [9, 10]}
+
+FLAGS: list[tuple[str, tuple[Any, ...], Any]] = [
+    ("--gpu-memory 4G", (*A, "muster.dev/gpu-memory"), "4G"),
+    ("-g 0.5 --gpu-devices 2", (*A, "muster.dev/gpu-fraction-devices"), "2"),
+    ("-g 0.5 --gpu-devices 2", (*C, "resources", "requests", "cpu"), "1"),
+    ("--gpu-memory 500M", (*C, "resources", "requests"), {"cpu": "1", "memory": "100Mi"}),
+    ("--extended-resource rdma/hca=2", (*C, "resources", "limits", "rdma/hca"), "2"),
+    ("--always-pull-image", (*C, "imagePullPolicy"), "Always"),
+    ("--working-dir /work", (*C, "workingDir"), "/work"),
+    ("--create-home-dir", (*C, "volumeMounts", 0, "mountPath"), "/home/runai-home"),
+    ("-v /a:/b --mount-propagation", (*C, "volumeMounts", 0, "mountPropagation"), "HostToContainer"),
+    ("-v /a:/b:ro:nas", (*S, "volumes", 0, "nfs"), {"server": "nas", "path": "/a"}),
+    ("-v /a:/b --nfs-server nas", (*S, "volumes", 0, "nfs"), {"server": "nas", "path": "/a"}),
+    ("--toleration a=b:NoSchedule", (*S, "tolerations", 0), EQUAL),
+    ("--toleration a", (*S, "tolerations", 0), {"key": "a", "operator": "Exists"}),
+    ("--toleration operator=Exists,key=a,effect=NoExecute", (*S, "tolerations", 0), EXISTS),
+    ("--required-pod-topology-key example.com/rack", (*A, "muster.dev/topology-required"), "example.com/rack"),
+    ("--run-as-uid 7 --run-as-gid 8 --supplemental-groups 9,10", (*S, "securityContext"), IDS),
+    ("--prevent-privilege-escalation", (*C, "securityContext"), {"allowPrivilegeEscalation": False}),
+    ("--allow-privilege-escalation=false", (*C, "securityContext"), {"allowPrivilegeEscalation": False}),
+    ("--add-capability CAP_NET_ADMIN", (*C, "securityContext", "capabilities"), {"add": ["NET_ADMIN"]}),
+    ("-l team=red", ("spec", "template", "metadata", "labels", "team"), "red"),
+    ("-l team=red", ("metadata", "labels", "team"), "red"),
+    ("-a example.com/x=y=z", ("metadata", "annotations", "example.com/x"), "y=z"),
+    ("-a x=", (*A, "x"), ""),
+    ("--stdin -t", (*C, "tty"), True),
+    ("--ttl-after-finish 2m", ("spec", "ttlSecondsAfterFinished"), 120),
+    ("--auto-deletion-time-after-completion 1h", ("spec", "ttlSecondsAfterFinished"), 3600),
+    ("--git-sync source=https://example.com/a.git", (*S, "initContainers", 0, "name"), "git-sync"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "value"), FLAGS, ids=lambda each: each if isinstance(each, str) else ""
+)
+def test_a_flag_reaches_its_field(
+    words: str, path: tuple[Any, ...], value: object, muster: Muster, server: MemoryApiServer
+) -> None:
+    outcome = muster("submit", "x", *IMAGE, *words.split())
+    assert (outcome.code, outcome.err) == (0, "")
+    (found,) = server.all("jobs")
+    for step in path:
+        found = found[step]
+    assert found == value
+
+
+def test_run_as_user_means_who_submits(muster: Muster, server: MemoryApiServer) -> None:
+    assert muster("submit", "x", *IMAGE, "--run-as-user").code == 0
+    context = server.all("jobs")[0]["spec"]["template"]["spec"]["securityContext"]
+    assert (context["runAsUser"], context["runAsGroup"]) == (os.getuid(), os.getgid())
+
+
+REFUSED = [
+    ("--gpu-memory 99M", "at least 100M"),
+    ("--gpu-memory much", "--gpu-memory"),
+    ("--gpu-memory 4G -g 1", "use one of them"),
+    ("--gpu-devices 2", "--gpu-devices"),
+    ("--gpu-devices 2 -g 1", "--gpu-devices"),
+    ("--extended-resource nvidia.com/gpu=1", "use -g/--gpu"),
+    ("--extended-resource rdma=1", "rdma/hca=1"),
+    ("--extended-resource rdma/hca=0", "whole number from 1 up"),
+    ("--always-pull-image --local-image", "--always-pull-image"),
+    ("-v /a:/b:zz", "/HOST/PATH"),
+    ("--pvc a:1Gi:b", "[STORAGE-CLASS]:SIZE"),
+    ("--pvc-exists path=/x", "claimname=NAME"),
+    ("--pvc-new size=1Gi", "size=SIZE"),
+    ("--pvc-new size=1Gi,path=/x,claimname=y", "named after it"),
+    ("--pvc-new size=1Gi,path=/x,frob", "unknown field"),
+    ("--toleration a=b:Never", "NoExecute"),
+    ("--run-as-uid root", "number from 0"),
+    ("--run-as-uid 4294967296", "number from 0"),
+    ("--supplemental-groups 1,x", "--supplemental-groups"),
+    ("--run-as-user --run-as-uid 1", "--run-as-user"),
+    ("--prevent-privilege-escalation --allow-privilege-escalation", "use one of them"),
+    ("--add-capability net", "NET_ADMIN"),
+    ("-l a", "KEY=VALUE"),
+    ("-l a=b/c", "63 letters"),
+    ("-l muster.dev/type=x", "not yours"),
+    ("-a kubernetes.io/x=y", "not yours"),
+    ("-a =x", "KEY=VALUE"),
+    ("-t", "--stdin"),
+    ("--env-file /nowhere/at/all", "--env-file"),
+    ("--git-sync branch=x", "source"),
+    ("--create-home-dir -v /a:/home/runai-home", "/home/runai-home"),
+    ("--dry-run=maybe", "--dry-run"),
+    ("-o wide", "--output"),
+    ("--job-name-prefix A", "--job-name-prefix"),
+    ("--jupyter --interactive=false", "--jupyter"),
+    ("--wait-timeout soon", "--wait-timeout"),
+    ("--address here", "--address"),
+    ("--required-pod-topology-key a/b/c", "--required-pod-topology-key"),
+    ("--mig-profile 1g.5gb", "--mig-profile"),
+    ("--inference", "Deployment"),
+]
+
+
+@pytest.mark.parametrize(("words", "told"), REFUSED, ids=lambda each: each)
+def test_a_wrong_value_is_refused_in_one_line_and_nothing_is_created(
+    words: str, told: str, muster: Muster, server: MemoryApiServer
+) -> None:
+    outcome = muster("submit", "x", *IMAGE, *words.split())
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("Error: ")
+    assert outcome.err.count("\n") == 1
+    assert told in outcome.err
+    assert server.writes() == []
+
+
+@pytest.mark.parametrize("flag", sorted(OLD_FLAGS))
+def test_an_old_flag_is_refused_or_has_no_effect_and_says_why(
+    flag: str, muster: Muster, server: MemoryApiServer
+) -> None:
+    old = OLD_FLAGS[flag]
+    outcome = muster("submit", "x", *IMAGE, flag, *(["1"] if old.takes_value else []))
+    assert outcome.code == (2 if old.refused else 0)
+    assert outcome.err.count("\n") == 1
+    assert f"{flag} " in outcome.err
+    assert old.reason in outcome.err
+    assert bool(server.all("jobs")) != old.refused
+
+
+def test_every_old_flag_is_in_the_documentation() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert [flag for flag in OLD_FLAGS if f"`{flag}`" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--pvc data:/data", "--pvc data: project team-a has no volume claim of that name; there are: other"),
+        ("--pvc-exists claimname=data,path=/x", "--pvc data"),
+        ("-e A=SECRET:vault,key", "project team-a has no secret 'vault'"),
+        ("-e A=SECRET:robot,nothing", "secret 'robot' has no key 'nothing'; it has: password"),
+        ("--git-sync source=a,secret=vault", "--git-sync: project team-a has no secret 'vault'"),
+        ("--pvc fast:1Gi:/data", "there is no storage class 'fast'; there are none"),
+        ("--node-type dgx2", "no node has the label run.ai/type=dgx2; there are: dgx1, old"),
+        ("--node-type old", "train jobs of project team-a may only use nodes of type dgx1"),
+    ],
+)
+def test_what_is_not_there_is_named_and_nothing_is_created(
+    words: str, told: str, muster: Muster, server: MemoryApiServer
+) -> None:
+    server.add(claim_of("other", NAMESPACE), secret_of("robot", NAMESPACE, password=""))
+    server.add(project_of("team-a", 4, nodeAffinity={"train": ["dgx1"]}))
+    for name, kind in (("n1", "dgx1"), ("n2", "old")):
+        made = node(name, 8)
+        made["metadata"]["labels"] = {"run.ai/type": kind}
+        server.add(made)
+    writes = len(server.writes())
+    outcome = muster("submit", "x", *IMAGE, *words.split())
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err.count("\n") == 1
+    assert told in outcome.err
+    assert len(server.writes()) == writes
+
+
+def test_what_may_not_be_read_is_not_checked_and_that_is_said(
+    muster: Muster, server: MemoryApiServer
+) -> None:
+    server.refuse("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets/vault", 403, "Forbidden")
+    outcome = muster("submit", "x", *IMAGE, "-e", "A=SECRET:vault,key")
+    assert outcome.code == 0
+    assert outcome.err == "Warning: secrets could not be checked, because you may not read them\n"
+
+
+def test_new_claims_belong_to_the_job(muster: Muster, server: MemoryApiServer) -> None:
+    server.add({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "fast"}})
+    words = ("--pvc", ":10Gi:/a:ro", "--pvc-new", "size=1T,path=/b,storageclass=fast,accessmode-rwm")
+    assert muster("submit", "x", *IMAGE, *words).code == 0
+    (job,) = server.all("jobs")
+    claims = {each["metadata"]["name"]: each for each in server.all("persistentvolumeclaims")}
+    first, second = claims["pvc-x-0"], claims["pvc-x-1"]
+    for claim in (first, second):
+        assert claim["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
+    assert first["spec"]["resources"] == {"requests": {"storage": "10Gi"}}
+    assert "storageClassName" not in first["spec"]
+    assert (second["spec"]["storageClassName"], second["spec"]["accessModes"]) == ("fast", ["ReadWriteMany"])
+    spec = job["spec"]["template"]["spec"]
+    assert [each["persistentVolumeClaim"]["claimName"] for each in spec["volumes"]] == ["pvc-x-0", "pvc-x-1"]
+    assert [each.get("readOnly") for each in spec["containers"][0]["volumeMounts"]] == [True, None]
+
+
+def test_nothing_is_left_when_the_last_of_many_objects_is_refused(
+    muster: Muster, server: MemoryApiServer
+) -> None:
+    server.refuse("POST", f"/apis/networking.k8s.io/v1/namespaces/{NAMESPACE}/ingresses", 422, "Invalid")
+    words = ("--interactive", "-s", "ingress", "--port", "80", "--pvc", ":1Gi:/a")
+    git = ("--git-sync", "source=a,password=b")
+    assert muster("submit", "x", *IMAGE, *words, *git).code == 1
+    kinds = ("statefulsets", "services", "ingresses", "persistentvolumeclaims", "secrets")
+    assert [each for kind in kinds for each in server.all(kind)] == []
+
+
+def test_jobs_without_a_name_are_numbered_from_the_smallest_that_is_free(
+    muster: Muster, server: MemoryApiServer
+) -> None:
+    assert muster("submit", "job-1", *IMAGE).code == 0
+    for name in ("job-0", "job-2"):
+        assert muster("submit", *IMAGE).lines[0] == f"The job '{name}' has been submitted successfully"
+    made = muster("submit", *IMAGE, "--job-name-prefix", "night", "--interactive", "-o", "name")
+    assert made.lines == ["night-0"]
+    assert server.find("statefulsets", "night-0", NAMESPACE) is not None
+
+
+@pytest.mark.parametrize("form", [(), ("=client",), ("=true",)])
+def test_a_dry_run_prints_what_would_be_made(
+    form: tuple[str, ...], muster: Muster, server: MemoryApiServer
+) -> None:
+    flag = f"--dry-run{''.join(form)}"
+    outcome = muster("submit", "--pvc", ":1Gi:/a", flag, "x", *IMAGE, "-o", "json")
+    assert [each["kind"] for each in outcome.json["items"]] == ["Job", "PersistentVolumeClaim"]
+    assert server.writes() == []
+
+
+def test_what_was_made_can_be_printed_as_json(muster: Muster, server: MemoryApiServer) -> None:
+    outcome = muster("submit", "x", *IMAGE, "-o", "json")
+    (made,) = json.loads(outcome.out)["items"]
+    assert made["metadata"]["uid"] == server.all("jobs")[0]["metadata"]["uid"]
+
+
+def test_the_short_path_of_an_ingress_goes_to_who_has_it_first(
+    muster: Muster, server: MemoryApiServer
+) -> None:
+    server.add(namespace_of("team-c"))
+    words = ("x", *IMAGE, "--interactive", "-s", "ingress", "--port", "80")
+    for project in ("team-a", "team-c"):
+        assert muster("submit", *words, "-p", project).code == 0
+    paths = {
+        each["metadata"]["namespace"]: [path["path"] for path in each["spec"]["rules"][0]["http"]["paths"]]
+        for each in server.all("ingresses")
+    }
+    assert paths == {"muster-team-a": ["/team-a-x", "/x"], "muster-team-c": ["/team-c-x"]}
+
+
+def test_a_notebook_behind_an_ingress_knows_its_path(muster: Muster, server: MemoryApiServer) -> None:
+    outcome = muster(
+        "submit", "note", "--jupyter", "-s", "ingress", "--dry-run", "-p", "team-b", "-o", "json"
+    )
+    container = outcome.json["items"][0]["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == "jupyter/scipy-notebook"
+    assert container["command"] == ["start-notebook.sh"]
+    assert container["args"] == ["--NotebookApp.base_url=/team-b-note"]
+    assert container["ports"] == [{"containerPort": 8888}]
+
+
+@pytest.mark.parametrize(
+    ("words", "pods"),
+    [
+        ("submit-mpi x --processes 4", 4),
+        ("submit-mpi x", 1),
+        ("submit-dist mpi x --workers 3", 3),
+        ("submit-dist pytorch x --workers 3", 4),
+        ("submit-dist pytorch x --workers 3 --no-master", 3),
+        ("submit-dist pytorch --name x --processes 3", 3),
+        ("submit-dist tf x --workers 1", 2),
+    ],
+)
+def test_a_distributed_job_is_a_gang_with_an_index(
+    words: str, pods: int, muster: Muster, server: MemoryApiServer
+) -> None:
+    assert muster(*words.split(), *IMAGE, "-g", "2").code == 0
+    (job,) = server.all("jobs")
+    spec, template = job["spec"], job["spec"]["template"]
+    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", pods, pods)
+    assert template["metadata"]["annotations"]["muster.dev/min-member"] == str(pods)
+    assert template["spec"]["subdomain"] == "x"
+    (service,) = server.all("services")
+    assert (service["metadata"]["name"], service["spec"]["clusterIP"]) == ("x", "None")
+    assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    variables = {each["name"]: each.get("value") for each in template["spec"]["containers"][0]["env"]}
+    if "tf" in words:
+        assert variables["TF_CONFIG"] is not None
+        config = json.loads(variables["TF_CONFIG"].replace("$(RANK)", "1"))
+        assert config["cluster"]["worker"] == [f"x-{index}.x:29500" for index in range(pods)]
+        assert config["task"] == {"type": "worker", "index": 1}
+    else:
+        assert (variables["WORLD_SIZE"], variables["MASTER_ADDR"]) == (str(pods), "x-0.x")
+        assert variables["PET_NODE_RANK"] == "$(RANK)"
+        names = list(variables)
+        assert names.index("RANK") < names.index("PET_NODE_RANK")  # what is expanded stands before
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("submit-mpi x --processes 0", "--processes"),
+        ("submit-mpi x --processes 2 --workers 2", "use one of them"),
+        ("submit-dist pytorch x --master-port 70000", "--master-port"),
+        ("submit-dist horovod x", "pytorch"),
+        ("submit-dist pytorch x --port 80", "--port"),
+    ],
+)
+def test_a_distributed_job_that_cannot_be_meant_is_refused(
+    words: str, told: str, muster: Muster, server: MemoryApiServer
+) -> None:
+    outcome = muster(*words.split(), *IMAGE)
+    assert outcome.code == 2
+    assert told in outcome.err
+    assert server.requests == []
+
+
+def test_the_examples_of_the_documentation_can_be_meant(muster: Muster, server: MemoryApiServer) -> None:
+    import shlex
+
+    server.add(
+        claim_of("datasets", NAMESPACE),
+        secret_of("s3", NAMESPACE, key=""),
+        secret_of("robot", NAMESPACE, password=""),
+    )
+    text = DOCUMENT.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = re.findall(r"^muster (submit[^\n]*)$", text, flags=re.MULTILINE)
+    assert len(lines) > 6
+    for line in lines:
+        outcome = (
+            muster(*shlex.split(line, comments=True), "--dry-run")
+            if " -- " not in line
+            else muster(*shlex.split(line.replace(" -- ", " --dry-run -- ", 1), comments=True))
+        )
+        assert outcome.code == 0, f"{line}: {outcome.err}"
