@@ -1,4 +1,4 @@
-"""`muster install`, `plan`, `resume`, `verify`, `upgrade`, `teardown`, `matrix` and `inventory`."""
+"""`muster install`, `plan`, `verify`, `upgrade`, `teardown`, `matrix` and `inventory`."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from lab.progress import LiveReporter, Reporter
-from orchestrator.errors import ConfigurationError, UsageError
+from orchestrator.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from installer.plan import Decision
@@ -68,26 +68,6 @@ def install(*, as_json: bool, plan_only: bool, **options: Any) -> None:
 def plan(*, as_json: bool, **options: Any) -> None:
     """Print what `install` would do with each stage, and why."""
     _work(_request("install", options), as_json=as_json, plan_only=True)
-
-
-@click.command()
-@_on_a_site
-def resume(*, inventory: Path, state_dir: Path | None, as_json: bool) -> None:
-    """Go on with the run that stopped, with the options that it had."""
-    from installer.journal import Journal, directory_of
-    from installer.site import load
-
-    last = Journal(directory_of(_shown(load, inventory).name, state_dir)).last_run()
-    if last is None:
-        raise UsageError(f"nothing was begun on this site: start with `muster install -i {inventory}`")
-    begun, finished = last
-    if finished:
-        click.echo(f"nothing to resume: {begun['run']} came to a good end")
-        return
-    options = {"inventory": inventory, "state_dir": state_dir, "last": begun["request"]["until"]}
-    if begun["action"] == "teardown":
-        options["extra"] = ("teardown_confirmed=true",)
-    _work(_request(begun["action"], options), as_json=as_json)
 
 
 @click.command()

@@ -91,18 +91,6 @@ class Journal:
                 )  # fmt: skip
         return stages
 
-    def last_run(self) -> tuple[dict[str, Any], bool] | None:
-        """The last run that began, and whether it came to a good end."""
-        runs = [entry for entry in self.entries if entry["event"] == "run"]
-        if not runs:
-            return None
-        ends = [
-            entry
-            for entry in self.entries
-            if entry["event"] == "finished" and entry["run"] == runs[-1]["run"]
-        ]
-        return runs[-1], bool(ends and ends[-1]["result"] == VERIFIED)
-
     def write(self, **entry: Any) -> None:
         """Add a line and wait until the disk has it. Raises JournalError."""
         entry = {"at": now(), **entry}

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from installer import cluster_record, content, inventory, matrix, reachability, site, stages
 from installer.errors import StageFailed
@@ -36,9 +36,10 @@ class Request:
     state_dir: Path | None = None
     extra: tuple[str, ...] = ()
 
-    def command(self, action: str | None = None) -> str:
-        """The command line that asks for it."""
-        words = ["muster", action or self.action, "-i", str(self.inventory)]
+    def command(self) -> str:
+        """The command line that goes on with it; what is verified is not done again, so `--from` is left out."""
+        words = ["muster", self.action, "-i", str(self.inventory)]
+        words += ["--until", self.last] if self.last else []
         words += ["--state-dir", str(self.state_dir)] if self.state_dir else []
         return shlex.join(words)
 
@@ -85,9 +86,9 @@ class Program:
             run = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{self.request.action}-{secrets.token_hex(2)}"
             mine = [decision for decision in decisions if decision.verb == RUN]
             if not self.request.check:
-                self.journal.write(event="run", run=run, action=self.request.action, request=self._recorded())
+                self.journal.write(event="run", run=run, action=self.request.action)
             if any(decision.stage.name == "preflight" for decision in mine):
-                reachability.check(self.inventory, self._progress, self.request.command("resume"))
+                reachability.check(self.inventory, self._progress, self.request.command())
             for number, decision in enumerate(mine, 1):
                 self._stage(run, decision, f"[{number}/{len(mine)}] {decision.stage.name}")
             if not self.request.check:
@@ -164,7 +165,7 @@ class Program:
 
     def _failed(self, decision: Decision, outcome: Outcome, result: str, log: Path) -> StageFailed:
         name = decision.stage.name
-        resume = self.request.command("resume" if self.request.action != VERIFY else None)
+        resume = self.request.command()
         if result == INTERRUPTED:
             return StageFailed(f"stage {name} was interrupted; go on with: {resume}")
         for failure in outcome.failures:
@@ -200,10 +201,6 @@ class Program:
         for decision in decisions:
             if decision.verb != RUN:
                 self._progress(f"{decision.stage.name}: {decision.verb}: {decision.reason}")
-
-    def _recorded(self) -> dict[str, Any]:
-        request = self.request
-        return {"inventory": str(request.inventory.absolute()), "from": request.first, "until": request.last}
 
     def _check_names(self) -> None:
         names = [stage.name for stage in self.stages]

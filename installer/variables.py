@@ -74,6 +74,26 @@ def _dra(site: Site) -> Variables:
     return {"dra_version": release}
 
 
+def _trident(site: Site) -> Variables:
+    release = site.versions.get("trident")
+    if release is None:
+        return {}
+    row = matrix.trident_row(release) or {}
+    ontap = site.get("storage", "ontap", default={})
+    return {
+        "trident_version": release,
+        "trident_kind": row.get("custom_resource"),
+        "trident_backends": site.get("storage", "backends"),
+        "trident_classes": site.get("storage", "classes"),
+        "trident_management_lif": ontap.get("management_lif"),
+        "trident_management_port": ontap.get("https_port"),
+        "trident_svm": ontap.get("svm"),
+        "trident_export_cidrs": ontap.get("export_cidrs"),
+        "trident_username": ontap.get("trident_username"),
+        "trident_password": secret(ontap.get("trident_password")),
+    }
+
+
 def _verify(site: Site) -> Variables:
     return {
         "verify_nodes": sorted(site.hosts),
@@ -81,4 +101,4 @@ def _verify(site: Site) -> Variables:
     }
 
 
-_ROLES: Final[tuple[Callable[[Site], Variables], ...]] = (_preflight, _orchestrator, _dra, _verify)
+_ROLES: Final[tuple[Callable[[Site], Variables], ...]] = (_preflight, _trident, _dra, _orchestrator, _verify)

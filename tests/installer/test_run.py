@@ -130,14 +130,13 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     said = waiting.communicate(timeout=30)[0]
     if how != signal.SIGKILL:
         assert waiting.returncode == 1
-        assert "stage two was interrupted; go on with: muster resume -i" in said
+        assert "stage two was interrupted; go on with: muster install -i" in said
     planned = site.muster("plan")
     assert "two    run: interrupted" in planned.stdout
     content.open_gate()
-    resumed = site.muster("resume")
+    resumed = site.muster("install")
     assert resumed.returncode == 0, resumed.stderr
     assert content.done == ["one", "two", "two", "three"]
-    assert "nothing to resume" in site.muster("resume").stdout
 
 
 def test_two_runs_at_once_are_refused(
@@ -184,11 +183,11 @@ def test_a_failure_says_where_why_and_how_to_go_on(site: SiteUnderTest, content:
         "error   mount.nfs access denied by server while mounting",
         "cause   the export policy does not let the node in",
         "fix     add the node's network to storage.ontap.export_cidrs",
-        "go on with: muster resume -i",
+        "go on with: muster install -i",
     ):
         assert text in failed.stderr, failed.stderr
     content.stage("two")
-    assert site.muster("resume").returncode == 0
+    assert site.muster("install").returncode == 0
     assert content.done == ["one", "two", "two", "three"]
 
 
@@ -291,7 +290,7 @@ def test_a_disk_that_fills_in_a_stage_damages_nothing(
     (small_disk / "ballast").unlink()
     for line in journal(site).read_text().splitlines():
         json.loads(line)
-    resumed = site.muster("resume")
+    resumed = site.muster("install")
     assert resumed.returncode == 0, resumed.stderr
     assert content.done == ["one", "two", "two", "three"]
     assert os.statvfs(small_disk).f_bavail > 0
