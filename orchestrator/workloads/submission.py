@@ -165,6 +165,12 @@ def _interactive_is_one_pod(asked: Submission) -> str | None:
     return None
 
 
+def _working_dir_is_a_path(asked: Submission) -> str | None:
+    if asked.working_dir is None or asked.working_dir.startswith("/"):
+        return None
+    return f"--working-dir {asked.working_dir} must begin with /: it is a directory of the container"
+
+
 def _counts_agree(asked: Submission) -> str | None:
     pods = asked.parallelism or 1
     if pods > 1 and asked.completions is None:
@@ -208,6 +214,7 @@ _CHECKS: Final[tuple[Callable[[Submission], str | None], ...]] = (
     _mounts_differ,
     _interactive_is_one_pod,
     _counts_agree,
+    _working_dir_is_a_path,
     _devices_are_ours,
     _terminal_needs_input,
     _annotations_fit,
