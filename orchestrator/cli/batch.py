@@ -1,6 +1,5 @@
 """`muster delete`, `suspend` and `resume`: jobs of one project, several at a time."""
 
-import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -61,6 +60,8 @@ def resume(*, names: tuple[str, ...], every: bool | None) -> int:
 
 def _on_each(names: Sequence[str], every: bool | None, done: str, action: "Action") -> int:
     """Do it to every job, and say of each how it went; return the exit code."""
+    import asyncio
+
     wanted = _wanted(names, every)
 
     async def act(client: "AsyncClient") -> list[tuple[str, MusterError | None]]:

@@ -4,20 +4,21 @@ Nothing but click is imported before a command runs: every TAB of a shell starts
 The exit codes are in `EXIT_CODES`.
 """
 
-import logging
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from orchestrator.cli.message import say_error
 from orchestrator.cli.options import Group, Settings, add_common_options, common_options
 from orchestrator.errors import MusterError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 PLUGIN_GROUP: Final = "muster.commands"
 INTERRUPTED: Final = 130
@@ -96,7 +97,9 @@ class LazyGroup(click.Group):
             formatter.write_dl(sorted(helps.items()))
 
 
-def _plugins() -> dict[str, EntryPoint]:
+def _plugins() -> "dict[str, EntryPoint]":
+    from importlib.metadata import entry_points
+
     return {each.name: each for each in entry_points(group=PLUGIN_GROUP)}
 
 
@@ -145,6 +148,8 @@ def _run(arguments: list[str]) -> int:
         error.show()
         return error.exit_code
     except (KeyboardInterrupt, Exception) as error:  # nothing may greet people with a traceback
+        import logging
+
         logging.getLogger(__name__).debug("the command failed", exc_info=True)
         message, exit_code = _explained(error)
         say_error(message)

@@ -1,10 +1,7 @@
 """One command's conversation with the cluster."""
 
-import asyncio
-import logging
-import sys
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -15,21 +12,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LEVELS: Final = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warn": logging.WARNING,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
-
 
 def connect() -> "AsyncClient":
     """Return a client as the common options say; use it within `async with`. Raises ConfigurationError."""
+    import logging
+    import sys
+
     from orchestrator.client.aio import AsyncClient
 
     settings = click.get_current_context().ensure_object(Settings)
-    level = _LEVELS[settings.loglevel or "info"]
+    word = settings.loglevel or "info"
+    level = logging.getLevelNamesMapping()[{"warn": "WARNING"}.get(word, word.upper())]
     logging.basicConfig(level=level, stream=sys.stderr)
     if level > logging.DEBUG:
         # an interrupted loop reports what it was just doing, which nobody wants to know
@@ -45,6 +38,8 @@ def connect() -> "AsyncClient":
 
 def run(action: Callable[["AsyncClient"], Awaitable[T]]) -> T:
     """Connect as the common options say, and run a command's action. Raises MusterError."""
+    import asyncio
+
     client = connect()
 
     async def conversation() -> T:

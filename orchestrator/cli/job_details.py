@@ -1,0 +1,109 @@
+"""One job on the command line: its facts, its pods, and what happened to them."""
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from orchestrator.cli.listing import WIDE_HEADER, row
+from orchestrator.cli.output import age, document, table
+from orchestrator.cli.session import run
+from orchestrator.cluster.objects import Event, Pod
+from orchestrator.cluster.quantity import format_gpu
+from orchestrator.workloads.status import pod_status
+from orchestrator.workloads.view import (
+    WorkloadView,
+    duration_seconds,
+    event_time_us,
+    record,
+    time_us,
+    unschedulable,
+)
+
+PODS_HEADER: Final = ("POD", "STATUS", "TRAINER", "AGE", "NODE")
+EVENTS_HEADER: Final = ("SOURCE", "TYPE", "AGE", "MESSAGE")
+
+
+def show_job(name: str, *, output: str | None) -> None:
+    """Print one job."""
+    view, events = run(lambda client: client.describe_job(name))
+    now_us = time.time_ns() // 1000
+    if output in ("json", "yaml"):
+        details = record(view, now_us)
+        details["events"] = [
+            dict(zip(("source", "type", "age", "message"), each, strict=True))
+            for each in _events(view, events, now_us)
+        ]
+        click.echo(document(details, output))
+    elif output == "name":
+        click.echo(view.name)
+    elif output == "wide":
+        click.echo(table(WIDE_HEADER, [row(view, now_us, wide=True)]))
+    else:
+        click.echo(details_text(view, events, now_us))
+
+
+def details_text(view: WorkloadView, events: Sequence[Event], now_us: int) -> str:
+    """Return the blocks that `get` prints."""
+    facts = {
+        "NAME": view.name,
+        "TYPE": view.type,
+        "STATUS": view.status,
+        "NAMESPACE": view.namespace,
+        "PRIORITY": view.priority_class,
+        "TRAINING DURATION": age(duration_seconds(view, now_us)),
+        "PROJECT": view.project,
+        "USER": view.user,
+        "IMAGE": view.image,
+        "GPUS": format_gpu(view.gpu_milli),
+        "GPU MEMORY": view.gpus if view.gpu_memory else "",
+        "ALLOCATED GPUS": format_gpu(view.held_gpu_milli),
+        **_pod_counts(view),
+        "CREATED BY CLI": str(view.created_by_cli).lower(),
+        "SERVICE URL(S)": ",".join(view.urls),
+        "COMMAND LINE": view.command_line,
+        "WAITS BECAUSE": view.waits_because,
+    }
+    pods = [_pod_row(view, pod, now_us) for pod in view.pods]
+    happened = _events(view, events, now_us)
+    dashes = ["-" * len(title) for title in EVENTS_HEADER]
+    blocks = [
+        "\n".join(f"{title}: {' '.join(fact.split())}" for title, fact in facts.items() if fact),
+        "Pods:\n" + table(PODS_HEADER, pods),
+        "Events:\n" + table(EVENTS_HEADER, [dashes, *happened]),
+    ]
+    return "\n\n".join(blocks)
+
+
+def _pod_counts(view: WorkloadView) -> dict[str, str]:
+    phases = [pod.status.phase or "Pending" for pod in view.pods]
+    counts = {phase: phases.count(phase) for phase in ("Running", "Pending", "Succeeded", "Failed")}
+    return {f"{phase.upper()} PODS": str(count) for phase, count in counts.items() if count}
+
+
+def _pod_row(view: WorkloadView, pod: Pod, now_us: int) -> Sequence[str]:
+    seconds = (now_us - time_us(pod.metadata.creation_timestamp)) // 1_000_000
+    host = pod.spec.node_name
+    node = f"{host}/{pod.status.host_ip}" if host and pod.status.host_ip else host or "N/A"
+    return (pod.metadata.name, pod_status(pod).upper(), view.kind.upper(), age(seconds), node)
+
+
+def _events(view: WorkloadView, events: Sequence[Event], now_us: int) -> list[Sequence[str]]:
+    """Return the rows of the events; the reason for which a pod waits is always among them."""
+    rows: list[Sequence[str]] = []
+    for event in events:
+        about = event.involved_object
+        source = f"{about.kind.lower()}/{about.name}"
+        seconds = (now_us - event_time_us(event)) // 1_000_000
+        rows.append((source, event.type or "-", age(seconds), f"[{event.reason}] {event.message}"))
+    told = {event.message for event in events}
+    for pod in view.pods:
+        reason = unschedulable(pod)
+        if reason and reason not in told:
+            since = next(
+                each.last_transition_time for each in pod.status.conditions if each.type == "PodScheduled"
+            )
+            seconds = (now_us - (time_us(since) or view.created_us)) // 1_000_000
+            rows.append((f"pod/{pod.metadata.name}", "Warning", age(seconds), f"[Unschedulable] {reason}"))
+    return rows
