@@ -33,6 +33,7 @@ def connect() -> "AsyncClient":
         project=settings.project,
         as_user=settings.as_user,
         as_groups=settings.as_groups,
+        report=lambda line: click.echo(line, err=True),
     )
 
 

@@ -57,6 +57,7 @@ class AsyncClient:
         default_project: str | None = None,
         kubeconfig: Path | None = None,
         context: str | None = None,
+        report: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.access = access
         self.transport = Transport(access)
@@ -65,7 +66,7 @@ class AsyncClient:
         self._context = context
         self.streams = StreamClient(self.transport)
         self._jobs = WorkloadClient(self.transport)
-        self._projects = ProjectClient(self.transport)
+        self._projects = ProjectClient(self.transport, report=report)
         self._templates = TemplateClient(self.transport)
         self._nodes = NodeClient(self.transport)
         self._identity = IdentityClient(self.transport, access.user)
@@ -79,15 +80,16 @@ class AsyncClient:
         project: str | None = None,
         as_user: str | None = None,
         as_groups: Sequence[str] = (),
+        report: Callable[[str], None] = lambda _: None,
     ) -> Self:
         """Return a client of a kubeconfig's context; by default $KUBECONFIG or ~/.kube/config, and its current one.
 
         `project` becomes the default project; `as_user` and `as_groups` are impersonated, which the cluster has to
-        allow. Raises ConfigurationError.
+        allow. `report` is told in one line what is waited for. Raises ConfigurationError.
         """
         path = Path(kubeconfig) if kubeconfig is not None else None
         access = load_access(path, context, as_user=as_user, as_groups=as_groups)
-        return cls(access, default_project=project, kubeconfig=path, context=context)
+        return cls(access, default_project=project, kubeconfig=path, context=context, report=report)
 
     async def __aenter__(self) -> Self:
         await self.transport.__aenter__()

@@ -50,8 +50,9 @@ def _denied(error: Forbidden) -> str:
     where = f"in namespace {namespace}" if namespace else "in the whole cluster"
     said = error.message.removeprefix(f"{error.request}: ").removeprefix("403 ")
     role = role_for(verb, resource)
+    bound = "" if namespace else ", bound in the whole cluster,"
     help_ = (
-        f"the role {role} allows it, ask an administrator for it"
+        f"the role {role}{bound} allows it, ask an administrator for it"
         if role
         else "none of muster's roles allows it, ask who administers Kubernetes"
     )

@@ -25,6 +25,7 @@ from orchestrator.workloads.values import is_object_name
 NAMESPACE_PATIENCE_SECONDS: Final = 30.0
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 1.0
+_SILENCE_SECONDS: Final = 2.0
 
 
 class NoSuchProject(MusterError):
@@ -44,9 +45,15 @@ class ProjectRefused(MusterError):
 
 
 class ProjectClient:
-    """The projects behind one API server. Every method raises MusterError."""
+    """The projects behind one API server. Every method raises MusterError; `report` is told what is waited for."""
 
-    def __init__(self, transport: Transport, patience_seconds: float = NAMESPACE_PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        patience_seconds: float = NAMESPACE_PATIENCE_SECONDS,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._report = report
         self._transport = transport
         self._patience_seconds = patience_seconds
 
@@ -84,12 +91,19 @@ class ProjectClient:
     async def wait_for_namespace(self, project: str) -> str:
         """Return the project's namespace as soon as the operator has made it. Raises OperatorSilent."""
         pause_seconds = _FIRST_PAUSE_SECONDS
+        loop = asyncio.get_running_loop()
+        started, told = loop.time(), False
         try:
             async with asyncio.timeout(self._patience_seconds):
                 while True:
                     namespace = await self._namespace(project)
                     if namespace is not None:
                         return namespace
+                    if not told and loop.time() - started > min(_SILENCE_SECONDS, self._patience_seconds / 2):
+                        told = True
+                        self._report(
+                            f"Waiting until the operator has made the namespace of project {project} …"
+                        )
                     await asyncio.sleep(pause_seconds)
                     pause_seconds = min(pause_seconds * 1.5, _LONGEST_PAUSE_SECONDS)
         except TimeoutError as error:

@@ -1,0 +1,152 @@
+"""Who may do what, asked of a real API server with the roles that muster ships."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.resources import CLUSTER_ROLE_BINDINGS, NAMESPACES, ROLE_BINDINGS
+from orchestrator.cluster.transport import Transport
+from orchestrator.control.install import apply, install
+from tests.control.operators import MUSTER, muster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lab.cluster import Lab
+
+pytestmark = pytest.mark.lab
+
+NAMESPACE = "team-of-the-lab"
+PROJECT = "rights"
+ROLES = {"ann": "muster-researcher", "vic": "muster-viewer", "pia": "muster-project-admin"}
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(shared_lab: Lab) -> Iterator[Path]:
+    """A project whose namespace has a researcher, a viewer and an administrator; cleo administers the cluster."""
+    asyncio.run(_prepare(shared_lab.kubeconfig))
+    yield shared_lab.kubeconfig
+    asyncio.run(_clean(shared_lab.kubeconfig))
+
+
+async def _prepare(kubeconfig: Path) -> None:
+    async with Transport(load_access(kubeconfig)) as transport:
+        await install(transport, "tests", replicas=0)
+        labels = {"muster.dev/project": PROJECT}
+        await apply(transport, _object(NAMESPACES.kind, "v1", NAMESPACE, labels=labels))
+        for user, role in ROLES.items():
+            await apply(transport, _binding(ROLE_BINDINGS.kind, user, role))
+        await apply(transport, _binding(CLUSTER_ROLE_BINDINGS.kind, "cleo", "muster-cluster-admin"))
+
+
+async def _clean(kubeconfig: Path) -> None:
+    async with Transport(load_access(kubeconfig)) as transport:
+        await transport.delete(NAMESPACES.path(name=NAMESPACE))
+        await transport.delete(CLUSTER_ROLE_BINDINGS.path(name="rights-cleo"))
+
+
+def _object(kind: str, version: str, name: str, **metadata: Any) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **metadata}}
+
+
+def _binding(kind: str, user: str, role: str) -> dict[str, Any]:
+    where = {"namespace": NAMESPACE} if kind == ROLE_BINDINGS.kind else {}
+    group = "rbac.authorization.k8s.io"
+    return {
+        **_object(kind, f"{group}/v1", f"rights-{user}", **where),
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+    }
+
+
+def run(kubeconfig: Path, user: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line as somebody, whom the administrator of the lab may impersonate."""
+    who = ("--as", user, "--as-group", "system:authenticated")
+    return muster(kubeconfig, *who, "-p", PROJECT, *words)
+
+
+@pytest.mark.parametrize("user", sorted(ROLES))
+def test_whoami_names_the_role_that_was_given(user: str, kubeconfig: Path) -> None:
+    told = json.loads(run(kubeconfig, user, "whoami", "-o", "json").stdout)
+    assert (told["user"], told["roles"].get(PROJECT), told["clusterAdmin"]) == (user, ROLES[user], False)
+
+
+def test_whoami_knows_who_administers_the_cluster(kubeconfig: Path) -> None:
+    assert json.loads(run(kubeconfig, "cleo", "whoami", "-o", "json").stdout)["clusterAdmin"] is True
+
+
+def test_a_researcher_submits_suspends_resumes_and_deletes_and_a_viewer_sees_it(kubeconfig: Path) -> None:
+    for words in (
+        ("submit", "mine", "-i", "image", "-g", "1"),
+        ("suspend", "mine"),
+        ("suspend", "mine"),
+        ("submit", "note", "-i", "image", "--interactive"),
+        ("suspend", "note"),
+    ):
+        done = run(kubeconfig, "ann", *words)
+        assert (done.returncode, done.stderr) == (0, "")
+    listed = run(kubeconfig, "vic", "list", "--no-headers").stdout
+    assert {tuple(line.split()[:2]) for line in listed.splitlines()} == {
+        ("mine", "Suspended"),
+        ("note", "Suspended"),
+    }
+    assert run(kubeconfig, "ann", "resume", "--all").returncode == 0
+    done = run(kubeconfig, "vic", "delete", "mine")
+    assert (done.returncode, done.stdout) == (1, "")
+    for word in ("delete jobs", NAMESPACE, "muster-researcher"):
+        assert word in done.stderr
+    assert run(kubeconfig, "ann", "delete", "--all").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("user", "words", "role"),
+    [
+        ("nobody", ("list",), "muster-viewer"),
+        ("vic", ("submit", "x", "-i", "image"), "muster-researcher"),
+        ("ann", ("template", "create", "x", "--set", "gpu=1"), "muster-project-admin"),
+        ("pia", ("top", "node"), "muster-viewer, bound in the whole cluster,"),
+    ],
+)
+def test_what_is_denied_names_the_role_that_would_allow_it(
+    user: str, words: tuple[str, ...], role: str, kubeconfig: Path
+) -> None:
+    done = run(kubeconfig, user, *words)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert role in done.stderr
+
+
+def test_the_templates_of_the_cluster_reach_every_researcher(kubeconfig: Path) -> None:
+    words = ("--of-cluster", "--default", "--require", "node-type", "-p", PROJECT)
+    made = muster(kubeconfig, "template", "create", "site", *words)
+    assert (made.returncode, made.stderr) == (0, "")
+    try:
+        assert run(kubeconfig, "ann", "list", "templates", "--no-headers").stdout.split()[0] == "site"
+        done = run(kubeconfig, "ann", "submit", "x", "-i", "image")
+        assert done.returncode == 2
+        assert "--node-type is missing: the template site requires it" in done.stderr
+    finally:
+        assert muster(kubeconfig, "template", "delete", "site", "--of-cluster").returncode == 0
+
+
+def test_names_are_completed_from_a_real_server(kubeconfig: Path) -> None:
+    assert run(kubeconfig, "ann", "submit", "complete-me", "-i", "image").returncode == 0
+    line = f"muster delete -p {PROJECT} com"
+    asked = {"COMP_WORDS": line, "COMP_CWORD": "4", "_MUSTER_COMPLETE": "bash_complete"}
+    done = subprocess.run(
+        MUSTER,
+        env={**os.environ, "KUBECONFIG": str(kubeconfig), **asked},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["plain,complete-me"]
+    assert run(kubeconfig, "ann", "delete", "complete-me").returncode == 0
