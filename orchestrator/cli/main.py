@@ -91,7 +91,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the list of commands without importing any."""
-        plugins = {name: f"From {each.value.partition(':')[0]}." for name, each in _plugins().items()}
+        plugins = {name: _first_line(each) for name, each in _plugins().items()}
         helps = plugins | {name: text for name, (_, text) in COMMANDS.items()}
         with formatter.section("Commands"):
             formatter.write_dl(sorted(helps.items()))
@@ -101,6 +101,21 @@ def _plugins() -> "dict[str, EntryPoint]":
     from importlib.metadata import entry_points
 
     return {each.name: each for each in entry_points(group=PLUGIN_GROUP)}
+
+
+def _first_line(plugin: "EntryPoint") -> str:
+    """Return the first line of a plugin's docstring, read from its source: importing it would take too long."""
+    import ast
+    from importlib.util import find_spec
+    from pathlib import Path
+
+    spec = find_spec(plugin.module)
+    if spec is None or spec.origin is None:
+        return f"From {plugin.module}, which cannot be found."
+    tree = ast.parse(Path(spec.origin).read_bytes())
+    functions = (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == plugin.attr)
+    docstring = next((ast.get_docstring(each) for each in functions), None)
+    return docstring.partition("\n")[0] if docstring else f"From {plugin.module}."
 
 
 @click.command(

@@ -127,3 +127,10 @@ def test_the_installed_command_runs(kubeconfig: Path) -> None:
 def _python(script: str, **options: Any) -> subprocess.CompletedProcess[str]:
     options = {"capture_output": True, "text": True, "timeout": 30, "check": True} | options
     return subprocess.run([sys.executable, "-c", script], **options)  # noqa: PLW1510
+
+
+def test_help_says_what_the_commands_of_other_packages_do(muster: Callable[..., Outcome]) -> None:
+    lines = {each.split()[0]: each for each in muster("--help").out.splitlines() if each.strip()}
+    assert "control plane" in lines["lab"]
+    assert "Prove" in lines["validate"]
+    assert "From " not in "".join(lines[each] for each in ("lab", "validate", "bench", "install", "matrix"))
