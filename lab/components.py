@@ -150,6 +150,8 @@ def _api_server(certificates: Path, ports: Ports) -> list[str]:
         f"--service-account-key-file={certificates / 'service-account.pub'}",
         f"--service-account-signing-key-file={certificates / 'service-account.key'}",
         f"--service-cluster-ip-range={_SERVICE_ADDRESSES}",
+        # manifests for Google Distributed Cloud still ask for claims in this version
+        "--runtime-config=resource.k8s.io/v1beta1=true",
         "--profiling=false",
     ]
 
