@@ -124,7 +124,7 @@ def inventory(inventory: Path) -> None:
     from installer import inventory as built
     from installer.site import load
 
-    click.echo(json.dumps(built.build(_shown(load, inventory)), indent=1))
+    click.echo(json.dumps(built.build(shown(load, inventory)), indent=1))
 
 
 def _request(action: str, options: dict[str, Any]) -> "Request":
@@ -137,10 +137,10 @@ def _request(action: str, options: dict[str, Any]) -> "Request":
 def _work(request: "Request", *, as_json: bool, plan_only: bool = False) -> None:
     from installer.program import Program
 
-    reporter = _reporter()
+    reporter = progress_reporter()
     try:
-        program = _shown(Program, request, reporter)
-        decisions = program.plan() if plan_only else _shown(program.run)
+        program = shown(Program, request, reporter)
+        decisions = program.plan() if plan_only else shown(program.run)
     finally:
         reporter.close()
     if as_json:
@@ -168,7 +168,7 @@ def _print_plan(program: "Program", decisions: "list[Decision]") -> None:
         click.echo(program.journal.torn, err=True)
 
 
-def _shown(function: Callable[..., Any], *arguments: Any) -> Any:
+def shown(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call, and print each problem of a site file on a line of its own."""
     from installer.errors import SiteError
 
@@ -194,7 +194,8 @@ def _cell(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _reporter() -> Reporter:
+def progress_reporter() -> Reporter:
+    """Progress on stderr: a live line on a terminal, plain lines elsewhere."""
     if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
         return LiveReporter(sys.stderr, shutil.get_terminal_size().columns)
     return Reporter(lambda text: click.echo(text, err=True))

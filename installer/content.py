@@ -32,6 +32,11 @@ class Content:
         """The sites that come with muster."""
         return self.root / "inventories"
 
+    @property
+    def lock(self) -> Path:
+        """The lock of muster's own Python packages."""
+        return self.root / "uv.lock"
+
 
 def find() -> Content:
     """The content that is in force. Raises ConfigurationError if there is none."""

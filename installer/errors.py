@@ -6,6 +6,9 @@ MusterError
 └── InstallError          an installation could not go on
     ├── StageFailed       a stage of it failed on a host (what, where, why, how to go on)
     ├── Locked            another run on the same site goes on at this moment
+    ├── BundleError       a bundle is incomplete, or not what its manifest says
+    │   ├── FetchFailed   one thing could not be fetched, or is not what was asked for
+    │   └── DiskFull      there is no room for the rest; what is there stays
     └── JournalError      what was done cannot be read or written down
 """
 
@@ -36,3 +39,15 @@ class Locked(InstallError):
 
 class JournalError(InstallError):
     """What was done cannot be read or written down."""
+
+
+class BundleError(InstallError):
+    """A bundle cannot be built, is incomplete, or is not what its manifest says."""
+
+
+class FetchFailed(BundleError):
+    """One thing could not be fetched, or what came is not what was asked for."""
+
+
+class DiskFull(BundleError):
+    """There is no room for the rest; what has been fetched stays."""

@@ -60,7 +60,7 @@ def dra_release(site: Site) -> tuple[str | None, str]:
 
 def trident_row(release: str) -> dict[str, Any] | None:
     """The row of a Trident release."""
-    return next((row for row in tables()["trident"] if _within(release, row["release"])), None)
+    return next((row for row in tables()["trident"] if within(release, row["release"])), None)
 
 
 def _hosts(site: Site) -> Iterator[Finding]:
@@ -95,7 +95,7 @@ def _deepops(site: Site) -> Iterator[Finding]:
         known = ", ".join(row["release"] for row in tables()["deepops"])
         yield Finding(("versions", "deepops"), f"DeepOps {release} is not in the matrix: take one of {known}")
         return
-    if not _within(kubernetes, row["kubernetes"]):
+    if not within(kubernetes, row["kubernetes"]):
         yield Finding(
             ("versions", "kubernetes"),
             f"DeepOps {release} does not install Kubernetes {kubernetes}, but {row['kubernetes']} ({row['source']})",
@@ -111,7 +111,7 @@ def _deepops(site: Site) -> Iterator[Finding]:
 def _runtime(site: Site) -> Iterator[Finding]:
     runtime, kubernetes = site.get("kubernetes", "container_runtime"), site.versions["kubernetes"]
     rows = [row for row in tables()["runtimes"] if row["runtime"] == runtime]
-    if runtime and not any(_within(kubernetes, row["kubernetes"]) for row in rows):
+    if runtime and not any(within(kubernetes, row["kubernetes"]) for row in rows):
         place = ("kubernetes", "container_runtime")
         yield Finding(place, f"Kubernetes {kubernetes} does not run on {runtime}")
 
@@ -125,13 +125,13 @@ def _trident(site: Site) -> Iterator[Finding]:
         known = ", ".join(row["release"] for row in tables()["trident"])
         yield Finding(("versions", "trident"), f"Trident {release} is not in the matrix: {known} are")
         return
-    if not _within(kubernetes, row["kubernetes"]):
+    if not within(kubernetes, row["kubernetes"]):
         yield Finding(
             ("versions", "trident"),
             f"Trident {release} does not run on Kubernetes {kubernetes}, but on {row['kubernetes']} ({row['source']})",
         )
     ontap = site.versions.get("ontap")
-    if ontap and not _within(ontap, row["ontap"]):
+    if ontap and not within(ontap, row["ontap"]):
         yield Finding(
             ("versions", "ontap"), f"Trident {release} needs ONTAP {row['ontap']} ({row['source']})"
         )
@@ -149,9 +149,9 @@ def _dra(site: Site) -> Iterator[Finding]:
 
 def _dra_hindrance(site: Site, row: dict[str, Any]) -> str:
     kubernetes, branch = site.versions["kubernetes"], site.versions.get("driver")
-    if not _within(kubernetes, row["kubernetes"]):
+    if not within(kubernetes, row["kubernetes"]):
         return f"DRA driver {row['release']} needs Kubernetes {row['kubernetes']}, this is {kubernetes}"
-    if branch and not _within(branch, row["driver"]):
+    if branch and not within(branch, row["driver"]):
         return f"DRA driver {row['release']} needs driver branch {row['driver']}, this is {branch}"
     for name, host in site.hosts.items():
         capable = any(
@@ -166,10 +166,10 @@ def _dra_hindrance(site: Site, row: dict[str, Any]) -> str:
 def _orchestrator(site: Site) -> Iterator[Finding]:
     kubernetes = site.versions["kubernetes"]
     row = tables()["orchestrator"][0]
-    if not _within(kubernetes, row["kubernetes"]):
+    if not within(kubernetes, row["kubernetes"]):
         yield Finding(("versions", "kubernetes"), f"the orchestrator needs Kubernetes {row['kubernetes']}")
 
 
-def _within(release: str, specifier: str) -> bool:
+def within(release: str, specifier: str) -> bool:
     """Whether a release is in a range; ONTAP's patches (9.16.1P2) count as their release."""
     return SpecifierSet(specifier).contains(Version(release.partition("P")[0]), prereleases=True)
