@@ -65,7 +65,7 @@ def main() -> None:
     opened = use.opened(root, "here", Reporter(lambda text: None))
     environment = opened.environment()
     found: dict[str, object] = {"debs": debs(root, away / "apt"), "variables": opened.variables()}
-    words = [
+    words: list[str | Path] = [
         "uv",
         "pip",
         "install",

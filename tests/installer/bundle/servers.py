@@ -76,7 +76,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return self._answer(404, b"not here")
         return self._content(path, content)
 
-    do_HEAD = do_GET
+    def do_HEAD(self) -> None:
+        self.do_GET()
 
     def do_POST(self) -> None:
         self.internet.requests.append((self.command, self.path, ""))
