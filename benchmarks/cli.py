@@ -6,6 +6,7 @@ what is measured is muster. Each case is run several times: the median counts, a
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -94,15 +95,18 @@ def _cases(jobs: int) -> list[Case]:
 
 def _measured(case: Case, jobs: int, repeats: int, kubeconfig: Path) -> Result:
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), **dict(case.environment)}
-    problem, times = None, []
+    problem: str | None = None
+    times: list[float] = []
+    processor: list[float] = []
     for _ in range(repeats + 1):
-        started = time.perf_counter()
+        started, used = time.perf_counter(), _processor_seconds()
         with (
             tempfile.TemporaryFile() as out,
             subprocess.Popen([*_muster(), *case.words], env=environment, stdout=out) as process,
         ):
             process.wait()
             times.append(time.perf_counter() - started)
+            processor.append(_processor_seconds() - used)
             out.seek(0)
             text = out.read().decode()
         problem = problem or (f"exit code {process.returncode}" if process.returncode else case.wrong(text))
@@ -115,8 +119,19 @@ def _measured(case: Case, jobs: int, repeats: int, kubeconfig: Path) -> Result:
         seconds=median(warm),
         peak_rss_bytes=0,  # a process that was forked counts its parent's memory as its own
         problem=problem,
-        figures={"slowest_ms": max(warm) * 1000, "limit_ms": case.limit_seconds * 1000, "repeats": repeats},
+        figures={
+            "processor_ms": median(processor[1:]) * 1000,
+            "slowest_ms": max(warm) * 1000,
+            "limit_ms": case.limit_seconds * 1000,
+            "repeats": repeats,
+        },
     )
+
+
+def _processor_seconds() -> float:
+    """Return what all processes that have ended took of the processors: the part that other programs do not change."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _muster() -> list[str]:

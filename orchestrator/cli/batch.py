@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from orchestrator.cli.message import say_error
+from orchestrator.cli.message import Progress, say_error
 from orchestrator.cli.options import Command, completing
 from orchestrator.cli.session import run
 from orchestrator.errors import MusterError, UsageError
@@ -68,6 +68,7 @@ def _on_each(names: Sequence[str], every: bool | None, done: str, action: "Actio
         scope = await client.scope()
         chosen = await _all_names(client, scope, done) if every else wanted
         slots = asyncio.Semaphore(AT_ONCE)
+        progress = Progress(len(chosen), f"jobs {done}")
 
         async def attempt(name: str) -> tuple[str, MusterError | None]:
             from orchestrator.cluster.errors import Unauthorized, Unreachable
@@ -75,6 +76,7 @@ def _on_each(names: Sequence[str], every: bool | None, done: str, action: "Actio
             try:
                 async with slots:
                     await action(client, name, scope)
+                    progress.one_more()
             except (Unreachable, Unauthorized):
                 raise
             except MusterError as error:

@@ -1,6 +1,11 @@
-"""What is said when something failed: one line on standard error, whatever was typed."""
+"""What is said on standard error: one line for what failed, whatever was typed, and how far a long command is."""
+
+import time
+from typing import Final
 
 import click
+
+PROGRESS_SECONDS: Final = 2.0
 
 
 def say_error(message: str) -> None:
@@ -8,3 +13,21 @@ def say_error(message: str) -> None:
     text = " ".join(message.split())
     shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
     click.echo(f"Error: {shown}", err=True)
+
+
+class Progress:
+    """Says how many of several things are done, so often; nothing where all of it goes faster."""
+
+    def __init__(self, total: int, what: str, every_seconds: float = PROGRESS_SECONDS) -> None:
+        self._every_seconds = every_seconds
+        self._total = total
+        self._what = what
+        self._count = 0
+        self._said_at = time.monotonic()
+
+    def one_more(self) -> None:
+        """Count one thing that is done."""
+        self._count += 1
+        if self._count < self._total and time.monotonic() - self._said_at >= self._every_seconds:
+            self._said_at = time.monotonic()
+            click.echo(f"{self._count} of {self._total} {self._what} …", err=True)
