@@ -79,7 +79,7 @@ def verify(*, as_json: bool, **options: Any) -> None:
 
 @click.command()
 @_on_a_site
-@click.option("--check", is_flag=True, help="Change nothing; say what would change.")
+@_range
 @click.option("--plan", "plan_only", is_flag=True, help="Print what would be done and why, and do nothing.")
 def upgrade(*, as_json: bool, plan_only: bool, **options: Any) -> None:
     """Bring a site to the versions that its file names now, storage before Kubernetes."""

@@ -51,12 +51,25 @@ def message_of(result: dict[str, Any]) -> str:
             name = item.get("item")
             inner = message_of(item)
             return f"{name}: {inner}" if isinstance(name, str) else inner
-    parts = [result.get("msg"), result.get("stderr"), result.get("module_stderr"), result.get("reason")]
+    parts = [
+        result.get("msg"),
+        result.get("stderr"),
+        _telling_lines(str(result.get("stdout", ""))),
+        result.get("module_stderr"),
+        result.get("reason"),
+    ]
     said = [" ".join(str(part).split()) for part in parts if part]
     text = said[0] if said else "the module gave no message"
     if len(said) > 1 and ("non-zero" in text or "MODULE FAILURE" in text or len(text) < 20):
-        text = f"{text}: {said[1]}"
+        text = ": ".join([text, *said[1:]])
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _telling_lines(output: str) -> str:
+    """The lines of a command's output that tell why it failed: of an Ansible in it the fatal ones, else the last."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    fatal = [line for line in lines if line.startswith(("fatal:", "failed:", "ERROR", "[ERROR]"))]
+    return "\n".join(fatal[:3] or lines[-2:])
 
 
 @cache

@@ -74,6 +74,19 @@ def _dra(site: Site) -> Variables:
     return {"dra_version": release}
 
 
+def _deepops(site: Site) -> Variables:
+    return {
+        "deepops_release": site.versions.get("deepops"),
+        "deepops_commit": site.get("deepops", "commit"),
+        "deepops_repository": site.get("deepops", "repository"),
+        "deepops_kubernetes": site.versions["kubernetes"],
+        "deepops_runtime": site.get("kubernetes", "container_runtime"),
+        "deepops_network_plugin": site.get("kubernetes", "network_plugin"),
+        "deepops_pod_subnet": site.get("kubernetes", "pod_subnet"),
+        "deepops_service_subnet": site.get("kubernetes", "service_subnet"),
+    }
+
+
 def _trident(site: Site) -> Variables:
     release = site.versions.get("trident")
     if release is None:
@@ -101,4 +114,11 @@ def _verify(site: Site) -> Variables:
     }
 
 
-_ROLES: Final[tuple[Callable[[Site], Variables], ...]] = (_preflight, _trident, _dra, _orchestrator, _verify)
+_ROLES: Final[tuple[Callable[[Site], Variables], ...]] = (
+    _preflight,
+    _deepops,
+    _trident,
+    _dra,
+    _orchestrator,
+    _verify,
+)

@@ -1,0 +1,94 @@
+"""A git repository of the same shape as DeepOps, with a submodule, and a wheel that brings its ansible-playbook."""
+
+import base64
+import hashlib
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+_GIT = ["git", "-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "protocol.file.allow=always"]
+_PLAY = """---
+- hosts: k8s_cluster
+  gather_facts: false
+  tasks:
+    - name: Refuse when told to
+      ansible.builtin.fail:
+        msg: Ansible must be between 2.18.0 and 2.19.0 exclusive - you have 2.17.14
+      when: lookup('ansible.builtin.fileglob', '{work}/broken') | length > 0
+    - name: Must be left out
+      ansible.builtin.fail:
+        msg: the tag nvidia was not skipped
+      tags: [nvidia]
+    - name: Install
+      ansible.builtin.shell: >-
+        echo {playbook} {{{{ kube_version }}}} {{{{ container_manager }}}} {{{{ k8s_deploy_nfs_server }}}}
+        {{{{ groups.etcd | join('+') }}}} >> {work}/runs
+      run_once: true
+    - name: Leave the access
+      ansible.builtin.copy:
+        src: {kubeconfig}
+        dest: "{{{{ artifacts_dir }}}}/admin.conf"
+        mode: "0600"
+      run_once: true
+"""
+_CFG = "[defaults]\ninventory = ./config/inventory\nfact_caching_connection = /nowhere\n"
+
+
+def repository(directory: Path, kubeconfig: Path, work: Path) -> tuple[Path, str]:
+    """Make both repositories; returns the path of the outer one and the commit of its tag."""
+    kubespray, deepops = directory / "kubespray", directory / "deepops"
+    files = {
+        kubespray / "cluster.yml": "---\n",
+        kubespray / "upgrade-cluster.yml": _play("upgrade", kubeconfig, work),
+        kubespray / "reset.yml": _play("reset", kubeconfig, work),
+        deepops / "ansible.cfg": _CFG,
+        deepops / "playbooks" / "k8s-cluster.yml": _play("install", kubeconfig, work),
+    }
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    _commit(kubespray)
+    _git(deepops, "init", "-q")
+    _git(deepops, "submodule", "add", "-q", str(kubespray), "submodules/kubespray")
+    _commit(deepops)
+    _git(deepops, "tag", "26.07")
+    return deepops, _git(deepops, "rev-parse", "26.07^{commit}")
+
+
+def wheel(directory: Path) -> Path:
+    """A wheel whose ansible-playbook is the one of this test run."""
+    path = directory / "pinned_ansible-1.0-py3-none-any.whl"
+    info = "pinned_ansible-1.0.dist-info"
+    files = {
+        "pinned_ansible.py": "import os, sys\ndef main():\n"
+        f"    os.execv({sys.executable!r}, [{sys.executable!r}, '-m', 'ansible', 'playbook', *sys.argv[1:]])\n",
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: pinned-ansible\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": "[console_scripts]\nansible-playbook = pinned_ansible:main\n",
+    }
+    records = [f"{name},sha256={_digest(text)},{len(text)}" for name, text in files.items()]
+    files[f"{info}/RECORD"] = "\n".join([*records, f"{info}/RECORD,,"]) + "\n"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return path
+
+
+def _play(playbook: str, kubeconfig: Path, work: Path) -> str:
+    return _PLAY.format(playbook=playbook, kubeconfig=kubeconfig, work=work)
+
+
+def _commit(directory: Path) -> None:
+    _git(directory, "init", "-q")
+    _git(directory, "add", "-A")
+    _git(directory, "commit", "-q", "-m", "all")
+
+
+def _git(directory: Path, *arguments: str) -> str:
+    done = subprocess.run([*_GIT, *arguments], cwd=directory, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def _digest(text: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()

@@ -1,0 +1,118 @@
+"""The DeepOps role with a repository of the same shape: pinned, resumed, idempotent, upgraded step by step."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import lab.cluster
+from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.resources import NODES
+from orchestrator.cluster.transport import Transport
+from tests.installer.conftest import SiteUnderTest
+from tests.installer.deepops_double import repository, wheel
+
+pytestmark = pytest.mark.lab
+
+SITE = """schema: 1
+name: here
+access:
+  become: false
+versions:
+  kubernetes: "{kubernetes}"
+  deepops: "26.07"
+  dra: "off"
+deepops:
+  repository: {repository}
+  commit: "{commit}"
+hosts:
+  node01:
+    address: 127.0.0.1
+    os: ubuntu-24.04
+    roles: [control_plane, etcd]
+    connection: local
+    connection_vars: {{ansible_python_interpreter: {python}}}
+not_applicable:
+  orchestrator: this test is about Kubernetes
+vars:
+  deepops_requirements: [{wheel}]
+"""
+ONE = ("--from", "deepops", "--until", "deepops")
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[lab.cluster.Lab]:
+    started = lab.cluster.start("deepops", nodes=1, detach=False, state_dir=tmp_path / "labs")
+    yield started
+    started.stop()
+
+
+async def node(kubeconfig: Path, release: str, *, new: bool = False) -> None:
+    """A node as kubespray would have registered it, with a kubelet of this release."""
+    async with Transport(load_access(kubeconfig)) as transport:
+        if new:
+            body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node01"}}
+            await transport.create(NODES.path(), body)
+        info = {"kubeletVersion": f"v{release}", "containerRuntimeVersion": "containerd://2.2.3"}
+        empty = dict.fromkeys(
+            ("architecture", "bootID", "kernelVersion", "kubeProxyVersion", "machineID", "operatingSystem",
+             "osImage", "systemUUID"), ""
+        )  # fmt: skip
+        await transport.patch(NODES.path(None, "node01", "status"), {"status": {"nodeInfo": empty | info}})
+
+
+async def test_kubernetes_comes_by_a_pinned_release_and_goes_up_one_step_at_a_time(
+    site: SiteUnderTest, running: lab.cluster.Lab, tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    outer, commit = repository(tmp_path, running.kubeconfig, work)
+    values = {"repository": outer, "wheel": wheel(tmp_path), "commit": commit, "kubernetes": "1.34.3"}
+    values["python"] = sys.executable
+    site.environment |= {
+        "KUBECONFIG": "",
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "protocol.file.allow",
+        "GIT_CONFIG_VALUE_0": "always",
+    }
+    await node(running.kubeconfig, "1.34.3", new=True)
+
+    site.write(SITE.format(**values))
+    foretold = site.muster("install", *ONE, "--check")
+    assert foretold.returncode == 0, foretold.stderr
+    assert not (tmp_path / "cache" / "muster").exists()
+
+    site.write(SITE.format(**values | {"commit": "0" * 40}))
+    moved = site.muster("install", *ONE)
+    assert moved.returncode == 1
+    assert "Check out DeepOps" in moved.stderr
+
+    site.write(SITE.format(**values))
+    (work / "broken").touch()
+    failed = site.muster("install", *ONE)
+    assert failed.returncode == 1
+    assert "task    Run DeepOps" in failed.stderr
+    assert "cause   kubespray accepts only a window of Ansible releases" in failed.stderr
+    (work / "broken").unlink()
+
+    done = site.muster("install", *ONE)
+    assert done.returncode == 0, done.stderr
+    assert (work / "runs").read_text().splitlines() == ["install 1.34.3 containerd False node01"]
+    again = site.muster("install", *ONE)
+    assert again.returncode == 0, again.stderr
+    assert ", 0 changed" in again.stderr
+
+    site.write(SITE.format(**values | {"kubernetes": "1.35.4"}))
+    unasked = site.muster("install", *ONE)
+    assert unasked.returncode == 1
+    assert "that is an upgrade, run `muster upgrade`" in " ".join(unasked.stderr.split())
+    await node(running.kubeconfig, "1.35.4")
+    upgraded = site.muster("upgrade", *ONE)
+    assert upgraded.returncode == 0, upgraded.stderr
+    assert (work / "runs").read_text().splitlines()[1:] == ["upgrade 1.35.4 containerd False node01"]
+
+    site.write(SITE.format(**values | {"kubernetes": "1.33.9"}))
+    back = site.muster("upgrade", *ONE)
+    assert back.returncode == 1
+    assert "goes from 1.35.4 up by one minor release at a time" in " ".join(back.stderr.split())
