@@ -7,7 +7,7 @@ UV := $(or $(shell command -v uv),$(TOOLS)/bin/uv)
 PYTHON ?= $(shell python3 -c 'import sys; print(sys.executable)')
 
 
-.PHONY: docs validate test test-cli mutants environment lab-binaries format clean
+.PHONY: docs validate test test-cli test-installer mutants environment lab-binaries format clean
 
 validate: environment ## replay TR-4858 on a real Kubernetes API server and write reports/<run>/
 	@$(UV) run --frozen muster validate $(if $(OUT),--out $(OUT))
@@ -17,6 +17,9 @@ test: environment lab-binaries ## every test, on every Python that is here
 
 test-cli: environment lab-binaries ## every command line that the papers print, against containers that run; part of `make test`
 	@$(UV) run --frozen pytest tests/cli_table
+
+test-installer: environment ## every role, on guests of its own and against doubles; needs root for the guests
+	@PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -m installer tests/installer
 
 mutants: environment lab-binaries ## break the scheduler on purpose: each defect must make the scenarios fail
 	@$(UV) run --frozen python -m tests.mutants

@@ -48,9 +48,17 @@ class Result:
 
 
 def play(
-    playbook: Path, folder: Path, *arguments: str, environment: Mapping[str, str] | None = None
+    playbook: Path,
+    folder: Path,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    programs: Path | None = None,
 ) -> Result:
-    """Run a playbook with the repository's roles; everything that Ansible writes of its own stays in `folder`."""
+    """Run a playbook with the repository's roles; everything that Ansible writes of its own stays in `folder`.
+
+    `programs` is the folder of another ansible-playbook than the one beside this Python.
+    """
+    programs = programs or Path(sys.executable).parent
     settings = {
         "ANSIBLE_ROLES_PATH": str(ROOT / "roles"),
         "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
@@ -60,11 +68,11 @@ def play(
         "ANSIBLE_RETRY_FILES_ENABLED": "false",
         "ANSIBLE_NOCOLOR": "true",
         "ANSIBLE_PIPELINING": "true",
-        "PATH": f"{program('').parent}:{os.environ['PATH']}",
+        "PATH": f"{programs}:{os.environ['PATH']}",
     }
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
     finished = subprocess.run(
-        [str(program("ansible-playbook")), str(playbook), *arguments],
+        [str(programs / "ansible-playbook"), str(playbook), *arguments],
         cwd=folder,
         env=inherited | settings | dict(environment or {}),
         capture_output=True,

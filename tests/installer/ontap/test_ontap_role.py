@@ -8,6 +8,7 @@ from tests.installer.ontap.double import Double, JobFault
 pytestmark = pytest.mark.installer
 
 
+@pytest.mark.quick
 def test_the_check_predicts_the_first_run_and_the_second_changes_nothing(cluster: Double, run: Run) -> None:
     for record in cluster.store.collections["cluster/licensing/licenses"]:
         if record["name"] == "nfs":
@@ -62,6 +63,7 @@ def test_the_role_of_trident_is_not_that_of_an_administrator(prepared: Double) -
     assert not any(path in granted for path in ("/api", "/api/security", "/api/storage/luns", "DEFAULT"))
 
 
+@pytest.mark.quick
 def test_a_host_that_is_dead_is_not_called_an_old_version(cluster: Double, run: Run) -> None:
     cluster.stop()
     result = run()
@@ -77,6 +79,7 @@ def test_an_unknown_authority_is_named(run: Run) -> None:
     assert "Its certificate is not trusted: set ontap_ca_path" in failure
 
 
+@pytest.mark.quick
 def test_a_refused_account_is_named_and_its_password_is_not(cluster: Double, run: Run) -> None:
     result = run(ontap_password="wrong-horse")
     (failure,) = result.failures
@@ -85,6 +88,7 @@ def test_a_refused_account_is_named_and_its_password_is_not(cluster: Double, run
     assert cluster.changes() == []
 
 
+@pytest.mark.quick
 def test_an_old_version_is_named_with_the_one_that_is_needed(cluster: Double, run: Run) -> None:
     cluster.version = (9, 6, 4)
     (failure,) = run().failures

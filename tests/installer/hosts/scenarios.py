@@ -1,0 +1,61 @@
+"""The hosts that the roles are tried on: what each is, and what its site asks for."""
+
+from dataclasses import dataclass
+from typing import Any
+
+TOOLKIT = {
+    "container_toolkit_repository": "file:/srv/packages/toolkit",
+    "container_toolkit_key_url": "file:///srv/packages/toolkit/gpgkey",
+}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A host: the Ubuntu release it runs, its GPUs by PCI device number, and the variables of the roles."""
+
+    suite: str
+    gpus: tuple[str, ...]
+    variables: dict[str, Any]
+    ansible: str = ""
+    """The release of ansible-core that manages it; empty for the one of this environment."""
+
+
+SCENARIOS = {
+    "dgx-os-4": Scenario(
+        "bionic",
+        ("1db5",) * 8,
+        TOOLKIT
+        | {
+            "driver_os": "dgx-os-4",
+            "driver_model": "dgx-1",
+            "driver_branch": "450",
+            "container_toolkit_version": "1.13.5",
+            "container_toolkit_runtime": "none",
+        },
+        ansible="2.16",
+    ),
+    "dgx-os-6": Scenario(
+        "jammy",
+        ("1db5",) * 8,
+        TOOLKIT
+        | {
+            "driver_os": "dgx-os-6",
+            "driver_model": "dgx-1",
+            "driver_branch": "580",
+            "driver_dra": True,
+            "container_toolkit_version": "1.19.1",
+        },
+    ),
+    "ubuntu-24.04": Scenario(
+        "noble",
+        ("2330",) * 2,
+        TOOLKIT
+        | {
+            "driver_os": "ubuntu-24.04",
+            "driver_branch": "580",
+            "driver_dra": True,
+            "container_toolkit_version": "1.19.1",
+            "docker_daemon": {"default-shm-size": "1G"},
+        },
+    ),
+}

@@ -1,0 +1,315 @@
+"""Packages that behave, where roles look, like those that need NVIDIA's hardware or repositories; and their repository.
+
+A driver package holds a module that the real `modinfo` reads, and a `nvidia-smi` that finds the GPUs of the PCI bus, is
+of one version with the module that was loaded first since the boot or says that it is not, and finds no Volta with open
+modules. A toolkit package holds a `nvidia-ctk` that writes what the real one writes.
+"""
+
+import hashlib
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+DRIVERS = {"450": "450.248.02", "550": "550.163.01", "580": "580.95.05"}
+PADDING_BYTES = 16 << 20
+"""What a driver package takes on the disk, so that a disk can be too small for it."""
+
+NVIDIA_SMI = """#!/bin/sh
+# Answers as nvidia-smi does; the module counts as loaded from its first use after the boot on.
+library=@version@
+state=/run/nvidia-stub
+mkdir -p $state
+[ -e $state/loaded ] || modinfo -F version nvidia > $state/loaded
+if [ "$(cat $state/loaded)" != "$library" ]; then
+    echo "Failed to initialize NVML: Driver/library version mismatch"
+    echo "NVML library version: ${library%.*}"
+    exit 18
+fi
+license=$(modinfo -F license nvidia)
+index=0
+for device in /sys/bus/pci/devices/*; do
+    [ -e "$device/vendor" ] && [ "$(cat "$device/vendor")" = 0x10de ] || continue
+    case "$(cat "$device/device")" in
+        0x1db5) name="Tesla V100-SXM2-32GB"; memory=32768; [ "$license" = NVIDIA ] || continue ;;
+        0x2330) name="NVIDIA H100 80GB HBM3"; memory=81559 ;;
+        *) continue ;;
+    esac
+    case "$*" in
+        *driver_version,memory*) echo "$index, $name, $library, $memory MiB" ;;
+        *driver_version*) echo "$library" ;;
+        *) echo "GPU $index: $name (UUID: GPU-00000000-0000-0000-0000-00000000000$index)" ;;
+    esac
+    index=$((index + 1))
+done
+[ $index -gt 0 ] || { echo "No devices were found"; exit 6; }
+"""
+
+NVIDIA_CTK = """#!/bin/sh
+# Answers as nvidia-ctk does, for the calls that the roles make.
+set -e
+case "$1 $2" in
+    "--version "*)
+        echo "NVIDIA Container Toolkit CLI version @version@"
+        echo "commit: 0000000000000000000000000000000000000000" ;;
+    "runtime configure")
+        drop_in=/etc/containerd/conf.d/99-nvidia.toml
+        for argument; do
+            case $argument in --drop-in-config=*) drop_in=${argument#*=} ;; esac
+        done
+        mkdir -p "$(dirname "$drop_in")"
+        cat > "$drop_in" <<'END'
+version = 2
+
+[plugins]
+
+  [plugins."io.containerd.grpc.v1.cri"]
+
+    [plugins."io.containerd.grpc.v1.cri".containerd]
+      default_runtime_name = "nvidia"
+
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes]
+
+        [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]
+          runtime_type = "io.containerd.runc.v2"
+
+          [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]
+            BinaryName = "/usr/bin/nvidia-container-runtime"
+END
+        config=/etc/containerd/config.toml
+        [ -e $config ] || echo 'version = 2' > $config
+        grep -q '^imports' $config || sed -i '1i imports = ["/etc/containerd/conf.d/*.toml"]' $config
+        echo 'level=info msg="It is recommended that containerd daemon be restarted."' >&2 ;;
+    "cdi generate")
+        for argument; do
+            case $argument in --output=*) output=${argument#*=} ;; esac
+        done
+        mkdir -p "$(dirname "$output")"
+        { echo 'cdiVersion: 0.5.0'; echo 'kind: nvidia.com/gpu'; echo 'devices:'
+          nvidia-smi -L | sed -n 's/^GPU \\([0-9]*\\):.*/- name: "\\1"/p'; echo '- name: all'; } > "$output" ;;
+    "cdi list")
+        found=$(cat /etc/cdi/*.yaml /var/run/cdi/*.yaml 2>/dev/null |
+            sed -n 's/^- name: "*\\([^"]*\\)"*$/nvidia.com\\/gpu=\\1/p')
+        echo "level=info msg=\\"Found $(echo "$found" | grep -c .) CDI devices\\"" >&2
+        echo "$found" ;;
+    *) echo "nvidia-ctk: unknown call: $*" >&2; exit 1 ;;
+esac
+"""
+
+CDI_SERVICE = """[Unit]
+Description=Refresh the CDI specification of NVIDIA devices
+[Service]
+Type=oneshot
+ExecStart=/usr/bin/nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml
+[Install]
+WantedBy=multi-user.target
+"""
+CDI_PATH = """[Unit]
+Description=Refresh the CDI specification when the driver changes
+[Path]
+PathChanged=/usr/bin/nvidia-smi
+Unit=nvidia-cdi-refresh.service
+[Install]
+WantedBy=multi-user.target
+"""
+PERSISTENCE = """[Unit]
+Description=Keep the NVIDIA driver loaded
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/true
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def module(version: str, license_: str) -> bytes:
+    """A kernel module with nothing in it but what modinfo reads: an ELF file with a section .modinfo."""
+    fields = {"license": license_, "version": version, "name": "nvidia"}
+    information = b"".join(f"{key}={value}\0".encode() for key, value in fields.items())
+    names = b"\0.modinfo\0.shstrtab\0"
+    header, row = 64, 64
+    start_names = header + len(information)
+    start_rows = (start_names + len(names) + 7) // 8 * 8
+    identity = b"\x7fELF\x02\x01\x01" + bytes(9)
+    elf = struct.pack("<16sHHIQQQIHHHHHH", identity, 1, 62, 1, 0, 0, start_rows, 0, header, 0, 0, row, 3, 2)
+    rows = bytes(row)
+    rows += struct.pack("<IIQQQQIIQQ", 1, 1, 2, 0, header, len(information), 0, 0, 1, 0)
+    rows += struct.pack("<IIQQQQIIQQ", 10, 3, 0, 0, start_names, len(names), 0, 0, 1, 0)
+    return (elf + information + names).ljust(start_rows, b"\0") + rows
+
+
+@dataclass
+class Package:
+    """A package to build: files by path, programs among them by their mode."""
+
+    name: str
+    version: str
+    files: Mapping[str, str | bytes] = field(default_factory=dict)
+    depends: str = ""
+    postinst: str = ""
+
+    def build(self, target: Path) -> None:
+        """Write the package into a folder."""
+        with tempfile.TemporaryDirectory() as temporary:
+            root = Path(temporary) / "root"
+            control = {"Package": self.name, "Version": self.version, "Architecture": "amd64"}
+            control |= {
+                "Maintainer": "tests <tests@example.com>",
+                "Description": "stands in for the real one in tests",
+            }
+            if self.depends:
+                control["Depends"] = self.depends
+            self._write(
+                root, "DEBIAN/control", "".join(f"{key}: {value}\n" for key, value in control.items())
+            )
+            if self.postinst:
+                self._write(root, "DEBIAN/postinst", f"#!/bin/sh\nset -e\n{self.postinst}\n")
+            for path, content in self.files.items():
+                self._write(root, path, content)
+            root.chmod(0o755)
+            file = target / f"{self.name}_{self.version}_amd64.deb"
+            build = ["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", str(root), str(file)]
+            subprocess.run(build, check=True, capture_output=True)
+
+    @staticmethod
+    def _write(root: Path, path: str, content: str | bytes) -> None:
+        file = root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+        program = file.parent.name == "bin" or file.name == "postinst"
+        file.chmod(0o755 if program else 0o644)
+
+
+def _enable(unit: str) -> str:
+    """What the helpers of Debian make of a unit in a package: it starts now and with the host."""
+    return f"systemctl daemon-reload; systemctl enable --quiet --now {unit}"
+
+
+def drivers() -> list[Package]:
+    """The packages of all drivers that scenarios install."""
+    kernel = os.uname().release
+    packages = [Package("nvidia-modprobe", "580.95.05-1"), Package("nv-persistence-mode", "22.04-1")]
+    units = {"lib/systemd/system/nvidia-persistenced.service": PERSISTENCE}
+    for branch, version in DRIVERS.items():
+        tools: dict[str, str | bytes] = {
+            "usr/bin/nvidia-smi": NVIDIA_SMI.replace("@version@", version),
+            **units,
+        }
+        for open_ in (False, True):
+            license_ = "Dual MIT/GPL" if open_ else "NVIDIA"
+            modules: dict[str, str | bytes] = {
+                f"lib/modules/{kernel}/updates/dkms/nvidia.ko": module(version, license_),
+                f"usr/lib/nvidia-{branch}/padding": bytes(PADDING_BYTES),
+            }
+            depmod = f"depmod {kernel} 2>/dev/null"
+            suffix = "-open" if open_ else ""
+            headless = f"nvidia-headless-{branch}-server{suffix}"
+            packages.append(Package(headless, f"{version}-0ubuntu1", modules, postinst=depmod))
+            if not open_:
+                whole = f"nvidia-driver-{branch}"
+                started = f"{depmod}\n{_enable('nvidia-persistenced')}"
+                packages.append(Package(whole, f"{version}-0ubuntu1", modules | tools, postinst=started))
+        needs = f"nvidia-headless-{branch}-server"
+        packages += [
+            Package(
+                f"nvidia-utils-{branch}-server",
+                f"{version}-0ubuntu1",
+                tools,
+                postinst=_enable("nvidia-persistenced"),
+            ),
+            Package(
+                f"nvidia-driver-{branch}-server",
+                f"{version}-0ubuntu1",
+                depends=f"{needs}, nvidia-utils-{branch}-server",
+            ),
+            Package(f"linux-modules-nvidia-{branch}-server-nvidia", f"{version}-0ubuntu1"),
+            Package(f"libnvidia-nscq-{branch}", f"{version}-0ubuntu1"),
+        ]
+    return packages
+
+
+def toolkits() -> list[Package]:
+    """The four packages of the container toolkit, in three versions; the newest is not the one that is asked for."""
+    packages = []
+    for version in ("1.13.5", "1.19.1", "1.20.0"):
+        revision = f"{version}-1"
+        files: dict[str, str | bytes] = {"usr/bin/nvidia-ctk": NVIDIA_CTK.replace("@version@", version)}
+        started = ""
+        if version > "1.18":
+            files["lib/systemd/system/nvidia-cdi-refresh.service"] = CDI_SERVICE
+            files["lib/systemd/system/nvidia-cdi-refresh.path"] = CDI_PATH
+            started = _enable("nvidia-cdi-refresh.path nvidia-cdi-refresh.service")
+        runtime: dict[str, str | bytes] = {"usr/bin/nvidia-container-runtime": '#!/bin/sh\nexec runc "$@"\n'}
+        packages += [
+            Package("libnvidia-container1", revision),
+            Package("libnvidia-container-tools", revision, depends=f"libnvidia-container1 (>= {revision})"),
+            Package("nvidia-container-toolkit-base", revision, files, postinst=started),
+            Package(
+                "nvidia-container-toolkit",
+                revision,
+                runtime,
+                depends=f"nvidia-container-toolkit-base (= {revision}), libnvidia-container-tools (>= {revision})",
+            ),
+        ]
+    return packages
+
+
+def repository(target: Path, archive: Path) -> None:
+    """Write apt repositories: `driver`, with the archive's packages too, and `toolkit`, signed by `toolkit/gpgkey`."""
+    driver, toolkit = target / "driver", target / "toolkit" / "deb" / "amd64"
+    for place, packages in ((driver, drivers()), (toolkit, toolkits())):
+        place.mkdir(parents=True)
+        for package in packages:
+            package.build(place)
+    for file in archive.glob("*.deb"):
+        shutil.copy(file, driver)
+    for place in (driver, toolkit):
+        _index(place)
+    _sign(toolkit, target / "toolkit" / "gpgkey")
+
+
+def _index(place: Path) -> None:
+    entries = []
+    for file in sorted(place.glob("*.deb")):
+        control = subprocess.run(
+            ["dpkg-deb", "-f", str(file)], check=True, capture_output=True, text=True
+        ).stdout
+        content = file.read_bytes()
+        found = {
+            "Filename": f"./{file.name}",
+            "Size": len(content),
+            "SHA256": hashlib.sha256(content).hexdigest(),
+        }
+        entries.append(control.strip() + "\n" + "".join(f"{key}: {value}\n" for key, value in found.items()))
+    packages = "\n".join(entries).encode()
+    (place / "Packages").write_bytes(packages)
+    digest = hashlib.sha256(packages).hexdigest()
+    dated = "Date: Sat, 21 Nov 2026 00:00:00 UTC"
+    (place / "Release").write_text(f"{dated}\nSHA256:\n {digest} {len(packages)} Packages\n")
+
+
+def _sign(place: Path, key: Path) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        gpg = [
+            "gpg",
+            "--homedir",
+            home,
+            "--batch",
+            "--quiet",
+            "--yes",
+            "--pinentry-mode",
+            "loopback",
+            "--passphrase",
+            "",
+        ]
+        make = [*gpg, "--quick-generate-key", "tests <tests@example.com>", "rsa2048", "sign", "never"]
+        sign = [*gpg, "--clearsign", "--output", str(place / "InRelease"), str(place / "Release")]
+        show = [*gpg, "--armor", "--output", str(key), "--export"]
+        for arguments in (make, sign, show):
+            subprocess.run(arguments, check=True, capture_output=True)
+        subprocess.run(["gpgconf", "--homedir", home, "--kill", "all"], check=False, capture_output=True)

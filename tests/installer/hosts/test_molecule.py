@@ -1,0 +1,61 @@
+"""Every scenario through Molecule: create, prepare, check, converge, idempotence, verify, destroy."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.installer.hosts import controllers, guests
+from tests.installer.hosts.scenarios import SCENARIOS
+from tests.installer.running import ROOT
+
+pytestmark = pytest.mark.installer
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_bare_host_becomes_what_its_site_asks_for(
+    name: str, packages: Callable[[str], Path], tmp_path: Path
+) -> None:
+    scenario = SCENARIOS[name]
+    variables = tmp_path / "variables.yml"
+    variables.write_text(yaml.safe_dump(scenario.variables))
+    programs = controllers.programs(scenario.ansible)
+    guest = f"molecule-{name.replace('.', '-')}-{os.getpid()}"
+    environment = {
+        "GUEST_NAME": guest,
+        "GUEST_SUITE": scenario.suite,
+        "GUEST_GPUS": ",".join(scenario.gpus),
+        "GUEST_OWNER": str(os.getpid()),
+        "GUEST_PACKAGES": str(packages(scenario.suite)),
+        "GUEST_PYTHON": sys.executable,
+        "GUEST_VARIABLES": str(variables),
+        "MUSTER_ROLES": str(ROOT / "roles"),
+        "MUSTER_ROOT": str(ROOT),
+        "MOLECULE_EPHEMERAL_DIRECTORY": str(tmp_path / "molecule"),
+        "ANSIBLE_HOME": str(tmp_path / "ansible-home"),
+        "ANSIBLE_PIPELINING": "true",
+        "NO_COLOR": "1",
+        "PATH": f"{programs}:{os.environ['PATH']}",
+    }
+    inherited = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("ANSIBLE_", "MOLECULE_", "PYTEST_"))
+    }
+    finished = subprocess.run(
+        [str(programs / "molecule"), "test", "--scenario-name", name],
+        cwd=HERE,
+        env=inherited | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stdout[-6000:]
+    assert not (guests.folder() / guest).exists()
