@@ -14,6 +14,8 @@ from tests.installer.hosts.guests import Guest
 from tests.installer.hosts.scenarios import SCENARIOS, Scenario
 from tests.installer.running import Result, play
 
+collect_ignore = ["molecule"]  # Molecule runs what is in there, in the environment of a guest
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _guests_end_with_the_session() -> Iterator[None]:
