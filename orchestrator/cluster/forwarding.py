@@ -109,9 +109,12 @@ async def _lingered(back: asyncio.Future[None], heard: asyncio.Event) -> None:
     while not back.done():
         heard.clear()
         news = asyncio.ensure_future(heard.wait())
-        done, _ = await asyncio.wait(
-            (back, news), timeout=LINGER_SECONDS, return_when=asyncio.FIRST_COMPLETED
-        )
-        news.cancel()
+        try:
+            done, _ = await asyncio.wait(
+                (back, news), timeout=LINGER_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            news.cancel()
+            await asyncio.gather(news, return_exceptions=True)
         if not done:
             return
