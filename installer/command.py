@@ -32,6 +32,11 @@ _STATE = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     help="Directory of the journals.  [default: $XDG_STATE_HOME/muster/sites]",
 )
+_BUNDLE = click.option(
+    "--bundle",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Bundle of `muster bundle build`: nothing is fetched from anywhere else.",
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 
 
@@ -56,6 +61,7 @@ def _range(function: _Command) -> _Command:
 @click.command()
 @_on_a_site
 @_range
+@_BUNDLE
 @click.option("--plan", "plan_only", is_flag=True, help="Print what would be done and why, and do nothing.")
 def install(*, as_json: bool, plan_only: bool, **options: Any) -> None:
     """Install everything that the site file asks for; go on where a run before stopped."""
@@ -65,6 +71,7 @@ def install(*, as_json: bool, plan_only: bool, **options: Any) -> None:
 @click.command()
 @_on_a_site
 @_range
+@_BUNDLE
 def plan(*, as_json: bool, **options: Any) -> None:
     """Print what `install` would do with each stage, and why."""
     _work(_request("install", options), as_json=as_json, plan_only=True)
@@ -80,6 +87,7 @@ def verify(*, as_json: bool, **options: Any) -> None:
 @click.command()
 @_on_a_site
 @_range
+@_BUNDLE
 @click.option("--plan", "plan_only", is_flag=True, help="Print what would be done and why, and do nothing.")
 def upgrade(*, as_json: bool, plan_only: bool, **options: Any) -> None:
     """Bring a site to the versions that its file names now, storage before Kubernetes."""

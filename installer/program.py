@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from installer import cluster_record, content, inventory, matrix, reachability, site, stages
+from installer.bundle import use
 from installer.errors import StageFailed
 from installer.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, Journal, Past, directory_of
 from installer.plan import RUN, Decision, Facts, decide, inputs_of
@@ -35,12 +36,14 @@ class Request:
     check: bool = False
     state_dir: Path | None = None
     extra: tuple[str, ...] = ()
+    bundle: Path | None = None
 
     def command(self) -> str:
         """The command line that goes on with it; what is verified is not done again, so `--from` is left out."""
         words = ["muster", self.action, "-i", str(self.inventory)]
         words += ["--until", self.last] if self.last else []
         words += ["--state-dir", str(self.state_dir)] if self.state_dir else []
+        words += ["--bundle", str(self.bundle)] if self.bundle else []
         return shlex.join(words)
 
 
@@ -57,11 +60,20 @@ class Program:
         self._progress = progress
         self._content = content.find()
         self.inventory = inventory.build(self.site)
+        self._bundle = use.opened(request.bundle, self.site.name, progress) if request.bundle else None
+        if self._bundle:
+            self._overlay(self._bundle)
         self.groups = inventory.groups(self.inventory)
         self.stages = stages.read(self._content, PLAYBOOKS[request.action])
         self._check_names()
         self.journal = Journal(directory_of(self.site.name, request.state_dir))
         self._stop = False
+
+    def _overlay(self, bundle: use.Bundle) -> None:
+        """Let the variables of the roles name what the bundle holds, whatever the site file says."""
+        self.inventory["all"]["vars"] |= bundle.variables()
+        for name, host in self.site.hosts.items():
+            self.inventory["all"]["hosts"][name] |= bundle.of_host(host["os"])
 
     def plan(self) -> list[Decision]:
         """What would be done with each stage, and why."""
@@ -187,14 +199,16 @@ class Program:
             vault=self.site.vault, ansible_bin=Path(given).expanduser() if given else None,
             secrets=[os.environ.get(each["env"], "") for _, each in self.site.secrets() if "env" in each],
             interrupted=lambda: self._stop,
+            environment=self._bundle.environment() if self._bundle else {},
         )  # fmt: skip
 
     def _facts(self, stage: stages.Stage) -> Facts:
         values = inventory.stage_variables(self.inventory, stage.name)
+        bundled = self._bundle is not None or self.request.action == TEARDOWN
         return Facts(
             stage, tuple(self.groups.get(stage.hosts, ())),
             inputs_of(values, stages.content_digest(stage, self._content)),
-            stages.not_applicable(stage, self.site, self.groups),
+            stages.not_applicable(stage, self.site, self.groups, bundle=bundled),
         )  # fmt: skip
 
     def _tell(self, decisions: Sequence[Decision]) -> None:

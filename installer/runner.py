@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -65,6 +65,7 @@ class Runner:
         ansible_bin: Path | None = None,
         secrets: Iterable[str] = (),
         interrupted: Callable[[], bool] = lambda: False,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._content = content
         self._inventory = inventory
@@ -73,6 +74,7 @@ class Runner:
         self._bin = ansible_bin
         self._secrets = [each for each in secrets if each]
         self._interrupted = interrupted
+        self._more = environment or {}
 
     def run(self, playbook: Playbook, log: Path) -> Outcome:
         """Run to the end. Raises InstallError when Ansible cannot be started at all."""
@@ -128,6 +130,7 @@ class Runner:
     def _environment(self, private: Path) -> dict[str, str]:
         path = os.environ.get("PATH", os.defpath)
         return {
+            **self._more,
             "ANSIBLE_CONFIG": str(Path(__file__).parent / "data" / "ansible.cfg"),
             "ANSIBLE_ROLES_PATH": str(self._content.roles),
             "ANSIBLE_LOCAL_TEMP": str(private / "tmp"),

@@ -51,9 +51,11 @@ def read(content: Content, playbook: str = "site.yml") -> list[Stage]:
     return [_stage(path, entry) for entry in _read(path)]
 
 
-def not_applicable(stage: Stage, site: Site, groups: dict[str, list[str]]) -> str:
+def not_applicable(stage: Stage, site: Site, groups: dict[str, list[str]], *, bundle: bool = False) -> str:
     """Why a stage has no meaning on a site; empty if it has."""
     declared = site.declared_not_applicable.get(stage.name)
+    if stage.name == "bundle" and not bundle:
+        declared = "no --bundle was given: packages come from where the hosts get theirs"
     if declared:
         return declared
     if stage.name == "dra":

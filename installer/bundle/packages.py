@@ -36,6 +36,7 @@ class Source:
     components: tuple[str, ...]
     key: str = ""
     text: str = ""
+    variable: str = ""
 
     @property
     def flat(self) -> bool:
@@ -131,25 +132,24 @@ async def _repository(fetcher: Fetcher, each: Source, directory: str, architectu
     for name in found:
         files.append(await fetcher.file(f"{each.base}/{name}", f"{place}/{name}", sha256=listed[name]))
     if "://" in each.key:
-        files.append(await fetcher.file(each.key, key_path(directory, each.key), fresh=True))
-    return Item("apt-repository", each.text, each.suite, tuple(files))
+        files.append(await fetcher.file(each.key, f"{directory}/keys/{key_name(each.key)}", fresh=True))
+    return Item("apt-repository", each.text, each.suite, tuple(files), variable=each.variable)
 
 
 def key_files(wish_sources: Sequence[Source], directory: Path) -> dict[str, str]:
-    """The file of each key, where `directory` is the one of the system's repositories."""
+    """The file of each key, where `directory` holds the system's repositories."""
     return {
-        each.key: str(directory.parent.parent / key_path(f"packages/{directory.name}", each.key))
-        if "://" in each.key else each.key
+        each.key: str(directory / "keys" / key_name(each.key)) if "://" in each.key else each.key
         for each in wish_sources if each.key
     }  # fmt: skip
 
 
-def key_path(directory: str, key: str) -> str:
-    """Where a bundle keeps the key of a repository."""
+def key_name(key: str) -> str:
+    """The name of the file in which a bundle keeps a key, below `keys`."""
     parts = urlsplit(key)
     name = PurePosixPath(parts.path).name
     suffix = "" if name.endswith((".gpg", ".asc")) else ".asc"
-    return f"{directory}/keys/{parts.netloc.replace(':', '_')}-{name}{suffix}"
+    return f"{parts.netloc.replace(':', '_')}-{name}{suffix}"
 
 
 async def _release(fetcher: Fetcher, each: Source, place: str) -> list[File]:

@@ -23,12 +23,21 @@ class Bundle:
 
     def variables(self) -> dict[str, Any]:
         """Role variables that name what the bundle holds, by its file."""
-        values: dict[str, Any] = {
-            item.variable: str(self.root / item.files[0].path)
-            for item in self.manifest.items
-            if item.variable
-        }
-        return values | {"bundle_path": str(self.root)}
+        values: dict[str, Any] = {"bundle_path": str(self.root), "bundle_directory": ON_HOSTS}
+        for item in self.manifest.items:
+            if item.variable and item.kind != "apt-repository":
+                values[item.variable] = str(self.root / item.files[0].path)
+            elif item.variable:
+                origin = packages.source(item.name)
+                values[item.variable] = f"file:{ON_HOSTS}/{origin.place}".removesuffix("/deb/amd64")
+                values["container_toolkit_key_url"] = (
+                    f"file://{ON_HOSTS}/keys/{packages.key_name(origin.key)}"
+                )
+        return values
+
+    def of_host(self, system: str) -> dict[str, Any]:
+        """Variables of a host: its system's part of the bundle, and the sources.list for a copy of it there."""
+        return {"bundle_system": system, "bundle_sources": sources(self.root, system, ON_HOSTS)}
 
     def environment(self) -> dict[str, str]:
         """What keeps pip and git of a run inside the bundle, also where a role does not know of it."""

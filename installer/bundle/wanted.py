@@ -6,7 +6,7 @@ Nothing is listed here: URLs and names of packages are those of the roles, with 
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from installer import inventory, matrix, stages, variables
 from installer.bundle import registry
 from installer.bundle import wheels as pip
 from installer.bundle.git import Checkout
-from installer.bundle.packages import Wish, source
+from installer.bundle.packages import Source, Wish, source
 from installer.content import Content
 from installer.errors import BundleError
 from installer.site import Site
@@ -114,7 +114,7 @@ class Derivation:
             more = self.site.get("bundle", "packages", system, default=[])
             choices = [tuple(sorted({*choice, *more})) for choice in self._choices(system)]
             lines = [
-                line
+                f"deb [signed-by={row['keyring']}] {line}"
                 for row in matrix.tables()["repositories"]
                 if system in row["os"]
                 for line in row["sources"]
@@ -126,7 +126,7 @@ class Derivation:
                 names = ", ".join(sorted({name for choice in choices for name in choice}))
                 found.gaps.append(f"packages of {system}: no repository is known for it; provide {names}")
                 continue
-            sources = [source(line) for line in [*lines, *self._toolkit_source()]]
+            sources = [*map(source, lines), *self._toolkit_source()]
             found.packages.append(Wish(system, tuple(sources), tuple(sorted(set(choices)))))
 
     def _choices(self, system: str) -> Iterator[list[str]]:
@@ -169,12 +169,13 @@ class Derivation:
             ]
             yield [each for each in filled if each not in own["driver_skip_packages"]]
 
-    def _toolkit_source(self) -> list[str]:
+    def _toolkit_source(self) -> list[Source]:
         if "container_toolkit" not in self._stages:
             return []
         base = self._text("container_toolkit", "container_toolkit_repository")
         key = self._text("container_toolkit", "container_toolkit_key_url")
-        return [f"deb [signed-by={key}] {base}/deb/amd64 /"]
+        line = f"deb [signed-by={key}] {base}/deb/amd64 /"
+        return [replace(source(line), variable="container_toolkit_repository")]
 
     def _wheels(self, found: Wanted) -> None:
         default = [".".join(map(str, sys.version_info[:2]))]

@@ -5,6 +5,7 @@ Prints what was had. Ends with an error where the network can be reached, or whe
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -34,7 +35,9 @@ def must_be_cut_off(url: str) -> None:
 def debs(root: Path, away: Path) -> list[str]:
     from installer.bundle import packages, use
 
-    sources = use.sources(root, "ubuntu-22.04", str(root / "packages/ubuntu-22.04"))
+    host = away.with_name("host")
+    shutil.copytree(root / "packages" / "ubuntu-22.04", host)
+    sources = use.sources(root, "ubuntu-22.04", str(host))
     options = packages.private_apt(away, sources, "amd64")
     run(["apt-get", *options, "-o", "APT::Get::AllowUnauthenticated=true", "update"])
     names = ["nfs-common", "nvidia-container-toolkit=1.0-1"]

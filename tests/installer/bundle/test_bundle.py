@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
+from installer import content
+from installer import site as sites
+from installer.bundle.wanted import Derivation, Wanted
 from tests.installer.bundle import servers
 from tests.installer.bundle.servers import Internet
 from tests.installer.conftest import MUSTER
@@ -171,10 +174,10 @@ def _content(root: Path, lock: str, net: Internet) -> None:
     (root / "playbooks").mkdir(parents=True)
     imports = []
     for name, (defaults, values) in ROLES.items():
-        for part, content in (("defaults", defaults), ("vars", values)):
+        for part, own in (("defaults", defaults), ("vars", values)):
             path = root / "roles" / name / part / "main.yml"
             path.parent.mkdir(parents=True)
-            path.write_text(yaml.safe_dump(content))
+            path.write_text(yaml.safe_dump(own))
         group = "cluster" if name == "container_toolkit" else "controller"
         (root / "playbooks" / f"{name}.yml").write_text(yaml.safe_dump([{"name": name, "hosts": group}]))
         imports.append({"name": name, "ansible.builtin.import_playbook": f"{name}.yml"})
@@ -334,6 +337,45 @@ def test_images_are_pushed_into_a_registry_by_their_digests(origin: World) -> No
     for each in [manifest["config"], *manifest["layers"]]:
         content = world.net.pushed[f"/v2/mirror/team/app/blobs/{each['digest']}"]
         assert f"sha256:{servers.sha256(content)}" == each["digest"]
+
+
+def test_an_installation_takes_a_bundle_that_holds_and_no_other(complete: World, tmp_path: Path) -> None:
+    def plan() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*MUSTER, "plan", "-i", complete.site, "--state-dir", tmp_path, "--bundle", complete.bundle, "--json"],
+            env={**os.environ, "MUSTER_INSTALLER_CONTENT": str(complete.root / "content")},
+            capture_output=True, text=True, timeout=100, check=False,
+        )  # fmt: skip
+
+    taken = plan()
+    assert taken.returncode == 0, taken.stderr
+    assert {each["stage"] for each in json.loads(taken.stdout)["stages"]} == set(ROLES)
+    assert "not in the bundle: what kubespray downloads" in taken.stderr
+    next(complete.bundle.glob("charts/*")).write_bytes(b"")
+    refused = plan()
+    assert refused.returncode == 1
+    assert "changed: sha256" in refused.stderr
+    assert "run `muster bundle build` again" in refused.stderr
+
+
+def test_the_sites_that_come_with_muster_say_what_they_need() -> None:
+    where = content.find()
+    wanted = Derivation(sites.load(ROOT / "inventories" / "current"), where, where.lock).wanted()
+    names = {each.name: each.version for wheels in wanted.wheels.values() for each in wheels}
+    assert {"ansible", "ansible-runner", "paramiko", "kubernetes", "cffi"} <= set(names)
+    assert not {"ruff", "colorama", "pywin32"} & set(names)
+    locks = yaml.safe_load((where.roles / "deepops" / "vars" / "main.yml").read_text())["deepops_locks"]
+    assert {tuple(each.split("==")) for each in locks["26.07"]} <= set(_pins(wanted))
+    assert [(each.name, each.release) for each in wanted.checkouts] == [("deepops", "26.07")]
+    assert [each.name for each in wanted.charts] == ["dra-driver-nvidia-gpu"]
+    assert any(each.url.endswith("/trident-installer-26.06.0.tar.gz") for each in wanted.files)
+    assert any("muster" in each for each in wanted.images)
+    assert any(each.startswith("the images of Trident 26.06.0") for each in wanted.gaps)
+    assert {"nfs-common"} <= {name for wish in wanted.packages for choice in wish.choices for name in choice}
+
+
+def _pins(wanted: Wanted) -> Iterator[tuple[str, str]]:
+    return ((each.name, each.version) for wheels in wanted.wheels.values() for each in wheels)
 
 
 def test_the_bundle_is_all_that_apt_pip_and_git_need_without_a_network(
