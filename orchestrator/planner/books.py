@@ -16,7 +16,10 @@ from orchestrator.planner.quota import ProjectTree
 
 
 class Books:
-    """The ledger between decisions, what is asked for by project, and which workloads wait or run."""
+    """The ledger between decisions, what is asked for by project, and which workloads wait or run.
+
+    `incomplete` wait for pods that their gangs need and nobody has made yet, `homeless` for their projects.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -27,6 +30,7 @@ class Books:
         self.running: dict[str, None] = {}
         self.stale: dict[str, None] = {}
         self.homeless: dict[str, str] = {}
+        self.incomplete: dict[str, None] = {}
         self._asked = {name: [0, 0, 0] for name in self.tree.projects}
         self._smallest_gpu_mib = min(
             (node.gpu_memory_mib for node in snapshot.nodes if node.gpu_memory_mib), default=0
@@ -60,14 +64,17 @@ class Books:
         workload = self._sized(workload)
         self.ledger.load(workload, 1)
         if workload.project not in self._asked:
-            if start_chunks(workload):
+            if any(pod.state is PodState.PENDING for pod in workload.pods):
                 self.homeless[workload.id] = workload.project
             self.workloads[workload.id] = workload
             return
         self.workloads[workload.id] = workload
         self._ask(workload, 1)
-        if any(pod.state is PodState.PENDING for pod in workload.pods) and (chunks := start_chunks(workload)):
-            self.waiting[workload.id] = chunks
+        if any(pod.state is PodState.PENDING for pod in workload.pods):
+            if chunks := start_chunks(workload):
+                self.waiting[workload.id] = chunks
+            else:
+                self.incomplete[workload.id] = None
         if any(pod.state is PodState.ALLOCATED for pod in workload.pods):
             self.running[workload.id] = None
         if workload.stale_since_us:
@@ -79,6 +86,7 @@ class Books:
         if self.homeless.pop(name, None) is None and workload.project in self._asked:
             self._ask(workload, -1)
         self.waiting.pop(name, None)
+        self.incomplete.pop(name, None)
         self.running.pop(name, None)
         self.stale.pop(name, None)
 

@@ -11,6 +11,7 @@ from orchestrator.planner.actions.stale import evict_stale
 from orchestrator.planner.actions.unhealthy import move_off_unhealthy
 from orchestrator.planner.books import Books
 from orchestrator.planner.decision import Decision
+from orchestrator.planner.explain import explain_the_rest
 from orchestrator.planner.model import Plan, Snapshot
 
 ACTIONS: Mapping[str, Callable[[Decision], None]] = {
@@ -61,4 +62,5 @@ def _decide(books: Books, actions: Iterable[str]) -> Plan:
     for name, act in ACTIONS.items():
         if name in chosen:
             act(decision)
+    explain_the_rest(decision)
     return decision.plan()

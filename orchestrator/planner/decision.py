@@ -5,7 +5,15 @@ from dataclasses import replace
 
 from orchestrator.planner.books import Books
 from orchestrator.planner.budgets import Budgets
-from orchestrator.planner.gangs import Chunk, chunk_amounts, chunk_gpu_milli, has_gang, held_parts, leaves
+from orchestrator.planner.gangs import (
+    Chunk,
+    chunk_amounts,
+    chunk_gpu_milli,
+    has_gang,
+    held_parts,
+    leaves,
+    start_chunks,
+)
 from orchestrator.planner.gpu_models import GpuModels
 from orchestrator.planner.holds import Hold, Holds
 from orchestrator.planner.model import (
@@ -62,6 +70,8 @@ class Decision:
         for name, project in books.homeless.items():
             message = f"there is no project {project!r}: create it, or label the namespace"
             self.refusals[name] = PendingReason(Waiting.UNKNOWN_PROJECT, message)
+        for name in books.incomplete:
+            self.refusals[name] = _incomplete(books.workloads[name])
 
     def _demand(self, books: Books) -> dict[str, Amounts]:
         """What each project asks for, less what its limits for GPU models keep it from."""
@@ -138,6 +148,14 @@ class Decision:
         return TurnOrder(
             self.ledger, self.shares, waiting, self.next_chunk, lambda each: self._stages.get(each.id, 0)
         )
+
+    def has_turn_before(self, first: Workload, its: Chunk, second: Workload, chunk: Chunk) -> bool:
+        """Whether `first` would have its turn for the chunk `its` before `second` for its own, as the ledger stands."""
+        chunks = {first.id: its, second.id: chunk}
+        turns = TurnOrder(
+            self.ledger, self.shares, (first, second), lambda each: chunks[each.id], lambda _: _WAITS
+        )
+        return turns.pop() is first
 
     def running(self) -> list[Workload]:
         """Workloads that hold something, as decided so far."""
@@ -272,7 +290,8 @@ class Decision:
 
     def take(self, evictions: Iterable[Eviction]) -> None:
         """Make the evictions, already on the ledger, part of the plan."""
-        for eviction in evictions:
+        evicted = list(evictions)
+        for eviction in evicted:
             if eviction.pod in self._evictions:
                 continue
             self._evictions[eviction.pod] = eviction
@@ -282,6 +301,32 @@ class Decision:
                 for pod in workload.pods
             )
             self._touched[workload.id] = replace(workload, pods=pods)
+        for name in {each.workload for each in evicted} & self._chunks.keys():
+            self._regroup(name)
+
+    def _regroup(self, name: str) -> None:
+        """After evictions, let the workload start what makes a gang with what is left of it, or nothing."""
+        workload = self.workload(name)
+        left = self._as_decided(workload)
+        if name in self._granted.get(workload.project, ()) and not has_gang(left):
+            self.suspend(workload)
+            self.cancel(workload)
+            left = self._as_decided(workload)
+        self._chunks[name] = start_chunks(left)[::-1]
+        self._stages[name] = _stage(left)
+        if not self._chunks[name] and any(pod.state is PodState.PENDING for pod in left.pods):
+            message = "pods of its gang have to make way: it starts again when they wait too, all together"
+            self.refuse(workload, PendingReason(Waiting.RELEASING, message))
+
+    def _as_decided(self, workload: Workload) -> Workload:
+        """The workload as if the pods that were given a place had it already."""
+        pods = (
+            replace(pod, state=PodState.ALLOCATED)
+            if pod.state is PodState.PENDING and (pod.id in self._bindings or pod.id in self._promises)
+            else pod
+            for pod in workload.pods
+        )
+        return replace(workload, pods=tuple(pods))
 
     def promise(self, workload: Workload, placed: Placed) -> None:
         """Reserve places for pods that were evicted, so that they come back there."""
@@ -304,6 +349,19 @@ class Decision:
 def largest_first(chunk: Sequence[Pod]) -> Sequence[Pod]:
     """Pods in the order in which they find room best."""
     return chunk if len(chunk) == 1 else sorted(chunk, key=lambda pod: -pod.request.gpu_milli)
+
+
+def _incomplete(workload: Workload) -> PendingReason:
+    """Why a gang does not start for which not enough pods have been made."""
+    there = sum(pod.state is not PodState.RELEASING for pod in workload.pods)
+    going = len(workload.pods) - there
+    leaving = f" ({going} more are on their way out)" if going else ""
+    found = (
+        f"{there} of the {workload.min_member} pods that its gang needs are there{leaving}"
+        if workload.groups is None
+        else f"its sub-groups need more pods than the {there} that are there{leaving}"
+    )
+    return PendingReason(Waiting.INCOMPLETE_GANG, f"{found}: starts when the missing ones have been made")
 
 
 def _stage(workload: Workload) -> int:

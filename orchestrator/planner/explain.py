@@ -4,11 +4,22 @@ from dataclasses import dataclass
 
 from orchestrator.planner.decision import Decision
 from orchestrator.planner.gangs import chunk_amounts
+from orchestrator.planner.gates import refusal
 from orchestrator.planner.holds import Hold
 from orchestrator.planner.model import DEVICE_MILLI, Constraints, PendingReason, Pod, Waiting, Workload
 from orchestrator.planner.placement import node_types_for
 from orchestrator.planner.quota import gpus
 from orchestrator.planner.rules import entitled_amounts
+
+
+def explain_the_rest(decision: Decision) -> None:
+    """Give a reason to whoever waits without one: work that started in part, or whose request nothing looked at."""
+    explainer = Explainer(decision)
+    for workload in decision.pending():
+        if workload.id not in decision.refusals:
+            chunk = decision.next_chunk(workload)
+            refused = refusal(decision.ledger, workload, chunk_amounts(chunk))
+            decision.refuse(workload, refused or explainer.no_room(workload, chunk))
 
 
 @dataclass(frozen=True, slots=True)

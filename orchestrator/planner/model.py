@@ -331,6 +331,7 @@ class Waiting(enum.Enum):
     RESERVED = "WaitsForReservedNodes"
     HELD = "HeldForAnother"
     UNKNOWN_PROJECT = "UnknownProject"
+    INCOMPLETE_GANG = "IncompleteGang"
 
 
 @dataclass(frozen=True, slots=True)

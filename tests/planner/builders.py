@@ -81,6 +81,7 @@ class Cluster:
         self.workloads: dict[str, Workload] = {}
         self.before = self.snapshot()
         self.evicted: list[str] = []
+        self.evicted_pods: list[str] = []
         self.moving: set[str] = set()
         self._planner = Planner()
 
@@ -97,6 +98,7 @@ class Cluster:
             "books that were kept and new ones decide differently"
         )
         self.evicted += sorted({eviction.workload for eviction in decision.evictions})
+        self.evicted_pods += sorted(eviction.pod for eviction in decision.evictions)
         moved = ("consolidation", "unhealthy")
         self.moving |= {each.workload for each in decision.evictions if each.rule in moved}
         self.workloads = {each.id: each for each in obey(snapshot, decision).workloads}

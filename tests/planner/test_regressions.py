@@ -23,6 +23,9 @@ def test_a_snapshot_comes_to_rest_and_no_gpu_is_given_twice(path: Path) -> None:
     run = settle(load(path), most_decisions=20)
     assert run.is_stable, "the plan never came to rest"
     assert_no_gpu_is_given_twice(run.after)
+    for each in run.after.workloads:
+        runs = sum(pod.state is PodState.ALLOCATED for pod in each.pods)
+        assert runs == 0 or runs >= each.min_member, f"{each.name} runs without what its gang needs"
     again = plan(run.after)
     assert (again.bindings, again.evictions) == ((), ())
 

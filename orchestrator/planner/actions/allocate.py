@@ -1,6 +1,7 @@
 """Give what is free, best founded requests first, project by project in the order of turns, disturbing nobody."""
 
-from orchestrator.planner.actions.evicting import ROOM_IS_MISSING, lacks_only
+from orchestrator.planner.actions.evicting import ROOM_IS_MISSING, better_claims, lacks_only
+from orchestrator.planner.actions.rearrange import Rearranger
 from orchestrator.planner.decision import Decision
 from orchestrator.planner.explain import Explainer
 from orchestrator.planner.gangs import Chunk, chunk_amounts
@@ -22,21 +23,28 @@ Shape = tuple[
 def allocate(decision: Decision) -> None:
     """Place every pending workload that fits; remember for the others why they do not.
 
-    What is free only shrinks here, so a shape that found no place is not tried again.
+    What is free only shrinks here, so a shape that found no place is not tried again, unless what was started goes to
+    other places.
     """
     hopeless: set[Shape] = set()
     explainer = Explainer(decision)
+    rearranger = Rearranger(decision)
     waiting = decision.pending()
     for level in Standing:
         turns = decision.turns(waiting)
-        waiting = []
+        waiting, stuck = [], []
         while (workload := turns.pop()) is not None:
             grown = False
             if decision.standing(workload, decision.next_chunk(workload)) > level:
                 waiting.append(workload)
             else:
                 grown = _start(decision, workload, hopeless, explainer)
+                stuck += [] if grown else [workload]
             turns.settle(workload.project, workload if grown and decision.next_chunk(workload) else None)
+        for workload in stuck:
+            if rearranger.start(workload):
+                hopeless.clear()
+                waiting += [workload] if decision.next_chunk(workload) else []
     _prefer_older(decision, explainer)
 
 
@@ -44,7 +52,7 @@ def _prefer_older(decision: Decision, explainer: Explainer) -> None:
     """Inside a project nobody is overtaken by younger or less urgent work that was started in this decision.
 
     Standing puts a small request before a larger one of the same project; where only one of them fits, the queue
-    decides.
+    decides. What the older one would only borrow is not taken from others for it that have a better claim to it.
     """
     hopeless: set[Shape] = set()
     waiting = sorted(lacks_only(decision, ROOM_IS_MISSING), key=workload_order)
@@ -68,7 +76,9 @@ def _prefer_older(decision: Decision, explainer: Explainer) -> None:
         for each in later:
             decision.suspend(each)
         refused = refusal(decision.ledger, workload, chunk_amounts(chunk))
-        placed = None if refused is not None else decision.place_all(workload, chunk)
+        placed = None
+        if refused is None and not better_claims(decision, workload, chunk, later):
+            placed = decision.place_all(workload, chunk)
         if placed is None:
             decision.ledger.rollback(checkpoint)
             hopeless.add(_shape(decision, workload, chunk))

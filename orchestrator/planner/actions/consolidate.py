@@ -9,7 +9,7 @@ from orchestrator.planner.actions.evicting import (
 )
 from orchestrator.planner.decision import Decision, Placed
 from orchestrator.planner.entitlement import Victim
-from orchestrator.planner.gangs import Chunk, chunk_amounts
+from orchestrator.planner.gangs import chunk_amounts
 from orchestrator.planner.gates import refusal
 from orchestrator.planner.model import Amounts, Workload
 from orchestrator.planner.room import Pool, RoomFinder, Taken
@@ -17,7 +17,6 @@ from orchestrator.planner.search import make_room
 from orchestrator.planner.victims import Ruling, movable
 
 _FAILURES = 16
-_REARRANGED = 64
 
 
 class MovingLaw:
@@ -73,41 +72,6 @@ def consolidate(decision: Decision) -> None:
         turns.settle(workload.project, again)
 
 
-def _rearrange(decision: Decision, workload: Workload, chunk: Chunk) -> bool:
-    """Find other places for what this decision has started, so that the chunk fits too and nobody has to move.
-
-    Otherwise a job that was moved out of the way would come back to where it was, again and again.
-    """
-    started = [each for name in decision.tree.projects for each in decision.granted(name)]
-    if not started or len(started) > _REARRANGED:
-        return False
-    ledger = decision.ledger
-    checkpoint = ledger.checkpoint()
-    groups = {each.id: decision.granted_chunks(each) for each in started}
-    for each in started:
-        decision.suspend(each)
-    placed = decision.place_all(workload, chunk)
-    again: dict[str, list[Placed]] = {each.id: [] for each in started}
-    fits = placed is not None and not any(where.promised for _, where in placed)
-    for each in started if fits else ():
-        for group in groups[each.id]:
-            found = decision.place_all(each, group)
-            if found is None or any(where.promised for _, where in found):
-                fits = False
-                break
-            again[each.id].append(found)
-    if placed is None or not fits:
-        ledger.rollback(checkpoint)
-        return False
-    for each in started:
-        decision.cancel(each)
-    for each in started:
-        for found in again[each.id]:
-            decision.grant(each, found)
-    decision.grant(workload, placed)
-    return True
-
-
 def _consolidate_for(
     decision: Decision, workload: Workload, law: MovingLaw, hopeless: set[tuple[object, ...]]
 ) -> bool:
@@ -119,8 +83,6 @@ def _consolidate_for(
     shape = shape_of(decision, workload, chunk)
     if shape in hopeless or len(hopeless) >= _FAILURES:
         return False
-    if _rearrange(decision, workload, chunk):
-        return True
     finder = RoomFinder(decision, Pool({"": movable(decision, workload)}))
     found = make_room(decision, workload, chunk, finder, law)
     if found is None:

@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 
 from orchestrator.planner.decision import Decision, Placed
-from orchestrator.planner.gangs import Chunk, chunk_amounts
+from orchestrator.planner.gangs import Chunk, chunk_amounts, held_parts
 from orchestrator.planner.gates import refusal
 from orchestrator.planner.model import PodState, Waiting, Workload
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.room import Taken
+from orchestrator.planner.standing import Standing
 from orchestrator.planner.victims import evictions_for
 
 ROOM_IS_MISSING = (
@@ -40,6 +41,67 @@ def shape_of(decision: Decision, workload: Workload, chunk: Chunk) -> tuple[obje
         decision.standing_towards_holds(workload, chunk),
         tuple((pod.request, pod.constraints, pod.sub_group) for pod in chunk),
     )
+
+
+def better_claims(
+    decision: Decision,
+    workload: Workload,
+    chunk: Chunk,
+    suspended: Iterable[Workload],
+    back: Iterable[tuple[Workload, Chunk]] = (),
+) -> bool:
+    """Whether work of another project with a better claim than the chunk's would fit if it were not for this project.
+
+    That is, without all that the project starts in this decision, of which `suspended` is off the ledger already.
+    Such work would take the room back at once; so would who lost it, and comes `back`. The ledger stays as it is.
+    """
+    ours = decision.standing(workload, chunk)
+    if ours is Standing.GUARANTEED:
+        return False
+    checkpoint = decision.ledger.checkpoint()
+    aside = {each.id for each in suspended}
+    for each in decision.granted(workload.project):
+        if each.id not in aside:
+            decision.suspend(each)
+
+    def goes_first(each: Workload, theirs: Chunk) -> bool:
+        claim = decision.standing(each, theirs)
+        return claim < ours or (claim is ours and decision.has_turn_before(each, theirs, workload, chunk))
+
+    tried: set[object] = set()
+    waiting = [(each, decision.next_chunk(each)) for each in lacks_only(decision, ROOM_IS_MISSING)]
+    for each, theirs in (*waiting, *back):
+        if each.project == workload.project or not theirs or not goes_first(each, theirs):
+            continue
+        shape = (each.project, each.preemptible, shape_of(decision, each, theirs))
+        if shape in tried or refusal(decision.ledger, each, chunk_amounts(theirs)) is not None:
+            continue
+        tried.add(shape)
+        if decision.place_all(each, theirs) is not None:
+            decision.ledger.rollback(checkpoint)
+            return True
+    decision.ledger.rollback(checkpoint)
+    return False
+
+
+def is_due_to_others(
+    decision: Decision, workload: Workload, found: tuple[Taken, Placed], suspended: Iterable[Workload] = ()
+) -> bool:
+    """Whether others have a better claim to room that was made on the ledger, those included who lost it.
+
+    They would get it in the next decision, and it would have been made for nothing. The ledger stays as it is.
+    """
+    taken, placed = found
+    checkpoint = decision.ledger.checkpoint()
+    for pod, where in placed:
+        decision.ledger.unplace(workload, pod, where.node, where.devices)
+    back = [
+        (victim.workload, held_parts(victim.workload)[0] if victim.is_core else victim.pods)
+        for victim, _ in taken
+    ]
+    due = better_claims(decision, workload, tuple(pod for pod, _ in placed), suspended, back)
+    decision.ledger.rollback(checkpoint)
+    return due
 
 
 def carry_out(decision: Decision, workload: Workload, taken: Taken, placed: Placed) -> None:

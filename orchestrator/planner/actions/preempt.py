@@ -5,6 +5,7 @@ from collections.abc import Collection
 from orchestrator.planner.actions.evicting import (
     ROOM_IS_MISSING,
     carry_out,
+    is_due_to_others,
     lacks_only,
     move_elsewhere,
     shape_of,
@@ -84,7 +85,7 @@ def _preempt_for(
         decision.suspend(each)
     finder = RoomFinder(decision, Pool({workload.project: victims}))
     found = make_room(decision, workload, chunk, finder, law)
-    if found is None:
+    if found is None or is_due_to_others(decision, workload, found, granted):
         decision.ledger.rollback(checkpoint)
         hopeless.add(shape)
         return False

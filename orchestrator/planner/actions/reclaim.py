@@ -1,6 +1,12 @@
 """Take borrowed GPUs back for projects that hold less than they may, once the whole placement is shown to work."""
 
-from orchestrator.planner.actions.evicting import ROOM_IS_MISSING, carry_out, lacks_only, move_elsewhere
+from orchestrator.planner.actions.evicting import (
+    ROOM_IS_MISSING,
+    carry_out,
+    is_due_to_others,
+    lacks_only,
+    move_elsewhere,
+)
 from orchestrator.planner.decision import Decision
 from orchestrator.planner.entitlement import Victim
 from orchestrator.planner.gangs import chunk_amounts
@@ -88,8 +94,10 @@ def _reclaim_for(
     )
     if shape in hopeless:
         return False
+    checkpoint = decision.ledger.checkpoint()
     found = make_room(decision, workload, chunk, finder, law)
-    if found is None:
+    if found is None or is_due_to_others(decision, workload, found):
+        decision.ledger.rollback(checkpoint)
         hopeless.add(shape)
         return False
     taken, placed = found
