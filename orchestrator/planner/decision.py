@@ -43,7 +43,10 @@ _WAITS, _RUNS, _GROWS = range(3)
 
 
 class Decision:
-    """What has been granted, taken and refused in this decision."""
+    """What has been granted, taken and refused in this decision.
+
+    `kinds` has the ids of alike workloads that lack room, the next in the queue last; empty until it is asked for.
+    """
 
     def __init__(self, books: Books) -> None:
         self.snapshot = books.snapshot
@@ -58,6 +61,7 @@ class Decision:
         self.shares = fair_shares(self.tree, self._demand(books), self.ledger.capacity)
         self.refusals: dict[str, PendingReason] = {}
         self.endangered: dict[str, str] = {}
+        self.kinds: dict[tuple[object, ...], list[str]] = {}
         self.budgets = Budgets(self.snapshot.budgets)
         self._books = books
         self._touched: dict[str, Workload] = {}
@@ -261,6 +265,7 @@ class Decision:
 
     def cancel(self, workload: Workload) -> None:
         """Take what was granted to the workload, and was suspended, out of the plan: it waits again."""
+        self.kinds.clear()
         for placed in reversed(self._granted[workload.project].pop(workload.id)):
             self._chunks[workload.id].append(tuple(pod for pod, _ in placed))
             for pod, _ in placed:
@@ -306,6 +311,7 @@ class Decision:
 
     def _regroup(self, name: str) -> None:
         """After evictions, let the workload start what makes a gang with what is left of it, or nothing."""
+        self.kinds.clear()
         workload = self.workload(name)
         left = self._as_decided(workload)
         if name in self._granted.get(workload.project, ()) and not has_gang(left):

@@ -1,6 +1,6 @@
 """What the actions that evict have in common: who lacks only room, and carrying out what was found."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from orchestrator.planner.decision import Decision, Placed
 from orchestrator.planner.gangs import Chunk, chunk_amounts, held_parts
@@ -68,20 +68,41 @@ def better_claims(
         claim = decision.standing(each, theirs)
         return claim < ours or (claim is ours and decision.has_turn_before(each, theirs, workload, chunk))
 
-    tried: set[object] = set()
-    waiting = [(each, decision.next_chunk(each)) for each in lacks_only(decision, ROOM_IS_MISSING)]
+    waiting = [(each, decision.next_chunk(each)) for each in _one_of_each_kind(decision)]
     for each, theirs in (*waiting, *back):
         if each.project == workload.project or not theirs or not goes_first(each, theirs):
             continue
-        shape = (each.project, each.preemptible, shape_of(decision, each, theirs))
-        if shape in tried or refusal(decision.ledger, each, chunk_amounts(theirs)) is not None:
+        if refusal(decision.ledger, each, chunk_amounts(theirs)) is not None:
             continue
-        tried.add(shape)
         if decision.place_all(each, theirs) is not None:
             decision.ledger.rollback(checkpoint)
             return True
     decision.ledger.rollback(checkpoint)
     return False
+
+
+def _one_of_each_kind(decision: Decision) -> Iterator[Workload]:
+    """Of the workloads that lack room and nothing else, the first of each kind in its project's queue."""
+    if not decision.kinds:
+        decision.kinds[()] = []
+        for each in sorted(lacks_only(decision, ROOM_IS_MISSING), key=workload_order, reverse=True):
+            chunk = tuple((pod.request, pod.constraints, pod.sub_group) for pod in decision.next_chunk(each))
+            kind = (each.project, each.preemptible, each.interactive, each.topology, each.groups, chunk)
+            decision.kinds.setdefault(kind, []).append(each.id)
+    for names in decision.kinds.values():
+        while names and not _lacks_room(decision, names[-1]):
+            names.pop()
+        if names:
+            yield decision.workload(names[-1])
+
+
+def _lacks_room(decision: Decision, name: str) -> bool:
+    reason = decision.refusals.get(name)
+    return (
+        bool(decision.next_chunk(decision.workload(name)))
+        and reason is not None
+        and reason.code in ROOM_IS_MISSING
+    )
 
 
 def is_due_to_others(
