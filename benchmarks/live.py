@@ -9,8 +9,9 @@ import multiprocessing
 import resource
 import statistics
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -37,6 +38,7 @@ PODS_OF_NODE = 35
 GPUS_OF_NODE = 8
 TEAMS = 4
 CYCLES = 20
+_LOOK_SECONDS = 0.005
 _CREATED = "2026-01-01T00:00:00Z"
 _TEAMS = tuple(f"team-{each}" for each in range(TEAMS))
 
@@ -110,7 +112,12 @@ class _Live:
         self._results: list[Result] = []
 
     async def run(self) -> list[Result]:
-        async with self._observer.running():
+        spare_the_caches()
+        started = time.perf_counter()
+        async with AsyncExitStack() as stack:
+            async with _stalls() as stalls:
+                await stack.enter_async_context(self._observer.running())
+            self._note("first list", [time.perf_counter() - started], 0, stalls)
             spare_the_caches()
             loop = SchedulerLoop(
                 self._transport,
@@ -120,8 +127,13 @@ class _Live:
                 planner=Planner().plan,
             )
             started = time.perf_counter()
-            loop.decide()
-            self._note("first decision", [time.perf_counter() - started], 0)
+            async with _stalls() as stalls:
+                await loop.catch_up()
+            self._note("read everything", [time.perf_counter() - started], 0, stalls)
+            started = time.perf_counter()
+            async with _stalls() as stalls:
+                await loop.decide()
+            self._note("first decision", [time.perf_counter() - started], 0, stalls)
             spare_the_caches()
             await self._timed("nothing changed", loop, lambda _number: None)
             await self._timed("statuses and heartbeats changed", loop, self._beat)
@@ -139,7 +151,7 @@ class _Live:
             started = time.perf_counter()
             while self._seen() < self._memory.events:  # noqa: ASYNC110 - an event would be one more thing to time
                 await asyncio.sleep(0)
-            loop.decide()
+            await loop.decide()
             seconds.append(time.perf_counter() - started)
         self._note(case, seconds, self._bound - bound - bindings * CYCLES)
 
@@ -149,11 +161,15 @@ class _Live:
     def _count(self, _reading: Reading, decision: Plan) -> None:
         self._bound += len(decision.bindings)
 
-    def _note(self, case: str, seconds: list[float], surplus: int) -> None:
+    def _note(
+        self, case: str, seconds: list[float], surplus: int, stalls: Sequence[float] | None = None
+    ) -> None:
         problem = f"{surplus:+d} bindings" if surplus else None
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         gpus = self._nodes * GPUS_OF_NODE
         figures = {"slowest_ms": max(seconds) * 1000}
+        if stalls is not None:
+            figures["longest_stall_ms"] = max(stalls, default=0.0) * 1000
         middle = statistics.median(seconds)
         self._results.append(
             Result(f"live: {case}", self._nodes, gpus, self._pods, middle, rss, problem, figures)
@@ -173,6 +189,26 @@ class _Live:
 
     def _arrive(self, number: int) -> None:
         self._memory.send(PODS.path(), "ADDED", _pod(self._pods + number, None))
+
+
+@asynccontextmanager
+async def _stalls() -> AsyncIterator[list[float]]:
+    """For how long, in seconds, something kept everything else from running, each time while the block runs."""
+    found: list[float] = []
+
+    async def watch() -> None:
+        while True:
+            started = time.perf_counter()
+            await asyncio.sleep(_LOOK_SECONDS)
+            found.append(time.perf_counter() - started - _LOOK_SECONDS)
+
+    watching = asyncio.create_task(watch())
+    await asyncio.sleep(0)  # from now on it looks
+    try:
+        yield found
+        await asyncio.sleep(_LOOK_SECONDS)
+    finally:
+        watching.cancel()
 
 
 def _node(number: int) -> dict[str, Any]:

@@ -210,9 +210,12 @@ class Reflector(Generic[T]):
         changes = self._swapped(found)
         self._resource_version = page.resource_version
         self.last_heard = self._clock()
-        self._synced.set()
-        for change in changes:
+        for number, change in enumerate(changes, start=1):
             self._on_change(change)
+            # later on nobody may see of the cache what was not told yet
+            if not self.is_synced and number % EVENTS_PER_YIELD == 0:
+                await asyncio.sleep(0)
+        self._synced.set()
 
     def _swapped(self, found: dict[str, T]) -> list[Change[T]]:
         """Make `found` the cache; return what differs, deletions first."""

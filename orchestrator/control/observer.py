@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator.cluster.objects import (
     Namespace,
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from orchestrator.cluster.transport import Transport
 
 FINISHED = ("Succeeded", "Failed")
+SLICE: Final = 1000
+"""Of so many objects at most a follower is told before anything else may run."""
 
 
 class Observer:
@@ -69,12 +71,22 @@ class Observer:
         """Call `listener` with every change of a namespace, project, pod or node that a decision may depend on."""
         self._listeners.append(listener)
 
-    def follow(self, follower: Callable[[Change[Any]], None]) -> None:
-        """Call `follower` with all that the caches hold, and then with every change of them, whatever it means."""
-        for reflector in self._reflectors():
-            for each in reflector.objects.values():
-                follower(Change("added", each))
+    async def follow(self, follower: Callable[[Change[Any]], None]) -> None:
+        """Call `follower` with every change of the caches, whatever it means, and with all that they hold.
+
+        What they hold is told in slices, between which everything else goes on: at the end `follower` knows all.
+        Meanwhile it may be told twice that an object was added, or that one is gone of which it never knew.
+        """
         self._followers.append(follower)
+        told = 0
+        for reflector in self._reflectors():
+            for uid in list(reflector.objects):
+                each = reflector.objects.get(uid)  # as it is by now: it may have changed since, or be gone
+                if each is not None:
+                    follower(Change("added", each))
+                    told += 1
+                    if told % SLICE == 0:
+                        await asyncio.sleep(0)
 
     def expect(self, is_expected: Callable[[str, str], bool]) -> None:
         """Take what tells, for a pod's uid and a node, that this process bound it there: its echo is no news."""
@@ -93,7 +105,8 @@ class Observer:
                 task.cancel()
 
     def _reflectors(self) -> Iterator[Reflector[Any]]:
-        yield from (self.nodes, self.pods, self.namespaces, self.projects, self.budgets)
+        # namespaces before pods: whoever follows then knows at once whose each pod is
+        yield from (self.nodes, self.namespaces, self.projects, self.pods, self.budgets)
         yield self.members
         yield from (self.jobs, self.stateful_sets, self.replica_sets)
 

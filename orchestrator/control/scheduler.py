@@ -37,6 +37,8 @@ IDLE_PART_OF_DECISION: Final = 2.0
 LONGEST_REST_SECONDS: Final = 1.0
 REFUSAL_SECONDS: Final = 30.0
 """So long a pod that the API server did not evict is not chosen again."""
+SLICE: Final = 500
+"""Of so many workloads at most are read before anything else may run."""
 _SECOND_US: Final = 1_000_000
 
 
@@ -89,9 +91,9 @@ class SchedulerLoop:
             on_told=self._announcer.waits,
         )
         self._rest_seconds = 0.0
+        self._follows = False
         observer.expect(self._executor.is_assumed_on)
-        observer.follow(self._reader.note)
-        observer.follow(self._returning.see)
+        observer.listen(self._returning.see)
 
     async def run(self) -> None:
         """Decide until cancelled. A decision that fails is logged, shown by `health`, and made again later."""
@@ -106,7 +108,8 @@ class SchedulerLoop:
                 if not self._is_leader():
                     continue
                 try:
-                    self.decide()
+                    await self.catch_up()
+                    await self.decide()
                 except Exception as error:
                     failures += 1
                     logger.exception("the decision failed, %d in a row; nothing was begun", failures)
@@ -119,8 +122,24 @@ class SchedulerLoop:
                     failures = 0
                     self._health.decided()
 
-    def decide(self) -> None:
-        """Make one decision, and begin to carry it out."""
+    async def catch_up(self) -> None:
+        """Read what the caches hold and was not read yet, in slices, between which everything else goes on.
+
+        A new leader reads everything: of a large cluster that takes longer than a lease lasts that is not renewed.
+        """
+        if not self._follows:
+            await self._observer.follow(self._reader.note)
+            self._follows = True
+        while self._reader.behind > SLICE:
+            self._reader.read_ahead(SLICE, now_us=self.now_us())
+            await asyncio.sleep(0)
+
+    async def decide(self) -> None:
+        """Make one decision, and begin to carry it out. Only after `catch_up`.
+
+        The planner has a thread of its own: however long it takes, the lease is renewed and the caches stay current.
+        What happens meanwhile is decided on next time, as what happens while a binding is on its way.
+        """
         started = self._clock()
         pods = self._observer.pods.objects
         self._executor.confirm(pods)
@@ -133,7 +152,7 @@ class SchedulerLoop:
                 self._observer.budgets.objects.values(), pods, self._executor.evicted, self._refused_now()
             ),
         )
-        decision = self._planner(reading.snapshot)
+        decision = await asyncio.to_thread(self._planner, reading.snapshot)
         self._on_plan(reading, decision)
         self._audit.know(reading, decision)
         self._executor.begin(decision.evictions, decision.bindings, pods)

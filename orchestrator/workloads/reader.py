@@ -11,7 +11,7 @@ node's heartbeat.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from itertools import chain
+from itertools import chain, islice
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -47,9 +47,9 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def read(observed: Observed) -> Reading:
+def read(observed: Observed, settings: model.Settings = _DEFAULT_SETTINGS) -> Reading:
     """Build the planner's snapshot. What cannot be read is left out and named."""
-    reader = Reader()
+    reader = Reader(settings)
     for each in chain(
         observed.namespaces.values(),
         observed.projects.values(),
@@ -79,6 +79,15 @@ class Reader:
         self._nodes = _Nodes()
         self._workloads = _Workloads(self._project_of, settings.topology_levels)
         self._project_tuple: tuple[model.Project, ...] = ()
+
+    @property
+    def behind(self) -> int:
+        """How many workloads were touched and have not been read again."""
+        return self._workloads.behind
+
+    def read_ahead(self, most: int, *, now_us: int = 0) -> None:
+        """Read so many of the workloads that were touched, at most: the next snapshot has to read the others only."""
+        self._workloads.read_touched(now_us, most)
 
     def note(self, change: Change[Any]) -> None:
         """Take one change of a pod, node, namespace or project, or of anything else as the owner of pods."""
@@ -261,10 +270,22 @@ class _Workloads:
         """By uid, why pods could not be read."""
         return {uid: why for each in self._unreadable.values() for uid, why in each.items()}
 
+    @property
+    def behind(self) -> int:
+        return len(self._touched)
+
     def read(self, now_us: int) -> tuple[model.Workload, ...]:
+        self.read_touched(now_us, len(self._touched))
+        if self._sorted is None:
+            self._sorted = [self._made[uid] for uid in sorted(self._made)]
+        if self._tuple is None:
+            self._tuple = tuple(self._sorted)
+        return self._tuple
+
+    def read_touched(self, now_us: int, most: int) -> None:
         if len(self._touched) > _MANY:
             self._sorted = None
-        for uid in self._touched:
+        for uid in list(islice(self._touched, most)):
             before = self._made.get(uid)
             made = self._workload(uid, before, now_us)
             if made != before:
@@ -272,12 +293,7 @@ class _Workloads:
                 _set(self._made, uid, made)
                 if self._sorted is not None:
                     _replace(self._sorted, uid, made)
-        self._touched.clear()
-        if self._sorted is None:
-            self._sorted = [self._made[uid] for uid in sorted(self._made)]
-        if self._tuple is None:
-            self._tuple = tuple(self._sorted)
-        return self._tuple
+            self._touched.discard(uid)
 
     def _workload(self, uid: str, before: model.Workload | None, now_us: int) -> model.Workload | None:
         readable: list[tuple[Pod, model.Pod]] = []

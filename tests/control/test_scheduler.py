@@ -1,19 +1,27 @@
 """The loop around the decision, on a whole API in memory."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from itertools import count
+from typing import Any
 
 import pytest
 
+from orchestrator.cluster.errors import NotFound
+from orchestrator.cluster.lease import LeaseElection
+from orchestrator.cluster.objects import Lease
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.health import Health
 from orchestrator.control.observer import Observer
-from orchestrator.control.scheduler import SchedulerLoop
+from orchestrator.control.operator import LEASE_SECONDS, RENEW_SECONDS
+from orchestrator.control.scheduler import SLICE, SchedulerLoop
+from orchestrator.names import SCHEDULER_NAME
 from orchestrator.planner.model import Plan, Snapshot
 from tests.cluster.fake_api_server import FakeApiServer, access_to, event, page, pod, serving
 from tests.cluster.fake_api_server import Watch as Watched
-from tests.cluster.waiting import running, until
+from tests.cluster.waiting import ManualClock, running, until
 
 LISTS = (
     "/api/v1/nodes",
@@ -105,8 +113,9 @@ async def test_a_decision_knows_the_time_and_looks_at_the_wall_clock_once(server
                 planner=note,
                 wall_clock=lambda: 1e9 * next(looks),
             )
-            loop.decide()
-            loop.decide()
+            await loop.catch_up()
+            await loop.decide()
+            await loop.decide()
     assert [each.now_us // 100_000_000 for each in seen] == [10_000_000, 10_000_000]
     assert seen[0].now_us < seen[1].now_us
     assert next(looks) == 2
@@ -134,3 +143,108 @@ async def test_what_happens_in_the_status_of_a_running_pod_wakes_nobody(server: 
             async with observer.running():
                 await until(lambda: observer.pods.counters.events >= 2)
     assert changes == 2, "the pod was added, and it ended"
+
+
+class MemoryLease:
+    """In the place of a transport: one lease, always there, and how often it was written."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+
+    async def get(self, path: str, *_: object) -> Lease:
+        raise NotFound(f"GET {path}: 404", status=404, reason="NotFound")
+
+    async def create(self, _path: str, body: Lease, *_: object) -> Lease:
+        self.writes += 1
+        return body
+
+    replace = create
+
+
+@asynccontextmanager
+async def leading(
+    sleep: Callable[[float], Awaitable[None]], clock: Callable[[], float]
+) -> AsyncIterator[Any]:
+    """Be the leader, as the operator is, and renew the lease in the background."""
+    store: Any = MemoryLease()
+    election = LeaseElection(
+        store,
+        namespace="muster-system",
+        name="muster-operator",
+        identity="me",
+        lease_seconds=LEASE_SECONDS,
+        renew_seconds=RENEW_SECONDS,
+        clock=clock,
+        sleep=sleep,
+    )
+    await election.acquire()
+    async with running(election.hold()):
+        yield election, store
+
+
+def _waiting(name: str) -> dict[str, Any]:
+    made = pod(name)
+    return {**made, "spec": {**made["spec"], "schedulerName": SCHEDULER_NAME}}
+
+
+@asynccontextmanager
+async def many(jobs: int, planner: Callable[[Snapshot], Plan]) -> AsyncIterator[SchedulerLoop]:
+    """A loop on caches with so many pods."""
+    async with serving() as server:
+        for path in LISTS:
+            found = [_waiting(f"job-{each}") for each in range(jobs)] if path.endswith("/pods") else []
+            server.on("GET", path, page(*found))
+        async with Transport(access_to(server)) as transport:
+            observer = Observer(transport)
+            async with observer.running():
+                yield SchedulerLoop(
+                    transport,
+                    observer,
+                    on_plan=lambda _reading, _plan: None,
+                    is_leader=lambda: True,
+                    planner=planner,
+                )
+
+
+async def test_the_lease_is_renewed_while_a_large_cluster_is_read_for_the_first_time() -> None:
+    jobs, clock, led = 20 * SLICE, ManualClock(), []
+
+    async def sleep(seconds: float) -> None:
+        until = clock() + seconds
+        while clock() < until:  # noqa: ASYNC110 - the clock is turned below
+            await asyncio.sleep(0)
+
+    async with many(jobs, lambda _snapshot: NOTHING) as loop, leading(sleep, clock) as (election, store):
+
+        async def turn() -> None:
+            while True:  # half a second for each slice, if there are slices
+                clock.now += 0.5
+                led.append(election.is_leader())
+                await asyncio.sleep(0)
+
+        async with running(turn()):
+            await loop.catch_up()
+    assert len(led) >= jobs // SLICE, "more than a slice was read at once"
+    assert all(led)
+    assert store.writes > len(led) * 0.5 / LEASE_SECONDS
+
+
+async def test_the_lease_is_renewed_while_the_planner_decides() -> None:
+    renewed = threading.Event()
+    clock = ManualClock()
+
+    async def sleep(seconds: float) -> None:
+        await clock.sleep(seconds)
+        if len(clock.slept) > 10:
+            renewed.set()
+            await asyncio.Event().wait()
+
+    def slow(_snapshot: Snapshot) -> Plan:
+        assert renewed.wait(10), "nothing went on while the planner decided"
+        return NOTHING
+
+    async with many(1, slow) as loop, leading(sleep, clock) as (election, store):
+        await loop.catch_up()
+        await loop.decide()
+        assert election.is_leader()
+        assert store.writes >= 10

@@ -44,6 +44,7 @@ class Cluster:
 
     def read(self) -> Reading:
         self.now_us += 1
+        self._reader.read_ahead(self.now_us % 3, now_us=self.now_us)
         return self._reader.read(
             assumed=self.assumed, evicted=self.evicted, stand_ins=self.stand_ins, now_us=self.now_us
         )
