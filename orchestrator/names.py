@@ -88,6 +88,9 @@ PRIORITY_CLASSES: Final = {
     "muster-inference": 125,
 }
 
+SETTINGS_CONFIG_MAP: Final = "muster-settings"
+"""The ConfigMap in the operator's namespace in which the leader writes down what it decides by."""
+
 MEMBERS_BINDING: Final = "muster-members"
 """The RoleBinding in a project's namespace that gives its members the role of researcher."""
 

@@ -7,6 +7,8 @@ project's namespace to its members; administrators bind the others.
 from dataclasses import dataclass
 from typing import Final
 
+from orchestrator.names import SETTINGS_CONFIG_MAP
+
 USER: Final = "muster-user"
 VIEWER: Final = "muster-viewer"
 RESEARCHER: Final = "muster-researcher"
@@ -30,6 +32,8 @@ class Rule:
 _EVERYBODY: Final = (
     Rule("muster.dev", ("projects",), _SEE),
     Rule("", ("namespaces",), _SEE),
+    # what the operator decides by
+    Rule("", ("configmaps",), ("get",), (SETTINGS_CONFIG_MAP,)),
 )
 _VIEWING: Final = (
     Rule("", ("nodes", "pods", "services", "events", "configmaps", "persistentvolumeclaims"), _SEE),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from orchestrator.cli.options import Command, Settings, completing
-from orchestrator.cli.outcome import gpus, json_option, place_record
+from orchestrator.cli.outcome import gpus, json_option, place_record, warn
 from orchestrator.cli.output import age, document, table
 from orchestrator.errors import UsageError
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
     from orchestrator.cluster.objects import Project
     from orchestrator.planner.model import Snapshot
+    from orchestrator.simulation.capture import Capture
     from orchestrator.simulation.explain import Explanation
     from orchestrator.workloads.view import WorkloadView
 
@@ -104,17 +105,19 @@ def _in_cluster(name: str) -> tuple[dict[str, Any], list[str]]:
     from orchestrator.simulation.capture import capture
     from orchestrator.simulation.explain import explain as explained
 
-    async def read(client: "AsyncClient") -> "tuple[WorkloadView, Snapshot | None, list[Project]]":
+    async def read(client: "AsyncClient") -> "tuple[WorkloadView, Capture | None, list[Project]]":
         view, _ = await client.describe_job(name)
         try:
-            return view, (await capture(client.transport)).snapshot, []
+            return view, await capture(client.transport), []
         except Forbidden:
             return view, None, await client.list_projects()
 
-    view, snapshot, projects = run(read)
+    view, captured, projects = run(read)
     told = {"project": view.project, "status": view.status, "writtenByOperator": view.waits_because}
-    if snapshot is None:
+    if captured is None:
         return told | {"projects": [_status(each) for each in projects]}, _without_rights(view, projects)
+    warn(captured, left_out=False)
+    snapshot = captured.snapshot
     workload = next((each for each in snapshot.workloads if each.id == view.uid), None)
     if workload is None:
         return told, [f"{name} of {view.project} has no pod that waits or runs: its status is {view.status}."]

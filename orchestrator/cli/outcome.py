@@ -7,6 +7,7 @@ import click
 
 from orchestrator.cli.output import document, table
 from orchestrator.cluster.quantity import format_gpu
+from orchestrator.simulation.capture import Capture
 from orchestrator.simulation.outcome import Outcome, Place, Standing
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -21,6 +22,14 @@ UNLIMITED: Final = "unlimited"
 def json_option() -> Callable[[Function], Function]:
     """Return the `--json` option."""
     return click.option("--json", "as_json", is_flag=True, default=None, help="Print JSON.")
+
+
+def warn(captured: Capture, *, left_out: bool = True) -> None:
+    """Say on stderr what is not known of the live cluster; `left_out`: also what is not in the snapshot."""
+    if captured.doubt:
+        click.echo(f"Warning: {captured.doubt}", err=True)
+    for each in captured.left_out if left_out else ():
+        click.echo(f"Warning: left out: {each}", err=True)
 
 
 def show(result: Outcome, *, as_json: bool, more: dict[str, Any] | None = None) -> None:

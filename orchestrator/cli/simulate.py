@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from orchestrator.cli.options import Command
-from orchestrator.cli.outcome import json_option, show
+from orchestrator.cli.outcome import json_option, show, warn
 
 
 @click.command("snapshot", cls=Command)
@@ -26,8 +26,7 @@ def snapshot(*, schema: bool | None, as_json: bool | None) -> None:
         click.echo(document(forms.json_schema(), "json"))
         return
     captured = run(lambda client: capture(client.transport))
-    for each in captured.left_out:
-        click.echo(f"Warning: left out: {each}", err=True)
+    warn(captured)
     if as_json:
         click.echo(document(writer.document(captured.snapshot), "json"))
     else:

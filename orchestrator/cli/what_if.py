@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli.options import Command, Settings, add_common_options
-from orchestrator.cli.outcome import json_option, show
+from orchestrator.cli.outcome import json_option, show, warn
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -105,8 +105,7 @@ def _snapshot(file: Path | None) -> "tuple[Snapshot, str | None]":
         return await capture(client.transport), project
 
     captured, project = run(read)
-    for each in captured.left_out:
-        click.echo(f"Warning: left out: {each}", err=True)
+    warn(captured)
     return captured.snapshot, project
 
 

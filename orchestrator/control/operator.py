@@ -18,6 +18,7 @@ from orchestrator.control.health import Health, serving
 from orchestrator.control.observer import Observer
 from orchestrator.control.projects import ProjectController
 from orchestrator.control.scheduler import SchedulerLoop
+from orchestrator.control.settings_record import SettingsRecord
 from orchestrator.control.time_limits import Caches, TimeLimits
 from orchestrator.names import SYSTEM_NAMESPACE
 from orchestrator.planner import Planner
@@ -145,4 +146,5 @@ async def _lead(transport: Transport, election: LeaseElection, choices: Choices,
         )
         group.create_task(projects.run())
         group.create_task(limits.run())
+        group.create_task(SettingsRecord(transport, choices, is_leader=election.is_leader).run())
         await scheduler.run()

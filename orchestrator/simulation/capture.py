@@ -24,17 +24,22 @@ from orchestrator.cluster.resources import (
 )
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import ConfigurationError
-from orchestrator.planner.model import Snapshot
+from orchestrator.planner.model import Settings, Snapshot
+from orchestrator.simulation.settings import SettingsUnknown, settings_in_force
 from orchestrator.workloads.reader import read
 from orchestrator.workloads.snapshot import Observed
 
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """The snapshot, and one line for everything in the cluster that could not be read and is not in it."""
+    """The snapshot, and one line for everything in the cluster that could not be read and is not in it.
+
+    `doubt` says why the operator's settings are not known and their defaults are taken; empty: they are.
+    """
 
     snapshot: Snapshot
     left_out: tuple[str, ...]
+    doubt: str = ""
 
 
 async def capture(transport: Transport) -> Capture:
@@ -55,6 +60,7 @@ async def capture(transport: Transport) -> Capture:
     )
     pods = await transport.list(PODS.path(), Pod)
     budgets, unseen = await _budgets(transport)
+    settings, doubt = await _settings(transport)
     reading = read(
         Observed(
             nodes={each.metadata.uid: each for each in nodes.items},
@@ -64,12 +70,21 @@ async def capture(transport: Transport) -> Capture:
             owners=(jobs, stateful_sets, replica_sets),
             now_us=time.time_ns() // 1000,
             budgets={each.metadata.uid: each for each in budgets},
-        )
+        ),
+        settings,
     )
     names = {each.metadata.uid: f"{each.metadata.namespace}/{each.metadata.name}" for each in pods.items}
     left_out = [f"pod {names[uid]}: {why}" for uid, why in reading.unreadable_pods.items()]
     left_out += [f"project {name}: {why}" for name, why in reading.unreadable_projects.items()]
-    return Capture(reading.snapshot, tuple(sorted([*left_out, *unseen])))
+    return Capture(reading.snapshot, tuple(sorted([*left_out, *unseen])), doubt)
+
+
+async def _settings(transport: Transport) -> tuple[Settings, str]:
+    """What the operator decides by; or the defaults, and a line that says why."""
+    try:
+        return await settings_in_force(transport), ""
+    except SettingsUnknown as error:
+        return Settings(), f"the operator's settings are taken to be the defaults: {error}"
 
 
 async def _budgets(transport: Transport) -> tuple[list[PodDisruptionBudget], list[str]]:

@@ -14,6 +14,7 @@ from lab.cluster import Lab, start
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import ROLE_BINDINGS, SERVICE_ACCOUNTS
 from orchestrator.cluster.transport import Transport
+from orchestrator.planner.model import Settings
 from orchestrator.simulation.capture import capture
 from orchestrator.simulation.reader import load
 from tests.control.operators import must, muster, operator, prepare
@@ -32,6 +33,7 @@ JOBS = {
     "team-d": ["d-1"],
 }
 """Each project asks for four GPUs, which fills two nodes of eight."""
+CHOICES = ("--max-evictions=7", "--reservation-after=never")
 
 
 @pytest.fixture
@@ -96,7 +98,9 @@ def named(entries: list[dict[str, Any]]) -> list[str]:
 async def test_what_if_why_evicted_and_explain_agree_with_what_happens(own_lab: Lab, tmp_path: Path) -> None:
     account = await prepare(own_lab.kubeconfig, tmp_path / "operator.kubeconfig")
     cluster = Cluster(own_lab.kubeconfig)
-    with operator(account, tmp_path / "operator.log"):
+    undecided = muster(own_lab.kubeconfig, "snapshot").stderr
+    assert "the operator's settings are taken to be the defaults: no operator has led" in undecided
+    with operator(account, tmp_path / "operator.log", "operator-0", *CHOICES):
         for team, quota in QUOTAS.items():
             await cluster.must("project", "create", team, "-g", str(quota))
         for team, names in JOBS.items():
@@ -161,6 +165,7 @@ async def the_snapshot(cluster: Cluster, file: Path) -> None:
     async with Transport(load_access(cluster.kubeconfig)) as transport:
         live = await capture(transport)
     saved = load(file)
+    assert saved.settings == Settings(max_evictions=7, reservation_after_seconds=None)
     assert 0 < saved.now_us <= live.snapshot.now_us
     assert replace(saved, now_us=live.snapshot.now_us) == live.snapshot
     calm = json.loads(await cluster.must("simulate", str(file), "--until-stable", "--json"))

@@ -1,0 +1,77 @@
+"""Writes down what the leader decides by, in the ConfigMap `muster-settings`, so that others can ask what it would do.
+
+The options of the process are the source. Whoever changes the ConfigMap changes no decision, and finds it restored.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from orchestrator.cluster.errors import ClusterError, NotFound
+from orchestrator.cluster.objects import ConfigMap
+from orchestrator.cluster.resources import CONFIG_MAPS
+from orchestrator.cluster.transport import Transport
+from orchestrator.control.choices import Choices
+from orchestrator.names import SETTINGS_CONFIG_MAP, SYSTEM_NAMESPACE
+from orchestrator.simulation.settings import KEY, PATH, encoded
+
+logger = logging.getLogger(__name__)
+
+FIELD_MANAGER: Final = "muster-operator"
+GRACE_KEY: Final = "longestCheckpointGraceSeconds"
+LOOK_SECONDS: Final = 60.0
+"""How often the leader looks whether what is written is still so."""
+RETRY_SECONDS: Final = 5.0
+
+
+class SettingsRecord:
+    """Keeps the ConfigMap as the choices are, while `is_leader()`."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        choices: Choices,
+        *,
+        is_leader: Callable[[], bool],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._transport = transport
+        self._is_leader = is_leader
+        self._sleep = sleep
+        self._data = {KEY: encoded(choices.settings), GRACE_KEY: str(choices.longest_grace_seconds)}
+
+    async def run(self) -> None:
+        """Write until cancelled; failures of the API are logged and waited out."""
+        failures = 0
+        while True:
+            try:
+                await self.write()
+            except ClusterError as error:
+                level = logging.DEBUG if failures else logging.WARNING
+                logger.log(level, "the settings are not written down yet: %s", error)
+                failures += 1
+            else:
+                failures = 0
+            await self._sleep(RETRY_SECONDS if failures else LOOK_SECONDS)
+
+    async def write(self) -> None:
+        """Write what is not there. Raises leaves of ClusterError."""
+        try:
+            if (await self._transport.get(PATH, ConfigMap)).data == self._data:
+                return
+        except NotFound:
+            logger.debug("the settings are written down for the first time")
+        if not self._is_leader():
+            return
+        body = {
+            "apiVersion": CONFIG_MAPS.api_version,
+            "kind": CONFIG_MAPS.kind,
+            "metadata": {
+                "name": SETTINGS_CONFIG_MAP,
+                "namespace": SYSTEM_NAMESPACE,
+                "labels": {"app.kubernetes.io/part-of": "muster"},
+            },
+            "data": self._data,
+        }
+        await self._transport.apply(PATH, body, field_manager=FIELD_MANAGER)

@@ -1,0 +1,59 @@
+"""The operator's settings as it writes them down for whoever asks what it would do: ConfigMap `muster-settings`."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from orchestrator.cluster.errors import Forbidden, NotFound
+from orchestrator.cluster.objects import ConfigMap
+from orchestrator.cluster.resources import CONFIG_MAPS
+from orchestrator.cluster.transport import Transport
+from orchestrator.errors import MusterError
+from orchestrator.names import SETTINGS_CONFIG_MAP, SYSTEM_NAMESPACE
+from orchestrator.planner.model import Settings
+from orchestrator.simulation.rest import camel, file_type, from_file
+
+KEY: Final = "settings.yaml"
+PATH: Final = CONFIG_MAPS.path(SYSTEM_NAMESPACE, SETTINGS_CONFIG_MAP)
+
+
+class SettingsUnknown(MusterError):
+    """The operator's settings are not written down, or cannot be read."""
+
+
+def encoded(settings: Settings) -> str:
+    """The settings as YAML, in the form of `settings` in a snapshot file; what has its default is there as well."""
+    plain = {camel(each.name): msgspec.to_builtins(getattr(settings, each.name)) for each in fields(settings)}
+    return yaml.safe_dump(plain, sort_keys=False)
+
+
+def decoded(data: Mapping[str, str]) -> Settings:
+    """The settings in the data of the ConfigMap. Raises SettingsUnknown."""
+    form: Any = file_type(Settings)
+    try:
+        plain = yaml.safe_load(data[KEY])
+        settings: Settings = from_file(msgspec.convert(plain, form), Settings)
+    except KeyError as error:
+        raise SettingsUnknown(f"ConfigMap {SYSTEM_NAMESPACE}/{SETTINGS_CONFIG_MAP} has no {KEY}") from error
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        why = " ".join(str(error).split())
+        raise SettingsUnknown(
+            f"{KEY} of ConfigMap {SYSTEM_NAMESPACE}/{SETTINGS_CONFIG_MAP} cannot be read "
+            f"by this version of muster: {why}"
+        ) from error
+    return settings
+
+
+async def settings_in_force(transport: Transport) -> Settings:
+    """What the operator that leads decides by. Raises SettingsUnknown, and ClusterError leaves."""
+    try:
+        return decoded((await transport.get(PATH, ConfigMap)).data)
+    except NotFound as error:
+        raise SettingsUnknown(
+            f"no operator has led this cluster yet: there is no ConfigMap {SYSTEM_NAMESPACE}/{SETTINGS_CONFIG_MAP}"
+        ) from error
+    except Forbidden as error:
+        raise SettingsUnknown(error.message) from error
