@@ -45,8 +45,8 @@ def live(*, nodes: tuple[int, ...], as_json: bool) -> None:
 
 
 @bench.command()
-@click.option("--nodes", type=click.IntRange(min=1), default=100, show_default=True, help="How many nodes.")
-@click.option("--jobs", type=click.IntRange(min=10), default=800, show_default=True, help="How many jobs.")
+@click.option("--nodes", type=click.IntRange(min=4), default=100, show_default=True, help="How many nodes.")
+@click.option("--jobs", type=click.IntRange(min=20), default=800, show_default=True, help="How many jobs.")
 @click.option("--gpus", type=click.IntRange(1, 8), default=1, show_default=True, help="GPUs of each job.")
 @click.option(
     "--rate",
@@ -55,14 +55,40 @@ def live(*, nodes: tuple[int, ...], as_json: bool) -> None:
     show_default=True,
     help="Jobs a second in the measurement of how long one waits.",
 )
+@click.option(
+    "--growth/--no-growth",
+    default=False,
+    show_default=True,
+    help="Before it, a quarter and half as many nodes and jobs, each in a lab of its own.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the machine and the results as JSON.")
-def lab(*, nodes: int, jobs: int, gpus: int, rate: float, as_json: bool) -> None:
-    """Start a lab, and time jobs from their creation to their binding, beside what the API server can do at all."""
+def lab(*, nodes: int, jobs: int, gpus: int, rate: float, growth: bool, as_json: bool) -> None:
+    """Start a lab, and time jobs from their creation to their binding, beside what the API server can do at all.
+
+    Each result is told on stderr once it is there. If the measurement fails or is interrupted, those that there are so
+    far are printed all the same.
+    """
     import asyncio
 
     from benchmarks.lab import run
+    from benchmarks.result import Result, with_growth
 
-    _report(asyncio.run(run(nodes, jobs, gpus, rate=rate, said=_say)), as_json=as_json)
+    results: list[Result] = []
+    before: dict[str, Result] = {}
+
+    def keep(found: Result) -> None:
+        each = with_growth(found, before.get(found.case))
+        before[each.case] = each
+        results.append(each)
+        _say(each.line())
+
+    try:
+        for part in (4, 2, 1) if growth else (1,):
+            asyncio.run(run(nodes // part, jobs // part, gpus, rate=rate, said=_say, found=keep))
+    except BaseException:
+        _print(results, as_json=as_json)
+        raise
+    _report(results, as_json=as_json)
 
 
 @bench.command()
@@ -83,6 +109,12 @@ def _say(line: str) -> None:
 
 
 def _report(results: list[Any], *, as_json: bool) -> None:
+    _print(results, as_json=as_json)
+    if any(each.problem for each in results):
+        sys.exit(1)
+
+
+def _print(results: list[Any], *, as_json: bool) -> None:
     from rich.console import Console
 
     from benchmarks.result import machine, show
@@ -91,5 +123,3 @@ def _report(results: list[Any], *, as_json: bool) -> None:
         click.echo(json.dumps({"machine": machine(), "results": [each.as_json() for each in results]}))
     else:
         show(results, Console())
-    if any(each.problem for each in results):
-        sys.exit(1)

@@ -46,7 +46,10 @@ ROUNDS = ("raw", "backlog", "backlog", "raw") * 2
 REQUESTS_IN_FLIGHT = 32
 """Of the raw client, as of the operator."""
 LATENCY_PART = 10
+LAGS = ("watch_lag_p50_ms", "watch_lag_p99_ms", "watch_lag_longest_ms")
 _PATIENCE_SECONDS = 600.0
+_TELL_SECONDS = 5.0
+_LAG = re.compile(r"the watch was behind .* p50 ([\d.]+) ms, p99 ([\d.]+) ms, longest ([\d.]+) ms")
 _MOST_LOG_TAIL = 500
 _STOP_SECONDS = 30
 _QUIET_SECONDS = 3.0
@@ -79,13 +82,18 @@ class Stopwatch:
         """Uids of the pods of a phase."""
         return [uid for uid, (_, label) in self._names.items() if label == phase]
 
-    async def until(self, count: int, phase: str, what: dict[str, float]) -> None:
-        """Wait until that many pods of the phase were seen created or bound."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while sum(uid in what for uid in self.of(phase)) < count:
-            if time.monotonic() > deadline:
-                done = sum(uid in what for uid in self.of(phase))
+    async def until(
+        self, count: int, phase: str, what: dict[str, float], said: Callable[[str], None]
+    ) -> None:
+        """Wait until that many pods of the phase were seen created or bound; say now and then how many there are."""
+        started = told = time.monotonic()
+        while (done := sum(uid in what for uid in self.of(phase))) < count:
+            now = time.monotonic()
+            if now - started > _PATIENCE_SECONDS:
                 raise BenchmarkFailed(f"{phase}: {done} of {count} after {_PATIENCE_SECONDS:.0f} s")
+            if now - told > _TELL_SECONDS:
+                told = now
+                said(f"{phase}: {done} of {count} {'bound' if what is self.bound else 'created'}")
             await asyncio.sleep(0.1)
 
     def rate(self, phase: str) -> tuple[float, float]:
@@ -99,8 +107,19 @@ class Stopwatch:
         return sorted((self.bound[uid] - self.created[uid]) * 1000 for uid in self.of(phase))
 
 
-async def run(nodes: int, jobs: int, gpus: int, *, rate: float, said: Callable[[str], None]) -> list[Result]:
-    """Measure in a lab of its own, which is gone at the end. Raises MusterError leaves."""
+async def run(
+    nodes: int,
+    jobs: int,
+    gpus: int,
+    *,
+    rate: float,
+    said: Callable[[str], None],
+    found: Callable[[Result], None],
+) -> None:
+    """Measure in a lab of its own, which is gone at the end; `found` gets each result as soon as it is there.
+
+    Raises MusterError leaves.
+    """
     if jobs * gpus > nodes * GPUS_OF_NODE:
         raise BenchmarkFailed(
             f"{jobs} jobs of {gpus} GPUs do not fit on {nodes} nodes of {GPUS_OF_NODE}: ask for fewer jobs"
@@ -112,7 +131,7 @@ async def run(nodes: int, jobs: int, gpus: int, *, rate: float, said: Callable[[
         )
         transport = await stack.enter_async_context(Transport(load_access(lab.kubeconfig)))
         bench = _Bench(lab, transport, nodes=nodes, gpus=gpus, directory=directory, said=said)
-        return await bench.run(jobs, rate)
+        await bench.run(jobs, rate, found)
 
 
 class _Bench:
@@ -136,7 +155,7 @@ class _Bench:
         self._watch = Stopwatch(transport)
         self._lines_before = 0
 
-    async def run(self, jobs: int, rate: float) -> list[Result]:
+    async def run(self, jobs: int, rate: float, found: Callable[[Result], None]) -> None:
         await install(self._transport, "bench", replicas=0)
         await service_account_kubeconfig(self._transport, self._lab.kubeconfig, self._account)
         await self._make_projects()
@@ -144,17 +163,19 @@ class _Bench:
         try:
             few = max(2, jobs // LATENCY_PART)
             part = max(2, (jobs - few) // ROUNDS.count("backlog"))
-            arriving = await self._arriving(few, rate)
+            found(await self._arriving(few, rate))
             before = await self._server_counts()
             raw: list[Result] = []
             backlog: list[Result] = []
-            for kind in ROUNDS:
+            for number, kind in enumerate(ROUNDS, start=1):
+                self._said(f"round {number} of {len(ROUNDS)}: {kind}, {part} jobs")
                 if kind == "raw":
                     raw.append(await self._raw(f"raw-{len(raw) + 1}", part))
                 else:
                     backlog.append(await self._backlog(f"backlog-{len(backlog) + 1}", part))
+                found((raw if kind == "raw" else backlog)[-1])
             lost = (await self._server_counts())["watchers"] - before["watchers"]
-            return [arriving, *raw, *backlog, self._compared(raw, backlog, lost)]
+            found(self._compared(raw, backlog, lost))
         finally:
             watching.cancel()
             await asyncio.wait({watching})
@@ -171,6 +192,7 @@ class _Bench:
             "part_of_raw": limit / seconds,
             "part_of_raw_by_cpu": least / spent,
             "watches_too_slow": lost,
+            **{name: max(each.figures[name] for each in backlog) for name in LAGS},
         }
         rss = max(each.peak_rss_bytes for each in backlog)
         return self._result("backlog, all", jobs, seconds, rss, figures)
@@ -214,11 +236,10 @@ class _Bench:
 
         spent, writes = self._processor_ms(os.getpid()), await self._server_counts()
         await _in_flight(bind_one, count)
-        await self._watch.until(count, phase, self._watch.bound)
+        await self._watch.until(count, phase, self._watch.bound, self._said)
         await self._settled(phase, count)
         spent = self._processor_ms(os.getpid()) - spent
         seconds, per_second = self._watch.rate(phase)
-        self._said(f"raw client: {per_second:.0f} binds a second")
         rss = _peak_rss_bytes(os.getpid())
         figures = {
             "binds_per_second": per_second,
@@ -232,10 +253,11 @@ class _Bench:
         async with self._operator() as pid:
             await self._leads()
             await self._create(count, "arriving", namespaces=_namespaces(), rate=rate)
-            await self._watch.until(count, "arriving", self._watch.bound)
+            await self._watch.until(count, "arriving", self._watch.bound, self._said)
             rss = _peak_rss_bytes(pid)
         seconds, _ = self._watch.rate("arriving")
-        return self._result(f"jobs at {rate:g} a second", count, seconds, rss, self._waits("arriving"))
+        figures = {**self._waits("arriving"), **self._lags()}
+        return self._result(f"jobs at {rate:g} a second", count, seconds, rss, figures)
 
     async def _backlog(self, phase: str, count: int) -> Result:
         """Jobs that wait already when the operator starts: how fast it works them off."""
@@ -244,13 +266,12 @@ class _Bench:
         async with self._operator() as pid:
             await self._leads()
             spent, writes = self._processor_ms(os.getpid(), pid), await self._server_counts()
-            await self._watch.until(count, phase, self._watch.bound)
+            await self._watch.until(count, phase, self._watch.bound, self._said)
             await self._settled(phase, count)
             spent = self._processor_ms(os.getpid(), pid) - spent
             written = await self._writes_since(writes)
             rss = _peak_rss_bytes(pid)
         seconds, per_second = self._watch.rate(phase)
-        self._said(f"operator: {per_second:.0f} binds a second")
         relists = sum("trying again" in line or "listing again" in line for line in self._log_lines())
         figures = {
             "binds_per_second": per_second,
@@ -258,6 +279,7 @@ class _Bench:
             "writes_per_bind": written / count,
             "watch_failures": float(relists),
             **self._waits(phase),
+            **self._lags(),
         }
         return self._result(phase, count, seconds, rss, figures)
 
@@ -267,6 +289,14 @@ class _Bench:
             "p50_ms": statistics.median(waits),
             "p99_ms": waits[min(len(waits) - 1, len(waits) * 99 // 100)],
         }
+
+    def _lags(self) -> dict[str, float]:
+        """How far the operator's own watch was behind the answers to its bindings, as it said when it was stopped."""
+        for line in reversed(self._log_lines()[self._lines_before :]):
+            told = _LAG.search(line)
+            if told:
+                return dict(zip(LAGS, map(float, told.groups()), strict=True))
+        raise BenchmarkFailed(f"the operator did not say how far its watch was behind: {self._log_tail()}")
 
     def _result(self, case: str, jobs: int, seconds: float, rss: int, figures: dict[str, float]) -> Result:
         gpus = self._nodes * GPUS_OF_NODE
@@ -291,7 +321,7 @@ class _Bench:
 
     async def _settled(self, phase: str, count: int) -> None:
         """Wait until all pods are there and nothing more happens to any: the controllers are done with them."""
-        await self._watch.until(count, phase, self._watch.created)
+        await self._watch.until(count, phase, self._watch.created, self._said)
         events = -1
         while events != self._watch.pods.counters.events:
             events = self._watch.pods.counters.events

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.result import Result
+from benchmarks.result import Result, with_growth
 from orchestrator.cluster.resources import JOBS, NAMESPACES, NODES, PODS, PROJECTS
 from orchestrator.cluster.transport import Page, WatchEvent
 from orchestrator.control.observer import Observer
@@ -50,10 +50,8 @@ def run(sizes: Sequence[int], said: Callable[[str], None]) -> Iterator[Result]:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=context) as pool:
             results = pool.submit(measure, nodes).result()
-        for each in results:
-            if each.case in before:
-                each.figures["times_before"] = each.seconds / before[each.case].seconds
-                each.figures["work_before"] = each.nodes / before[each.case].nodes
+        for found in results:
+            each = with_growth(found, before.get(found.case))
             before[each.case] = each
             said(f"{each.case}, {each.nodes} nodes, {each.jobs} pods: {each.seconds * 1000:.1f} ms")
             yield each

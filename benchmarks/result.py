@@ -2,7 +2,7 @@
 
 import os
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,31 @@ class Result:
     problem: str | None
     figures: dict[str, float]
 
+    def line(self) -> str:
+        """The result as one line."""
+        figures = "".join(f", {name} {value:.4g}" for name, value in self.figures.items())
+        rss_mib = self.peak_rss_bytes / 2**20
+        return f"{self.case}: {self.jobs} jobs in {self.seconds:.1f} s, RSS {rss_mib:.0f} MiB{figures}"
+
     def as_json(self) -> dict[str, Any]:
         """The result as one flat mapping."""
         fields = asdict(self)
         figures = fields.pop("figures")
         problem = fields.pop("problem")
         return {**fields, **figures, **({"problem": problem} if problem else {})}
+
+
+def with_growth(each: Result, before: Result | None) -> Result:
+    """The result, with how much longer it took than the one before, for as much more work, in as much more memory."""
+    if before is None:
+        return each
+    figures = {
+        **each.figures,
+        "times_before": each.seconds / before.seconds,
+        "work_before": each.nodes / before.nodes,
+        "rss_before": each.peak_rss_bytes / before.peak_rss_bytes,
+    }
+    return replace(each, figures=figures)
 
 
 def machine() -> dict[str, Any]:

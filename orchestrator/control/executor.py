@@ -60,8 +60,8 @@ class Executor:
 
     `assumed` and `evicted` are what was begun and has not been seen on the watch yet. `on_refused` is called when
     something was refused for good: it has to be decided again; `on_evicted` when an eviction went through,
-    `on_forbidden`, with the API server's words, when a disruption budget did not allow it. Nothing is begun unless
-    `is_leader()`.
+    `on_forbidden`, with the API server's words, when a disruption budget did not allow it; `on_bound`, with the uid,
+    when a binding was answered. Nothing is begun unless `is_leader()`.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class Executor:
         on_refused: Callable[[], None],
         on_evicted: Callable[[Pod, Eviction], None] = lambda _pod, _eviction: None,
         on_forbidden: Callable[[Pod, str], None] = lambda _pod, _why: None,
+        on_bound: Callable[[str], None] = lambda _uid: None,
         longest_grace_seconds: int = LONGEST_GRACE_SECONDS,
         request_seconds: float = REQUEST_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -81,6 +82,7 @@ class Executor:
         self._on_refused = on_refused
         self._on_evicted = on_evicted
         self._on_forbidden = on_forbidden
+        self._on_bound = on_bound
         self._longest_grace_seconds = longest_grace_seconds
         self._request_seconds = request_seconds
         self._sleep = sleep
@@ -168,6 +170,7 @@ class Executor:
             ),
             is_assumed=lambda: uid in self._assumed,
             undo=lambda: self._assumed.pop(uid, None),
+            done=lambda: self._on_bound(uid),
         )
 
     def _eviction(self, pod: Pod, eviction: Eviction) -> _Task:

@@ -20,6 +20,7 @@ from orchestrator.control.executor import Executor
 from orchestrator.control.health import Health
 from orchestrator.control.observer import Observer
 from orchestrator.control.returning import Returning
+from orchestrator.control.watch_lag import WatchLag
 from orchestrator.planner import plan
 from orchestrator.planner.model import Eviction, Plan, PodState, Snapshot
 from orchestrator.workloads.budgets import planner_budgets
@@ -73,12 +74,14 @@ class SchedulerLoop:
         self._audit = Audit(transport, longest_grace_seconds=choices.longest_grace_seconds)
         self._announcer = Announcer(transport)
         self._returning = Returning(loop.time)
+        self._lag = WatchLag(loop.time)
         self._executor = Executor(
             transport,
             is_leader=is_leader,
             on_refused=self._decide_again_soon,
             on_evicted=self._note_eviction,
             on_forbidden=self._note_refusal,
+            on_bound=self._lag.answered,
             longest_grace_seconds=choices.longest_grace_seconds,
         )
         self._refused: dict[str, tuple[float, str]] = {}
@@ -92,11 +95,25 @@ class SchedulerLoop:
         )
         self._rest_seconds = 0.0
         self._follows = False
-        observer.expect(self._executor.is_assumed_on)
+        observer.expect(self._is_echo)
         observer.listen(self._returning.see)
 
     async def run(self) -> None:
         """Decide until cancelled. A decision that fails is logged, shown by `health`, and made again later."""
+        try:
+            await self._run()
+        finally:
+            lags = self._lag.lags()
+            if lags is not None:
+                logger.info(
+                    "the watch was behind the answers to %d bindings by p50 %.1f ms, p99 %.1f ms, longest %.1f ms",
+                    lags.count,
+                    lags.p50_ms,
+                    lags.p99_ms,
+                    lags.longest_ms,
+                )
+
+    async def _run(self) -> None:
         failures = 0
         async with self._executor, asyncio.TaskGroup() as group:
             group.create_task(self._conditions.run())
@@ -185,6 +202,13 @@ class SchedulerLoop:
             for each in workload.pods if message else ():
                 if each.state is PodState.ALLOCATED and each.id in pods:
                     self.warn(pods[each.id], "OnUnhealthyHardware", message or "")
+
+    def _is_echo(self, uid: str, node: str) -> bool:
+        """Whether it is this process that binds the pod to the node, as the watch has just shown."""
+        is_ours = self._executor.is_assumed_on(uid, node)
+        if is_ours:
+            self._lag.seen(uid)
+        return is_ours
 
     def _note_eviction(self, pod: Pod, eviction: Eviction) -> None:
         self._audit.note(pod, eviction)

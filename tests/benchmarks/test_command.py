@@ -64,6 +64,9 @@ def test_the_lab_benchmark_compares_the_operator_with_a_raw_client() -> None:
     results = answer["results"]
     assert isinstance(results, list)
     by_case = {each["case"]: each for each in results}
-    assert by_case["lab: backlog, all"]["part_of_raw"] > 0
+    whole = by_case["lab: backlog, all"]
+    assert whole["part_of_raw"] > 0
+    assert whole["watch_lag_longest_ms"] >= whole["watch_lag_p50_ms"] >= 0
+    assert whole["peak_rss_bytes"] > 1 << 20
     assert by_case["lab: jobs at 20 a second"]["p99_ms"] >= by_case["lab: jobs at 20 a second"]["p50_ms"] > 0
     assert all(set(each) >= FIELDS for each in results)

@@ -1,0 +1,56 @@
+"""How far the watch is behind: the time from the API server's answer to a binding until the watch has shown it."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+MOST_SAMPLES: Final = 10_000
+MOST_AWAITED: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lags:
+    """Of so many bindings: the middle, the 99th of 100 and the longest, in milliseconds."""
+
+    count: int
+    p50_ms: float
+    p99_ms: float
+    longest_ms: float
+
+
+class WatchLag:
+    """Keeps the newest samples. `clock` is monotonic, in seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._answered: dict[str, float] = {}
+        self._seen: set[str] = set()
+        self._samples: deque[float] = deque(maxlen=MOST_SAMPLES)
+
+    def answered(self, uid: str) -> None:
+        """The API server has said that the pod is bound."""
+        if uid in self._seen:
+            self._seen.discard(uid)
+            self._samples.append(0.0)  # the watch was faster
+            return
+        if len(self._answered) >= MOST_AWAITED:
+            self._answered.clear()
+        self._answered[uid] = self._clock()
+
+    def seen(self, uid: str) -> None:
+        """The watch has shown that a pod is bound which this process binds."""
+        answered = self._answered.pop(uid, None)
+        if answered is not None:
+            self._samples.append(self._clock() - answered)
+            return
+        if len(self._seen) >= MOST_AWAITED:
+            self._seen.clear()
+        self._seen.add(uid)
+
+    def lags(self) -> Lags | None:
+        """What was seen; None before the first binding."""
+        if not self._samples:
+            return None
+        ms = sorted(each * 1000 for each in self._samples)
+        return Lags(len(ms), ms[len(ms) // 2], ms[len(ms) * 99 // 100], ms[-1])
