@@ -9,6 +9,10 @@ import pytest
 import yaml
 
 from orchestrator.control.audit import CONFIG_MAP, KEY, EvictionRecord, encoded
+from orchestrator.names import SETTINGS_CONFIG_MAP, SYSTEM_NAMESPACE
+from orchestrator.planner.model import Settings
+from orchestrator.simulation.settings import KEY as SETTINGS_KEY
+from orchestrator.simulation.settings import encoded as encoded_settings
 from tests.cli.memory_api_server import pod_of, secret_of
 
 if TYPE_CHECKING:
@@ -79,9 +83,15 @@ def test_a_snapshot_of_the_cluster_holds_what_the_planner_needs_and_no_secret(
     muster: Muster, cluster: MemoryApiServer
 ) -> None:
     run_job(muster, cluster, "one", 2, node="dgx1-1")
+    undecided = muster("snapshot")
+    assert (undecided.code, undecided.err.count("settings are taken to be the defaults")) == (0, 1)
+    metadata = {"name": SETTINGS_CONFIG_MAP, "namespace": SYSTEM_NAMESPACE}
+    data = {SETTINGS_KEY: encoded_settings(Settings(max_evictions=3))}
+    cluster.add({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
     out = muster("snapshot")
     document = yaml.safe_load(out.out)
     assert (out.code, out.err) == (0, "")
+    assert document["settings"] == {"maxEvictions": 3}
     assert [each["name"] for each in document["nodes"]] == ["dgx1-1", "dgx1-2"]
     assert set(document["projects"]) == {"team-a", "team-b"}
     (workload,) = document["workloads"]

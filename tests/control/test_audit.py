@@ -15,6 +15,7 @@ from orchestrator.cluster.transport import Transport
 from orchestrator.control import audit
 from orchestrator.control.audit import Audit, EvictionRecord, bounded, decoded, encoded, evictions_in
 from orchestrator.manifests.render import documents, render
+from orchestrator.names import SETTINGS_CONFIG_MAP
 from orchestrator.planner import model
 from orchestrator.workloads.snapshot import Reading
 from tests.cli.memory_api_server import serving
@@ -264,6 +265,9 @@ def test_the_operator_may_touch_no_config_map_but_its_record_and_members_may_rea
     assert "delete" not in rule["verbs"]
     (rule,) = [each for each in roles["muster-operator"]["rules"] if "events" in each["resources"]]
     assert rule["verbs"] == ["create"]
-    (rule,) = [each for each in roles["muster-researcher"]["rules"] if "configmaps" in each["resources"]]
+    settings, rule = [
+        each for each in roles["muster-researcher"]["rules"] if "configmaps" in each["resources"]
+    ]
+    assert (settings["verbs"], settings["resourceNames"]) == (["get"], [SETTINGS_CONFIG_MAP])
     assert "get" in rule["verbs"]
     assert "events" in rule["resources"]
