@@ -50,7 +50,6 @@ def what_if(
     All that is asked for happens at once: quotas first, then deletions, then submissions. The cluster is compared with
     what it would come to without them.
     """
-    from orchestrator.cluster.quantity import gpu_milli
     from orchestrator.simulation import change
     from orchestrator.simulation.outcome import outcome
     from orchestrator.simulation.run import settle
@@ -58,17 +57,11 @@ def what_if(
     if not (submissions or deletions or quotas):
         raise UsageError("say what would be different: --submit, --delete or --quota")
     asked = [_submission(each) for each in submissions]
+    wanted = [_quota(each) for each in quotas]
     snapshot, project = _snapshot(file)
     baseline = settle(snapshot)
     changed = baseline.after
-    for each in quotas:
-        name, equals, amount = each.partition("=")
-        if not equals:
-            raise UsageError(f"--quota {each} is not possible: give PROJECT=GPUS")
-        try:
-            quota = gpu_milli(amount)
-        except ValueError as error:
-            raise UsageError(f"--quota {each} is not possible: {error}") from error
+    for name, quota in wanted:
         changed = change.set_quota(changed, name, quota)
     for each in deletions:
         of, slash, name = each.rpartition("/")
@@ -126,6 +119,19 @@ def _submission(text: str) -> "tuple[Submission, str | None]":
         values = dict(ctx.params)
         values["image"] = values["image"] or _NO_IMAGE
         return submission_of(ctx, values), settings.project
+
+
+def _quota(text: str) -> tuple[str, int]:
+    """Return the project and its quota in thousandths of a GPU."""
+    from orchestrator.cluster.quantity import gpu_milli
+
+    name, equals, amount = text.partition("=")
+    if not equals:
+        raise UsageError(f"--quota {text} is not possible: give PROJECT=GPUS")
+    try:
+        return name, gpu_milli(amount)
+    except ValueError as error:
+        raise UsageError(f"--quota {text} is not possible: {error}") from error
 
 
 def _known(project: str | None, what: str) -> str:
