@@ -41,8 +41,9 @@ TEAMS = 4
 RAW = "bench-raw-"
 RAW_RESOURCE = "example.com/gpu"
 """What the raw client's pods ask for in place of GPUs: pods of the same size, which take none from the operator's."""
-ROUNDS = ("raw", "backlog", "backlog", "raw") * 2
-"""In this order what drifts, such as the number of pods in the cluster, weighs the same on both."""
+ROUNDS = ("raw", "backlog", "backlog", "raw")
+"""In this order what drifts, such as the number of pods in the cluster, weighs the same on both. A round is half of the
+jobs: in a shorter one a client runs ahead of the controllers, whose own writes then come after its last binding."""
 REQUESTS_IN_FLIGHT = 32
 """Of the raw client, as of the operator."""
 LATENCY_PART = 10
