@@ -37,6 +37,7 @@ def check(site: Site) -> list[Finding]:
         *_hosts(site),
         *_deepops(site),
         *_runtime(site),
+        *_ontap(site),
         *_trident(site),
         *_dra(site),
         *_orchestrator(site),
@@ -114,6 +115,16 @@ def _runtime(site: Site) -> Iterator[Finding]:
     if runtime and not any(within(kubernetes, row["kubernetes"]) for row in rows):
         place = ("kubernetes", "container_runtime")
         yield Finding(place, f"Kubernetes {kubernetes} does not run on {runtime}")
+
+
+def _ontap(site: Site) -> Iterator[Finding]:
+    release, row = site.versions.get("ontap"), tables()["ontap"][0]
+    if release and site.has_stage("ontap") and not within(release, row["release"]):
+        yield Finding(
+            ("versions", "ontap"),
+            f"the stage ontap needs ONTAP {row['release']}, this is {release} ({row['source']}): upgrade it, or "
+            "prepare the SVM by hand and declare ontap under not_applicable",
+        )
 
 
 def _trident(site: Site) -> Iterator[Finding]:

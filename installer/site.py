@@ -19,7 +19,22 @@ from orchestrator.errors import MusterError
 SITE_FILE: Final = "site.yml"
 VAULT_FILE: Final = "vault.yml"
 _VAULT_HEADER: Final = "$ANSIBLE_VAULT;"
-_SECRET_WORDS: Final = re.compile(r"(^|_)(password|passphrase|secret|token)$")
+_SECRET_WORDS: Final = re.compile(r"(^|_)(password|passphrase|secret|token|license_codes)$")
+_NEEDS: Final[dict[str, tuple[str, ...]]] = {
+    "driver": ("versions", "driver"),
+    "container_toolkit": ("versions", "container_toolkit"),
+    "deepops": ("versions", "deepops"),
+    "ontap": ("storage", "ontap"),
+    "trident": ("versions", "trident"),
+}
+"""The entry without which a stage has nothing to do."""
+
+_ONTAP_NEEDS: Final = {
+    "aggregates": "without aggregates the SVM has no room",
+    "data_lifs": "without an interface no node can mount",
+    "svm_management_lif": "the account of Trident lives in the SVM, and the cluster's management LIF does not know it",
+    "trident_password": "the account of Trident gets it",
+}
 
 Place = tuple[str | int, ...]
 
@@ -68,6 +83,22 @@ class Site:
     def declared_not_applicable(self) -> dict[str, str]:
         """Stages that the file declares to have no meaning here, with the reasons."""
         return dict(self.data.get("not_applicable", {}))
+
+    @property
+    def container_runtime(self) -> str:
+        """What runs the containers of Kubernetes."""
+        return str(self.get("kubernetes", "container_runtime", default="containerd"))
+
+    def has_stage(self, name: str) -> bool:
+        """Whether the file has what the stage works from, and does not declare that it has no meaning here."""
+        needed = _NEEDS.get(name)
+        given = needed is None or self.get(*needed) is not None
+        return given and name not in self.declared_not_applicable
+
+    def lacks(self, stage: str) -> str:
+        """The entry that a stage needs and the file does not have; empty if it has."""
+        needed = _NEEDS.get(stage, ())
+        return ".".join(needed) if needed and self.get(*needed) is None else ""
 
     def get(self, *path: str, default: Any = None) -> Any:
         """The value at `path`, or the default where the file does not give it."""
@@ -157,6 +188,16 @@ def _explained(place: Place, error: ValidationError) -> Iterator[tuple[Place, st
 
 def _reference_problems(site: Site) -> Iterator[str]:
     """What only the whole file can tell."""
+    yield from _host_problems(site)
+    yield from _class_problems(site)
+    yield from _ontap_problems(site)
+    for place in _plain_secrets(site.get("vars", default={}), ("vars",)):
+        yield site.problem(
+            place, f"{'.'.join(map(str, place))}: a secret is never written here; use vault.yml"
+        )
+
+
+def _host_problems(site: Site) -> Iterator[str]:
     addresses: dict[str, str] = {}
     for name, host in site.hosts.items():
         other = addresses.setdefault(f"{host['address']}:{host.get('port', 22)}", name)
@@ -169,20 +210,52 @@ def _reference_problems(site: Site) -> Iterator[str]:
             f"etcd has {len(members)} members: an even number survives no more failures than one less; "
             "take the role from one host or give it to one more",
         )
+
+
+def _class_problems(site: Site) -> Iterator[str]:
     backends = {each["name"] for each in site.get("storage", "backends", default=[])}
     classes = site.get("storage", "classes", default=[])
+    served = site.get("storage", "ontap", "nfs_versions", default=["3", "4.1"])
     for index, each in enumerate(classes):
         if each["backend"] not in backends:
             backend: Place = ("storage", "classes", index, "backend")
             yield site.problem(backend, f"there is no backend {each['backend']} in storage.backends")
+        for option in each.get("mount_options", []):
+            name, _, version = option.partition("=")
+            if name in {"vers", "nfsvers"} and version not in served:
+                yield site.problem(
+                    ("storage", "classes", index, "mount_options"),
+                    f"class {each['name']} mounts with {option}, and storage.ontap.nfs_versions "
+                    f"has {', '.join(served)} alone",
+                )
     defaults = [index for index, each in enumerate(classes) if each.get("default")]
     if classes and len(defaults) != 1:
         surplus: Place = ("storage", "classes", defaults[1] if defaults else 0)
         yield site.problem(surplus, f"{len(defaults)} of the classes are the default: exactly one must be")
-    for place in _plain_secrets(site.get("vars", default={}), ("vars",)):
-        yield site.problem(
-            place, f"{'.'.join(map(str, place))}: a secret is never written here; use vault.yml"
-        )
+
+
+def _ontap_problems(site: Site) -> Iterator[str]:
+    """What the stage ontap needs beyond what Trident alone does."""
+    if not site.has_stage("ontap"):
+        return
+    ontap = site.get("storage", "ontap")
+    for key, why in _ONTAP_NEEDS.items():
+        if key not in ontap:
+            yield site.problem(
+                ("storage", "ontap"),
+                f"storage.ontap: `{key}` is missing: {why}; where the SVM is prepared by hand, declare ontap under "
+                "not_applicable",
+            )
+    lifs = [
+        *ontap.get("data_lifs", []),
+        *([ontap["svm_management_lif"]] if "svm_management_lif" in ontap else []),
+    ]
+    for field in ("name", "address"):
+        values = [each[field] for each in lifs]
+        for value in sorted({each for each in values if values.count(each) > 1}):
+            yield site.problem(
+                ("storage", "ontap"), f"storage.ontap: two interfaces have the {field} {value}"
+            )
 
 
 def _vault_problems(site: Site) -> Iterator[str]:

@@ -15,15 +15,6 @@ from orchestrator.errors import ConfigurationError
 ALWAYS: Final = frozenset({"preflight", "verify"})
 """Stages that only look: they run each time."""
 
-_NEEDS: Final[dict[str, tuple[str, ...]]] = {
-    "driver": ("versions", "driver"),
-    "container_toolkit": ("versions", "container_toolkit"),
-    "deepops": ("versions", "deepops"),
-    "ontap": ("storage", "ontap"),
-    "trident": ("versions", "trident"),
-}
-"""The entry of the site file without which a stage has nothing to do."""
-
 
 @dataclass(frozen=True)
 class Stage:
@@ -61,11 +52,11 @@ def not_applicable(stage: Stage, site: Site, groups: dict[str, list[str]], *, bu
     if stage.name == "dra":
         release, why = matrix.dra_release(site)
         return "" if release else why
-    if stage.name == "docker" and site.get("kubernetes", "container_runtime") != "docker":
-        return "kubernetes.container_runtime is not docker"
-    needed = _NEEDS.get(stage.name)
-    if needed and site.get(*needed) is None:
-        return f"the site file has no {'.'.join(needed)}"
+    if stage.name == "docker" and site.container_runtime != "docker":
+        return f"the containers of Kubernetes run in {site.container_runtime}"
+    lacking = site.lacks(stage.name)
+    if lacking:
+        return f"the site file has no {lacking}"
     if not groups.get(stage.hosts):
         return f"no host of the site is in the group {stage.hosts}"
     return ""

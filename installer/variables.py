@@ -32,12 +32,9 @@ def of_roles(site: Site) -> Variables:
 
 def of_host(host: dict[str, Any]) -> Variables:
     """The variables of one host."""
-    values = {
-        "preflight_os": host["os"],
-        "preflight_model": host.get("model"),
-        "driver_model": host.get("model"),
-    }
-    values["driver_os"] = host["os"]
+    values = {"preflight_os": host["os"], "preflight_model": host.get("model")}
+    if "gpu" in host["roles"]:
+        values |= {"driver_os": host["os"], "driver_model": host.get("model")}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -50,13 +47,113 @@ def secret(reference: dict[str, str] | None) -> str | None:
     return f"{{{{ {reference['vault']} }}}}"
 
 
+def secrets(reference: dict[str, str] | None) -> str | None:
+    """The same for a list: a list in vault.yml, or a variable of the environment that is split by commas."""
+    template = secret(reference)
+    if reference is None or template is None or "vault" in reference:
+        return template
+    return template.removesuffix(" }}") + " | split(',') | map('trim') | select }}"
+
+
 def _preflight(site: Site) -> Variables:
-    deepops_comes = "deepops" not in site.declared_not_applicable and "deepops" in site.versions
     lifs = site.get("storage", "ontap", "data_lifs", default=[])
     return {
         "preflight_mtu": site.get("network", "mtu"),
-        "preflight_kubernetes": None if deepops_comes else site.versions["kubernetes"],
+        "preflight_kubernetes": None if site.has_stage("deepops") else site.versions["kubernetes"],
         "preflight_storage_addresses": [each["address"] for each in lifs],
+        "preflight_storage_comes": site.has_stage("ontap"),
+    }
+
+
+def _ontap(site: Site) -> Variables:
+    ontap = site.get("storage", "ontap")
+    if ontap is None:
+        return {}
+    data = ontap.get("data_lifs", [])
+    management = ontap.get("svm_management_lif")
+    nfs = ontap.get("nfs_versions", ["3", "4.1"])
+    rules = ontap.get("export_rules")
+    if rules is None and "export_cidrs" in ontap:
+        rules = [{"clients": ontap["export_cidrs"]}]
+    return {
+        **_ontap_access(ontap),
+        "ontap_required_licenses": ontap.get("licenses"),
+        "ontap_license_codes": secrets(ontap.get("license_codes")),
+        "ontap_ipspace": ontap.get("ipspace"),
+        "ontap_interface_groups": ontap.get("interface_groups"),
+        "ontap_vlans": ontap.get("vlans"),
+        "ontap_broadcast_domain": ontap.get("broadcast_domain"),
+        "ontap_broadcast_ports": _ports(data) if "broadcast_domain" in ontap else None,
+        "ontap_mtu": site.get("network", "mtu"),
+        "ontap_svm": ontap["svm"],
+        "ontap_aggregates": ontap.get("aggregates"),
+        "ontap_nfs_v3": "3" in nfs,
+        "ontap_nfs_v41": "4.1" in nfs,
+        "ontap_lifs": [
+            *data,
+            *([{**management, "service_policy": "default-management"}] if management else []),
+        ],
+        "ontap_routes": ontap.get("routes"),
+        "ontap_dns_domains": ontap.get("dns", {}).get("domains"),
+        "ontap_dns_servers": ontap.get("dns", {}).get("servers"),
+        "ontap_export_policy": ontap.get("export_policy"),
+        "ontap_export_rules": rules,
+        "ontap_qos_policies": ontap.get("qos_policies"),
+        "ontap_snapshot_policies": ontap.get("snapshot_policies"),
+        "ontap_trident_user": ontap.get("trident_username"),
+        "ontap_trident_password": secret(ontap.get("trident_password")),
+        "ontap_trident_role": ontap.get("trident_role"),
+        "ontap_trident_protocols": ontap.get("trident_protocols"),
+    }
+
+
+def _ontap_access(ontap: dict[str, Any]) -> Variables:
+    return {
+        "ontap_hostname": ontap["management_lif"],
+        "ontap_port": ontap.get("https_port"),
+        "ontap_username": ontap["username"],
+        "ontap_password": secret(ontap["password"]),
+        "ontap_validate_certs": ontap.get("validate_certs"),
+        "ontap_ca_path": ontap.get("ca_file"),
+    }
+
+
+def _ports(lifs: list[dict[str, Any]]) -> list[str]:
+    return sorted({f"{each['home_node']}:{each['home_port']}" for each in lifs})
+
+
+def _driver(site: Site) -> Variables:
+    given = site.get("driver", default={})
+    release, _ = matrix.dra_release(site)
+    return {
+        "driver_branch": site.versions.get("driver"),
+        "driver_dra": release is not None and "dra" not in site.declared_not_applicable,
+        "driver_kernel_modules": given.get("kernel_modules"),
+        "driver_reboot": given.get("reboot"),
+        "driver_reboot_seconds": given.get("reboot_seconds"),
+        "driver_extra_packages": given.get("extra_packages"),
+        "driver_skip_packages": given.get("skip_packages"),
+    }
+
+
+def _container_toolkit(site: Site) -> Variables:
+    given = site.get("container_toolkit", default={})
+    return {
+        "container_toolkit_version": site.versions.get("container_toolkit"),
+        "container_toolkit_package_revision": given.get("package_revision"),
+        "container_toolkit_repository": given.get("repository"),
+        "container_toolkit_key_url": given.get("key_url"),
+        "container_toolkit_runtime": "containerd" if site.container_runtime == "containerd" else "none",
+        "container_toolkit_cdi": given.get("cdi"),
+    }
+
+
+def _docker(site: Site) -> Variables:
+    given = site.get("docker", default={})
+    return {
+        "docker_packages": given.get("packages"),
+        "docker_default_runtime": given.get("default_runtime"),
+        "docker_daemon": given.get("daemon"),
     }
 
 
@@ -80,7 +177,8 @@ def _deepops(site: Site) -> Variables:
         "deepops_commit": site.get("deepops", "commit"),
         "deepops_repository": site.get("deepops", "repository"),
         "deepops_kubernetes": site.versions["kubernetes"],
-        "deepops_runtime": site.get("kubernetes", "container_runtime"),
+        "deepops_runtime": site.container_runtime,
+        "deepops_docker_version": site.versions.get("docker"),
         "deepops_network_plugin": site.get("kubernetes", "network_plugin"),
         "deepops_pod_subnet": site.get("kubernetes", "pod_subnet"),
         "deepops_service_subnet": site.get("kubernetes", "service_subnet"),
@@ -98,7 +196,9 @@ def _trident(site: Site) -> Variables:
         "trident_kind": row.get("custom_resource"),
         "trident_backends": site.get("storage", "backends"),
         "trident_classes": site.get("storage", "classes"),
-        "trident_management_lif": ontap.get("management_lif"),
+        "trident_management_lif": ontap.get("svm_management_lif", {}).get(
+            "address", ontap.get("management_lif")
+        ),
         "trident_management_port": ontap.get("https_port"),
         "trident_svm": ontap.get("svm"),
         "trident_export_cidrs": ontap.get("export_cidrs"),
@@ -110,12 +210,16 @@ def _trident(site: Site) -> Variables:
 def _verify(site: Site) -> Variables:
     return {
         "verify_nodes": sorted(site.hosts),
-        "verify_storage": "trident" not in site.declared_not_applicable and "trident" in site.versions,
+        "verify_storage": site.has_stage("trident"),
     }
 
 
 _ROLES: Final[tuple[Callable[[Site], Variables], ...]] = (
     _preflight,
+    _ontap,
+    _driver,
+    _container_toolkit,
+    _docker,
     _deepops,
     _trident,
     _dra,

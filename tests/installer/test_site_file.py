@@ -1,11 +1,13 @@
 """A site file that cannot be meant is refused before anything is touched: every problem, with its line."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.installer.conftest import SiteUnderTest
 
+STAGES = {"ontap", "driver", "container_toolkit", "docker", "deepops", "trident", "dra", "orchestrator"}
 INVENTORIES = Path(__file__).parents[2] / "inventories"
 HOST = "  {name}: {{address: {address}, os: {os}, model: {model}, roles: [{roles}]}}\n"
 ON = "schema: 1\nname: here\nversions:\n  kubernetes: "
@@ -18,6 +20,13 @@ def host(
     return HOST.format(name=name, address=address, os=os, model=model, roles=roles)
 
 
+ONTAP = (
+    HEAD
+    + "storage:\n  ontap:\n    management_lif: n0\n    svm: svm_ai\n    username: admin\n    password: {env: X}\n"
+    "    trident_password: {env: Y}\n    aggregates: [aggr1]\n"
+)
+LIF = "{{name: {0}, address: {1}, netmask: 255.255.255.0, home_node: n1, home_port: e0a}}"
+LIFS = f"    data_lifs: [{LIF.format('one', '10.0.0.1')}]\n    svm_management_lif: {LIF.format('two', '10.0.0.2')}\n"
 NEVER = "a secret is never written here"
 REFUSED = {
     "an unknown key": (HEAD + "hostz: {}\n", 5, "unknown key `hostz`"),
@@ -57,6 +66,31 @@ REFUSED = {
     "an ONTAP without REST": (
         ON + '"1.34.2"\n  trident: "26.06.0"\n  ontap: "9.6P4"\n', 6,
         "needs ONTAP >=9.12.1"),
+    "an ONTAP that the role cannot prepare": (
+        ONTAP.replace(HEAD, HEAD + '  ontap: "9.6P4"\n') + LIFS, 5, "the stage ontap needs ONTAP >=9.12.1"),
+    "an SVM without interfaces": (
+        ONTAP + "    svm_management_lif: " + LIF.format("two", "10.0.0.2") + "\n", 6, "`data_lifs` is missing"),
+    "an SVM where Trident cannot log in": (
+        ONTAP + f"    data_lifs: [{LIF.format('one', '10.0.0.1')}]\n", 6, "`svm_management_lif` is missing"),
+    "two interfaces with one address": (ONTAP + LIFS.replace("0.2", "0.1"), 6,
+        "two interfaces have the address 10.0.0.1"),
+    "an interface without its port": (
+        ONTAP + "    data_lifs:\n    - {name: a, address: n1, netmask: 255.0.0.0, home_node: n1}\n", 14,
+        "`home_port` is missing"),
+    "a VLAN that cannot be": (
+        ONTAP + "    vlans:\n    - {node: n1, parent: a0a,\n       id: 4095}\n" + LIFS, 15, "4095 is greater"),
+    "a licence code in clear": (ONTAP + "    license_codes: [ABCDEFGH]\n" + LIFS, 13, NEVER),
+    "an NFS that is not served": (
+        ONTAP + LIFS + '    nfs_versions: ["3"]\n  backends: [{name: b, driver: ontap-nas}]\n  classes:\n'
+        "  - {name: one, backend: b, default: true,\n     mount_options: [nfsvers=4.1]}\n", 19,
+        "mounts with nfsvers=4.1"),
+    "a flavour of the driver that is none": (HEAD + "driver:\n  kernel_modules: closed\n", 6,
+        "none of auto, open, proprietary"),
+    "a reboot that is neither yes nor no": (HEAD + "driver:\n  reboot: sometimes\n", 6, "driver.reboot"),
+    "a repository that is no URL": (HEAD + "container_toolkit:\n  repository: here\n", 6,
+        "container_toolkit.repository"),
+    "a Docker that is no release": (ON + '"1.23.1"\n  docker: newest\n', 5, "versions.docker"),
+    "a stage that is none": (HEAD + "not_applicable:\n  dokcer: there is no Docker here\n", 5, "dokcer"),
     "a DRA driver on an old Kubernetes": (
         ON + '"1.33.1"\n  dra: "0.4.1"\n', 5, "needs Kubernetes"),
 }  # fmt: skip
@@ -92,6 +126,31 @@ def test_a_vault_in_clear_is_refused(site: SiteUnderTest) -> None:
 @pytest.mark.parametrize("name", sorted(each.name for each in INVENTORIES.iterdir()))
 def test_the_sites_that_come_with_muster_can_be_planned(site: SiteUnderTest, name: str) -> None:
     site.directory = INVENTORIES / name
-    done = site.call("plan")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0].startswith("preflight")
+    for action in ("install", "upgrade", "teardown"):
+        done = site.call(action, "--plan", "--json")
+        assert done.returncode == 0, done.stderr
+        stages = {each["stage"]: each for each in json.loads(done.stdout)["stages"]}
+        assert {each["decision"] for each in stages.values()} <= {"run", "not applicable"}
+        assert set(stages) >= STAGES
+        assert [
+            name for name, each in stages.items() if each["decision"] == "run" and not each["hosts"]
+        ] == []
+
+
+def test_the_stages_come_in_the_order_of_their_needs(site: SiteUnderTest) -> None:
+    site.directory = INVENTORIES / "current"
+    names = [each["stage"] for each in json.loads(site.call("plan", "--json").stdout)["stages"]]
+    for before, after in (
+        ("ontap", "trident"), ("driver", "container_toolkit"), ("container_toolkit", "docker"), ("docker", "deepops"),
+        ("deepops", "trident"), ("trident", "dra"), ("dra", "orchestrator"),
+    ):  # fmt: skip
+        assert names.index(before) < names.index(after)
+    upgrade = [
+        each["stage"] for each in json.loads(site.call("upgrade", "--plan", "--json").stdout)["stages"]
+    ]
+    assert upgrade.index("trident") < upgrade.index("deepops") < upgrade.index("dra")
+    assert sorted(upgrade) == sorted(names)
+    removal = [
+        each["stage"] for each in json.loads(site.call("teardown", "--plan", "--json").stdout)["stages"]
+    ]
+    assert removal[1:] == [each for each in reversed(names) if each in removal[1:]]
