@@ -106,5 +106,9 @@ EVICTED_BECAUSE_ANNOTATION: Final = f"{GROUP}/evicted-because"
 CHECKPOINT_GRACE_ANNOTATION: Final = f"{GROUP}/checkpoint-grace-seconds"
 """On a pod: how many seconds it needs, once evicted, to save its work; instead of its termination grace period."""
 
+DISRUPTED_CONDITION: Final = "DisruptionTarget"
+"""Condition of a pod that is ended for no fault of its own: evicted, drained, its node lost. The Job controller reads
+it."""
+
 EVICTION_REASON: Final = "EvictionByEvictionAPI"
 """Reason of the `DisruptionTarget` condition that the API server puts on a pod before it evicts it."""

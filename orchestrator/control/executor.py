@@ -112,6 +112,10 @@ class Executor:
         """Uids of pods whose eviction the watch has not shown yet."""
         return frozenset(self._evicted)
 
+    def is_evicting(self, uid: str) -> bool:
+        """Whether the pod's eviction was begun and has not been seen on the watch yet."""
+        return uid in self._evicted
+
     @property
     def is_busy(self) -> bool:
         """Whether something is under way or waits for its turn."""

@@ -22,7 +22,7 @@ from orchestrator.control.observer import Observer
 from orchestrator.control.returning import Returning
 from orchestrator.control.watch_lag import WatchLag
 from orchestrator.planner import plan
-from orchestrator.planner.model import Eviction, Plan, PodState, Snapshot
+from orchestrator.planner.model import Plan, PodState, Snapshot
 from orchestrator.workloads.budgets import planner_budgets
 from orchestrator.workloads.reader import Reader
 from orchestrator.workloads.snapshot import Reading
@@ -73,17 +73,17 @@ class SchedulerLoop:
         self._reader = Reader(choices.settings)
         self._audit = Audit(transport, longest_grace_seconds=choices.longest_grace_seconds)
         self._announcer = Announcer(transport)
-        self._returning = Returning(loop.time)
         self._lag = WatchLag(loop.time)
         self._executor = Executor(
             transport,
             is_leader=is_leader,
             on_refused=self._decide_again_soon,
-            on_evicted=self._note_eviction,
+            on_evicted=self._audit.note,
             on_forbidden=self._note_refusal,
             on_bound=self._lag.answered,
             longest_grace_seconds=choices.longest_grace_seconds,
         )
+        self._returning = Returning(loop.time, self._executor.is_evicting)
         self._refused: dict[str, tuple[float, str]] = {}
         self._conditions = ConditionWriter(
             transport,
@@ -118,6 +118,7 @@ class SchedulerLoop:
         async with self._executor, asyncio.TaskGroup() as group:
             group.create_task(self._conditions.run())
             self._audit.recall(self._observer.pods.objects.values())
+            self._returning.recall(self._observer.pods.objects.values())
             group.create_task(self._audit.run())
             group.create_task(self._announcer.run())
             while True:
@@ -163,7 +164,7 @@ class SchedulerLoop:
         reading = self._reader.read(
             assumed=self._executor.assumed,
             evicted=self._executor.evicted,
-            stand_ins=self._returning.stand_ins(pods, self._observer.jobs.objects),
+            stand_ins=self._returning.stand_ins(self._observer.jobs.objects),
             now_us=self.now_us(),
             budgets=planner_budgets(
                 self._observer.budgets.objects.values(), pods, self._executor.evicted, self._refused_now()
@@ -209,10 +210,6 @@ class SchedulerLoop:
         if is_ours:
             self._lag.seen(uid)
         return is_ours
-
-    def _note_eviction(self, pod: Pod, eviction: Eviction) -> None:
-        self._audit.note(pod, eviction)
-        self._returning.note(pod)
 
     def _note_refusal(self, pod: Pod, why: str) -> None:
         """Choose other victims for a while; the budget's own status is what counts afterwards."""

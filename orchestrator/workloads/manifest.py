@@ -108,7 +108,10 @@ def _job_spec(asked: Submission, placement: Placement) -> Manifest:
         # An evicted pod is replaced without counting as a failed attempt.
         "podFailurePolicy": {
             "rules": [
-                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+                {
+                    "action": "Ignore",
+                    "onPodConditions": [{"type": names.DISRUPTED_CONDITION, "status": "True"}],
+                }
             ]
         },
         "template": _template(asked, placement, restart_policy="Never"),

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from orchestrator.cluster.objects import Condition, Job, Pod, StatefulSet
-from orchestrator.names import TIMED_OUT_ANNOTATION
+from orchestrator.names import DISRUPTED_CONDITION, TIMED_OUT_ANNOTATION
 
 PENDING: Final = "Pending"
 CREATING: Final = "ContainerCreating"
@@ -92,7 +92,7 @@ def _between_attempts(pods: Sequence[Pod]) -> str:
     last = max(pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name))
     if last.status.phase == "Succeeded":
         return RUNNING
-    evicted = has_condition(last.status.conditions, "DisruptionTarget")
+    evicted = has_condition(last.status.conditions, DISRUPTED_CONDITION)
     return PENDING if evicted else ERROR
 
 

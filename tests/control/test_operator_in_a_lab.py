@@ -116,9 +116,6 @@ async def test_a_scheduler_killed_during_section_4_9_comes_to_the_same_allocatio
             )
 
 
-@pytest.mark.xfail(
-    strict=False, reason="a known defect: within a second of the eviction the younger job can come first"
-)
 async def test_an_evicted_job_is_served_before_a_younger_one_although_it_has_no_pod_yet(
     own_lab: Lab, admin: Transport, account: Path, tmp_path: Path
 ) -> None:
