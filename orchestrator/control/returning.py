@@ -35,7 +35,8 @@ from orchestrator.workloads.status import has_condition
 
 PATIENCE_SECONDS: Final = 30.0
 """How long GPUs are kept free for a successor. The Job controller's back-off is 10 s after the first pod that failed
-since one succeeded, and doubles with each; beyond the second the GPUs are of more use to others."""
+since one succeeded, and doubles with each (`pkg/controller/job/backoff_utils.go`); beyond the second the GPUs are of
+more use to others."""
 
 _FINISHED: Final = ("Succeeded", "Failed")
 _OF_THIS_POD_ALONE: Final = (GPU_DEVICES_ANNOTATION, EVICTED_BECAUSE_ANNOTATION)
@@ -63,18 +64,20 @@ class Returning:
         self._expected: dict[str, _Expected] = {}
 
     def recall(self, pods: Iterable[Pod]) -> None:
-        """Take what the caches of a new leader show: pods that are leaving, and successors of them."""
+        """Take what the caches of a new leader show: pods that are being deleted, and successors of them."""
         known = list(pods)
         started: dict[str, str] = {}
-        for pod in filter(_leaves, known):
+        for pod in known:
+            if pod.metadata.deletion_timestamp is None:
+                continue
             self.see(Change("added", pod))
             if pod.metadata.uid in self._expected:
                 start = pod.status.start_time or pod.metadata.creation_timestamp
                 started[owner_uid(pod)] = max(start, started.get(owner_uid(pod), ""))
         for pod in known if started else ():
-            start = started.get(owner_uid(pod))
+            since = started.get(owner_uid(pod))
             # what was made beside those that leave is older than their start
-            if start is not None and pod.metadata.creation_timestamp > start and not _leaves(pod):
+            if since is not None and pod.metadata.creation_timestamp > since and not _leaves(pod):
                 self.see(Change("added", pod))
 
     def see(self, change: Change[Any]) -> None:
