@@ -151,7 +151,8 @@ def status(name: str, state_dir: Path | None, as_json: bool) -> None:
         )
         for process in described["processes"]:
             rss = f"{process['rss_bytes'] / 2**20:6.0f} MiB" if process["rss_bytes"] else " " * 10
-            ending = f"exit status {process['exit_status']}" if process["state"] == "exited" else ""
+            known = process["exit_status"] is not None
+            ending = f"exit status {process['exit_status']}" if known else ""
             click.echo(
                 f"  {process['name']:24} {process['state']:8} {rss}  {process['log']}  {ending}".rstrip()
             )

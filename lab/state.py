@@ -33,7 +33,11 @@ class Record:
 
 @dataclass(frozen=True)
 class ProcessStatus:
-    """One process of a lab. `exit_status` is negative for a signal; `rss_bytes` is 0 if it does not run."""
+    """One process of a lab. `rss_bytes` is 0 if it does not run.
+
+    `exit_status` is negative for a signal, and None while it runs, and for the moment from its end until the
+    supervisor has taken note of it.
+    """
 
     name: str
     state: Literal["running", "waiting", "exited"]

@@ -109,10 +109,23 @@ def test_a_killed_starter_leaves_nothing(
 def test_a_process_that_ends_is_seen_with_its_status_and_log(directory: Path, eventually: Eventually) -> None:
     tie = started(directory, eventually)
     tie.start("faulty")
-    eventually(lambda: status(directory).state == "degraded", "the end is seen")
+    eventually(lambda: process(directory, "faulty").exit_status is not None, "the supervisor noted the end")
     (ended,) = status(directory).ended
     assert (ended.name, ended.exit_status) == ("faulty", 3)
     assert ended.log.read_text() == "broken\n"
+    assert status(directory).state == "degraded"
+    teardown.stop(directory, tie)
+
+
+def test_an_end_is_seen_before_the_supervisor_has_noted_it(directory: Path, eventually: Eventually) -> None:
+    tie = started(directory, eventually)
+    pid = status(directory).supervisor_pid
+    os.kill(pid, signal.SIGSTOP)
+    os.kill(process(directory, "first").pid, signal.SIGKILL)
+    eventually(lambda: status(directory).state == "degraded", "the end is seen")
+    assert process(directory, "first").exit_status is None
+    os.kill(pid, signal.SIGCONT)
+    eventually(lambda: process(directory, "first").exit_status == -signal.SIGKILL, "and then noted")
     teardown.stop(directory, tie)
 
 
