@@ -18,16 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.result import Result
+from benchmarks.stopwatch import BenchmarkFailed, Stopwatch
 from lab.cluster import Lab
 from lab.profiles import DEFAULT_PROFILE
 from orchestrator.cluster.binding import bind
 from orchestrator.cluster.kubeconfig import load_access
-from orchestrator.cluster.objects import Pod
-from orchestrator.cluster.reflector import Change, Reflector
-from orchestrator.cluster.resources import JOBS, NAMESPACES, NODES, PODS, PROJECTS
+from orchestrator.cluster.resources import JOBS, NAMESPACES, NODES, PROJECTS
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.install import install, service_account_kubeconfig
-from orchestrator.errors import MusterError
 from orchestrator.names import (
     GPU_DEVICES_ANNOTATION,
     GPU_RESOURCE,
@@ -41,71 +39,21 @@ TEAMS = 4
 RAW = "bench-raw-"
 RAW_RESOURCE = "example.com/gpu"
 """What the raw client's pods ask for in place of GPUs: pods of the same size, which take none from the operator's."""
-ROUNDS = ("raw", "backlog", "backlog", "raw")
-"""In this order what drifts, such as the number of pods in the cluster, weighs the same on both. A round is half of the
-jobs: in a shorter one a client runs ahead of the controllers, whose own writes then come after its last binding."""
+ROUNDS = ("raw", "backlog", "raw")
+"""In this order what drifts, such as the number of pods in the cluster, weighs the same on both. Each round has all of
+the jobs: in a shorter one a client runs ahead of the controllers, whose own writes then come after its last binding."""
 REQUESTS_IN_FLIGHT = 32
 """Of the raw client, as of the operator."""
 LATENCY_PART = 10
-LAGS = ("watch_lag_p50_ms", "watch_lag_p99_ms", "watch_lag_longest_ms")
-_PATIENCE_SECONDS = 600.0
-_TELL_SECONDS = 5.0
-_LAG = re.compile(r"the watch was behind .* p50 ([\d.]+) ms, p99 ([\d.]+) ms, longest ([\d.]+) ms")
+WATCH_FIGURES = ("watch_lag_p50_ms", "watch_lag_p99_ms", "watch_lag_longest_ms", "watches_begun_again")
+_LAG = re.compile(
+    r"the watch was behind .* p50 ([\d.]+) ms, p99 ([\d.]+) ms, longest ([\d.]+) ms; it was begun again (\d+) times"
+)
 _MOST_LOG_TAIL = 500
 _STOP_SECONDS = 30
 _QUIET_SECONDS = 3.0
 _UNCOUNTED = re.compile(r'resource="leases"|verb="(GET|LIST|WATCH)"')
 _MUSTER = [sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())"]
-
-
-class BenchmarkFailed(MusterError):
-    """The measurement did not come to its end."""
-
-
-class Stopwatch:
-    """When each pod was first seen, and first seen bound, in seconds of a monotonic clock."""
-
-    def __init__(self, transport: Transport) -> None:
-        self.pods = Reflector(transport, PODS, Pod, on_change=self._see)
-        self.created: dict[str, float] = {}
-        self.bound: dict[str, float] = {}
-        self._names: dict[str, tuple[str, str]] = {}
-
-    def _see(self, change: Change[Pod]) -> None:
-        pod, now = change.object, time.monotonic()
-        uid = pod.metadata.uid
-        self.created.setdefault(uid, now)
-        self._names[uid] = (pod.metadata.namespace, pod.metadata.labels.get("bench", ""))
-        if pod.spec.node_name:
-            self.bound.setdefault(uid, now)
-
-    def of(self, phase: str) -> list[str]:
-        """Uids of the pods of a phase."""
-        return [uid for uid, (_, label) in self._names.items() if label == phase]
-
-    async def until(
-        self, count: int, phase: str, what: dict[str, float], said: Callable[[str], None]
-    ) -> None:
-        """Wait until that many pods of the phase were seen created or bound; say now and then how many there are."""
-        started = told = time.monotonic()
-        while (done := sum(uid in what for uid in self.of(phase))) < count:
-            now = time.monotonic()
-            if now - started > _PATIENCE_SECONDS:
-                raise BenchmarkFailed(f"{phase}: {done} of {count} after {_PATIENCE_SECONDS:.0f} s")
-            if now - told > _TELL_SECONDS:
-                told = now
-                said(f"{phase}: {done} of {count} {'bound' if what is self.bound else 'created'}")
-            await asyncio.sleep(0.1)
-
-    def rate(self, phase: str) -> tuple[float, float]:
-        """Seconds from the first to the last binding of the phase, and bindings a second in between."""
-        times = sorted(self.bound[uid] for uid in self.of(phase))
-        seconds = times[-1] - times[0]
-        return seconds, (len(times) - 1) / seconds if seconds else float("inf")
-
-    def waits_ms(self, phase: str) -> list[float]:
-        """Milliseconds from created to bound, sorted."""
-        return sorted((self.bound[uid] - self.created[uid]) * 1000 for uid in self.of(phase))
 
 
 async def run(
@@ -163,7 +111,7 @@ class _Bench:
         watching = asyncio.create_task(self._watch.pods.run())
         try:
             few = max(2, jobs // LATENCY_PART)
-            part = max(2, (jobs - few) // ROUNDS.count("backlog"))
+            part = max(2, jobs - few)
             found(await self._arriving(few, rate))
             before = await self._server_counts()
             raw: list[Result] = []
@@ -182,18 +130,16 @@ class _Bench:
             await asyncio.wait({watching})
 
     def _compared(self, raw: list[Result], backlog: list[Result], lost: float) -> Result:
-        """The operator as a part of the raw client, by the clock and by the processor time that all of it took."""
+        """The operator as a part of the raw client: until bound, until Running, by processor time."""
         jobs = sum(each.jobs for each in backlog)
-        seconds, limit = (sum(each.seconds for each in both) for both in (backlog, raw))
-        spent, least = (
-            sum(each.figures["cpu_ms_per_bind"] for each in both) / len(both) for both in (backlog, raw)
-        )
+        seconds = sum(each.seconds for each in backlog)
         figures = {
             "binds_per_second": jobs / seconds,
-            "part_of_raw": limit / seconds,
-            "part_of_raw_by_cpu": least / spent,
+            "part_of_raw": _mean(backlog, "binds_per_second") / _mean(raw, "binds_per_second"),
+            "part_of_raw_running": _mean(backlog, "running_per_second") / _mean(raw, "running_per_second"),
+            "part_of_raw_by_cpu": _mean(raw, "cpu_ms_per_bind") / _mean(backlog, "cpu_ms_per_bind"),
             "watches_too_slow": lost,
-            **{name: max(each.figures[name] for each in backlog) for name in LAGS},
+            **{name: max(each.figures[name] for each in backlog) for name in WATCH_FIGURES},
         }
         rss = max(each.peak_rss_bytes for each in backlog)
         return self._result("backlog, all", jobs, seconds, rss, figures)
@@ -237,17 +183,16 @@ class _Bench:
 
         spent, writes = self._processor_ms(os.getpid()), await self._server_counts()
         await _in_flight(bind_one, count)
-        await self._watch.until(count, phase, self._watch.bound, self._said)
+        await self._watch.until(count, phase, self._watch.running, self._said)
         await self._settled(phase, count)
         spent = self._processor_ms(os.getpid()) - spent
-        seconds, per_second = self._watch.rate(phase)
         rss = _peak_rss_bytes(os.getpid())
         figures = {
-            "binds_per_second": per_second,
+            **self._rates(phase, count),
             "cpu_ms_per_bind": spent / count,
             "writes_per_bind": await self._writes_since(writes) / count,
         }
-        return self._result(phase, count, seconds, rss, figures)
+        return self._result(phase, count, self._watch.seconds(phase, self._watch.bound), rss, figures)
 
     async def _arriving(self, count: int, rate: float) -> Result:
         """Jobs that come at a steady rate: how long one waits."""
@@ -256,7 +201,7 @@ class _Bench:
             await self._create(count, "arriving", namespaces=_namespaces(), rate=rate)
             await self._watch.until(count, "arriving", self._watch.bound, self._said)
             rss = _peak_rss_bytes(pid)
-        seconds, _ = self._watch.rate("arriving")
+        seconds = self._watch.seconds("arriving", self._watch.bound)
         figures = {**self._waits("arriving"), **self._lags()}
         return self._result(f"jobs at {rate:g} a second", count, seconds, rss, figures)
 
@@ -267,22 +212,29 @@ class _Bench:
         async with self._operator() as pid:
             await self._leads()
             spent, writes = self._processor_ms(os.getpid(), pid), await self._server_counts()
-            await self._watch.until(count, phase, self._watch.bound, self._said)
+            await self._watch.until(count, phase, self._watch.running, self._said)
             await self._settled(phase, count)
             spent = self._processor_ms(os.getpid(), pid) - spent
             written = await self._writes_since(writes)
             rss = _peak_rss_bytes(pid)
-        seconds, per_second = self._watch.rate(phase)
         relists = sum("trying again" in line or "listing again" in line for line in self._log_lines())
         figures = {
-            "binds_per_second": per_second,
+            **self._rates(phase, count),
             "cpu_ms_per_bind": spent / count,
             "writes_per_bind": written / count,
             "watch_failures": float(relists),
             **self._waits(phase),
             **self._lags(),
         }
-        return self._result(phase, count, seconds, rss, figures)
+        return self._result(phase, count, self._watch.seconds(phase, self._watch.bound), rss, figures)
+
+    def _rates(self, phase: str, count: int) -> dict[str, float]:
+        """Pods bound a second until the last is bound, and pods Running a second until the last is."""
+        watch = self._watch
+        return {
+            "binds_per_second": count / watch.seconds(phase, watch.bound),
+            "running_per_second": count / watch.seconds(phase, watch.running),
+        }
 
     def _waits(self, phase: str) -> dict[str, float]:
         waits = self._watch.waits_ms(phase)
@@ -296,7 +248,7 @@ class _Bench:
         for line in reversed(self._log_lines()[self._lines_before :]):
             told = _LAG.search(line)
             if told:
-                return dict(zip(LAGS, map(float, told.groups()), strict=True))
+                return dict(zip(WATCH_FIGURES, map(float, told.groups()), strict=True))
         raise BenchmarkFailed(f"the operator did not say how far its watch was behind: {self._log_tail()}")
 
     def _result(self, case: str, jobs: int, seconds: float, rss: int, figures: dict[str, float]) -> Result:
@@ -380,6 +332,11 @@ class _Bench:
 
         await _in_flight(create_one, count)
         self._said(f"{phase}: {count} jobs created in {time.monotonic() - started:.1f} s")
+
+
+def _mean(results: Sequence[Result], figure: str) -> float:
+    """Of rounds of the same size, the mean over all of their pods."""
+    return statistics.harmonic_mean([each.figures[figure] for each in results])
 
 
 def _namespaces(prefix: str = NAMESPACE_PREFIX) -> list[str]:

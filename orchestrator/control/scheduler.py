@@ -106,11 +106,13 @@ class SchedulerLoop:
             lags = self._lag.lags()
             if lags is not None:
                 logger.info(
-                    "the watch was behind the answers to %d bindings by p50 %.1f ms, p99 %.1f ms, longest %.1f ms",
+                    "the watch was behind the answers to %d bindings by p50 %.1f ms, p99 %.1f ms, longest %.1f ms;"
+                    " it was begun again %d times",
                     lags.count,
                     lags.p50_ms,
                     lags.p99_ms,
                     lags.longest_ms,
+                    self._observer.pods.counters.watches - 1,
                 )
 
     async def _run(self) -> None:

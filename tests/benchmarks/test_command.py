@@ -66,6 +66,8 @@ def test_the_lab_benchmark_compares_the_operator_with_a_raw_client() -> None:
     by_case = {each["case"]: each for each in results}
     whole = by_case["lab: backlog, all"]
     assert whole["part_of_raw"] > 0
+    assert whole["part_of_raw_running"] > 0
+    assert whole["watches_begun_again"] >= 0
     assert whole["watch_lag_longest_ms"] >= whole["watch_lag_p50_ms"] >= 0
     assert whole["peak_rss_bytes"] > 1 << 20
     assert by_case["lab: jobs at 20 a second"]["p99_ms"] >= by_case["lab: jobs at 20 a second"]["p50_ms"] > 0
