@@ -59,6 +59,11 @@ def dra_release(site: Site) -> tuple[str | None, str]:
     return None, why
 
 
+def deepops_row(release: str) -> dict[str, Any] | None:
+    """The row of a DeepOps release."""
+    return next((row for row in tables()["deepops"] if row["release"] == release), None)
+
+
 def trident_row(release: str) -> dict[str, Any] | None:
     """The row of a Trident release."""
     return next((row for row in tables()["trident"] if within(release, row["release"])), None)
@@ -91,7 +96,7 @@ def _deepops(site: Site) -> Iterator[Finding]:
     release, kubernetes = site.versions.get("deepops"), site.versions["kubernetes"]
     if release is None or "deepops" in site.declared_not_applicable:
         return
-    row = next((row for row in tables()["deepops"] if row["release"] == release), None)
+    row = deepops_row(release)
     if row is None:
         known = ", ".join(row["release"] for row in tables()["deepops"])
         yield Finding(("versions", "deepops"), f"DeepOps {release} is not in the matrix: take one of {known}")
@@ -150,6 +155,13 @@ def _trident(site: Site) -> Iterator[Finding]:
 
 def _dra(site: Site) -> Iterator[Finding]:
     wanted = site.versions.get("dra", AUTO)
+    for key in ("gpu_operator", "device_plugin"):
+        if site.get("deepops", key) and "dra" not in site.declared_not_applicable and dra_release(site)[0]:
+            yield Finding(
+                ("deepops", key),
+                f"deepops.{key} announces the GPUs, and the DRA driver would announce them again: "
+                f"set versions.dra to off, or leave {key} out",
+            )
     if wanted in {OFF, AUTO} or "dra" in site.declared_not_applicable:
         return
     row = next((row for row in tables()["dra"] if row["release"] == wanted), None)

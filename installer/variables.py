@@ -124,10 +124,9 @@ def _ports(lifs: list[dict[str, Any]]) -> list[str]:
 
 def _driver(site: Site) -> Variables:
     given = site.get("driver", default={})
-    release, _ = matrix.dra_release(site)
     return {
         "driver_branch": site.versions.get("driver"),
-        "driver_dra": release is not None and "dra" not in site.declared_not_applicable,
+        "driver_dra": _dra_comes(site),
         "driver_kernel_modules": given.get("kernel_modules"),
         "driver_reboot": given.get("reboot"),
         "driver_reboot_seconds": given.get("reboot_seconds"),
@@ -166,22 +165,37 @@ def _orchestrator(site: Site) -> Variables:
     }
 
 
+def _dra_comes(site: Site) -> bool:
+    release, _ = matrix.dra_release(site)
+    return release is not None and "dra" not in site.declared_not_applicable
+
+
 def _dra(site: Site) -> Variables:
     release, _ = matrix.dra_release(site)
     return {"dra_version": release}
 
 
 def _deepops(site: Site) -> Variables:
+    given = site.get("deepops", default={})
+    row = matrix.deepops_row(site.versions.get("deepops", "")) or {}
+    gpus = any("gpu" in host["roles"] for host in site.hosts.values())
+    operator = given.get("gpu_operator", False)
     return {
         "deepops_release": site.versions.get("deepops"),
-        "deepops_commit": site.get("deepops", "commit"),
-        "deepops_repository": site.get("deepops", "repository"),
+        "deepops_commit": given.get("commit"),
+        "deepops_repository": given.get("repository"),
+        "deepops_python": given.get("python"),
+        "deepops_python_releases": row.get("python"),
         "deepops_kubernetes": site.versions["kubernetes"],
         "deepops_runtime": site.container_runtime,
         "deepops_docker_version": site.versions.get("docker"),
+        "deepops_nvidia_runtime": site.container_runtime == "containerd"
+        and site.has_stage("container_toolkit"),
         "deepops_network_plugin": site.get("kubernetes", "network_plugin"),
         "deepops_pod_subnet": site.get("kubernetes", "pod_subnet"),
         "deepops_service_subnet": site.get("kubernetes", "service_subnet"),
+        "deepops_gpu_operator_enabled": operator,
+        "deepops_device_plugin": given.get("device_plugin", gpus and not operator and not _dra_comes(site)),
     }
 
 

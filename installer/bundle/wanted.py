@@ -189,7 +189,13 @@ class Derivation:
                     / "files"
                     / f"requirements-{self.site.versions['deepops']}.txt"
                 )
-                if lock.is_file():
+                row = matrix.deepops_row(self.site.versions["deepops"]) or {}
+                if python not in row.get("python", [python]):
+                    found.gaps.append(
+                        f"the Python environment of DeepOps {row['release']}: it runs on {', '.join(row['python'])}, "
+                        f"and this bundle is for {python}"
+                    )
+                elif lock.is_file():
                     found.wheels[target] += pip.of_requirements(lock, target)
                 else:
                     found.gaps.append(f"the Python environment of DeepOps: there is no lock {lock.name}")

@@ -13,7 +13,7 @@ import pytest
 from orchestrator.cli.main import main
 
 MUSTER = [sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())"]
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = 300
 
 
 @dataclass

@@ -12,6 +12,9 @@ _PLAY = """---
 - hosts: k8s_cluster
   gather_facts: false
   tasks:
+    - name: Overrule the variables of the groups, as DeepOps does
+      ansible.builtin.set_fact:
+        deepops_gpu_operator_enabled: true
     - name: Refuse when told to
       ansible.builtin.fail:
         msg: Ansible must be between 2.18.0 and 2.19.0 exclusive - you have 2.17.14
@@ -23,14 +26,24 @@ _PLAY = """---
     - name: Install
       ansible.builtin.shell: >-
         echo {playbook} {{{{ kube_version }}}} {{{{ container_manager }}}} {{{{ k8s_deploy_nfs_server }}}}
-        {{{{ groups.etcd | join('+') }}}} >> {work}/runs
+        {{{{ groups.etcd | join('+') }}}} {{{{ containerd_default_runtime | default('runc') }}}}
+        operator={{{{ deepops_gpu_operator_enabled }}}} >> {work}/runs
       run_once: true
+    - name: Mark packages for removal, as DeepOps does
+      ansible.builtin.shell: printf 'docker-ce purge\\ncontainerd.io purge\\n' | dpkg --set-selections
     - name: Leave the access
       ansible.builtin.copy:
         src: {kubeconfig}
         dest: "{{{{ artifacts_dir }}}}/admin.conf"
         mode: "0600"
       run_once: true
+"""
+_DEVICES = """---
+- hosts: muster_gpu
+  gather_facts: false
+  tasks:
+    - name: Announce GPUs
+      ansible.builtin.shell: echo device plugin on {{{{ inventory_hostname }}}} >> {work}/runs
 """
 _CFG = "[defaults]\ninventory = ./config/inventory\nfact_caching_connection = /nowhere\n"
 
@@ -44,6 +57,9 @@ def repository(directory: Path, kubeconfig: Path, work: Path) -> tuple[Path, str
         kubespray / "reset.yml": _play("reset", kubeconfig, work),
         deepops / "ansible.cfg": _CFG,
         deepops / "playbooks" / "k8s-cluster.yml": _play("install", kubeconfig, work),
+        deepops / "playbooks" / "k8s-cluster" / "nvidia-k8s-gpu-device-plugin.yml": _DEVICES.format(
+            work=work
+        ),
     }
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,8 +72,32 @@ def repository(directory: Path, kubeconfig: Path, work: Path) -> tuple[Path, str
     return deepops, _git(deepops, "rev-parse", "26.07^{commit}")
 
 
-def wheel(directory: Path) -> Path:
-    """A wheel whose ansible-playbook is the one of this test run."""
+def lock(directory: Path) -> Path:
+    """A lock of one wheel, whose ansible-playbook is the one of this test run."""
+    made = _wheel(directory)
+    path = directory / "requirements.txt"
+    digest = hashlib.sha256(made.read_bytes()).hexdigest()
+    path.write_text(f"pinned-ansible @ file://{made} --hash=sha256:{digest}\n")
+    return path
+
+
+def packages(directory: Path) -> Path:
+    """A database of dpkg of its own, and the directory of a dpkg that works on it: Docker is there, one part held."""
+    database, programs = directory / "dpkg", directory / "programs"
+    for each in (database / "info", database / "updates", programs):
+        each.mkdir(parents=True)
+    (database / "available").touch()
+    entry = "Package: {0}\nStatus: {1} ok installed\nMaintainer: x\nArchitecture: all\nVersion: 1\nDescription: x\n\n"
+    wanted = {"docker-ce": "install", "containerd.io": "hold", "other": "install"}
+    (database / "status").write_text("".join(entry.format(name, each) for name, each in wanted.items()))
+    for name in ("dpkg", "dpkg-query"):
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nexec /usr/bin/{name} --admindir={database} "$@"\n')
+        program.chmod(0o755)
+    return programs
+
+
+def _wheel(directory: Path) -> Path:
     path = directory / "pinned_ansible-1.0-py3-none-any.whl"
     info = "pinned_ansible-1.0.dist-info"
     files = {

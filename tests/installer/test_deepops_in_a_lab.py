@@ -1,8 +1,11 @@
 """The DeepOps role with a repository of the same shape: pinned, resumed, idempotent, upgraded step by step."""
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +14,7 @@ from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import NODES
 from orchestrator.cluster.transport import Transport
 from tests.installer.conftest import SiteUnderTest
-from tests.installer.deepops_double import repository, wheel
+from tests.installer.deepops_double import lock, packages, repository
 
 pytestmark = pytest.mark.lab
 
@@ -22,6 +25,7 @@ access:
 versions:
   kubernetes: "{kubernetes}"
   deepops: "26.07"
+  container_toolkit: "1.20.0"
   dra: "off"
 deepops:
   repository: {repository}
@@ -30,13 +34,14 @@ hosts:
   node01:
     address: 127.0.0.1
     os: ubuntu-24.04
-    roles: [control_plane, etcd]
+    roles: [control_plane, etcd, gpu]
+    model: generic
     connection: local
     connection_vars: {{ansible_python_interpreter: {python}}}
 not_applicable:
   orchestrator: this test is about Kubernetes
 vars:
-  deepops_requirements: [{wheel}]
+  deepops_lock: {lock}
 """
 ONE = ("--from", "deepops", "--until", "deepops")
 
@@ -62,16 +67,28 @@ async def node(kubeconfig: Path, release: str, *, new: bool = False) -> None:
         await transport.patch(NODES.path(None, "node01", "status"), {"status": {"nodeInfo": empty | info}})
 
 
+def selections(programs: Path) -> dict[str, str]:
+    done = subprocess.run([programs / "dpkg", "--get-selections"], capture_output=True, text=True, check=True)
+    return dict(line.split() for line in done.stdout.splitlines())
+
+
 async def test_kubernetes_comes_by_a_pinned_release_and_goes_up_one_step_at_a_time(
     site: SiteUnderTest, running: lab.cluster.Lab, tmp_path: Path
 ) -> None:
     work = tmp_path / "work"
     work.mkdir()
     outer, commit = repository(tmp_path, running.kubeconfig, work)
-    values = {"repository": outer, "wheel": wheel(tmp_path), "commit": commit, "kubernetes": "1.34.3"}
+    values: dict[str, Any] = {
+        "repository": outer,
+        "lock": lock(tmp_path),
+        "commit": commit,
+        "kubernetes": "1.34.3",
+    }
     values["python"] = sys.executable
+    programs = packages(tmp_path)
     site.environment |= {
         "KUBECONFIG": "",
+        "PATH": f"{programs}:{os.environ['PATH']}",
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": "protocol.file.allow",
         "GIT_CONFIG_VALUE_0": "always",
@@ -98,7 +115,11 @@ async def test_kubernetes_comes_by_a_pinned_release_and_goes_up_one_step_at_a_ti
 
     done = site.muster("install", *ONE)
     assert done.returncode == 0, done.stderr
-    assert (work / "runs").read_text().splitlines() == ["install 1.34.3 containerd False node01"]
+    assert (work / "runs").read_text().splitlines() == [
+        "install 1.34.3 containerd False node01 nvidia operator=False",
+        "device plugin on node01",
+    ]
+    assert selections(programs) == {"docker-ce": "install", "containerd.io": "hold", "other": "install"}
     again = site.muster("install", *ONE)
     assert again.returncode == 0, again.stderr
     assert ", 0 changed" in again.stderr
@@ -110,7 +131,9 @@ async def test_kubernetes_comes_by_a_pinned_release_and_goes_up_one_step_at_a_ti
     await node(running.kubeconfig, "1.35.4")
     upgraded = site.muster("upgrade", *ONE)
     assert upgraded.returncode == 0, upgraded.stderr
-    assert (work / "runs").read_text().splitlines()[1:] == ["upgrade 1.35.4 containerd False node01"]
+    assert (work / "runs").read_text().splitlines()[2] == (
+        "upgrade 1.35.4 containerd False node01 nvidia operator=False"
+    )
 
     site.write(SITE.format(**values | {"kubernetes": "1.33.9"}))
     back = site.muster("upgrade", *ONE)

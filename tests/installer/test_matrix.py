@@ -1,7 +1,12 @@
 """The matrix is data: every row has its source and date, and is printed as it is."""
 
 import json
+from pathlib import Path
+from typing import Any
 
+import pytest
+
+from installer.bundle.wheels import Target, of_requirements
 from installer.matrix import tables
 from tests.installer.conftest import SiteUnderTest
 
@@ -31,3 +36,23 @@ def test_dra_is_left_out_where_it_cannot_be_and_the_plan_says_why(site: SiteUnde
     dra = next(each for each in stages if each["stage"] == "dra")
     assert dra["decision"] == "not applicable"
     assert dra["reason"] == "DRA driver 0.4.1 needs Kubernetes >=1.34.2, this is 1.33.1"
+
+
+@pytest.mark.parametrize("row", tables()["deepops"], ids=lambda row: str(row["release"]))
+def test_the_environment_of_every_deepops_is_locked_by_hashes(row: dict[str, Any]) -> None:
+    lock = Path(__file__).parents[2] / "roles" / "deepops" / "files" / f"requirements-{row['release']}.txt"
+    for python in row["python"]:
+        wanted = of_requirements(lock, Target((3, int(python.partition(".")[2]))))
+        assert next(each.version for each in wanted if each.name == "ansible") == row["ansible"]
+        assert all(each.sha256 for each in wanted)
+
+
+@pytest.mark.parametrize("key", ["gpu_operator", "device_plugin"])
+def test_nothing_announces_gpus_beside_the_dra_driver(site: SiteUnderTest, key: str) -> None:
+    text = f'schema: 1\nname: here\ndeepops:\n  {key}: true\nversions:\n  kubernetes: "1.34.2"\n  dra: '
+    site.write(text + "auto\n")
+    refused = site.call("plan")
+    assert refused.returncode == 2
+    assert f"{site.file}:4: deepops.{key} announces the GPUs" in refused.stderr
+    site.write(text + '"off"\n')
+    assert site.call("plan").returncode == 0
