@@ -17,6 +17,7 @@ _GROUPS: Final = ("control_plane", "etcd", "gpu", "worker")
 
 def build(site: Site) -> dict[str, Any]:
     """The inventory as Ansible's YAML plugin reads it. No secret is in it, only where to find each."""
+    switches = site.get("network", "switches", default={})
     return {
         "all": {
             "vars": {
@@ -31,9 +32,11 @@ def build(site: Site) -> dict[str, Any]:
             "hosts": {
                 CONTROLLER: {"ansible_connection": "local", "ansible_python_interpreter": sys.executable},
                 **{name: _host(site, name) for name in site.hosts},
+                **{name: variables.of_switch(site, name) for name in switches},
             },
             "children": {
                 "cluster": {"hosts": {name: {} for name in site.hosts}},
+                "switches": {"hosts": {name: {} for name in switches}},
                 **{
                     group: {
                         "hosts": {name: {} for name, host in site.hosts.items() if group in host["roles"]}
@@ -51,6 +54,7 @@ def groups(inventory: dict[str, Any]) -> dict[str, list[str]]:
     return {
         **{name: [name] for name in top["hosts"]},
         **{name: list(group["hosts"]) for name, group in top["children"].items()},
+        "controller:cluster": [CONTROLLER, *top["children"]["cluster"]["hosts"]],
         "all": list(top["hosts"]),
     }
 

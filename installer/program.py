@@ -67,6 +67,7 @@ class Program:
         self.stages = stages.read(self._content, PLAYBOOKS[request.action])
         self._check_names()
         self.journal = Journal(directory_of(self.site.name, request.state_dir))
+        self.inventory["all"]["vars"]["muster_run"] = str(self.journal.directory)
         self._stop = False
 
     def _overlay(self, bundle: use.Bundle) -> None:

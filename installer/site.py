@@ -24,6 +24,7 @@ _NEEDS: Final[dict[str, tuple[str, ...]]] = {
     "driver": ("versions", "driver"),
     "container_toolkit": ("versions", "container_toolkit"),
     "deepops": ("versions", "deepops"),
+    "nexus": ("network", "switches"),
     "ontap": ("storage", "ontap"),
     "trident": ("versions", "trident"),
 }
@@ -191,6 +192,7 @@ def _reference_problems(site: Site) -> Iterator[str]:
     yield from _host_problems(site)
     yield from _class_problems(site)
     yield from _ontap_problems(site)
+    yield from _switch_problems(site)
     for place in _plain_secrets(site.get("vars", default={}), ("vars",)):
         yield site.problem(
             place, f"{'.'.join(map(str, place))}: a secret is never written here; use vault.yml"
@@ -256,6 +258,40 @@ def _ontap_problems(site: Site) -> Iterator[str]:
             yield site.problem(
                 ("storage", "ontap"), f"storage.ontap: two interfaces have the {field} {value}"
             )
+
+
+def _switch_problems(site: Site) -> Iterator[str]:
+    """Cables that cannot be plugged as the file says, and VLANs that nobody declared."""
+    network = site.get("network", default={})
+    switches: dict[str, Any] = network.get("switches", {})
+    vpc = network.get("vpc")
+    known = {each["id"] for each in network.get("vlans", [])}
+    channels = {
+        name: {each["channel"] for each in switch.get("links", []) if "channel" in each}
+        for name, switch in switches.items()
+    }
+    if vpc and len(switches) != 2:
+        yield site.problem(
+            ("network", "vpc"), f"a vPC domain has two switches, network.switches has {len(switches)}"
+        )
+    for name, switch in switches.items():
+        used = dict.fromkeys(vpc["ports"], "the peer link") if vpc else {}
+        for index, link in enumerate(switch.get("links", [])):
+            place: Place = ("network", "switches", name, "links", index)
+            for port in link["ports"]:
+                if port in used:
+                    yield site.problem(place, f"{port} of {name} leads to {used[port]} and to {link['to']}")
+                used[port] = link["to"]
+            for vlan in sorted(set(link["vlans"]) - known):
+                yield site.problem(place, f"VLAN {vlan} is not in network.vlans")
+            if "channel" in link and not vpc:
+                yield site.problem(
+                    place, f"channel {link['channel']} goes over two switches: network.vpc is missing"
+                )
+            elif "channel" in link and any(link["channel"] not in each for each in channels.values()):
+                yield site.problem(
+                    place, f"channel {link['channel']} is on {name} alone: give the other switch its half"
+                )
 
 
 def _vault_problems(site: Site) -> Iterator[str]:

@@ -22,6 +22,12 @@ MUSTER: Final = [
 """The words that run this very muster, whatever PATH says."""
 
 
+ROCE: Final = {
+    "cos": 3, "dscp": 26, "bandwidth_percent": 60, "ecn_minimum_kbytes": 150, "ecn_maximum_kbytes": 3000,
+}  # fmt: skip
+"""RoCE where the site file says no more than that it is wanted."""
+
+
 def of_roles(site: Site) -> Variables:
     """The variables of all roles for a site."""
     values: Variables = {}
@@ -63,6 +69,37 @@ def _preflight(site: Site) -> Variables:
         "preflight_storage_addresses": [each["address"] for each in lifs],
         "preflight_storage_comes": site.has_stage("ontap"),
     }
+
+
+def _nexus(site: Site) -> Variables:
+    network = site.get("network", default={})
+    switches = network.get("switches", {})
+    roce = network.get("roce")
+    return {
+        "nexus_switches": [
+            {"name": name, "address": each["address"], "links": each.get("links", [])}
+            for name, each in switches.items()
+        ],
+        "nexus_vlans": network.get("vlans"),
+        "nexus_vpc": network.get("vpc"),
+        "nexus_mtu": network.get("switch_mtu"),
+        "nexus_roce": None if roce is None else ROCE | roce,
+        "nexus_queues": {8: "8q", 4: ""}[network.get("queues", 8)],
+    }
+
+
+def of_switch(site: Site, name: str) -> Variables:
+    """How a switch is reached, when its configuration is pushed."""
+    switch = site.get("network", "switches")[name]
+    values = {
+        "ansible_connection": "ansible.netcommon.network_cli",
+        "ansible_network_os": "cisco.nxos.nxos",
+        "ansible_host": switch["address"],
+        "ansible_user": switch.get("user", "admin"),
+        "ansible_password": secret(switch.get("password")),
+        "ansible_become": False,
+    }
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _ontap(site: Site) -> Variables:
@@ -230,6 +267,7 @@ def _verify(site: Site) -> Variables:
 
 _ROLES: Final[tuple[Callable[[Site], Variables], ...]] = (
     _preflight,
+    _nexus,
     _ontap,
     _driver,
     _container_toolkit,
