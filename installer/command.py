@@ -152,9 +152,7 @@ def _work(request: "Request", *, as_json: bool, plan_only: bool = False) -> None
     finally:
         reporter.close()
     if as_json:
-        click.echo(
-            json.dumps({"site": program.site.name, "stages": [each.record() for each in decisions]}, indent=1)
-        )
+        click.echo(json.dumps({"site": program.site.name, "stages": _records(program, decisions)}, indent=1))
     elif plan_only:
         _print_plan(program, decisions)
     else:
@@ -167,11 +165,41 @@ def _past(request: "Request") -> str:
     return "removed" if request.action == "teardown" else "verified"
 
 
+def _records(program: "Program", decisions: "list[Decision]") -> list[dict[str, Any]]:
+    from installer import outlook
+
+    removal = program.request.action == "teardown"
+    return [
+        {
+            **each.record(),
+            **({"reason": "it may have been installed"} if removal and each.verb == "run" else {}),
+            "what": outlook.of_stage(each.stage.name, program.site, removal=removal)
+            if each.verb == "run"
+            else "",
+            "notes": outlook.notes(each.stage.name, program.site)
+            if each.verb == "run" and not removal
+            else [],
+        }
+        for each in decisions
+    ]
+
+
 def _print_plan(program: "Program", decisions: "list[Decision]") -> None:
+    """One line for each stage; below those that would run, what they do, where, and what to know before."""
     width = max(len(each.stage.name) for each in decisions)
-    for each in decisions:
-        hosts = f" on {', '.join(each.hosts)}" if each.verb == "run" else ""
-        click.echo(f"{each.stage.name:{width}}  {each.verb}: {each.reason}{hosts}")
+    for each in _records(program, decisions):
+        click.echo(f"{each['stage']:{width}}  {each['decision']}: {each['reason']}")
+        if each["decision"] != "run":
+            continue
+        hosts = ", ".join(each["hosts"])
+        for label, text in (
+            ("does", each["what"] or each["title"]),
+            ("on", hosts),
+            *(("NOTE", note) for note in each["notes"]),
+        ):
+            click.echo(f"{'':{width}}    {label:4}  {text}")
+    running = sum(each.verb == "run" for each in decisions)
+    click.echo(f"{running} of {len(decisions)} stages would run; a plan asks no host and changes nothing.")
     if program.journal.torn:
         click.echo(program.journal.torn, err=True)
 

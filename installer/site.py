@@ -101,6 +101,18 @@ class Site:
         needed = _NEEDS.get(stage, ())
         return ".".join(needed) if needed and self.get(*needed) is None else ""
 
+    @property
+    def unpinned(self) -> str:
+        """How to pin DeepOps to its commit, where the file does not; empty where it does, or has no use for it."""
+        if not self.has_stage("deepops") or self.get("deepops", "commit"):
+            return ""
+        repository = self.get("deepops", "repository", default="https://github.com/NVIDIA/deepops")
+        release = self.versions["deepops"]
+        return (
+            f"deepops.commit is missing, and a tag alone can be moved: write down what "
+            f"`git ls-remote {repository} 'refs/tags/{release}^{{}}'` prints"
+        )
+
     def get(self, *path: str, default: Any = None) -> Any:
         """The value at `path`, or the default where the file does not give it."""
         value: Any = self.data
