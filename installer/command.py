@@ -109,7 +109,7 @@ def teardown(*, as_json: bool, yes: bool, plan_only: bool, **options: Any) -> No
 @click.command()
 @_JSON
 def matrix(*, as_json: bool) -> None:
-    """Print what runs with what: every row with its source and the date when it was looked up."""
+    """Print what runs with what: every row with its source, its date, and what of it was checked."""
     from installer.matrix import tables
 
     if as_json:
@@ -119,10 +119,12 @@ def matrix(*, as_json: bool) -> None:
         click.echo(f"{name.upper()}")
         for row in rows:
             facts = {
-                key: value for key, value in row.items() if key not in {"source", "date"} and value != ""
+                key: value
+                for key, value in row.items()
+                if key not in {"source", "date", "checked"} and value != ""
             }
             click.echo("  " + "; ".join(f"{key} {_cell(value)}" for key, value in facts.items()))
-            click.echo(f"      {row['source']}, {row['date']}")
+            click.echo(f"      {row['source']}, {row['date']}; {row['checked']}")
 
 
 @click.command()
