@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -38,7 +38,7 @@ def store(kubeconfig: Path, context: str, site: str, stages: Mapping[str, Past])
         path = CONFIG_MAPS.path(NAMESPACE, _name(site))
         await transport.apply(path, body, field_manager="muster-install")
 
-    return _spoken(kubeconfig, context, apply)
+    return spoken(kubeconfig, context, apply)
 
 
 def read(kubeconfig: Path, context: str, site: str) -> dict[str, Past]:
@@ -49,11 +49,12 @@ def read(kubeconfig: Path, context: str, site: str) -> dict[str, Past]:
         answer: dict[str, Any] = await transport.get(CONFIG_MAPS.path(NAMESPACE, _name(site)))
         found.update(msgspec.json.decode(answer["data"][_KEY], type=dict[str, Past]))
 
-    _spoken(kubeconfig, context, get)
+    spoken(kubeconfig, context, get)
     return found
 
 
-def _spoken(kubeconfig: Path, context: str, action: Any) -> str:
+def spoken(kubeconfig: Path, context: str, action: Callable[[Transport], Awaitable[None]]) -> str:
+    """Let `action` speak to the API server. Returns why that was not possible; empty when it was."""
     if not kubeconfig.is_file():
         return "there is no cluster yet"
 
@@ -70,7 +71,7 @@ def _spoken(kubeconfig: Path, context: str, action: Any) -> str:
         return "the cluster has none"
     except TimeoutError:
         return f"the API server did not answer within {_TIMEOUT_SECONDS:g} s"
-    except (MusterError, msgspec.MsgspecError, KeyError) as error:
+    except (MusterError, msgspec.MsgspecError, KeyError, ValueError) as error:
         return str(error)
     return ""
 

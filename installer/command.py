@@ -16,6 +16,7 @@ from orchestrator.errors import ConfigurationError
 if TYPE_CHECKING:
     from installer.plan import Decision
     from installer.program import Program, Request
+    from installer.upgrade import Step
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -88,6 +89,9 @@ def verify(*, as_json: bool, **options: Any) -> None:
 @_on_a_site
 @_range
 @_BUNDLE
+@click.option(
+    "--accept-irreversible", is_flag=True, help="Go also where there is no way back; `--plan` tells where."
+)
 @click.option("--plan", "plan_only", is_flag=True, help="Print what would be done and why, and do nothing.")
 def upgrade(*, as_json: bool, plan_only: bool, **options: Any) -> None:
     """Bring a site to the versions that its file names now, storage before Kubernetes."""
@@ -106,10 +110,23 @@ def teardown(*, as_json: bool, yes: bool, plan_only: bool, **options: Any) -> No
     _work(request, as_json=as_json, plan_only=plan_only)
 
 
+def resume(*, inventory: Path, state_dir: Path | None) -> None:
+    """`muster resume -i SITE`: go on with the run that was interrupted there, or failed."""
+    _must_be_installed()
+    from installer.program import resumed
+
+    request = shown(resumed, inventory, state_dir)
+    if request is None:
+        click.echo(f"{inventory}: nothing is to be resumed: the last run came to its end, or there was none")
+        return
+    click.echo(f"going on with `muster {request.action}` on {inventory}", err=True)
+    _work(request, as_json=False)
+
+
 @click.command()
 @_JSON
 def matrix(*, as_json: bool) -> None:
-    """Print what runs with what: every row with its source, its date, and what of it was checked."""
+    """Print what runs with what: every row with its source and the date when it was looked up."""
     from installer.matrix import tables
 
     if as_json:
@@ -119,12 +136,10 @@ def matrix(*, as_json: bool) -> None:
         click.echo(f"{name.upper()}")
         for row in rows:
             facts = {
-                key: value
-                for key, value in row.items()
-                if key not in {"source", "date", "checked"} and value != ""
+                key: value for key, value in row.items() if key not in {"source", "date"} and value != ""
             }
             click.echo("  " + "; ".join(f"{key} {_cell(value)}" for key, value in facts.items()))
-            click.echo(f"      {row['source']}, {row['date']}; {row['checked']}")
+            click.echo(f"      {row['source']}, {row['date']}")
 
 
 @click.command()
@@ -151,13 +166,25 @@ def _work(request: "Request", *, as_json: bool, plan_only: bool = False) -> None
     try:
         program = shown(Program, request, reporter)
         decisions = program.plan() if plan_only else shown(program.run)
+        steps, trouble = program.steps(decisions) if plan_only else ([], "")
     finally:
         reporter.close()
     if as_json:
-        click.echo(json.dumps({"site": program.site.name, "stages": _records(program, decisions)}, indent=1))
+        told: dict[str, Any] = {"site": program.site.name, "stages": _records(program, decisions)}
+        for each in told["stages"]:
+            each["proved"] = program.proved.get(each["stage"], [])
+        if plan_only:
+            told |= {"steps": [each.record() for each in steps], "steps_unknown": trouble}
+        click.echo(json.dumps(told, indent=1))
     elif plan_only:
-        _print_plan(program, decisions)
+        _print_plan(program, decisions, steps)
+        if trouble and request.action == "upgrade":
+            click.echo(
+                f"what runs there cannot be read ({trouble}), so nobody knows what cannot be undone", err=True
+            )
     else:
+        if request.action == "verify":
+            _print_proofs(program, decisions)
         click.echo(f"{program.site.name}: {request.action}: every stage that applies is {_past(request)}")
 
 
@@ -186,7 +213,7 @@ def _records(program: "Program", decisions: "list[Decision]") -> list[dict[str, 
     ]
 
 
-def _print_plan(program: "Program", decisions: "list[Decision]") -> None:
+def _print_plan(program: "Program", decisions: "list[Decision]", steps: "list[Step]") -> None:
     """One line for each stage; below those that would run, what they do, where, and what to know before."""
     width = max(len(each.stage.name) for each in decisions)
     for each in _records(program, decisions):
@@ -197,6 +224,7 @@ def _print_plan(program: "Program", decisions: "list[Decision]") -> None:
         for label, text in (
             ("does", each["what"] or each["title"]),
             ("on", hosts),
+            *(("STEP", step.line()) for step in steps if step.stage == each["stage"]),
             *(("NOTE", note) for note in each["notes"]),
         ):
             click.echo(f"{'':{width}}    {label:4}  {text}")
@@ -204,6 +232,15 @@ def _print_plan(program: "Program", decisions: "list[Decision]") -> None:
     click.echo(f"{running} of {len(decisions)} stages would run; a plan asks no host and changes nothing.")
     if program.journal.torn:
         click.echo(program.journal.torn, err=True)
+
+
+def _print_proofs(program: "Program", decisions: "list[Decision]") -> None:
+    """Each layer with what was proved of it; a layer of which nothing was is there too, with the reason."""
+    width = max(len(each.stage.name) for each in decisions)
+    for each in decisions:
+        unproved = each.reason if each.verb != "run" else "its checks passed"
+        for line in program.proved.get(each.stage.name) or [f"{each.verb}: {unproved}"]:
+            click.echo(f"{each.stage.name:{width}}  {line}")
 
 
 def shown(function: Callable[..., Any], *arguments: Any) -> Any:

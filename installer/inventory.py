@@ -65,17 +65,10 @@ def stage_variables(inventory: dict[str, Any], stage: str) -> dict[str, Any]:
     mine = {name: value for name, value in top["vars"].items() if name.startswith(f"{stage}_")}
     mine["muster_version"] = top["vars"]["muster_version"]
     mine["muster_kubeconfig"] = top["vars"]["muster_kubeconfig"]
-    switches = {} if stage == "nexus" else top["children"].get("switches", {}).get("hosts", {})
     for host, values in top["hosts"].items():
-        if host in switches:
-            continue
         mine[f"host {host}"] = {name: value for name, value in values.items() if name.startswith(f"{stage}_")}
         mine[f"host {host}"]["address"] = values.get("ansible_host", "")
-    mine["groups"] = {
-        name: sorted(group["hosts"])
-        for name, group in top["children"].items()
-        if stage == "nexus" or name != "switches"
-    }
+    mine["groups"] = {name: sorted(group["hosts"]) for name, group in top["children"].items()}
     return mine
 
 

@@ -1,11 +1,12 @@
 """What was done on a site: a file of lines that only grows, so that a cut end costs its last lines and no more.
 
-Each line is a JSON object with `event`: `run` (a run begins), `started` and `ended` (a stage), `finished` (the run).
+Each line is a JSON object with `event`: `run` (with its options), `started` and `ended` (a stage), `finished`.
 No secret and no output of a task is in it; the logs lie beside it.
 """
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from lab.paths import labs_directory
 FILE: Final = "journal.jsonl"
 LOCK: Final = "lock"
 LOGS: Final = "logs"
+RUNS: Final = "runs"
 TORN: Final = "journal.torn"
 
 VERIFIED, FAILED, INTERRUPTED, REMOVED = "verified", "failed", "interrupted", "removed"
@@ -31,7 +33,7 @@ _SPACE_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True)
 class Past:
-    """How a stage ended last. `inputs` maps each input to the digest that it had."""
+    """How a stage ended last. `inputs` maps inputs to the digests that they had, `versions` things to releases."""
 
     stage: str
     result: str
@@ -40,6 +42,7 @@ class Past:
     digest: str = ""
     inputs: dict[str, str] = field(default_factory=dict)
     log: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
 
 
 def directory_of(site: str, state_dir: Path | None) -> Path:
@@ -51,6 +54,12 @@ def directory_of(site: str, state_dir: Path | None) -> Path:
 def now() -> str:
     """The time as the journal writes it."""
     return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class Journal:
@@ -71,6 +80,39 @@ class Journal:
         """Where the log of a stage goes."""
         return self.directory / LOGS / f"{run}-{stage}.log"
 
+    def run_directory(self, run: str) -> Path:
+        """Where a run leaves what must outlive it, as a snapshot; made when it is asked for."""
+        path = self.directory / RUNS / run
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return path
+
+    def unfinished(self) -> dict[str, Any] | None:
+        """The entry of the last run that was to change something, unless it came to its end."""
+        last: dict[str, Any] | None = None
+        for entry in self.entries:
+            if entry["event"] == "run" and entry.get("action") != "verify":
+                last = entry
+            elif entry["event"] == "finished" and last and entry.get("run") == last.get("run"):
+                last = None
+        return last
+
+    def kept(self, stage: str) -> dict[str, str]:
+        """The files, with digests, that `stage` left for an upgrade that is not finished, if all are still whole."""
+        files: dict[str, str] = {}
+        upgrades: set[str] = set()
+        for entry in self.entries:
+            if entry["event"] == "run" and entry.get("action") == "upgrade":
+                upgrades.add(entry["run"])
+            elif entry["event"] == "finished" and entry.get("run") in upgrades:
+                files = {}
+            elif entry["event"] == "ended" and entry["stage"] == stage and entry["result"] == VERIFIED:
+                files = entry.get("files", {})
+        whole = all(
+            (self.directory / name).is_file() and digest_of(self.directory / name) == digest
+            for name, digest in files.items()
+        )
+        return files if whole else {}
+
     def past(self) -> dict[str, Past]:
         """How the last work on each stage ended; one that began and has no end counts as interrupted.
 
@@ -87,7 +129,7 @@ class Journal:
             elif entry["event"] == "ended":
                 stages[entry["stage"]] = Past(
                     entry["stage"], entry["result"], entry["at"], entry["action"], entry.get("digest", ""),
-                    entry.get("inputs", {}), entry.get("log", ""),
+                    entry.get("inputs", {}), entry.get("log", ""), entry.get("versions", {}),
                 )  # fmt: skip
         return stages
 

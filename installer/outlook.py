@@ -102,7 +102,7 @@ def _trident(site: Site) -> str:
     ]
     backends = [f"{each['name']} ({each['driver']})" for each in site.get("storage", "backends", default=[])]
     made = f"backends {', '.join(backends) or 'none'}, classes {', '.join(classes) or 'none'}"
-    return f"Trident {site.versions['trident']}, {made}; the NFS client on every host"
+    return f"Trident {site.versions['trident']}, {made}"
 
 
 def _dra(site: Site) -> str:

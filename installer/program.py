@@ -6,23 +6,24 @@ import secrets
 import shlex
 import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from installer import cluster_record, content, inventory, matrix, reachability, site, stages
+from installer import cluster_record, content, inventory, matrix, reachability, site, stages, upgrade, vault
 from installer.bundle import use
 from installer.errors import StageFailed
-from installer.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, Journal, Past, directory_of
-from installer.plan import RUN, Decision, Facts, decide, inputs_of
+from installer.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, Journal, Past, digest_of, directory_of
+from installer.plan import DONE, LEFT_OUT, NOT_APPLICABLE, RUN, Decision, Facts, decide, inputs_of
+from installer.present import look
 from installer.runner import Outcome, Playbook, Runner
 from lab.progress import Reporter
 from orchestrator.errors import ConfigurationError, UsageError
 
 INSTALL, VERIFY, UPGRADE, TEARDOWN = "install", "verify", "upgrade", "teardown"
 PLAYBOOKS: Final = {INSTALL: "site.yml", VERIFY: "site.yml", UPGRADE: "upgrade.yml", TEARDOWN: "teardown.yml"}
-VAULT_PASSWORD: Final = "ANSIBLE_VAULT_PASSWORD_FILE"  # noqa: S105 - the name of a variable
+SNAPSHOT: Final = "snapshot"
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,37 @@ class Request:
     state_dir: Path | None = None
     extra: tuple[str, ...] = ()
     bundle: Path | None = None
+    accept_irreversible: bool = False
 
     def command(self) -> str:
-        """The command line that goes on with it; what is verified is not done again, so `--from` is left out."""
-        words = ["muster", self.action, "-i", str(self.inventory)]
-        words += ["--until", self.last] if self.last else []
+        """The command line that goes on with it."""
+        words = ["muster", VERIFY if self.action == VERIFY else "resume", "-i", str(self.inventory)]
         words += ["--state-dir", str(self.state_dir)] if self.state_dir else []
-        words += ["--bundle", str(self.bundle)] if self.bundle else []
         return shlex.join(words)
+
+    def options(self) -> dict[str, Any]:
+        """What the journal must know to go on; what is verified is not done again, so `--from` is left out."""
+        return {
+            "last": self.last,
+            "extra": list(self.extra),
+            "bundle": str(self.bundle.absolute()) if self.bundle else None,
+            "accept_irreversible": self.accept_irreversible,
+        }
+
+
+def resumed(inventory: Path, state_dir: Path | None) -> Request | None:
+    """The run that was interrupted on a site, or failed; None if there is none."""
+    journal = Journal(directory_of(site.load(inventory).name, state_dir))
+    entry = journal.unfinished()
+    if entry is None:
+        return None
+    options = entry.get("options", {})
+    bundle = options.get("bundle")
+    return Request(
+        inventory, entry["action"], last=options.get("last"), state_dir=state_dir,
+        extra=tuple(options.get("extra", ())), bundle=Path(bundle) if bundle else None,
+        accept_irreversible=bool(options.get("accept_irreversible")),
+    )  # fmt: skip
 
 
 class Program:
@@ -69,6 +93,8 @@ class Program:
         self.journal = Journal(directory_of(self.site.name, request.state_dir))
         self.inventory["all"]["vars"]["muster_run"] = str(self.journal.directory)
         self._stop = False
+        self.proved: dict[str, list[str]] = {}
+        self._vault: vault.Vault | None = None
 
     def _overlay(self, bundle: use.Bundle) -> None:
         """Let the variables of the roles name what the bundle holds, whatever the site file says."""
@@ -79,12 +105,70 @@ class Program:
     def plan(self) -> list[Decision]:
         """What would be done with each stage, and why."""
         past = {} if self.request.action in {VERIFY, TEARDOWN} else self._past()
-        return decide(
+        decisions = decide(
             [self._facts(stage) for stage in self.stages],
             past,
             first=self.request.first,
             last=self.request.last,
         )
+        return [self._snapshot_or_not(each, decisions) for each in decisions]
+
+    def _snapshot_or_not(self, decision: Decision, decisions: Sequence[Decision]) -> Decision:
+        """A snapshot is of the cluster as it was before the upgrade began, also when the upgrade goes on later."""
+        if (
+            decision.stage.name != SNAPSHOT
+            or decision.verb == NOT_APPLICABLE
+            or self.request.first == SNAPSHOT
+        ):
+            return decision
+        work = {each.stage.name for each in decisions if each.verb == RUN} & upgrade.CHANGES_THE_CLUSTER
+        if decision.verb == LEFT_OUT or not work:
+            return replace(decision, verb=LEFT_OUT, reason="no stage that runs changes the cluster")
+        kept = self.journal.kept(SNAPSHOT)
+        if kept:
+            return replace(decision, verb=DONE, reason=f"of before this upgrade: {', '.join(sorted(kept))}")
+        return replace(decision, verb=RUN, reason="before the cluster is changed")
+
+    def steps(self, decisions: Sequence[Decision]) -> tuple[list[upgrade.Step], str]:
+        """What changes its release in the stages that run; and why that cannot be known, if so."""
+        stages = {decision.stage.name for decision in decisions if decision.verb == RUN}
+        stages &= {"deepops", "trident", "dra"} | ({"ontap"} if self.request.action == UPGRADE else set())
+        if not stages or self.request.action not in {INSTALL, UPGRADE}:
+            return [], ""
+        before = self._past().get("ontap", Past("ontap", "")).versions.get("ontap", "")
+        present = look(*self._cluster, self.site.hosts, ontap=before)
+        return upgrade.steps(self.site, present, matrix.dra_release(self.site)[0], stages), present.trouble
+
+    def _refuse_what_is_not_meant(self, decisions: Sequence[Decision]) -> None:
+        """Refuse steps that skip, go back, or have no way back and are not accepted. Raises SiteError, UsageError."""
+        steps, trouble = self.steps(decisions)
+        if trouble and self.request.action == UPGRADE:
+            raise ConfigurationError(
+                f"what runs on {self.site.name} cannot be read ({trouble}), so nobody knows what would change; "
+                "nothing was done: make the API server answer, or run `muster install` where nothing is installed"
+            )
+        if self.request.action == INSTALL:
+            problems = [
+                self.site.problem(
+                    each.place,
+                    f"{each.what} {each.before} runs, the site file names {each.after}: that is an upgrade, "
+                    "run `muster upgrade`",
+                )
+                for each in steps
+                if each.irreversible or each.refusal
+            ]
+        else:
+            problems = [self.site.problem(each.place, each.refusal) for each in steps if each.refusal]
+        if problems:
+            raise site.refusal(self.site.document.path, problems)
+        for each in steps:
+            self._progress(f"{each.stage}: {each.line()}")
+        final = [each for each in steps if each.irreversible]
+        if final and not self.request.accept_irreversible and not self.request.check:
+            names = ", ".join(f"{each.what} {each.before} -> {each.after}" for each in final)
+            raise UsageError(
+                f"there is no way back from {names}: give --accept-irreversible when that is meant; nothing was done"
+            )
 
     def run(self) -> list[Decision]:
         """Do it. Raises StageFailed, Locked, JournalError or ConfigurationError; the journal knows how far it came."""
@@ -96,10 +180,13 @@ class Program:
                 self._adopt()
             decisions = self.plan()
             self._tell(decisions)
+            self._refuse_what_is_not_meant(decisions)
             run = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{self.request.action}-{secrets.token_hex(2)}"
             mine = [decision for decision in decisions if decision.verb == RUN]
             if not self.request.check:
-                self.journal.write(event="run", run=run, action=self.request.action)
+                self.journal.write(
+                    event="run", run=run, action=self.request.action, options=self.request.options()
+                )
             if any(decision.stage.name == "preflight" for decision in mine):
                 reachability.check(self.inventory, self._progress, self.request.command())
             for number, decision in enumerate(mine, 1):
@@ -141,24 +228,45 @@ class Program:
         self._progress(f"{label}: {decision.stage.title}")
         if not self.request.check:
             self.journal.write(event="started", **common)
-        outcome = self._runner().run(self._playbook(decision, label), log)
+        left = self.journal.run_directory(run) if decision.stage.name == SNAPSHOT else None
+        outcome = self._runner().run(self._playbook(decision, label, left), log)
         result = self._result(outcome)
+        self.proved[decision.stage.name] = outcome.proved
         if not self.request.check:
             self.journal.write(
                 event="ended", result=result, digest=decision.digest, inputs=dict(decision.inputs),
-                changed=outcome.changed, hosts=outcome.hosts,
+                changed=outcome.changed, hosts=outcome.hosts, proved=outcome.proved,
+                versions=self.site.versions, files=self._files(left),
                 failures=[failure.record() for failure in outcome.failures], **common,
             )  # fmt: skip
         self._report(label, outcome, result)
+        self._tell_way_back(decision.stage.name, result)
         if result in {FAILED, INTERRUPTED}:
             if not self.request.check:
                 self._tell_cluster()
             raise self._failed(decision, outcome, result, log)
 
-    def _playbook(self, decision: Decision, label: str) -> Playbook:
+    def _files(self, directory: Path | None) -> dict[str, str]:
+        """What a stage left in the run's directory: by path in the site's, the digest."""
+        paths = sorted(each for each in directory.rglob("*") if each.is_file()) if directory else []
+        return {str(path.relative_to(self.journal.directory)): digest_of(path) for path in paths}
+
+    def _tell_way_back(self, stage: str, result: str) -> None:
+        """After the snapshot, and after the failure of a stage that changes what is in it."""
+        kept = self.journal.kept(SNAPSHOT) if self.request.action == UPGRADE else {}
+        if stage == SNAPSHOT or (result == FAILED and stage in upgrade.CHANGES_THE_CLUSTER):
+            for name, digest in sorted(kept.items()):
+                what = "restore" if name.endswith(".txt") else "kept   "
+                self._progress(f"  {what} {self.journal.directory / name} (sha256 {digest})")
+
+    def _playbook(self, decision: Decision, label: str, directory: Path | None) -> Playbook:
         stage = decision.stage
         tags = ("verify",) if self.request.action == VERIFY else stage.tags
-        extra = (*stage.variables, *self.request.extra)
+        extra = (
+            *stage.variables,
+            *self.request.extra,
+            *([f"snapshot_directory={directory}"] if directory else []),
+        )
         return Playbook(stage.playbook, label, tags, self.request.check, extra=extra)
 
     def _result(self, outcome: Outcome) -> str:
@@ -195,10 +303,16 @@ class Program:
 
     def _runner(self) -> Runner:
         given = self.site.get("controller", "ansible_bin")
+        hidden = {
+            each["env"]: os.environ[each["env"]]
+            for _, each in self.site.secrets()
+            if os.environ.get(each.get("env", ""))
+        }
+        texts = self._vault.texts if self._vault else ()
         return Runner(
             self._content, self.inventory, self._progress,
             vault=self.site.vault, ansible_bin=Path(given).expanduser() if given else None,
-            secrets=[os.environ.get(each["env"], "") for _, each in self.site.secrets() if "env" in each],
+            secrets=[*hidden.values(), *texts], hidden={**hidden, **(self._vault.environment if self._vault else {})},
             interrupted=lambda: self._stop,
             environment=self._bundle.environment() if self._bundle else {},
         )  # fmt: skip
@@ -237,10 +351,7 @@ class Program:
         ]
         if missing:
             raise site.refusal(self.site.document.path, missing)
-        if self.site.vault and not os.environ.get(VAULT_PASSWORD):
-            raise ConfigurationError(
-                f"{self.site.vault} is encrypted: set {VAULT_PASSWORD} to a file that holds its password"
-            )
+        self._vault = vault.opened(self.site.vault) if self.site.vault else None
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

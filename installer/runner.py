@@ -1,11 +1,14 @@
 """Runs one playbook with ansible-runner: events become progress, a log without secrets, and failures."""
 
+import base64
+import contextlib
 import json
 import os
+import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -16,10 +19,13 @@ from ansible_runner.exceptions import AnsibleRunnerException
 from installer.content import Content
 from installer.errors import InstallError
 from installer.failure import Failure, message_of
+from installer.inventory import CONTROLLER
 from lab.progress import Reporter
 
 COUNTED: Final = ("ok", "changed", "failures", "dark", "skipped", "rescued", "ignored")
+PROVED: Final = ("Say what is proved", "Say what is not proved")
 _HIDDEN: Final = "***"
+_LAUNCHERS: Final = Path(__file__).parent / "data" / "bin"
 _OK: Final = "successful"
 
 
@@ -32,6 +38,8 @@ class Outcome:
     failures: list[Failure] = field(default_factory=list)
     hosts: dict[str, dict[str, int]] = field(default_factory=dict)
     trouble: str = ""
+    proved: list[str] = field(default_factory=list)
+    """What the tasks named `Say what is proved` said, with the host where that is not the controller."""
 
     @property
     def changed(self) -> int:
@@ -53,7 +61,10 @@ class Playbook:
 
 
 class Runner:
-    """Runs playbooks on one inventory. `secrets` are texts that no log may hold."""
+    """Runs playbooks on one inventory. `secrets` are texts that no log may hold.
+
+    `hidden` are variables for the environment of Ansible alone: ansible-runner writes the one it is given into a file.
+    """
 
     def __init__(
         self,
@@ -66,15 +77,19 @@ class Runner:
         secrets: Iterable[str] = (),
         interrupted: Callable[[], bool] = lambda: False,
         environment: Mapping[str, str] | None = None,
+        hidden: Mapping[str, str] | None = None,
     ) -> None:
         self._content = content
         self._inventory = inventory
         self._progress = progress
         self._vault = vault
         self._bin = ansible_bin
-        self._secrets = [each for each in secrets if each]
+        plain = [each for each in secrets if each]
+        encoded = [base64.b64encode(each.encode()).decode() for each in plain]
+        self._secrets = sorted({*plain, *encoded}, key=len, reverse=True)
         self._interrupted = interrupted
         self._more = environment or {}
+        self._hidden = hidden or {}
 
     def run(self, playbook: Playbook, log: Path) -> Outcome:
         """Run to the end. Raises InstallError when Ansible cannot be started at all."""
@@ -83,7 +98,8 @@ class Runner:
         try:
             with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as output:
                 listener = _Listener(playbook.label, self._progress, output.write, self._hide, outcome)
-                self._start(playbook, private, listener, outcome)
+                with self._launcher() as launcher:
+                    self._start(playbook, private, listener, outcome, launcher)
         except AnsibleRunnerException as error:
             raise InstallError(f"ansible-playbook cannot be started: {self._hide(str(error))}") from error
         except OSError as error:
@@ -92,7 +108,14 @@ class Runner:
             shutil.rmtree(private, ignore_errors=True)
         return outcome
 
-    def _start(self, playbook: Playbook, private: Path, listener: "_Listener", outcome: Outcome) -> None:
+    def _start(
+        self,
+        playbook: Playbook,
+        private: Path,
+        listener: "_Listener",
+        outcome: Outcome,
+        launcher: dict[str, str],
+    ) -> None:
         inventory = private / "inventory.json"
         inventory.touch(mode=0o600)
         inventory.write_text(json.dumps(self._inventory))
@@ -102,8 +125,13 @@ class Runner:
             playbook=str(playbook.path),
             inventory=str(inventory),
             cmdline=" ".join(self._options(playbook)),
-            envvars=self._environment(private),
-            settings={"suppress_ansible_output": True, "idle_timeout": 0, "job_timeout": 0},
+            envvars=self._environment(private) | launcher,
+            settings={
+                "suppress_ansible_output": True,
+                "suppress_output_file": True,
+                "idle_timeout": 0,
+                "job_timeout": 0,
+            },
             suppress_env_files=True,
             quiet=True,
             event_handler=listener,
@@ -137,6 +165,25 @@ class Runner:
             "ANSIBLE_NOCOLOR": "1",
             "PATH": f"{self._bin or Path(sys.executable).parent}:{path}",
         }
+
+    @contextlib.contextmanager
+    def _launcher(self) -> Iterator[dict[str, str]]:
+        """The environment that lets Ansible be started with the hidden variables, which are in memory alone."""
+        path = f"{self._bin or Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
+        real = shutil.which("ansible-playbook", path=path)
+        if not self._hidden or real is None:
+            yield {}
+            return
+        before = {name: os.environ.pop(name) for name in self._hidden if name in os.environ}
+        memory = os.memfd_create("muster-secrets")
+        try:
+            values = {**self._hidden, "MUSTER_ANSIBLE_PLAYBOOK": real, "PATH": path}
+            lines = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())
+            os.write(memory, lines.encode())
+            yield {"MUSTER_SECRETS": f"/proc/{os.getpid()}/fd/{memory}", "PATH": f"{_LAUNCHERS}:{path}"}
+        finally:
+            os.close(memory)
+            os.environ.update(before)
 
     def _hide(self, text: str) -> str:
         for secret in self._secrets:
@@ -174,6 +221,9 @@ class _Listener:
             self._progress.update(f"{self._label}: {data.get('name', '')}")
         elif kind == "runner_on_start":
             self._progress.update(f"{self._label}: {data.get('host', '')}: {data.get('task', '')}")
+        elif kind == "runner_on_ok" and str(data.get("task", "")).endswith(PROVED):
+            where = "" if data.get("host") == CONTROLLER else f"{data.get('host')}: "
+            self._outcome.proved.append(where + self._hide(message_of(data.get("res", {}))))
         elif kind in {"runner_on_failed", "runner_on_unreachable"} and not data.get("ignore_errors"):
             self._failed(data, unreachable=kind == "runner_on_unreachable")
         elif kind == "playbook_on_stats":

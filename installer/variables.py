@@ -262,6 +262,7 @@ def _trident(site: Site) -> Variables:
 def _verify(site: Site) -> Variables:
     return {
         "verify_nodes": sorted(site.hosts),
+        "verify_orchestrator": "orchestrator" not in site.declared_not_applicable,
         "verify_storage": site.has_stage("trident"),
     }
 

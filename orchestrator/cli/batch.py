@@ -1,6 +1,7 @@
 """`muster delete`, `suspend` and `resume`: jobs of one project, several at a time."""
 
 from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     Action = Callable[[AsyncClient, str, Scope], Coroutine[Any, Any, None]]
 
+SITE_GROUP: Final = "muster.site"
 KIND_WORDS: Final = frozenset({"job", "jobs"})
 AT_ONCE: Final = 32
 
@@ -49,13 +51,39 @@ def suspend(*, names: tuple[str, ...], every: bool | None) -> int:
     )
 
 
-@click.command("resume", cls=Command, no_args_is_help=True)
+@click.command("resume", cls=Command)
 @_names_and_all
-def resume(*, names: tuple[str, ...], every: bool | None) -> int:
-    """Let suspended jobs of a project wait for their turn again."""
+@click.option(
+    "-i", "--inventory", type=click.Path(path_type=Path, exists=True), metavar="SITE",
+    help="No job, but a site: go on with the install, upgrade or teardown that was interrupted there.",
+)  # fmt: skip
+@click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="With -i: directory of the journals.",
+)
+def resume(
+    *, names: tuple[str, ...], every: bool | None, inventory: Path | None, state_dir: Path | None
+) -> int:
+    """Let suspended jobs of a project wait for their turn again; or go on with the installation of a site (-i)."""
+    if inventory is not None:
+        if names or every:
+            raise UsageError("jobs are resumed, or a site with -i: one of the two")
+        return _resume_site(inventory, state_dir)
+    if not names and not every:
+        raise UsageError("name the jobs, or say --all; or name a site with -i")
     return _on_each(
         names, every, "resumed", lambda client, name, scope: client.resume_job(name, project=scope)
     )
+
+
+def _resume_site(inventory: Path, state_dir: Path | None) -> int:
+    """Leave it to the installer, which this package does not import."""
+    from importlib.metadata import entry_points
+
+    (found,) = entry_points(group=SITE_GROUP, name="resume")
+    found.load()(inventory=inventory, state_dir=state_dir)
+    return 0
 
 
 def _on_each(names: Sequence[str], every: bool | None, done: str, action: "Action") -> int:

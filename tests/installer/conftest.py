@@ -46,9 +46,14 @@ class SiteUnderTest:
 
     def call(self, action: str, *more: str) -> subprocess.CompletedProcess[str]:
         """The same in this process, for what starts no Ansible."""
-        output, errors = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
-            code = main(self.arguments(action, *more)[len(MUSTER) :])
+        output, errors, before = io.StringIO(), io.StringIO(), dict(os.environ)
+        os.environ.update(self.environment)
+        try:
+            with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+                code = main(self.arguments(action, *more)[len(MUSTER) :])
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
         return subprocess.CompletedProcess([], code, output.getvalue(), errors.getvalue())
 
     def start(self, action: str, *more: str) -> subprocess.Popen[str]:

@@ -45,11 +45,44 @@ _DEVICES = """---
     - name: Announce GPUs
       ansible.builtin.shell: echo device plugin on {{{{ inventory_hostname }}}} >> {work}/runs
 """
+_UPGRADE = """---
+- hosts: k8s_cluster
+  gather_facts: false
+  serial: "{{{{ serial | default('20%') }}}}"
+  tasks:
+    - name: Drain
+      ansible.builtin.command: sh {work}/node.sh {{{{ inventory_hostname }}}} drain
+    - name: Refuse when told to
+      ansible.builtin.fail:
+        msg: the kubelet of {{{{ inventory_hostname }}}} does not start
+      when: lookup('ansible.builtin.fileglob', '{work}/broken-' ~ inventory_hostname) | length > 0
+    - name: Upgrade
+      ansible.builtin.command: sh {work}/node.sh {{{{ inventory_hostname }}}} {{{{ kube_version }}}}
+"""
+_NODE = """#!/bin/sh
+# node.sh NODE drain|RELEASE: what kubespray does to a node object
+export KUBECONFIG={kubeconfig}
+if [ "$2" = drain ]; then
+  {kubectl} cordon "$1" >/dev/null
+  closed=$({kubectl} get nodes -o jsonpath='{{.items[?(@.spec.unschedulable==true)].metadata.name}}')
+  echo "drain $1, closed $closed" >> {work}/runs
+else
+  info='{{"kubeletVersion":"v'"$2"'"}}'
+  {kubectl} patch node "$1" --subresource=status -p '{{"status":{{"nodeInfo":'"$info"'}}}}' >/dev/null
+  {kubectl} uncordon "$1" >/dev/null
+  echo "upgrade $1 $2" >> {work}/runs
+fi
+"""
 _CFG = "[defaults]\ninventory = ./config/inventory\nfact_caching_connection = /nowhere\n"
 
 
-def repository(directory: Path, kubeconfig: Path, work: Path) -> tuple[Path, str]:
-    """Make both repositories; returns the path of the outer one and the commit of its tag."""
+def repository(
+    directory: Path, kubeconfig: Path, work: Path, kubectl: Path | None = None
+) -> tuple[Path, str]:
+    """Make both repositories; returns the path of the outer one and the commit of its tag.
+
+    With a `kubectl` its upgrade closes, changes and opens node objects, one batch after the other.
+    """
     kubespray, deepops = directory / "kubespray", directory / "deepops"
     files = {
         kubespray / "cluster.yml": "---\n",
@@ -61,6 +94,9 @@ def repository(directory: Path, kubeconfig: Path, work: Path) -> tuple[Path, str
             work=work
         ),
     }
+    if kubectl:
+        files[kubespray / "upgrade-cluster.yml"] = _UPGRADE.format(work=work)
+        files[work / "node.sh"] = _NODE.format(kubeconfig=kubeconfig, work=work, kubectl=kubectl)
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

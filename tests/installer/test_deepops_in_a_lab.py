@@ -126,7 +126,7 @@ async def test_kubernetes_comes_by_a_pinned_release_and_goes_up_one_step_at_a_ti
 
     site.write(SITE.format(**values | {"kubernetes": "1.35.4"}))
     unasked = site.muster("install", *ONE)
-    assert unasked.returncode == 1
+    assert unasked.returncode == 2
     assert "that is an upgrade, run `muster upgrade`" in " ".join(unasked.stderr.split())
     await node(running.kubeconfig, "1.35.4")
     upgraded = site.muster("upgrade", *ONE)
@@ -137,5 +137,5 @@ async def test_kubernetes_comes_by_a_pinned_release_and_goes_up_one_step_at_a_ti
 
     site.write(SITE.format(**values | {"kubernetes": "1.33.9"}))
     back = site.muster("upgrade", *ONE)
-    assert back.returncode == 1
+    assert back.returncode == 2
     assert "goes from 1.35.4 up by one minor release at a time" in " ".join(back.stderr.split())

@@ -1,6 +1,8 @@
 """The orchestrator's role on a real API server: foretold, installed, adopted by another controller, and removed."""
 
 import asyncio
+import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +13,10 @@ import pytest
 import lab.cluster
 from orchestrator.cluster.errors import NotFound
 from orchestrator.cluster.kubeconfig import load_access
-from orchestrator.cluster.resources import CRDS, NODES, PODS
+from orchestrator.cluster.resources import CRDS, LEASES, NODES, PODS
+from orchestrator.cluster.resources import PROJECTS as PROJECTS_OF_MUSTER
 from orchestrator.cluster.transport import Transport
+from tests.control.operators import operator
 from tests.installer.conftest import SiteUnderTest
 
 pytestmark = pytest.mark.lab
@@ -53,8 +57,28 @@ async def is_served(kubeconfig: Path) -> bool:
     return True
 
 
+async def names(kubeconfig: Path, path: str) -> list[str]:
+    async with Transport(load_access(kubeconfig)) as transport:
+        answer: dict[str, Any] = await transport.get(path)
+    return [each["metadata"]["name"] for each in answer["items"]]
+
+
+async def leads(kubeconfig: Path) -> None:
+    """Wait until an operator holds the lease."""
+    async with Transport(load_access(kubeconfig)) as transport, asyncio.timeout(60):
+        async for event in transport.watch(
+            LEASES.path("muster-system"), resource_version="0", timeout_seconds=60
+        ):
+            if b"muster-operator" in bytes(event.object) and b"holderIdentity" in bytes(event.object):
+                return
+
+
+def journal(site: SiteUnderTest) -> str:
+    return (site.state / "lab" / "journal.jsonl").read_text()
+
+
 async def test_a_check_foretells_what_an_install_does_and_a_teardown_undoes(
-    site: SiteUnderTest, kubeconfig: Path
+    site: SiteUnderTest, kubeconfig: Path, tmp_path: Path
 ) -> None:
     site.write(LAB.read_text())
     site.environment["KUBECONFIG"] = str(kubeconfig)
@@ -65,16 +89,24 @@ async def test_a_check_foretells_what_an_install_does_and_a_teardown_undoes(
 
     done = site.muster("install")
     assert done.returncode == 0, done.stderr
-    assert "[2/3] orchestrator: controller: 7 ok, 1 changed" in done.stderr
+    assert "[2/3] orchestrator: controller: 8 ok, 1 changed" in done.stderr
     assert "deepops: not applicable: the lab brings its own control plane" in done.stderr
     assert await is_served(kubeconfig)
+    assert "not proved: no job was run, for nobody leads it" in journal(site)
     again = site.muster("install", "--from", "orchestrator", "--until", "orchestrator")
-    assert "orchestrator: controller: 7 ok, 0 changed" in again.stderr
+    assert "orchestrator: controller: 8 ok, 0 changed" in again.stderr
 
     shutil.rmtree(site.state)
-    assert "orchestrator done: verified" in " ".join(site.muster("plan").stdout.split()), (
-        "the cluster remembers it"
-    )
+    assert re.search("orchestrator +done: verified", site.muster("plan").stdout), "the cluster remembers it"
+
+    with operator(kubeconfig, tmp_path / "operator.log"):
+        await leads(kubeconfig)
+        verified = site.muster("verify", "--json")
+    assert verified.returncode == 0, verified.stderr
+    proved = {each["stage"]: each["proved"] for each in json.loads(verified.stdout)["stages"]}
+    assert re.search(r"a job on 1 GPU ran on \S+, placed by muster", " ".join(proved["verify"])), proved
+    assert "projects are served" in proved["orchestrator"][0]
+    assert not [name for name in await names(kubeconfig, PROJECTS_OF_MUSTER.path()) if name == "verify"]
 
     await start_job(kubeconfig)
     refused = site.muster("teardown", "--yes")
@@ -86,4 +118,4 @@ async def test_a_check_foretells_what_an_install_does_and_a_teardown_undoes(
     removed = site.muster("teardown", "--yes")
     assert removed.returncode == 0, removed.stderr
     assert not await is_served(kubeconfig)
-    assert "orchestrator run: removed" in " ".join(site.muster("plan").stdout.split())
+    assert re.search("orchestrator +run: removed", site.muster("plan").stdout)

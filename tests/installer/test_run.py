@@ -8,19 +8,22 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pexpect
 import pytest
+from ansible.parsing.vault import VaultLib, VaultSecret
 
+from orchestrator.cli.main import main
 from tests.installer.conftest import SiteUnderTest
 
 pytestmark = pytest.mark.lab
 
 CANARY = "canary-7f3a9c51"
-SECRET = """storage:
-  ontap:
-    management_lif: 127.0.0.1
-    svm: svm
-    username: admin
-    password: {env: CANARY}
+VAULT_CANARY = "canary-5be0d2"
+VAULT_PASSWORD = "canary-91cc07"
+SECRET = """network:
+  switches:
+    nexus-1: {address: 10.0.0.2, model: nexus-3232c, user: admin, password: {env: CANARY}}
+    nexus-2: {address: 10.0.0.3, model: nexus-3232c, user: admin, password: {vault: switch_password}}
 """
 STAGE = """---
 - name: {title}
@@ -130,13 +133,26 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     said = waiting.communicate(timeout=30)[0]
     if how != signal.SIGKILL:
         assert waiting.returncode == 1
-        assert "stage two was interrupted; go on with: muster install -i" in said
+        assert "stage two was interrupted; go on with: muster resume -i" in said
     planned = site.muster("plan")
     assert "two    run: interrupted" in planned.stdout
     content.open_gate()
-    resumed = site.muster("install")
+    resumed = site.muster("resume")
     assert resumed.returncode == 0, resumed.stderr
+    assert "going on with `muster install`" in resumed.stderr
     assert content.done == ["one", "two", "two", "three"]
+    assert "nothing is to be resumed" in site.call("resume").stdout
+
+
+def test_a_resumed_run_has_the_options_of_the_first(site: SiteUnderTest, content: Content) -> None:
+    content.stage("two", "    - name: Break\n      ansible.builtin.fail: {{msg: broken}}\n")
+    assert site.muster("install", "--from", "one", "--until", "two").returncode == 1
+    content.stage("two")
+    resumed = site.muster("resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert content.done == ["one", "two", "two"]
+    for words in ((), ("train-1", "-i", str(site.directory)), ("--all", "-i", str(site.directory))):
+        assert main(["resume", *words]) == 2
 
 
 def test_two_runs_at_once_are_refused(
@@ -183,7 +199,7 @@ def test_a_failure_says_where_why_and_how_to_go_on(site: SiteUnderTest, content:
         "error   mount.nfs access denied by server while mounting",
         "cause   the export policy does not let the node in",
         "fix     add the node's network to storage.ontap.export_cidrs",
-        "go on with: muster install -i",
+        "go on with: muster resume -i",
     ):
         assert text in failed.stderr, failed.stderr
     content.stage("two")
@@ -208,43 +224,74 @@ def test_from_and_until_choose_the_stages(site: SiteUnderTest, content: Content)
     assert "there is no such stage" in site.muster("install", "--from", "four").stderr
 
 
-def test_no_secret_leaves_the_task_that_needs_it(
-    site: SiteUnderTest, content: Content, tmp_path: Path
-) -> None:
-    spy = (
-        """
-    - name: Need the secret
+SPY = """
+    - name: Need the secrets
       ansible.builtin.command: 'true'
       environment:
-        PASSWORD: "{{ lookup('ansible.builtin.env', 'CANARY') }}"
+        PASSWORD: "{{ lookup('ansible.builtin.env', 'CANARY') }} {{ switch_password }}"
       no_log: true
       changed_when: false
-    - name: Look at the command lines of all processes
-      ansible.builtin.shell: cat /proc/[0-9]*/cmdline | tr '\\0' ' ' > WORK/command-lines
+    - name: Look at all command lines, and at what Ansible was started with
+      ansible.builtin.shell: |
+        cat /proc/[0-9]*/cmdline | tr '\\0' ' ' > WORK/command-lines
+        cp -r "$TMPDIR"/muster-install-* WORK/seen
       changed_when: false
-      failed_when: false
-    - name: Say it by mistake
+    - name: Say them by mistake
       ansible.builtin.fail:
-        msg: "login as admin with {{ lookup('ansible.builtin.env', 'CANARY') }} failed"
-""".replace("{{", "{{{{")
-        .replace("}}", "}}}}")
-        .replace("WORK", str(content.work))
-    )
-    content.stage("two", spy)
+        msg: "login with {{ lookup('ansible.builtin.env', 'CANARY') }} and {{ switch_password | b64encode }} failed"
+"""
+
+
+def secrets(site: SiteUnderTest, content: Content) -> Path:
+    """A site with a secret in the environment and one in a vault; returns a file with the vault's password."""
+    content.stage("two", SPY.replace("{{", "{{{{").replace("}}", "}}}}").replace("WORK", str(content.work)))
     site.write(site.file.read_text() + SECRET)
-    refused = site.muster("install")
+    key = VaultSecret(VAULT_PASSWORD.encode())
+    plain = f"switch_password: {VAULT_CANARY}\n".encode()
+    (site.directory / "vault.yml").write_bytes(VaultLib([("default", key)]).encrypt(plain, key))
+    password = site.directory.parent.parent / f"{site.directory.parent.name}-vault-password"
+    password.write_text(f"{VAULT_PASSWORD}\n")
+    return password
+
+
+@pytest.mark.parametrize("how", ["file", "environment", "terminal"])
+def test_no_secret_leaves_the_task_that_needs_it(
+    site: SiteUnderTest, content: Content, tmp_path: Path, how: str
+) -> None:
+    password = secrets(site, content)
+    refused = site.call("install")
     assert refused.returncode == 2
     assert "the environment variable CANARY is not set" in refused.stderr
-    site.environment["CANARY"] = CANARY
-    site.environment["TMPDIR"] = str(tmp_path)
-    failed = site.muster("install")
-    assert failed.returncode == 1
-    assert "login as admin with *** failed" in failed.stderr
-    told = failed.stdout + failed.stderr
-    assert CANARY not in told
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert content.work / "command-lines" in files
-    assert [path for path in files if CANARY.encode() in path.read_bytes()] == []
+    site.environment |= {"CANARY": CANARY, "TMPDIR": str(tmp_path)}
+    if how == "terminal":
+        arguments = site.arguments("install")
+        run = pexpect.spawn(
+            arguments[0], arguments[1:], env={**os.environ, **site.environment}, encoding="utf-8", timeout=60
+        )
+        run.expect("Password of .*vault.yml: ")
+        run.sendline(VAULT_PASSWORD)
+        told = str(run.read())
+        run.close()
+        code = run.exitstatus
+    else:
+        unopened = site.muster("install")
+        assert unopened.returncode == 1
+        assert "is encrypted: set ANSIBLE_VAULT_PASSWORD_FILE" in unopened.stderr
+        given = {"file": {"ANSIBLE_VAULT_PASSWORD_FILE": str(password)}}
+        site.environment |= given.get(how, {"MUSTER_VAULT_PASSWORD": VAULT_PASSWORD})
+        failed = site.muster("install")
+        told, code = failed.stdout + failed.stderr, failed.returncode
+    password.unlink()
+    assert code == 1
+    assert "login with *** and *** failed" in told, told
+    assert list((content.work / "seen").glob("artifacts/*/command")), (
+        "the artifacts of the run were looked at"
+    )
+    for canary in (CANARY, VAULT_CANARY, VAULT_PASSWORD):
+        assert canary not in told
+        files = [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert content.work / "command-lines" in files
+        assert [path for path in files if canary.encode() in path.read_bytes()] == []
 
 
 @pytest.fixture

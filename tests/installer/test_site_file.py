@@ -148,7 +148,7 @@ def test_the_stages_come_in_the_order_of_their_needs(site: SiteUnderTest) -> Non
         each["stage"] for each in json.loads(site.call("upgrade", "--plan", "--json").stdout)["stages"]
     ]
     assert upgrade.index("trident") < upgrade.index("deepops") < upgrade.index("dra")
-    assert sorted(upgrade) == sorted(names)
+    assert sorted(upgrade) == sorted([*names, "snapshot"])
     removal = [
         each["stage"] for each in json.loads(site.call("teardown", "--plan", "--json").stdout)["stages"]
     ]
