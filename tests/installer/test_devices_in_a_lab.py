@@ -1,6 +1,10 @@
-"""The DRA role against a real API server and a real Helm, with a chart of the same shape as NVIDIA's."""
+"""The DRA role against a real API server, with a chart of the shape of NVIDIA's; Helm is real where there is one."""
 
+import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +16,10 @@ from orchestrator.cluster.errors import NotFound
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import NODES, Resource
 from orchestrator.cluster.transport import Transport
+from tests.installer import helm_double
 from tests.installer.conftest import SiteUnderTest
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.skipif(shutil.which("helm") is None, reason="there is no helm on PATH"),
-]
+pytestmark = pytest.mark.lab
 
 DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
 SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
@@ -33,6 +35,7 @@ not_applicable:
   orchestrator: this test is about devices
 vars:
   preflight_kubernetes: ""
+  dra_helm: {helm}
   dra_chart: {chart}
   dra_nodes: [{node}]
   dra_ready_seconds: 6
@@ -56,6 +59,32 @@ kind: ConfigMap
 metadata: {name: values}
 data: {values: {{ toJson .Values | quote }}}
 """
+OBJECTS = [
+    {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "gpu.nvidia.com"},
+        "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]},
+    }
+]
+"""What a Helm that knows no templates makes of the chart."""
+
+
+def helm(directory: Path) -> str:
+    double = directory / "helm"
+    double.write_text(f"#!{sys.executable}\n" + Path(helm_double.__file__).read_text())
+    double.chmod(0o755)
+    return shutil.which("helm") or str(double)
+
+
+def deploy_older(chart: Path, kubeconfig: Path, directory: Path) -> None:
+    """What somebody else has done with Helm."""
+    (chart / "Chart.yaml").write_text(CHART.replace("0.4.1", "0.4.0"))
+    (directory / "values.yaml").write_text("gpuResourcesEnabledOverride: true\n")
+    values = f"--values={directory}/values.yaml"
+    words = [helm(directory), "upgrade", "-i", values, "dra-driver-nvidia-gpu", str(chart)]
+    place = {"KUBECONFIG": str(kubeconfig), "HELM_NAMESPACE": "dra-driver-nvidia-gpu", "HOME": str(directory)}
+    subprocess.run(words, env={**os.environ, **place}, check=True)
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +107,10 @@ async def test_a_driver_is_refused_beside_a_device_plugin_then_comes_and_goes(
     (chart / "templates").mkdir(parents=True)
     (chart / "Chart.yaml").write_text(CHART)
     (chart / "templates" / "all.yaml").write_text(TEMPLATE)
+    (chart / "objects.json").write_text(json.dumps(OBJECTS))
     kubeconfig = running.kubeconfig
     node = (await call(kubeconfig, "get", NODES.path()))["items"][0]["metadata"]["name"]
-    site.write(SITE.format(chart=chart, node=node))
+    site.write(SITE.format(chart=chart, node=node, helm=helm(tmp_path)))
     site.environment |= {"KUBECONFIG": str(kubeconfig), "HOME": str(tmp_path)}
 
     pod = {"metadata": {"labels": {"app": "p"}}, "spec": {"containers": [{"name": "p", "image": "p"}]}}
@@ -120,6 +150,13 @@ async def test_a_driver_is_refused_beside_a_device_plugin_then_comes_and_goes(
     again = site.muster("install", "--from", "dra", "--until", "dra")
     assert again.returncode == 0, again.stderr
     assert ", 0 changed" in again.stderr
+
+    deploy_older(chart, kubeconfig, tmp_path)
+    unasked = site.muster("install", "--from", "dra")
+    assert unasked.returncode == 2
+    assert "DRA driver 0.4.0 runs, the site file names 0.4.1: that is an upgrade" in unasked.stderr
+    planned = site.muster("upgrade", "--plan", "--from", "dra")
+    assert "DRA driver 0.4.0 -> 0.4.1, cannot be undone: the driver keeps checkpoints" in planned.stdout
 
     removed = site.muster("teardown", "--yes")
     assert removed.returncode == 0, removed.stderr
