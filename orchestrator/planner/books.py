@@ -70,12 +70,13 @@ class Books:
             return
         self.workloads[workload.id] = workload
         self._ask(workload, 1)
-        if any(pod.state is PodState.PENDING for pod in workload.pods):
+        states = {pod.state for pod in workload.pods}
+        if PodState.PENDING in states:
             if chunks := start_chunks(workload):
                 self.waiting[workload.id] = chunks
             else:
                 self.incomplete[workload.id] = None
-        if any(pod.state is PodState.ALLOCATED for pod in workload.pods):
+        if PodState.ALLOCATED in states:
             self.running[workload.id] = None
         if workload.stale_since_us:
             self.stale[workload.id] = None

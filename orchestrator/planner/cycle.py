@@ -1,6 +1,6 @@
 """One decision: first whoever runs on unhealthy hardware, then from the least to the most disruptive action."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from orchestrator.planner.actions.allocate import allocate
 from orchestrator.planner.actions.consolidate import consolidate
@@ -13,6 +13,7 @@ from orchestrator.planner.books import Books
 from orchestrator.planner.decision import Decision
 from orchestrator.planner.explain import explain_the_rest
 from orchestrator.planner.model import Plan, Snapshot
+from orchestrator.planner.proof import Bar, in_vain
 
 ACTIONS: Mapping[str, Callable[[Decision], None]] = {
     "unhealthy": move_off_unhealthy,
@@ -31,7 +32,7 @@ def plan(snapshot: Snapshot, actions: Iterable[str] = tuple(ACTIONS)) -> Plan:
 
     `actions` restricts the decision to some of its steps, in the order of `ACTIONS`.
     """
-    return _decide(Books(snapshot), actions)
+    return _decide(Books(snapshot), frozenset(actions))
 
 
 class Planner:
@@ -48,19 +49,31 @@ class Planner:
         books, self._books = self._books, None
         if books is None or not books.follows(snapshot):
             books = Books(snapshot)
-        checkpoint = books.ledger.checkpoint()
-        decision = _decide(books, ACTIONS)
-        books.ledger.rollback(checkpoint)
+        decided = _decide(books, ACTIONS)
         # books that a failure left half-done are never used again
         self._books = books
-        return decision
+        return decided
 
 
-def _decide(books: Books, actions: Iterable[str]) -> Plan:
-    chosen = frozenset(actions)
-    decision = Decision(books)
+def _decide(books: Books, actions: Collection[str]) -> Plan:
+    """Decide, and decide anew as long as somebody would be evicted in vain; the books end as they were."""
+    bar = Bar()
+    while True:
+        decided, guaranteed = _attempt(books, actions, bar)
+        failed = in_vain(books, decided, guaranteed, lambda each: _attempt(each, ACTIONS, Bar())[0])
+        if not failed:
+            return decided
+        bar = bar.raised(books.workloads[name] for name in failed)
+
+
+def _attempt(books: Books, actions: Collection[str], bar: Bar) -> tuple[Plan, Collection[str]]:
+    """One decision, and for whom it evicts others by right of a quota; the books end as they were."""
+    checkpoint = books.ledger.checkpoint()
+    decision = Decision(books, bar)
     for name, act in ACTIONS.items():
-        if name in chosen:
+        if name in actions:
             act(decision)
     explain_the_rest(decision)
-    return decision.plan()
+    decided = decision.plan()
+    books.ledger.rollback(checkpoint)
+    return decided, decision.guaranteed

@@ -31,6 +31,7 @@ from orchestrator.planner.model import (
 )
 from orchestrator.planner.ordering import TurnOrder, workload_order
 from orchestrator.planner.placement import Placement, Placer
+from orchestrator.planner.proof import Bar
 from orchestrator.planner.quota import gpus, preempt_min_runtime, reclaim_min_runtime
 from orchestrator.planner.shares import fair_shares
 from orchestrator.planner.standing import Standing, standing, standing_with_model
@@ -48,7 +49,7 @@ class Decision:
     `kinds` has the ids of alike workloads that lack room, the next in the queue last; empty until it is asked for.
     """
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: Books, bar: Bar) -> None:
         self.snapshot = books.snapshot
         self.tree = books.tree
         self.ledger = books.ledger
@@ -61,6 +62,8 @@ class Decision:
         self.shares = fair_shares(self.tree, self._demand(books), self.ledger.capacity)
         self.refusals: dict[str, PendingReason] = {}
         self.endangered: dict[str, str] = {}
+        self.guaranteed: set[str] = set()
+        self._bar = bar
         self.kinds: dict[tuple[object, ...], list[str]] = {}
         self.budgets = Budgets(self.snapshot.budgets)
         self._books = books
@@ -163,7 +166,10 @@ class Decision:
 
     def running(self) -> list[Workload]:
         """Workloads that hold something, as decided so far."""
-        held = (self.workload(name) for name in self._books.running)
+        known, touched = self._books.workloads, self._touched
+        if not touched:
+            return [known[name] for name in self._books.running]
+        held = (touched.get(name) or known[name] for name in self._books.running)
         return [
             each
             for each in held
@@ -253,6 +259,10 @@ class Decision:
         """The project's workloads to which this decision gave something that they can have at once."""
         return [self.workload(each) for each in self._granted.get(project, ())]
 
+    def count_granted(self) -> int:
+        """How many workloads there are that `granted` would name, over all projects."""
+        return sum(map(len, self._granted.values()))
+
     def granted_chunks(self, workload: Workload) -> list[Chunk]:
         """What was granted to the workload, chunk by chunk."""
         return [tuple(pod for pod, _ in placed) for placed in self._granted[workload.project][workload.id]]
@@ -275,6 +285,13 @@ class Decision:
     def refuse(self, workload: Workload, reason: PendingReason) -> None:
         """Remember why the workload, or the rest of it, waits."""
         self.refusals[workload.id] = reason
+
+    def may_make_room(self, workload: Workload) -> bool:
+        """Whether it is not known that evicting anybody for the workload would be in vain."""
+        if self._bar.holds_back(self._books.workloads[workload.id]):
+            return False
+        chunk = self.next_chunk(workload)
+        return not self._bar.is_final or self.standing(workload, chunk) is Standing.GUARANTEED
 
     def may_evict(self, victims: Iterable[Sequence[Pod]]) -> bool:
         """Whether evicting these groups of pods as well stays within the cap of one decision."""

@@ -92,8 +92,9 @@ def coverage(
 def _fill(left: list[int], piece: Victim, counted: Iterable[int]) -> bool:
     """Take what the piece holds from what is left, if it is there."""
     held = chunk_amounts(piece.pods)
-    if not all(held[each] <= left[each] for each in counted):
-        return False
+    for each in counted:
+        if held[each] > left[each]:
+            return False
     for each in counted:
         left[each] -= held[each]
     return True

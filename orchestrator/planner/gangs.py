@@ -36,9 +36,9 @@ def has_gang(workload: Workload) -> bool:
 
 def held_parts(workload: Workload) -> tuple[Chunk, list[Pod]]:
     """The running pods: those that the gang needs, and the surplus in the order of growing."""
-    allocated = [pod for pod in workload.pods if pod.state is PodState.ALLOCATED]
     if workload.groups is not None:
         return _held_tree(workload, workload.groups)
+    allocated = [pod for pod in workload.pods if pod.state is PodState.ALLOCATED]
     if len(allocated) > workload.min_member:
         allocated.sort(key=lambda pod: -pod.priority)
     return tuple(allocated[: workload.min_member]), allocated[workload.min_member :]

@@ -146,16 +146,20 @@ class Court:
     def _chunks(self, borrowed: Iterable[Victim], min_runtime_seconds: int) -> list[Victim]:
         """Borrowed pieces as victims: surplus pods first, the core with everything that the workload holds."""
         chunks: list[Victim] = []
+        now_us = self._decision.snapshot.now_us
         for piece in reversed(tuple(borrowed)):
             workload = piece.workload
             if not piece.is_core:
                 chunks.append(piece)
-            elif not is_protected(workload, min_runtime_seconds, self._decision.snapshot.now_us):
-                chunks.append(Victim(workload, give_up_chunks(workload)[-1], model=piece.model))
-        return sorted(chunks, key=self._dispensable)
-
-    def _dispensable(self, victim: Victim) -> tuple[bool, ClaimKey, VictimKey]:
-        return (bool(victim.model), self.claim(victim.workload.project), dispensable(victim))
+            elif not is_protected(workload, min_runtime_seconds, now_us):
+                is_all = len(piece.pods) == len(workload.pods)
+                chunks.append(
+                    piece if is_all else Victim(workload, give_up_chunks(workload)[-1], model=piece.model)
+                )
+        claims = {each: self.claim(each) for each in {victim.workload.project for victim in chunks}}
+        return sorted(
+            chunks, key=lambda each: (bool(each.model), claims[each.workload.project], dispensable(each))
+        )
 
     def _where_they_part(self, ours: str, theirs: str) -> tuple[str | None, str | None]:
         return where_they_part(self._tree.lineage[ours], self._tree.lineage[theirs])
@@ -212,7 +216,10 @@ def movable(decision: Decision, beneficiary: Workload) -> list[Victim]:
 
 def is_protected(workload: Workload, min_runtime_seconds: int, now_us: int) -> bool:
     """Whether the workload started too short a time ago to be given up as a whole."""
-    return bool(now_us) and now_us < workload.started_at_us + min_runtime_seconds * _SECOND_US
+    return (
+        bool(now_us and min_runtime_seconds)
+        and now_us < workload.started_at_us + min_runtime_seconds * _SECOND_US
+    )
 
 
 def evictions_for(beneficiary: Workload, taken: Iterable[tuple[Victim, Ruling]]) -> list[Eviction]:

@@ -8,9 +8,9 @@ import msgspec
 from orchestrator.cluster.objects import Namespace, Pod
 from orchestrator.errors import UsageError
 from orchestrator.names import PRIORITY_CLASSES, PROJECT_LABEL
+from orchestrator.planner.aftermath import moment_after
 from orchestrator.planner.model import DEVICE_MILLI, Project, Snapshot, Workload
 from orchestrator.planner.quota import gpu_model_excess, installed, quota_excess
-from orchestrator.simulation.run import moment_after
 from orchestrator.workloads.manifest import Placement, workload_manifest
 from orchestrator.workloads.reader import read
 from orchestrator.workloads.snapshot import Observed

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from orchestrator.planner import Planner, plan
+from orchestrator.planner.aftermath import moment_after, obey
 from orchestrator.planner.model import (
     Constraints,
     Node,
@@ -15,7 +16,6 @@ from orchestrator.planner.model import (
     Snapshot,
     Workload,
 )
-from orchestrator.simulation.run import moment_after, obey
 
 ANYWHERE = Constraints()
 

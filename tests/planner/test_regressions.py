@@ -3,7 +3,7 @@
 A file is what `muster simulate` reads; its first comment says what it is about.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,8 @@ FILES = sorted(Path(__file__).with_name("regressions").glob("*.yaml"))
 def test_a_snapshot_comes_to_rest_and_no_gpu_is_given_twice(path: Path) -> None:
     run = settle(load(path), most_decisions=20)
     assert run.is_stable, "the plan never came to rest"
+    times = Counter(each.pod for step in run.steps for each in step.evictions)
+    assert all(count <= 2 for count in times.values()), "a pod is evicted again and again"
     assert_no_gpu_is_given_twice(run.after)
     for each in run.after.workloads:
         runs = sum(pod.state is PodState.ALLOCATED for pod in each.pods)

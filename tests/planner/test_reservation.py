@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from orchestrator.planner import plan
+from orchestrator.planner.aftermath import obey
 from orchestrator.planner.model import (
     Node,
     Plan,
@@ -17,7 +18,6 @@ from orchestrator.planner.model import (
     Waiting,
     Workload,
 )
-from orchestrator.simulation.run import obey
 from tests.planner.builders import node, project, workload
 
 MINUTE_US = 60_000_000

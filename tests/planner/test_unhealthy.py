@@ -125,9 +125,20 @@ def test_a_node_that_is_not_ready_is_given_time_before_its_work_is_moved(minutes
 
 def test_running_work_is_moved_before_new_work_gets_the_room() -> None:
     job = running(workload("job", "a", 8000), "node-1")
-    decision = decide([sick("node-1"), node("node-2")], [job, workload("new", "a", 8000)])
+    decision = decide([sick("node-1"), node("node-2")], [job, workload("new", "a", 8000, age=9)])
     assert evicted(decision) == ["job-0"]
     assert not decision.bindings
+
+
+@pytest.mark.parametrize("team", ["a", "b"])
+def test_nobody_is_moved_to_a_place_that_another_would_get(team: str) -> None:
+    """Next there is an older job of the same project, or one that a quota covers where the running one borrows."""
+    projects = [project("a", 0 if team == "b" else 16000, over_quota_weight=1), project("b", 8000)]
+    job = running(workload("job", "a", 8000), "node-1")
+    decision = decide([sick("node-1"), node("node-2")], [job, workload("new", team, 8000)], projects)
+    assert not decision.evictions
+    assert [each.workload for each in decision.bindings] == ["new"]
+    assert "stays until 8 GPUs are free for it elsewhere" in decision.endangered["job"]
 
 
 def test_the_cap_on_evictions_holds_for_moves_too() -> None:

@@ -9,10 +9,11 @@ import pytest
 
 from orchestrator.errors import UsageError
 from orchestrator.planner import model, plan
+from orchestrator.planner.aftermath import moment_after, obey, without_releasing
 from orchestrator.simulation import change
 from orchestrator.simulation.explain import explain
 from orchestrator.simulation.outcome import held_gpu_milli, outcome
-from orchestrator.simulation.run import decide_once, moment_after, obey, settle, without_releasing
+from orchestrator.simulation.run import decide_once, settle
 from orchestrator.workloads.submission import Submission
 from tests.planner import builders
 

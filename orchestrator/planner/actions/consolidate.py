@@ -3,7 +3,7 @@
 from orchestrator.planner.actions.evicting import (
     ROOM_IS_MISSING,
     carry_out,
-    lacks_only,
+    may_make_room,
     move_elsewhere,
     shape_of,
 )
@@ -24,6 +24,7 @@ class MovingLaw:
 
     def __init__(self, cap: int | None) -> None:
         self._cap = cap
+        self.failures = 0
         self.moved: dict[str, Placed] = {}
 
     def ruling(self, workload: Workload, asked: Amounts, victim: Victim) -> Ruling | None:
@@ -59,7 +60,7 @@ def consolidate(decision: Decision) -> None:
     cap = decision.snapshot.settings.max_consolidation_victims
     if cap == 0:
         return
-    waiting = [each for each in lacks_only(decision, ROOM_IS_MISSING) if each.preemptible]
+    waiting = [each for each in may_make_room(decision, ROOM_IS_MISSING) if each.preemptible]
     if not waiting:
         return
     law = MovingLaw(cap)
@@ -77,15 +78,18 @@ def _consolidate_for(
 ) -> bool:
     chunk = decision.next_chunk(workload)
     asked = chunk_amounts(chunk)
-    later = sum(account.later_milli for account in decision.ledger.nodes if account.node.schedulable)
-    if not asked[0] or later < asked[0] or refusal(decision.ledger, workload, asked) is not None:
-        return False
     shape = shape_of(decision, workload, chunk)
-    if shape in hopeless or len(hopeless) >= _FAILURES:
+    if not asked[0] or shape in hopeless or law.failures >= _FAILURES:
+        return False
+    if refusal(decision.ledger, workload, asked) is not None:
+        return False
+    if sum(each.later_milli for each in decision.ledger.nodes if each.node.schedulable) < asked[0]:
+        hopeless.add(shape)  # moving frees nothing
         return False
     finder = RoomFinder(decision, Pool({"": movable(decision, workload)}))
     found = make_room(decision, workload, chunk, finder, law)
     if found is None:
+        law.failures += 1
         hopeless.add(shape)
         return False
     carry_out(decision, workload, *found)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from orchestrator.planner.decision import Decision, Placed
-from orchestrator.planner.gangs import Chunk, chunk_amounts, held_parts
+from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.gates import refusal
 from orchestrator.planner.model import PodState, Waiting, Workload
 from orchestrator.planner.ordering import workload_order
@@ -32,6 +32,11 @@ def lacks_only(decision: Decision, codes: Iterable[Waiting]) -> list[Workload]:
     ]
 
 
+def may_make_room(decision: Decision, codes: Iterable[Waiting]) -> list[Workload]:
+    """Of those that lack only this, the ones for which it would not be in vain."""
+    return [each for each in lacks_only(decision, codes) if decision.may_make_room(each)]
+
+
 def shape_of(decision: Decision, workload: Workload, chunk: Chunk) -> tuple[object, ...]:
     """What decides whether the chunk finds room, apart from whose it is."""
     return (
@@ -48,12 +53,11 @@ def better_claims(
     workload: Workload,
     chunk: Chunk,
     suspended: Iterable[Workload],
-    back: Iterable[tuple[Workload, Chunk]] = (),
 ) -> bool:
     """Whether work of another project with a better claim than the chunk's would fit if it were not for this project.
 
     That is, without all that the project starts in this decision, of which `suspended` is off the ledger already.
-    Such work would take the room back at once; so would who lost it, and comes `back`. The ledger stays as it is.
+    Such work would take the room back at once. The ledger stays as it is.
     """
     ours = decision.standing(workload, chunk)
     if ours is Standing.GUARANTEED:
@@ -69,7 +73,7 @@ def better_claims(
         return claim < ours or (claim is ours and decision.has_turn_before(each, theirs, workload, chunk))
 
     waiting = [(each, decision.next_chunk(each)) for each in _one_of_each_kind(decision)]
-    for each, theirs in (*waiting, *back):
+    for each, theirs in waiting:
         if each.project == workload.project or not theirs or not goes_first(each, theirs):
             continue
         if refusal(decision.ledger, each, chunk_amounts(theirs)) is not None:
@@ -105,30 +109,22 @@ def _lacks_room(decision: Decision, name: str) -> bool:
     )
 
 
-def is_due_to_others(
-    decision: Decision, workload: Workload, found: tuple[Taken, Placed], suspended: Iterable[Workload] = ()
-) -> bool:
-    """Whether others have a better claim to room that was made on the ledger, those included who lost it.
+def carry_out(decision: Decision, workload: Workload, taken: Taken, placed: Placed) -> None:
+    """Make what is on the ledger part of the plan, and find new places for victims where there are any."""
+    if _is_guaranteed(decision, workload, placed):
+        decision.guaranteed.add(workload.id)
+    decision.take(evictions_for(workload, taken))
+    decision.grant(workload, placed, after_evictions=bool(taken))
 
-    They would get it in the next decision, and it would have been made for nothing. The ledger stays as it is.
-    """
-    taken, placed = found
+
+def _is_guaranteed(decision: Decision, workload: Workload, placed: Placed) -> bool:
+    """Whether the quotas of the project and its departments cover what is placed on the ledger."""
     checkpoint = decision.ledger.checkpoint()
     for pod, where in placed:
         decision.ledger.unplace(workload, pod, where.node, where.devices)
-    back = [
-        (victim.workload, held_parts(victim.workload)[0] if victim.is_core else victim.pods)
-        for victim, _ in taken
-    ]
-    due = better_claims(decision, workload, tuple(pod for pod, _ in placed), suspended, back)
+    claim = decision.standing(workload, tuple(pod for pod, _ in placed))
     decision.ledger.rollback(checkpoint)
-    return due
-
-
-def carry_out(decision: Decision, workload: Workload, taken: Taken, placed: Placed) -> None:
-    """Make what is on the ledger part of the plan, and find new places for victims where there are any."""
-    decision.take(evictions_for(workload, taken))
-    decision.grant(workload, placed, after_evictions=bool(taken))
+    return claim is Standing.GUARANTEED
 
 
 def move_elsewhere(decision: Decision, taken: Taken) -> dict[str, Placed]:

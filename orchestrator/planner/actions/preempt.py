@@ -1,16 +1,16 @@
 """Inside one project, more urgent work takes the place of less urgent work that can be taken back."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from orchestrator.planner.actions.evicting import (
     ROOM_IS_MISSING,
+    better_claims,
     carry_out,
-    is_due_to_others,
-    lacks_only,
+    may_make_room,
     move_elsewhere,
     shape_of,
 )
-from orchestrator.planner.decision import Decision
+from orchestrator.planner.decision import Decision, Placed
 from orchestrator.planner.entitlement import Victim
 from orchestrator.planner.gangs import chunk_amounts
 from orchestrator.planner.gates import keeps_limits, quota_refusal, refusal
@@ -42,7 +42,7 @@ class PriorityLaw:
 
 def preempt(decision: Decision) -> None:
     """For every workload that lacks room or stands at its project's limit, in the order of turns."""
-    waiting = lacks_only(decision, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT))
+    waiting = may_make_room(decision, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT))
     if not waiting:
         return
     law = PriorityLaw()
@@ -85,7 +85,7 @@ def _preempt_for(
         decision.suspend(each)
     finder = RoomFinder(decision, Pool({workload.project: victims}))
     found = make_room(decision, workload, chunk, finder, law)
-    if found is None or is_due_to_others(decision, workload, found, granted):
+    if found is None or (granted and _is_due_to_others(decision, workload, found[1], granted)):
         decision.ledger.rollback(checkpoint)
         hopeless.add(shape)
         return False
@@ -101,6 +101,18 @@ def _preempt_for(
     for each in granted:
         _start_again(decision, each)
     return True
+
+
+def _is_due_to_others(
+    decision: Decision, workload: Workload, placed: Placed, suspended: Sequence[Workload]
+) -> bool:
+    """Whether other projects have a better claim to what less urgent work of this one gives back."""
+    checkpoint = decision.ledger.checkpoint()
+    for pod, where in placed:
+        decision.ledger.unplace(workload, pod, where.node, where.devices)
+    due = better_claims(decision, workload, tuple(pod for pod, _ in placed), suspended)
+    decision.ledger.rollback(checkpoint)
+    return due
 
 
 def _start_again(decision: Decision, workload: Workload) -> None:

@@ -31,9 +31,9 @@ class Rearranger:
         reason, chunk = decision.refusals.get(workload.id), decision.next_chunk(workload)
         if reason is None or reason.code not in ROOM_IS_MISSING or len(self._hopeless) >= _FAILURES:
             return False
-        started = [each for name in decision.tree.projects for each in decision.granted(name)]
-        if not started or len(started) > _MOST_STARTED:
+        if not 0 < decision.count_granted() <= _MOST_STARTED:
             return False
+        started = [each for name in decision.tree.projects for each in decision.granted(name)]
         shape = (workload.project, shape_of(decision, workload, chunk))
         asked = chunk_amounts(chunk)
         if shape in self._hopeless or not asked[0] or refusal(decision.ledger, workload, asked) is not None:

@@ -3,8 +3,7 @@
 from orchestrator.planner.actions.evicting import (
     ROOM_IS_MISSING,
     carry_out,
-    is_due_to_others,
-    lacks_only,
+    may_make_room,
     move_elsewhere,
 )
 from orchestrator.planner.decision import Decision
@@ -47,7 +46,7 @@ def reclaim(decision: Decision) -> None:
     court = Court(decision)
     law = ReclaimLaw(court)
     finders: dict[tuple[str, str | None], RoomFinder] = {}
-    waiting = lacks_only(decision, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT))
+    waiting = may_make_room(decision, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT))
     hopeless: set[tuple[object, ...]] = set()
     for level in (Standing.GUARANTEED, Standing.FAIR):
         turns = decision.turns(waiting)
@@ -96,7 +95,7 @@ def _reclaim_for(
         return False
     checkpoint = decision.ledger.checkpoint()
     found = make_room(decision, workload, chunk, finder, law)
-    if found is None or is_due_to_others(decision, workload, found):
+    if found is None:
         decision.ledger.rollback(checkpoint)
         hopeless.add(shape)
         return False

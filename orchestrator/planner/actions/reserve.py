@@ -8,7 +8,7 @@ work of its own project that is behind it in the queue.
 
 from collections.abc import Iterable, Iterator
 
-from orchestrator.planner.actions.evicting import ROOM_IS_MISSING, carry_out, lacks_only, move_elsewhere
+from orchestrator.planner.actions.evicting import ROOM_IS_MISSING, carry_out, may_make_room, move_elsewhere
 from orchestrator.planner.actions.reclaim import ReclaimLaw
 from orchestrator.planner.decision import Decision, Placed
 from orchestrator.planner.entitlement import Victim
@@ -65,7 +65,7 @@ def reserve(decision: Decision) -> None:
 def start_reserved(decision: Decision) -> None:
     """Start what room is kept for, when the only thing in its way is work that uses its nodes on loan."""
     reasons = (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT)
-    waiting = lacks_only(decision, reasons) if decision.holds else []
+    waiting = may_make_room(decision, reasons) if decision.holds else []
     for hold in [each for each in decision.holds if any(each.workload.id == one.id for one in waiting)]:
         workload = decision.workload(hold.workload.id)
         chunk = decision.next_chunk(workload)

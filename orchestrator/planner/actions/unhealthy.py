@@ -73,11 +73,13 @@ def _move(decision: Decision, workload: Workload, struck: Sequence[tuple[Pod, st
     for pod in victim.pods:
         decision.ledger.evict(workload, pod)
     moved = move_elsewhere(decision, [(victim, Ruling(RULE, why))])
-    if sum(len(placed) for placed in moved.values()) < len(victim.pods):
+    fits = sum(len(placed) for placed in moved.values()) == len(victim.pods)
+    if not fits or not decision.may_make_room(workload):
         decision.ledger.rollback(checkpoint)
         asked = gpus(sum(pod.request.gpu_milli for pod in victim.pods))
         decision.endangered[workload.id] = (
             f"{why}: {workload.name} stays until {asked} GPUs are free for it elsewhere"
+            + (", and would not be taken by others" if fits else "")
         )
         return
     decision.take(_eviction(workload, pod, why) for pod in victim.pods)
