@@ -1,7 +1,6 @@
-"""`make mutants`: break the scheduler on purpose and show which scenario notices.
+"""`make mutants`: break the scheduler on purpose and show which scenario or test notices.
 
-Exit code 0 only if every defect makes its scenario FAIL at the step that the catalogue names, and the scheduler as it
-is passes them all.
+Exit code 0 only if every defect makes its scenario FAIL at the step that the catalogue names, or its test fail.
 """
 
 import argparse
@@ -52,15 +51,36 @@ def validate(scenario: str, out: Path, orchestrator: Path | None) -> tuple[str, 
     return report["verdict"], tuple(step["id"] for step in report["steps"] if step["verdict"] == "FAIL")
 
 
+def check(test: str, directory: Path) -> tuple[str, tuple[str, ...]]:
+    """Run a test against the orchestrator in the directory; its verdict, and the tests that failed."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=no", "-rf", test]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"the test could not be run:\n{done.stdout}\n{done.stderr}")
+    failed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("FAILED ")]
+    return "FAIL" if failed else "PASS", tuple(failed)
+
+
 def kill(mutant: Mutant) -> Outcome:
-    """Run one defect's scenario with the defect in the operator."""
+    """Run one defect's scenario or test with the defect in the operator."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="muster-mutant-") as name:
         directory = Path(name)
         write(mutant, directory / "mutant")
-        verdict, failed = validate(mutant.scenario, directory / "report", directory / "mutant")
+        if mutant.scenario:
+            verdict, failed = validate(mutant.scenario, directory / "report", directory / "mutant")
+        else:
+            verdict, failed = check(mutant.killed_by, directory / "mutant")
     killed = verdict == "FAIL" and any(each.startswith(mutant.killed_by) for each in failed)
-    return Outcome(mutant.name, mutant.scenario, verdict, failed, time.monotonic() - begin, killed)
+    where = mutant.scenario or "a test"
+    return Outcome(
+        mutant.name,
+        where,
+        verdict,
+        failed[:1] if not mutant.scenario else failed,
+        time.monotonic() - begin,
+        killed,
+    )
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -19,7 +19,11 @@ class Edit:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A defect, the scenario that must fail with it, and the step (or a prefix of it) that must be the one."""
+    """A defect, and what must fail with it.
+
+    With a `scenario`, `killed_by` is the step of it (or a prefix of one) that must be the one to fail. Without, it is a
+    test of this repository, `FILE::NAME`, that needs no control plane.
+    """
 
     name: str
     defect: str
@@ -34,7 +38,7 @@ def mutants() -> list[Mutant]:
         Mutant(
             name=entry["name"],
             defect=entry["defect"],
-            scenario=entry["scenario"],
+            scenario=entry.get("scenario", ""),
             killed_by=entry["killed_by"],
             edits=tuple(Edit(each["file"], each["replace"], each["with"]) for each in entry["edits"]),
         )
@@ -43,10 +47,14 @@ def mutants() -> list[Mutant]:
 
 
 def write(mutant: Mutant, directory: Path) -> None:
-    """Copy the orchestrator into `directory` and edit it. Raises ValueError when an edit does not apply."""
-    shutil.copytree(
-        REPOSITORY / "orchestrator", directory / "orchestrator", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    """Copy the orchestrator, and what a test needs, into `directory` and edit it.
+
+    Raises ValueError when an edit does not apply.
+    """
+    for name in ("orchestrator",) if mutant.scenario else ("orchestrator", "tests", "lab"):
+        shutil.copytree(REPOSITORY / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
+    if not mutant.scenario:
+        shutil.copy(REPOSITORY / "pyproject.toml", directory)
     for edit in mutant.edits:
         path = directory / edit.file
         text = path.read_text()

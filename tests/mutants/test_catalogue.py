@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.catalogue import Mutant, mutants, write
+from tests.mutants.catalogue import REPOSITORY, Mutant, mutants, write
 from validation.scenario.loader import find, load
 
 
@@ -18,7 +18,13 @@ def test_every_defect_applies_to_the_code_as_it_is(mutant: Mutant, tmp_path: Pat
 
 def test_every_defect_names_a_scenario_and_a_step_that_exist() -> None:
     scenarios = {each.scenario.metadata.id: each.scenario for each in load(find([]))}
-    for mutant in mutants():
+    for mutant in (each for each in mutants() if each.scenario):
         scenario, _, step = mutant.killed_by.partition("/")
         assert scenario == mutant.scenario
         assert not step or step in {each.id for each in scenarios[scenario].steps}
+
+
+def test_every_other_defect_names_a_test_that_exists() -> None:
+    for mutant in (each for each in mutants() if not each.scenario):
+        file, _, name = mutant.killed_by.partition("::")
+        assert f"def {name}(" in (REPOSITORY / file).read_text()
