@@ -14,7 +14,9 @@ from orchestrator.planner.gangs import (
     leaves,
     start_chunks,
 )
+from orchestrator.planner.gates import incomplete, refusal
 from orchestrator.planner.gpu_models import GpuModels
+from orchestrator.planner.headroom import kept_back
 from orchestrator.planner.holds import Hold, Holds
 from orchestrator.planner.model import (
     Amounts,
@@ -78,7 +80,7 @@ class Decision:
             message = f"there is no project {project!r}: create it, or label the namespace"
             self.refusals[name] = PendingReason(Waiting.UNKNOWN_PROJECT, message)
         for name in books.incomplete:
-            self.refusals[name] = _incomplete(books.workloads[name])
+            self.refusals[name] = incomplete(books.workloads[name])
 
     def _demand(self, books: Books) -> dict[str, Amounts]:
         """What each project asks for, less what its limits for GPU models keep it from."""
@@ -106,18 +108,42 @@ class Decision:
         """Whether the pod may use what is kept: it has a better claim, ends in time, or goes as soon as it has to."""
         ours = hold.workload
         inside = workload.project == ours.project
-        if inside and workload_order(workload) < workload_order(ours):
-            return True
-        lasts = pod.max_runtime_seconds
-        if lasts is not None and self.snapshot.now_us + lasts * 1_000_000 <= hold.starts_us:
-            return True
         if inside:
-            return workload.preemptible and not self.tree.nearest(workload.project, preempt_min_runtime)
+            ahead = workload_order(workload) < workload_order(ours)
+            return ahead or self._goes_in_time(workload, pod, hold)
+        if self._ends_in_time(pod, hold):
+            return True
         claim = self.standing(workload, (pod,))
         if claim < hold.standing:
             return True
         protected = self.tree.nearest(workload.project, reclaim_min_runtime)
         return workload.preemptible and claim is Standing.SURPLUS and not protected
+
+    def refusal(self, workload: Workload, chunk: Chunk) -> PendingReason | None:
+        """Why the project may not hold the chunk too: its limits, its quota, or what is kept of them for another."""
+        return refusal(self.ledger, workload, chunk_amounts(chunk)) or self.kept_back(workload, chunk)
+
+    def kept_back(self, workload: Workload, chunk: Chunk) -> PendingReason | None:
+        """Whether its project's limits are kept for a workload that starves, and the chunk would be in its way."""
+        for hold in self.holds:
+            ours = hold.workload
+            ahead = workload_order(workload) <= workload_order(ours)
+            if workload.project != ours.project or ahead or self.is_whole(ours):
+                continue
+            if all(self._goes_in_time(workload, pod, hold) for pod in chunk):
+                continue
+            if (reason := kept_back(self.ledger, hold, workload, chunk_amounts(chunk))) is not None:
+                return reason
+        return None
+
+    def _ends_in_time(self, pod: Pod, hold: Hold) -> bool:
+        lasts = pod.max_runtime_seconds
+        return lasts is not None and self.snapshot.now_us + lasts * 1_000_000 <= hold.starts_us
+
+    def _goes_in_time(self, workload: Workload, pod: Pod, hold: Hold) -> bool:
+        """Whether a pod of the same project ends before the hold is needed, or can be evicted for it."""
+        lent = workload.preemptible and not self.tree.nearest(workload.project, preempt_min_runtime)
+        return lent or self._ends_in_time(pod, hold)
 
     def standing_towards_holds(self, workload: Workload, chunk: Chunk) -> tuple[object, ...]:
         """What decides whether the chunk may use GPUs that are kept for somebody; empty when none are."""
@@ -372,19 +398,6 @@ class Decision:
 def largest_first(chunk: Sequence[Pod]) -> Sequence[Pod]:
     """Pods in the order in which they find room best."""
     return chunk if len(chunk) == 1 else sorted(chunk, key=lambda pod: -pod.request.gpu_milli)
-
-
-def _incomplete(workload: Workload) -> PendingReason:
-    """Why a gang does not start for which not enough pods have been made."""
-    there = sum(pod.state is not PodState.RELEASING for pod in workload.pods)
-    going = len(workload.pods) - there
-    leaving = f" ({going} more are on their way out)" if going else ""
-    found = (
-        f"{there} of the {workload.min_member} pods that its gang needs are there{leaving}"
-        if workload.groups is None
-        else f"its sub-groups need more pods than the {there} that are there{leaving}"
-    )
-    return PendingReason(Waiting.INCOMPLETE_GANG, f"{found}: starts when the missing ones have been made")
 
 
 def _stage(workload: Workload) -> int:

@@ -111,11 +111,15 @@ def _firm(
     firm: set[int] = set()
     stopped: set[str] = set()
     for piece in pieces:
-        models = {model_of(pod) for pod in piece.pods if pod.request.gpu_milli}
-        model = models.pop() if len(models) == 1 else ""
-        enough = piece.gpu_milli <= model_left.get(model, -1) and piece.workload.id not in stopped
-        if enough and _fill(left, piece, counted):
-            model_left[model] -= piece.gpu_milli
+        on: dict[str, int] = {}
+        for pod in piece.pods:
+            model = model_of(pod)
+            if model in model_left and pod.request.gpu_milli:
+                on[model] = on.get(model, 0) + pod.request.gpu_milli
+        enough = bool(on) and all(amount <= model_left[model] for model, amount in on.items())
+        if enough and piece.workload.id not in stopped and _fill(left, piece, counted):
+            for model, amount in on.items():
+                model_left[model] -= amount
             firm.add(id(piece))
         elif piece.is_core:
             stopped.add(piece.workload.id)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from orchestrator.planner.decision import Decision
 from orchestrator.planner.gangs import chunk_amounts
-from orchestrator.planner.gates import refusal
 from orchestrator.planner.holds import Hold
 from orchestrator.planner.model import DEVICE_MILLI, Constraints, PendingReason, Pod, Waiting, Workload
 from orchestrator.planner.placement import node_types_for
@@ -18,7 +17,7 @@ def explain_the_rest(decision: Decision) -> None:
     for workload in decision.pending():
         if workload.id not in decision.refusals:
             chunk = decision.next_chunk(workload)
-            refused = refusal(decision.ledger, workload, chunk_amounts(chunk))
+            refused = decision.refusal(workload, chunk)
             decision.refuse(workload, refused or explainer.no_room(workload, chunk))
 
 
@@ -97,7 +96,7 @@ class Explainer:
         """What is kept for the workload, or kept from it for another."""
         holds, free = self._decision.holds, room.free_gpu_milli
         hold = holds.of(workload)
-        if hold is not None:
+        if hold is not None and hold.nodes:
             return self._reserved(hold, asked)
         kept, other = holds.kept_milli(room.positions, workload, pod)
         if other is None or not free >= asked > free - kept:

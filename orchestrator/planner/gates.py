@@ -1,7 +1,7 @@
 """What a project may hold at all, whatever is free: its limit, and its quota for work that cannot be taken back."""
 
 from orchestrator.planner.ledger import Ledger
-from orchestrator.planner.model import Amounts, PendingReason, Waiting, Workload
+from orchestrator.planner.model import Amounts, PendingReason, PodState, Waiting, Workload
 from orchestrator.planner.quota import gpus
 
 _UNITS = ("GPUs", "thousandths of a processor", "bytes of memory")
@@ -61,6 +61,19 @@ def quota_refusal(ledger: Ledger, workload: Workload, asked: Amounts) -> Pending
                     f"{_number(quota[resource], resource)}: submit it as preemptible, or raise the quota",
                 )
     return None
+
+
+def incomplete(workload: Workload) -> PendingReason:
+    """Why a gang does not start for which not enough pods have been made."""
+    there = sum(pod.state is not PodState.RELEASING for pod in workload.pods)
+    going = len(workload.pods) - there
+    leaving = f" ({going} more are on their way out)" if going else ""
+    found = (
+        f"{there} of the {workload.min_member} pods that its gang needs are there{leaving}"
+        if workload.groups is None
+        else f"its sub-groups need more pods than the {there} that are there{leaving}"
+    )
+    return PendingReason(Waiting.INCOMPLETE_GANG, f"{found}: starts when the missing ones have been made")
 
 
 def _number(amount: int, resource: int) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from orchestrator.planner.ledger import NodeAccount
-from orchestrator.planner.model import DEVICE_MILLI, Pod, Workload
+from orchestrator.planner.model import DEVICE_MILLI, Amounts, Pod, Workload
 from orchestrator.planner.standing import Standing
 
 
@@ -33,6 +33,8 @@ class Hold:
 
     `standing` is how well founded its claim is. `starts_us` is when it fits at the latest, 0 when that is not known
     because something that has to end first has no declared end. `missing_milli` is what is still to be returned.
+    `asked` is what it needs of its project's limits, and `yielding` what of its project goes as soon as it has to;
+    where the limits are in the way there are no nodes.
     """
 
     workload: Workload
@@ -41,6 +43,8 @@ class Hold:
     starts_us: int
     missing_milli: int
     waited_us: int
+    asked: Amounts
+    yielding: Amounts
 
 
 class Holds:

@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from orchestrator.planner.entitlement import coverage, filling_order
 from orchestrator.planner.model import (
     GPU_MODEL_LABEL,
+    UNLIMITED,
     Constraints,
     GpuModelBounds,
     Node,
@@ -148,6 +150,41 @@ def test_what_cannot_be_taken_back_stays_off_promised_models(promised: int, *, s
     assert ("notebook" not in last.pending) is starts
     if not starts:
         assert last.pending["notebook"].code is Waiting.OVER_QUOTA
+
+
+def test_a_gang_that_runs_anywhere_is_judged_by_the_models_that_it_would_get() -> None:
+    """Team b's gang would take two of the V100s that are all promised to a, whose younger job goes first."""
+    projects = [with_models("a", 4, v100=(4, None)), replace(with_models("b", 6), priority=1)]
+    gang = workload("gang", "b", 1000, pods=4, gang=True, age=1)
+    bound = workload("bound", "a", 4000, constraints=ON_V100, age=2)
+    made = cluster(nodes(V100, A100), projects, running("busy", "b", "node-1", 2), gang, bound)
+    last = made.settle()
+    assert made.evicted == []
+    assert made.held() == {"a": 4000, "b": 2000}
+    assert set(last.pending) == {"gang"}
+    alone = cluster(nodes(V100, A100), projects, running("busy", "b", "node-1", 2), gang)
+    alone.settle()
+    assert alone.held() == {"a": 0, "b": 6000}, "nobody else asks for them: they are lent"
+
+
+@pytest.mark.parametrize(("v100", "lent"), [(2, set()), (1, {V100, A100}), (0, {A100})])
+def test_a_gang_on_two_models_is_covered_when_the_quota_for_each_covers_its_part(
+    v100: int, lent: set[str]
+) -> None:
+    gang = workload("gang", "b", 1000, pods=4, gang=True)
+    pods = tuple(
+        replace(pod, state=PodState.ALLOCATED, node=f"node-{at // 2}", devices=(at % 2,))
+        for at, pod in enumerate(gang.pods)
+    )
+    promised = {V100: v100 * 1000, A100: 2000} if v100 else {A100: 1000}
+    found = coverage(
+        filling_order([replace(gang, pods=pods)]),
+        (4000, UNLIMITED, UNLIMITED),
+        model_quota=promised,
+        model_of=lambda pod: V100 if pod.node == "node-0" else A100,
+    )
+    assert len(found.covered) == 1
+    assert {each.model for each in found.lent} == lent
 
 
 def test_the_fair_share_counts_no_more_of_a_model_than_its_limit() -> None:

@@ -202,3 +202,54 @@ def test_the_nodes_where_least_is_to_be_returned_are_kept() -> None:
     assert "1 of them on node-2 are held" in decision.pending["gang"].message
     decision = decide(machines[:2], projects, [*busy[:2], gang])
     assert "3 of them on node-1 are held" in decision.pending["gang"].message
+
+
+def at_the_limit(settings: Settings, *, preemptible: bool, ticks: int = 20) -> int | None:
+    """Team a may hold four of eight GPUs. Each minute its oldest single job ends and two come: when the gang starts."""
+    singles = [workload(f"job-{each}", "a", 1000, preemptible=preemptible) for each in range(4)]
+    work = {each.id: running(each, "node-0", index, minutes=60 - index) for index, each in enumerate(singles)}
+    gang = workload("gang", "a", 2000, pods=2, gang=True, preemptible=preemptible)
+    work["gang"] = waiting(gang, minutes=1)
+    projects = (project("a", 4000, limit_gpu_milli=4000), project("b", 4000))
+    machines = tuple(node(f"node-{each}", 4) for each in range(2))
+    for tick in range(ticks):
+        now_us = NOW_US + tick * MINUTE_US
+        held = [each for each in work.values() if each.started_at_us and each.id != "gang"]
+        if held:
+            del work[min(held, key=lambda each: (each.started_at_us, each.id)).id]
+        for extra in range(2):
+            new = workload(f"late-{tick}-{extra}", "a", 1000, preemptible=preemptible)
+            work[new.id] = replace(new, created_at_us=now_us)
+        for _ in range(3):
+            snapshot = Snapshot(machines, projects, tuple(work.values()), now_us, settings)
+            after = obey(snapshot, plan(snapshot))
+            work = {
+                each.id: replace(each, started_at_us=min(each.started_at_us, now_us))
+                for each in after.workloads
+            }
+        if all(pod.state is PodState.ALLOCATED for pod in work["gang"].pods):
+            return tick
+    return None
+
+
+@pytest.mark.parametrize("preemptible", [True, False])
+def test_a_gang_starts_although_its_own_project_stands_at_its_limit(*, preemptible: bool) -> None:
+    minute = at_the_limit(AFTER, preemptible=preemptible)
+    assert minute is not None
+    assert 9 <= minute <= 14, "ten minutes until it starves, then four jobs that end"
+    assert at_the_limit(NEVER, preemptible=preemptible) is None
+
+
+def test_who_may_not_pass_a_gang_at_the_limit_is_told_so() -> None:
+    projects = [project("a", 4000, limit_gpu_milli=4000), project("b", 4000)]
+    busy = running(workload("busy", "a", 2000, preemptible=False), "node-0", 0, minutes=5)
+    gang = waiting(workload("gang", "a", 1000, pods=3, gang=True), minutes=20)
+    new = waiting(workload("new", "a", 1000, preemptible=False), minutes=1)
+    other = waiting(workload("other", "b", 4000, preemptible=False), minutes=1)
+    machines = [node(f"node-{each}", 4) for each in range(2)]
+    decision = decide(machines, projects, [busy, gang, new, other])
+    assert decision.pending["gang"].code is Waiting.PROJECT_LIMIT
+    assert decision.pending["new"].code is Waiting.HELD
+    assert "3 of what a may hold are kept for gang" in decision.pending["new"].message
+    assert started(decision) == {"other"}, "no node is kept while the limit is in the way"
+    assert "new" in started(decide(machines, projects, [busy, gang, new, other], NEVER))

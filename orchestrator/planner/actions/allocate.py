@@ -2,13 +2,12 @@
 
 from orchestrator.planner.actions.evicting import ROOM_IS_MISSING, better_claims, lacks_only
 from orchestrator.planner.actions.rearrange import Rearranger
-from orchestrator.planner.decision import Decision
+from orchestrator.planner.decision import Decision, Placed
 from orchestrator.planner.explain import Explainer
 from orchestrator.planner.gangs import Chunk, chunk_amounts
-from orchestrator.planner.gates import refusal
 from orchestrator.planner.model import Constraints, Request, SubGroup, TopologyRule, Workload
 from orchestrator.planner.ordering import workload_order
-from orchestrator.planner.standing import Standing
+from orchestrator.planner.standing import Standing, standing, standing_with_model
 
 Shape = tuple[
     str,
@@ -34,12 +33,13 @@ def allocate(decision: Decision) -> None:
         turns = decision.turns(waiting)
         waiting, stuck = [], []
         while (workload := turns.pop()) is not None:
-            grown = False
-            if decision.standing(workload, decision.next_chunk(workload)) > level:
+            grown = None
+            if decision.standing(workload, decision.next_chunk(workload)) <= level:
+                grown = _start(decision, workload, hopeless, explainer, level)
+            if grown is None:
                 waiting.append(workload)
-            else:
-                grown = _start(decision, workload, hopeless, explainer)
-                stuck += [] if grown else [workload]
+            elif not grown:
+                stuck.append(workload)
             turns.settle(workload.project, workload if grown and decision.next_chunk(workload) else None)
         for workload in stuck:
             if rearranger.start(workload):
@@ -75,7 +75,7 @@ def _prefer_older(decision: Decision, explainer: Explainer) -> None:
         checkpoint = decision.ledger.checkpoint()
         for each in later:
             decision.suspend(each)
-        refused = refusal(decision.ledger, workload, chunk_amounts(chunk))
+        refused = decision.refusal(workload, chunk)
         placed = None
         if refused is None and not better_claims(decision, workload, chunk, later):
             placed = decision.place_all(workload, chunk)
@@ -91,21 +91,59 @@ def _prefer_older(decision: Decision, explainer: Explainer) -> None:
                 pass
 
 
-def _start(decision: Decision, workload: Workload, hopeless: set[Shape], explainer: Explainer) -> bool:
-    """Place the next chunk, or remember why not."""
+def _start(
+    decision: Decision,
+    workload: Workload,
+    hopeless: set[Shape],
+    explainer: Explainer,
+    level: Standing = Standing.SURPLUS,
+) -> bool | None:
+    """Place the next chunk, or remember why not; None when only GPU models would do that others come before it for."""
     chunk = decision.next_chunk(workload)
-    refused = refusal(decision.ledger, workload, chunk_amounts(chunk))
+    refused = decision.refusal(workload, chunk)
     if refused is not None:
         decision.refuse(workload, refused)
         return False
     shape = _shape(decision, workload, chunk)
+    checkpoint = decision.ledger.checkpoint()
     placed = None if shape in hopeless else decision.place_all(workload, chunk)
     if placed is None:
         hopeless.add(shape)
         decision.refuse(workload, explainer.no_room(workload, chunk))
         return False
+    if _standing_as_placed(decision, workload, placed) > level:
+        decision.ledger.rollback(checkpoint)
+        return None
     decision.grant(workload, placed)
     return True
+
+
+def _standing_as_placed(decision: Decision, workload: Workload, placed: Placed) -> Standing:
+    """How well founded what is on the ledger is by each GPU model on which it really is."""
+    ledger, tree = decision.ledger, decision.tree
+    chunk = tuple(pod for pod, _ in placed)
+    if not tree.promised_models or decision.models.bound(workload, chunk) is not None:
+        return Standing.GUARANTEED  # judged before it was placed
+    on: dict[str, int] = {}
+    checkpoint = ledger.checkpoint()
+    for pod, where in placed:
+        ledger.unplace(workload, pod, where.node, where.devices)
+        model = ledger.by_name[where.node].model
+        on[model] = on.get(model, 0) + pod.request.gpu_milli
+    total = standing(ledger, decision.shares, workload, chunk_amounts(chunk))
+    found = [
+        standing_with_model(
+            ledger,
+            decision.models.shares,
+            total,
+            lineage=tree.lineage[workload.project],
+            gpu_milli=amount,
+            model=model,
+        )
+        for model, amount in on.items()
+    ]
+    ledger.rollback(checkpoint)
+    return max(found)
 
 
 def _shape(decision: Decision, workload: Workload, chunk: Chunk) -> Shape:

@@ -10,7 +10,6 @@ from orchestrator.planner.actions.evicting import (
 from orchestrator.planner.decision import Decision, Placed
 from orchestrator.planner.entitlement import Victim
 from orchestrator.planner.gangs import chunk_amounts
-from orchestrator.planner.gates import refusal
 from orchestrator.planner.model import Amounts, Workload
 from orchestrator.planner.room import Pool, RoomFinder, Taken
 from orchestrator.planner.search import make_room
@@ -81,7 +80,7 @@ def _consolidate_for(
     shape = shape_of(decision, workload, chunk)
     if not asked[0] or shape in hopeless or law.failures >= _FAILURES:
         return False
-    if refusal(decision.ledger, workload, asked) is not None:
+    if decision.refusal(workload, chunk) is not None:
         return False
     if sum(each.later_milli for each in decision.ledger.nodes if each.node.schedulable) < asked[0]:
         hopeless.add(shape)  # moving frees nothing

@@ -76,7 +76,7 @@ def better_claims(
     for each, theirs in waiting:
         if each.project == workload.project or not theirs or not goes_first(each, theirs):
             continue
-        if refusal(decision.ledger, each, chunk_amounts(theirs)) is not None:
+        if decision.refusal(each, theirs) is not None:
             continue
         if decision.place_all(each, theirs) is not None:
             decision.ledger.rollback(checkpoint)

@@ -13,7 +13,7 @@ from orchestrator.planner.actions.evicting import (
 from orchestrator.planner.decision import Decision, Placed
 from orchestrator.planner.entitlement import Victim
 from orchestrator.planner.gangs import chunk_amounts
-from orchestrator.planner.gates import keeps_limits, quota_refusal, refusal
+from orchestrator.planner.gates import keeps_limits, quota_refusal
 from orchestrator.planner.model import Amounts, PendingReason, Waiting, Workload
 from orchestrator.planner.room import Pool, RoomFinder, Taken
 from orchestrator.planner.search import make_room
@@ -71,7 +71,7 @@ def _preempt_for(
 ) -> bool:
     chunk = decision.next_chunk(workload)
     asked = chunk_amounts(chunk)
-    if not chunk or quota_refusal(decision.ledger, workload, asked) is not None:
+    if not chunk or quota_refusal(decision.ledger, workload, asked) or decision.kept_back(workload, chunk):
         return False
     shape = (workload.project, workload.priority, *shape_of(decision, workload, chunk))
     if shape in hopeless:
@@ -118,7 +118,7 @@ def _is_due_to_others(
 def _start_again(decision: Decision, workload: Workload) -> None:
     """Give back what still fits beside the more urgent work."""
     while chunk := decision.next_chunk(workload):
-        if refusal(decision.ledger, workload, chunk_amounts(chunk)) is not None:
+        if decision.refusal(workload, chunk) is not None:
             return
         placed = decision.place_all(workload, chunk)
         if placed is None:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from orchestrator.planner.actions.evicting import ROOM_IS_MISSING, shape_of
 from orchestrator.planner.decision import Decision, Placed
 from orchestrator.planner.gangs import Chunk, chunk_amounts, chunk_gpu_milli
-from orchestrator.planner.gates import refusal
 from orchestrator.planner.model import Workload
 
 _MOST_STARTED = 64
@@ -36,7 +35,7 @@ class Rearranger:
         started = [each for name in decision.tree.projects for each in decision.granted(name)]
         shape = (workload.project, shape_of(decision, workload, chunk))
         asked = chunk_amounts(chunk)
-        if shape in self._hopeless or not asked[0] or refusal(decision.ledger, workload, asked) is not None:
+        if shape in self._hopeless or not asked[0] or decision.refusal(workload, chunk) is not None:
             return False
         found = self._arrangement(workload, chunk, started) if self._could_fit(asked[0]) else None
         if found is None:

@@ -71,7 +71,7 @@ def _may_reclaim(decision: Decision, workload: Workload, level: Standing) -> boo
         return False
     if decision.standing(workload, chunk, levels=1) is not level:
         return False
-    return quota_refusal(decision.ledger, workload, asked) is None
+    return quota_refusal(decision.ledger, workload, asked) is None and not decision.kept_back(workload, chunk)
 
 
 def _reclaim_for(

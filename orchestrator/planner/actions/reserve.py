@@ -7,6 +7,7 @@ work of its own project that is behind it in the queue.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from orchestrator.planner.actions.evicting import ROOM_IS_MISSING, carry_out, may_make_room, move_elsewhere
 from orchestrator.planner.actions.reclaim import ReclaimLaw
@@ -50,11 +51,13 @@ def reserve(decision: Decision) -> None:
     endings: list[Ending] | None = None
     while tries < _MOST_TRIES and (workload := turns.pop()) is not None:
         chunk = decision.next_chunk(workload)
-        standing = _claim(decision, workload, chunk)
+        standing, limited = _claim(decision, workload, chunk)
         if standing is not None:
             tries += 1
             endings = _endings(decision) if endings is None else endings
             hold = _earliest(decision, workload, chunk, standing, endings)
+            if hold is not None and limited:
+                hold = replace(hold, nodes={}, starts_us=0, missing_milli=0)
             if hold is not None:
                 decision.holds.add(hold)
                 if sum(1 for _ in decision.holds) >= _MOST_HOLDS:
@@ -97,11 +100,11 @@ class ReservationLaw(ReclaimLaw):
         return super().ruling(workload, asked, victim)
 
 
-def _claim(decision: Decision, workload: Workload, chunk: Chunk) -> Standing | None:
-    """How well founded the claim is; None when the project is not entitled to so much, or could not hold it.
+def _claim(decision: Decision, workload: Workload, chunk: Chunk) -> tuple[Standing | None, bool]:
+    """How well founded the claim is, None when the project is not entitled to so much, or could not hold it.
 
-    What the project runs behind the workload's back does not count against the claim, and what of it could be taken
-    back does not count against the limit.
+    What the project runs behind the workload's back does not count against it. Also whether some of that, which
+    cannot be taken back, has to end first because the project's limits have no room for both: no nodes are kept then.
     """
     checkpoint = decision.ledger.checkpoint()
     behind = [
@@ -110,11 +113,13 @@ def _claim(decision: Decision, workload: Workload, chunk: Chunk) -> Standing | N
         if each.project == workload.project and workload_order(each) > workload_order(workload)
     ]
     _set_aside(decision, (each for each in behind if each.preemptible))
-    refused = refusal(decision.ledger, workload, chunk_amounts(chunk))
+    asked = chunk_amounts(chunk)
+    limited = refusal(decision.ledger, workload, asked) is not None
     _set_aside(decision, behind)
+    refused = refusal(decision.ledger, workload, asked)
     claim = decision.standing(workload, chunk)
     decision.ledger.rollback(checkpoint)
-    return None if refused is not None or claim is Standing.SURPLUS else claim
+    return (None if refused is not None or claim is Standing.SURPLUS else claim), limited
 
 
 def _set_aside(decision: Decision, workloads: Iterable[Workload]) -> None:
@@ -208,6 +213,8 @@ def _earliest(
         starts_us=0 if is_open else max([pod.ends_by_us for _, pod in awaited], default=now_us),
         missing_milli=max(0, sum(kept.devices for kept in nodes.values()) - idle) * DEVICE_MILLI,
         waited_us=now_us - (workload.waiting_since_us or workload.created_at_us),
+        asked=chunk_amounts(chunk),
+        yielding=_yielding(decision, workload),
     )
 
 
@@ -228,6 +235,12 @@ def _steps(first: int, most: int) -> Iterator[int]:
         yield count
         count, step = first + step, step * 2
     yield most
+
+
+def _yielding(decision: Decision, workload: Workload) -> Amounts:
+    """What of its project is evicted for the workload as soon as that helps."""
+    pods = {pod.id: pod for each in _lent_inside(decision, workload) for pod in each.pods}
+    return chunk_amounts(pods.values())
 
 
 def _lent_inside(decision: Decision, workload: Workload) -> Iterator[Victim]:

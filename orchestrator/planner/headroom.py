@@ -1,0 +1,30 @@
+"""What a starving workload needs of its own project's limits, and who of that project may not take it.
+
+Room on nodes is no use to a gang whose project stands at its limit because smaller jobs of the same project take every
+GPU that one of them gives back. So as long as room is kept for a workload, what is behind it in the queue starts only
+as far as the limits have room for both, or if it goes as soon as it has to.
+"""
+
+from orchestrator.planner.holds import Hold
+from orchestrator.planner.ledger import Ledger
+from orchestrator.planner.model import Amounts, PendingReason, Waiting, Workload
+from orchestrator.planner.quota import gpus
+
+
+def kept_back(ledger: Ledger, hold: Hold, workload: Workload, asked: Amounts) -> PendingReason | None:
+    """Why the workload, of the same project, may not hold that much more before the other one has started."""
+    both = not workload.preemptible and not hold.workload.preemptible
+    for name in ledger.tree.lineage[workload.project]:
+        held, kept = ledger.allocated[name], ledger.non_preemptible[name]
+        for each in ledger.tree.resources:
+            if not (asked[each] and hold.asked[each]):
+                continue
+            wanted = asked[each] + hold.asked[each]
+            full = held[each] - hold.yielding[each] + wanted > ledger.tree.limit[name][each]
+            if full or (both and kept[each] + wanted > ledger.tree.quota[name][each]):
+                return PendingReason(
+                    Waiting.HELD,
+                    f"asks for {gpus(asked[0])} GPUs; {gpus(hold.asked[0])} of what {name} may hold are kept for "
+                    f"{hold.workload.name}, which has waited longer: fits when that has started",
+                )
+    return None
