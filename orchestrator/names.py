@@ -106,6 +106,9 @@ EVICTED_BECAUSE_ANNOTATION: Final = f"{GROUP}/evicted-because"
 CHECKPOINT_GRACE_ANNOTATION: Final = f"{GROUP}/checkpoint-grace-seconds"
 """On a pod: how many seconds it needs, once evicted, to save its work; instead of its termination grace period."""
 
+SELECTED_NODE_ANNOTATION: Final = "volume.kubernetes.io/selected-node"
+"""On a claim whose storage class waits for the first consumer: where its provisioner is to make the volume."""
+
 DISRUPTED_CONDITION: Final = "DisruptionTarget"
 """Condition of a pod that is ended for no fault of its own: evicted, drained, its node lost. The Job controller reads
 it."""

@@ -35,6 +35,7 @@ from orchestrator.cluster.pods import (
     PodSpec,
     PodStatus,
     PodTemplate,
+    PodVolume,
     ResourceRequirements,
     SchedulingGate,
     Toleration,
@@ -49,6 +50,7 @@ from orchestrator.cluster.projects import (
     ProjectStatus,
     Subject,
 )
+from orchestrator.cluster.storage_objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from orchestrator.cluster.wire import (
     Condition,
     LabelSelector,
@@ -120,6 +122,8 @@ __all__ = [
     "Object",
     "ObjectReference",
     "OwnerReference",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
     "Pod",
     "PodDisruptionBudget",
     "PodDisruptionBudgetSpec",
@@ -128,6 +132,7 @@ __all__ = [
     "PodSpec",
     "PodStatus",
     "PodTemplate",
+    "PodVolume",
     "Project",
     "ProjectSpec",
     "ProjectStatus",
@@ -141,6 +146,7 @@ __all__ = [
     "ServicePort",
     "ServiceSpec",
     "StatefulSet",
+    "StorageClass",
     "Subject",
     "Taint",
     "Toleration",

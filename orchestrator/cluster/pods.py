@@ -97,6 +97,24 @@ class SchedulingGate(Wire, frozen=True):
     name: str
 
 
+class ClaimSource(Wire, frozen=True):
+    """The claim that a volume of a pod is."""
+
+    claim_name: str
+
+
+class EphemeralSource(Wire, frozen=True):
+    """A volume whose claim Kubernetes makes for the pod; what it asks for is in the claim."""
+
+
+class PodVolume(Wire, frozen=True):
+    """One volume of a pod; only those that are claims are read."""
+
+    name: str
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: EphemeralSource | None = None
+
+
 class PodSpec(Wire, frozen=True):
     """What a pod asks for, and the node that it is bound to ("" while it is not)."""
 
@@ -110,6 +128,7 @@ class PodSpec(Wire, frozen=True):
     priority: int = 0
     priority_class_name: str = ""
     scheduling_gates: list[SchedulingGate] = []
+    volumes: list[PodVolume] = []
     overhead: dict[str, str | int] = {}
     active_deadline_seconds: int | None = None
     restart_policy: str = ""

@@ -63,6 +63,7 @@ SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount"
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
 CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+PERSISTENT_VOLUMES: Final = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 EVENTS: Final = Resource("", "v1", "events", "Event")
 JOBS: Final = Resource("batch", "v1", "jobs", "Job")
 STATEFUL_SETS: Final = Resource("apps", "v1", "statefulsets", "StatefulSet")
@@ -103,6 +104,7 @@ ALL: Final = (
     CONFIG_MAPS,
     SECRETS,
     CLAIMS,
+    PERSISTENT_VOLUMES,
     EVENTS,
     JOBS,
     STATEFUL_SETS,

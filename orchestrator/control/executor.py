@@ -9,10 +9,10 @@ import asyncio
 import itertools
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from orchestrator.cluster.binding import bind
 from orchestrator.cluster.errors import (
@@ -28,10 +28,12 @@ from orchestrator.cluster.eviction import evict
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.choices import LONGEST_GRACE_SECONDS
+from orchestrator.control.claims import ClaimNotReady, Claims
 from orchestrator.names import EVICTED_BECAUSE_ANNOTATION, GPU_DEVICES_ANNOTATION
 from orchestrator.planner.model import Binding, Eviction
 from orchestrator.workloads.request import checkpoint_grace_seconds
 from orchestrator.workloads.snapshot import Assumption
+from orchestrator.workloads.volumes import claims_of
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +47,10 @@ LONGEST_DELAY_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """One thing to do to one pod: its name in the log, the call, how to forget the assumption, and whom to tell."""
+    """One thing to do to one pod: its name in the log, the call, how to forget the assumption, and whom to tell.
+
+    `prepare` is waited for before, however long it takes; it raises ClaimNotReady when the call is not to be made.
+    """
 
     what: str
     call: Callable[[], Awaitable[None]]
@@ -53,6 +58,7 @@ class _Task:
     undo: Callable[[], object]
     done: Callable[[], None] = lambda: None
     forbidden: Callable[[str], None] = lambda _why: None
+    prepare: Callable[[], Awaitable[None]] | None = None
 
 
 class Executor:
@@ -61,7 +67,8 @@ class Executor:
     `assumed` and `evicted` are what was begun and has not been seen on the watch yet. `on_refused` is called when
     something was refused for good: it has to be decided again; `on_evicted` when an eviction went through,
     `on_forbidden`, with the API server's words, when a disruption budget did not allow it; `on_bound`, with the uid,
-    when a binding was answered. Nothing is begun unless `is_leader()`.
+    when a binding was answered. A pod with claims is bound when `claims` has them ready; when it has not,
+    `on_unready` is told why. Nothing is begun unless `is_leader()`.
     """
 
     def __init__(
@@ -73,6 +80,8 @@ class Executor:
         on_evicted: Callable[[Pod, Eviction], None] = lambda _pod, _eviction: None,
         on_forbidden: Callable[[Pod, str], None] = lambda _pod, _why: None,
         on_bound: Callable[[str], None] = lambda _uid: None,
+        on_unready: Callable[[Pod, str], None] = lambda _pod, _why: None,
+        claims: Claims | None = None,
         longest_grace_seconds: int = LONGEST_GRACE_SECONDS,
         request_seconds: float = REQUEST_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -83,6 +92,8 @@ class Executor:
         self._on_evicted = on_evicted
         self._on_forbidden = on_forbidden
         self._on_bound = on_bound
+        self._on_unready = on_unready
+        self._claims = claims
         self._longest_grace_seconds = longest_grace_seconds
         self._request_seconds = request_seconds
         self._sleep = sleep
@@ -90,6 +101,7 @@ class Executor:
         self._assumed: dict[str, Assumption] = {}
         self._evicted: set[str] = set()
         self._running: set[asyncio.Task[None]] = set()
+        self._preparing: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "Executor":
         return self
@@ -97,7 +109,7 @@ class Executor:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        running = list(self._running)
+        running = [*self._preparing, *self._running]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -119,7 +131,7 @@ class Executor:
     @property
     def is_busy(self) -> bool:
         """Whether something is under way or waits for its turn."""
-        return bool(self._running)
+        return bool(self._running or self._preparing)
 
     def is_assumed_on(self, uid: str, node: str) -> bool:
         """Whether this executor is binding, or has just bound, the pod to that node."""
@@ -149,19 +161,32 @@ class Executor:
                 self._start(self._binding(pods[binding.pod], binding))
 
     async def idle(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until nothing is under way, whatever else waits for its volumes."""
         while self._running:
             await asyncio.wait(self._running)
 
     def _start(self, task: _Task) -> None:
-        running = asyncio.create_task(self._carry_out(task))
-        self._running.add(running)
-        running.add_done_callback(self._running.discard)
+        if task.prepare is None:
+            _keep(self._running, self._carry_out(task))
+        else:
+            _keep(self._preparing, self._prepare(task, task.prepare))
+
+    async def _prepare(self, task: _Task, prepare: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await prepare()
+        except ClaimNotReady as error:
+            logger.info("%s: not begun: %s", task.what, error)
+            task.undo()
+            task.forbidden(str(error))
+            self._on_refused()
+        else:
+            _keep(self._running, self._carry_out(task))
 
     def _binding(self, pod: Pod, binding: Binding) -> _Task:
         uid = pod.metadata.uid
         self._assumed[uid] = Assumption(binding.node, binding.devices)
         devices = ",".join(str(device) for device in binding.devices)
+        claims = self._claims if pod.spec.volumes and claims_of(pod) else None
         return _Task(
             what=f"bind {pod.metadata.namespace}/{pod.metadata.name} to {binding.node} devices [{devices}]",
             call=lambda: bind(
@@ -175,6 +200,10 @@ class Executor:
             is_assumed=lambda: uid in self._assumed,
             undo=lambda: self._assumed.pop(uid, None),
             done=lambda: self._on_bound(uid),
+            forbidden=lambda why: self._on_unready(pod, why),
+            prepare=None
+            if claims is None
+            else lambda: claims.ready(pod, binding.node, lambda: uid in self._assumed),
         )
 
     def _eviction(self, pod: Pod, eviction: Eviction) -> _Task:
@@ -241,6 +270,13 @@ class Executor:
             logger.info("%s%s", task.what, f" (attempt {attempt})" if attempt > 1 else "")
             task.done()
         return True
+
+
+def _keep(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
+    """Let it go on in the background, as one of these tasks."""
+    task = asyncio.create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
 
 
 def _log_repeat(task: _Task, attempt: int, error: ClusterError) -> None:

@@ -9,22 +9,28 @@ from orchestrator.cluster.objects import (
     Namespace,
     Node,
     Object,
+    PersistentVolume,
+    PersistentVolumeClaim,
     Pod,
     PodDisruptionBudget,
     Project,
     RoleBinding,
+    StorageClass,
 )
 from orchestrator.cluster.reflector import Change, Reflector
 from orchestrator.cluster.resources import (
+    CLAIMS,
     JOBS,
     NAMESPACES,
     NODES,
+    PERSISTENT_VOLUMES,
     POD_DISRUPTION_BUDGETS,
     PODS,
     PROJECTS,
     REPLICA_SETS,
     ROLE_BINDINGS,
     STATEFUL_SETS,
+    STORAGE_CLASSES,
 )
 from orchestrator.names import MEMBERS_BINDING, UNHEALTHY_GPUS_ANNOTATION
 
@@ -53,6 +59,14 @@ class Observer:
         self.budgets = Reflector(
             transport, POD_DISRUPTION_BUDGETS, PodDisruptionBudget, on_change=self._budget_changed
         )
+        self.claims, self.volumes, self.storage_classes = (
+            Reflector(transport, resource, kind, on_change=self._storage_changed)
+            for resource, kind in (
+                (CLAIMS, PersistentVolumeClaim),
+                (PERSISTENT_VOLUMES, PersistentVolume),
+                (STORAGE_CLASSES, StorageClass),
+            )
+        )
         self.members = Reflector(
             transport,
             ROLE_BINDINGS,
@@ -68,7 +82,7 @@ class Observer:
         )
 
     def listen(self, listener: Callable[[Change[Any]], None]) -> None:
-        """Call `listener` with every change of a namespace, project, pod or node that a decision may depend on."""
+        """Call `listener` with every change that a decision may depend on, but for those of pods' owners."""
         self._listeners.append(listener)
 
     async def follow(self, follower: Callable[[Change[Any]], None]) -> None:
@@ -106,6 +120,7 @@ class Observer:
 
     def _reflectors(self) -> Iterator[Reflector[Any]]:
         # namespaces before pods: whoever follows then knows at once whose each pod is
+        yield from (self.claims, self.volumes, self.storage_classes)
         yield from (self.nodes, self.namespaces, self.projects, self.pods, self.budgets)
         yield self.members
         yield from (self.jobs, self.stateful_sets, self.replica_sets)
@@ -133,6 +148,10 @@ class Observer:
         """No decision depends on it: whoever listens is told."""
         for listener in self._listeners:
             listener(change)
+
+    def _storage_changed(self, change: Change[Any]) -> None:
+        self._tell_followers(change)
+        self._notify(change)
 
     def _budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
         before = change.previous

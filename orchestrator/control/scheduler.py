@@ -14,6 +14,7 @@ from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.audit import Audit
 from orchestrator.control.choices import DEFAULT_CHOICES, Choices
+from orchestrator.control.claims import Claims
 from orchestrator.control.conditions import ConditionWriter
 from orchestrator.control.events import Announcer
 from orchestrator.control.executor import Executor
@@ -25,6 +26,7 @@ from orchestrator.planner import plan
 from orchestrator.planner.model import Plan, PodState, Snapshot
 from orchestrator.workloads.budgets import planner_budgets
 from orchestrator.workloads.reader import Reader
+from orchestrator.workloads.request import NODE_NAME_LABEL
 from orchestrator.workloads.snapshot import Reading
 
 logger = logging.getLogger(__name__)
@@ -38,6 +40,8 @@ IDLE_PART_OF_DECISION: Final = 2.0
 LONGEST_REST_SECONDS: Final = 1.0
 REFUSAL_SECONDS: Final = 30.0
 """So long a pod that the API server did not evict is not chosen again."""
+UNREADY_SECONDS: Final = 10.0
+"""So long a pod whose volumes could not be made ready is not decided on again."""
 SLICE: Final = 500
 """Of so many workloads at most are read before anything else may run."""
 _SECOND_US: Final = 1_000_000
@@ -74,6 +78,7 @@ class SchedulerLoop:
         self._audit = Audit(transport, longest_grace_seconds=choices.longest_grace_seconds)
         self._announcer = Announcer(transport)
         self._lag = WatchLag(loop.time)
+        self._claims = Claims(transport, self._reader.volumes, self._labels_of, is_leader=is_leader)
         self._executor = Executor(
             transport,
             is_leader=is_leader,
@@ -81,10 +86,13 @@ class SchedulerLoop:
             on_evicted=self._audit.note,
             on_forbidden=self._note_refusal,
             on_bound=self._lag.answered,
+            on_unready=self._note_unready,
+            claims=self._claims,
             longest_grace_seconds=choices.longest_grace_seconds,
         )
         self._returning = Returning(loop.time, self._executor.is_evicting)
         self._refused: dict[str, tuple[float, str]] = {}
+        self._unready: dict[str, tuple[float, str]] = {}
         self._conditions = ConditionWriter(
             transport,
             observer.pods.objects,
@@ -97,6 +105,7 @@ class SchedulerLoop:
         self._follows = False
         observer.expect(self._is_echo)
         observer.listen(self._returning.see)
+        observer.listen(self._claims.see)
 
     async def run(self) -> None:
         """Decide until cancelled. A decision that fails is logged, shown by `health`, and made again later."""
@@ -163,10 +172,13 @@ class SchedulerLoop:
         started = self._clock()
         pods = self._observer.pods.objects
         self._executor.confirm(pods)
+        self._unready = self._still(self._unready)
+        aside = {uid: why for uid, (_, why) in self._unready.items()}
         reading = self._reader.read(
             assumed=self._executor.assumed,
             evicted=self._executor.evicted,
             stand_ins=self._returning.stand_ins(self._observer.jobs.objects),
+            aside=aside,
             now_us=self.now_us(),
             budgets=planner_budgets(
                 self._observer.budgets.objects.values(), pods, self._executor.evicted, self._refused_now()
@@ -176,7 +188,7 @@ class SchedulerLoop:
         self._on_plan(reading, decision)
         self._audit.know(reading, decision)
         self._executor.begin(decision.evictions, decision.bindings, pods)
-        self._conditions.want(_reasons(reading, decision))
+        self._conditions.want(_reasons(reading, decision, aside))
         self._announce_endangered(reading, decision, pods)
         took = self._clock() - started
         self._rest_seconds = min(LONGEST_REST_SECONDS, IDLE_PART_OF_DECISION * took)
@@ -217,9 +229,21 @@ class SchedulerLoop:
         """Choose other victims for a while; the budget's own status is what counts afterwards."""
         self._refused[pod.metadata.uid] = (self._clock() + REFUSAL_SECONDS, why)
 
-    def _refused_now(self) -> dict[str, str]:
+    def _note_unready(self, pod: Pod, why: str) -> None:
+        """Let others have the GPUs for a while."""
+        self._unready[pod.metadata.uid] = (self._clock() + UNREADY_SECONDS, why)
+
+    def _labels_of(self, name: str) -> Mapping[str, str]:
+        nodes = self._observer.nodes.objects.values()
+        labels = next((each.metadata.labels for each in nodes if each.metadata.name == name), {})
+        return {**labels, NODE_NAME_LABEL: name}
+
+    def _still(self, known: dict[str, tuple[float, str]]) -> dict[str, tuple[float, str]]:
         now = self._clock()
-        self._refused = {uid: known for uid, known in self._refused.items() if known[0] > now}
+        return {uid: each for uid, each in known.items() if each[0] > now}
+
+    def _refused_now(self) -> dict[str, str]:
+        self._refused = self._still(self._refused)
         return {uid: why for uid, (_, why) in self._refused.items()}
 
     def _decide_again_soon(self) -> None:
@@ -236,10 +260,13 @@ class SchedulerLoop:
         self._observer.changed.clear()
 
 
-def _reasons(reading: Reading, decision: Plan) -> dict[str, tuple[str, str]]:
-    """By pod uid, why it waits."""
+def _reasons(reading: Reading, decision: Plan, aside: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """By pod uid, why it waits; `aside` says so of pods whose volumes are not ready."""
     bound = {binding.pod for binding in decision.bindings}
-    reasons = {uid: ("Unreadable", message) for uid, message in reading.unreadable_pods.items()}
+    reasons = {
+        uid: ("VolumeNotReady" if uid in aside else "Unreadable", message)
+        for uid, message in reading.unreadable_pods.items()
+    }
     if not decision.pending:
         return reasons
     for workload in reading.snapshot.workloads:

@@ -16,7 +16,16 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from orchestrator.cluster.objects import Namespace, Node, Object, Pod, Project
+from orchestrator.cluster.objects import (
+    Namespace,
+    Node,
+    Object,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    Project,
+    StorageClass,
+)
 from orchestrator.cluster.reflector import Change
 from orchestrator.names import PROJECT_LABEL, SCHEDULER_NAME
 from orchestrator.planner import model
@@ -34,9 +43,11 @@ from orchestrator.workloads.snapshot import (
     planner_project,
     planner_workload,
 )
+from orchestrator.workloads.volumes import Key, Terms, Volumes, claims_of
 
 _FINISHED: Final = ("Succeeded", "Failed")
 _NO_PODS: Final[Mapping[str, Pod]] = MappingProxyType({})
+_NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 _NO_ASSUMPTIONS: Final[Mapping[str, Assumption]] = MappingProxyType({})
 _MANY: Final = 1000
 """Of more changes than this at once, sorting all again costs less than putting each in its place."""
@@ -54,6 +65,7 @@ def read(observed: Observed, settings: model.Settings = _DEFAULT_SETTINGS) -> Re
         observed.namespaces.values(),
         observed.projects.values(),
         observed.nodes.values(),
+        observed.storage,
         *(owners.values() for owners in observed.owners),
         observed.pods.values(),
     ):
@@ -67,7 +79,7 @@ def read(observed: Observed, settings: model.Settings = _DEFAULT_SETTINGS) -> Re
 
 
 class Reader:
-    """Builds snapshots from the changes that it is told of.
+    """Builds snapshots from the changes that it is told of. `volumes` is what they tell of storage.
 
     Kubernetes does not keep when a gang lost a member, so the first reading that shows it sets `stale_since_us`.
     """
@@ -77,7 +89,8 @@ class Reader:
         self._projects: dict[str, model.Project | str] = {}
         self._project_of: dict[str, str] = {}
         self._nodes = _Nodes()
-        self._workloads = _Workloads(self._project_of, settings.topology_levels)
+        self.volumes = Volumes()
+        self._workloads = _Workloads(self._project_of, self.volumes, settings.topology_levels)
         self._project_tuple: tuple[model.Project, ...] = ()
 
     @property
@@ -90,7 +103,7 @@ class Reader:
         self._workloads.read_touched(now_us, most)
 
     def note(self, change: Change[Any]) -> None:
-        """Take one change of a pod, node, namespace or project, or of anything else as the owner of pods."""
+        """Take one change: of a pod, node, namespace, project, of storage, or of anything else as the owner of pods."""
         each, is_there = change.object, change.type != "deleted"
         if isinstance(each, Pod):
             self._note_pod(each, is_there=is_there)
@@ -100,6 +113,8 @@ class Reader:
             self._note_namespace(each, is_there=is_there)
         elif isinstance(each, Project):
             self._note_project(each, is_there=is_there)
+        elif isinstance(each, PersistentVolumeClaim | PersistentVolume | StorageClass):
+            self._workloads.note_claims(self.volumes.note(each, is_there=is_there))
         else:
             self._workloads.note_owner(each, is_there=is_there)
 
@@ -109,16 +124,18 @@ class Reader:
         assumed: Mapping[str, Assumption] = _NO_ASSUMPTIONS,
         evicted: frozenset[str] = frozenset(),
         stand_ins: Mapping[str, Pod] = _NO_PODS,
+        aside: Mapping[str, str] = _NOBODY,
         now_us: int = 0,
         budgets: tuple[model.Budget, ...] = (),
     ) -> Reading:
         """Build the planner's snapshot. What cannot be read is left out and named.
 
         `assumed` and `evicted` are bindings and evictions, by pod uid, that the caches do not show yet; `stand_ins`
-        are pods that are to come. `now_us` is the time of the decision; 0: rules about time do not apply.
+        are pods that are to come; `aside`, by uid with the reason, pods that wait for something else than the planner.
+        `now_us` is the time of the decision; 0: rules about time do not apply.
         `budgets` are the budgets for disruption.
         """
-        self._workloads.overlay(assumed, evicted, stand_ins)
+        self._workloads.overlay(assumed, evicted, stand_ins, aside)
         snapshot = model.Snapshot(
             nodes=self._nodes.read(),
             projects=self._project_tuple,
@@ -201,8 +218,9 @@ class _Nodes:
 class _Workloads:
     """Our pods by what they belong to, and the workloads that they make, sorted by id."""
 
-    def __init__(self, project_of: Mapping[str, str], levels: tuple[str, ...]) -> None:
+    def __init__(self, project_of: Mapping[str, str], volumes: Volumes, levels: tuple[str, ...]) -> None:
         self._project_of = project_of
+        self._volumes = volumes
         self._levels = levels
         self._pods: dict[str, Pod] = {}
         self._members: dict[str, dict[str, Pod]] = {}
@@ -211,7 +229,9 @@ class _Workloads:
         self._assumed: Mapping[str, Assumption] = {}
         self._evicted: frozenset[str] = frozenset()
         self._stand_ins: Mapping[str, Pod] = {}
-        self._read_pods: dict[str, tuple[Pod, Assumption | None, bool, model.Pod]] = {}
+        self._aside: Mapping[str, str] = {}
+        self._users: dict[Key, dict[str, Pod]] = {}
+        self._read_pods: dict[str, tuple[Pod, Assumption | None, bool, Terms, model.Pod]] = {}
         self._unreadable: dict[str, dict[str, str]] = {}
         self._touched: set[str] = set()
         self._made: dict[str, model.Workload] = {}
@@ -226,6 +246,8 @@ class _Workloads:
             _discard(self._members, owner, uid)
             _discard(self._succeeded, owner, uid)
             self._touched.add(owner)
+            for key in claims_of(before):
+                _discard(self._users, key, uid)
         _set(self._pods, uid, pod if is_there else None)
         if not is_there:
             self._read_pods.pop(uid, None)
@@ -235,7 +257,14 @@ class _Workloads:
             self._members.setdefault(owner, {})[uid] = pod
         elif pod.status.phase == "Succeeded":
             self._succeeded.setdefault(owner, {})[uid] = pod
+        for key in claims_of(pod):
+            self._users.setdefault(key, {})[uid] = pod
         self._touched.add(owner)
+
+    def note_claims(self, keys: Iterable[Key]) -> None:
+        """What these claims ask of a node may have changed."""
+        for key in keys:
+            self._touched.update(map(owner_uid, self._users.get(key, _NO_PODS).values()))
 
     def note_owner(self, owner: Object, *, is_there: bool) -> None:
         """Of an owner only its age counts; most of what changes about a job is its status."""
@@ -255,16 +284,22 @@ class _Workloads:
         )
 
     def overlay(
-        self, assumed: Mapping[str, Assumption], evicted: frozenset[str], stand_ins: Mapping[str, Pod]
+        self,
+        assumed: Mapping[str, Assumption],
+        evicted: frozenset[str],
+        stand_ins: Mapping[str, Pod],
+        aside: Mapping[str, str],
     ) -> None:
         """Replace what is known beyond the caches; what differs from the last time is touched."""
         for uid in _different(self._stand_ins, stand_ins):
             pod = stand_ins.get(uid)
             self.note_pod(self._stand_ins[uid] if pod is None else pod, is_there=pod is not None)
-        for uid in chain(_different(self._assumed, assumed), self._evicted ^ evicted):
+        changed = _different(self._assumed, assumed) + _different(self._aside, aside)
+        for uid in chain(changed, self._evicted ^ evicted):
             if uid in self._pods:
                 self._touched.add(owner_uid(self._pods[uid]))
         self._assumed, self._evicted, self._stand_ins = dict(assumed), evicted, dict(stand_ins)
+        self._aside = dict(aside)
 
     def unreadable(self) -> dict[str, str]:
         """By uid, why pods could not be read."""
@@ -301,6 +336,9 @@ class _Workloads:
         for pod in _oldest_first(self._members.get(uid, _NO_PODS).values()):
             if not belongs(pod, self._assumed):
                 continue
+            if pod.metadata.uid in self._aside:
+                unreadable[pod.metadata.uid] = self._aside[pod.metadata.uid]
+                continue
             try:
                 readable.append((pod, self._read_pod(pod)))
             except UnreadableRequest as error:
@@ -324,13 +362,20 @@ class _Workloads:
         uid = pod.metadata.uid
         assumed = self._assumed.get(uid)
         evicted = uid in self._evicted
+        volumes = self._volumes.terms(pod)
         known = self._read_pods.get(uid)
-        if known is not None and known[0] is pod and known[1] is assumed and known[2] is evicted:
-            return known[3]
-        made = planner_pod(pod, assumed, evicted=evicted, levels=self._levels)
-        if known is not None and known[3] == made:
-            made = known[3]
-        self._read_pods[uid] = (pod, assumed, evicted, made)
+        if (
+            known is not None
+            and known[0] is pod
+            and known[1] is assumed
+            and known[2] is evicted
+            and known[3] == volumes
+        ):
+            return known[4]
+        made = planner_pod(pod, assumed, evicted=evicted, levels=self._levels, volumes=volumes)
+        if known is not None and known[4] == made:
+            made = known[4]
+        self._read_pods[uid] = (pod, assumed, evicted, volumes, made)
         return made
 
 
@@ -363,7 +408,7 @@ def _set(mapping: dict[K, V], key: K, value: V | None) -> None:
         mapping[key] = value
 
 
-def _discard(groups: dict[str, dict[str, Pod]], group: str, uid: str) -> None:
+def _discard(groups: dict[K, dict[str, Pod]], group: K, uid: str) -> None:
     """Take the pod out of its group; a group without any is no more."""
     members = groups.get(group)
     if members is not None:

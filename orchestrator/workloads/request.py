@@ -12,6 +12,7 @@ from orchestrator.names import (
     GPU_RESOURCE,
 )
 from orchestrator.planner.model import Constraints, LabelRequirement, Request, Toleration
+from orchestrator.workloads.volumes import Terms, both
 
 NODE_NAME_LABEL = "metadata.name"
 """Under this pseudo label a node carries its own name, so that terms on fields are matched like terms on labels."""
@@ -94,10 +95,10 @@ def _shared_devices(annotations: Mapping[str, str]) -> int:
     return int(text)
 
 
-def pod_constraints(pod: Pod) -> Constraints:
-    """Where the pod may run."""
+def pod_constraints(pod: Pod, volumes: Terms = ()) -> Constraints:
+    """Where the pod may run, if its volumes ask for nodes that match these terms."""
     spec = pod.spec
-    terms: tuple[tuple[LabelRequirement, ...], ...] = ()
+    terms: Terms = ()
     affinity = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
     if affinity is not None:
         terms = tuple(
@@ -109,7 +110,7 @@ def pod_constraints(pod: Pod) -> Constraints:
         )
     return Constraints(
         node_selector=tuple(sorted(spec.node_selector.items())),
-        node_terms=terms,
+        node_terms=both(terms, volumes),
         tolerations=tuple(
             Toleration(each.key, each.operator or "Equal", each.value, each.effect)
             for each in spec.tolerations

@@ -33,6 +33,7 @@ from orchestrator.workloads.request import (
     resource_request,
 )
 from orchestrator.workloads.values import parse_duration_seconds
+from orchestrator.workloads.volumes import StorageObject, Terms
 
 _SECOND_US = 1_000_000
 
@@ -61,6 +62,7 @@ class Observed:
     evicted: frozenset[str] = frozenset()
     now_us: int = 0
     budgets: Mapping[str, PodDisruptionBudget] = field(default_factory=dict)
+    storage: Sequence[StorageObject] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +166,16 @@ def belongs(pod: Pod, assumed: Mapping[str, Assumption]) -> bool:
 
 
 def planner_pod(
-    pod: Pod, assumed: Assumption | None = None, *, evicted: bool = False, levels: tuple[str, ...] = ()
+    pod: Pod,
+    assumed: Assumption | None = None,
+    *,
+    evicted: bool = False,
+    levels: tuple[str, ...] = (),
+    volumes: Terms = (),
 ) -> model.Pod:
     """The pod in the planner's terms, with a binding or an eviction that is under way. Raises UnreadableRequest.
 
-    `levels` are the cluster's levels of topology.
+    `levels` are the cluster's levels of topology, `volumes` what the pod's volumes ask of its node.
     """
     node = pod.spec.node_name or (assumed.node if assumed else None)
     state = model.PodState.PENDING
@@ -181,7 +188,7 @@ def planner_pod(
         id=pod.metadata.uid,
         name=pod.metadata.name,
         request=pod_request(pod),
-        constraints=pod_constraints(pod),
+        constraints=pod_constraints(pod, volumes),
         state=state,
         node=node,
         devices=devices,

@@ -32,6 +32,9 @@ LISTS = (
     "/apis/apps/v1/statefulsets",
     "/apis/apps/v1/replicasets",
     "/apis/policy/v1/poddisruptionbudgets",
+    "/api/v1/persistentvolumeclaims",
+    "/api/v1/persistentvolumes",
+    "/apis/storage.k8s.io/v1/storageclasses",
     "/apis/rbac.authorization.k8s.io/v1/rolebindings",
 )
 NOTHING = Plan(bindings=(), evictions=(), shares_gpu_milli={}, allocated_gpu_milli={}, pending={})

@@ -5,7 +5,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from orchestrator.cluster.objects import Job, Namespace, Node, Pod, Project
+from orchestrator.cluster.objects import (
+    Job,
+    Namespace,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    Project,
+    StorageClass,
+)
 
 T = TypeVar("T")
 
@@ -80,3 +89,63 @@ def job(name: str, created: str) -> Job:
 
 def by_uid(*objects: Any) -> dict[str, Any]:
     return {each.metadata.uid: each for each in objects}
+
+
+def claim(
+    name: str,
+    storage_class: str | None = None,
+    *,
+    volume: str = "",
+    annotations: Mapping[str, str] | None = None,
+    phase: str = "",
+    **metadata: Any,
+) -> PersistentVolumeClaim:
+    return decoded(
+        PersistentVolumeClaim,
+        metadata={
+            "name": name,
+            "namespace": "muster-team-a",
+            "uid": f"uid-{name}",
+            "annotations": dict(annotations or {}),
+            **metadata,
+        },
+        spec={"storageClassName": storage_class, "volumeName": volume},
+        status={"phase": phase or ("Bound" if volume else "Pending")},
+    )
+
+
+def volume(name: str, *terms: Mapping[str, tuple[str, ...]]) -> PersistentVolume:
+    """A volume that is reached from nodes whose labels have, for one of the terms, one of the values for each key."""
+    selector = [
+        {
+            "matchExpressions": [
+                {"key": key, "operator": "In", "values": values} for key, values in term.items()
+            ]
+        }
+        for term in terms
+    ]
+    affinity = {"nodeAffinity": {"required": {"nodeSelectorTerms": selector}}} if terms else {}
+    return decoded(PersistentVolume, metadata={"name": name, "uid": f"uid-{name}"}, spec=affinity)
+
+
+def storage_class(
+    name: str,
+    mode: str = "WaitForFirstConsumer",
+    provisioner: str = "example.org/disk",
+    **topology: tuple[str, ...],
+) -> StorageClass:
+    allowed = [
+        {"matchLabelExpressions": [{"key": key, "values": values}]} for key, values in topology.items()
+    ]
+    return decoded(
+        StorageClass,
+        metadata={"name": name, "uid": f"uid-{name}"},
+        provisioner=provisioner,
+        volumeBindingMode=mode,
+        allowedTopologies=allowed,
+    )
+
+
+def mounting(*claims: str) -> dict[str, Any]:
+    """The part of a pod's specification that mounts these claims."""
+    return {"volumes": [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims]}

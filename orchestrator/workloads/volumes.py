@@ -1,0 +1,121 @@
+"""What the claims of a pod say about where it may run: volumes that only some nodes reach. Pure.
+
+A claim that has a volume brings the volume's node affinity; one that has none yet, and whose class waits for the first
+consumer, the topologies that the class allows.
+"""
+
+from itertools import product
+from typing import Final, TypeVar
+
+from orchestrator.cluster.objects import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
+from orchestrator.planner.model import LabelRequirement
+
+Terms = tuple[tuple[LabelRequirement, ...], ...]
+"""Any of them must hold, with all its requirements; none at all: every node will do."""
+
+StorageObject = PersistentVolumeClaim | PersistentVolume | StorageClass
+Key = tuple[str, str]
+"""Namespace and name of a claim."""
+
+WAITS_FOR_CONSUMER: Final = "WaitForFirstConsumer"
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def claims_of(pod: Pod) -> list[Key]:
+    """The claims that the pod mounts, by namespace and name."""
+    metadata = pod.metadata
+    found = []
+    for each in pod.spec.volumes:
+        if each.persistent_volume_claim is not None:
+            found.append((metadata.namespace, each.persistent_volume_claim.claim_name))
+        elif each.ephemeral is not None:
+            found.append((metadata.namespace, f"{metadata.name}-{each.name}"))
+    return found
+
+
+def both(first: Terms, second: Terms) -> Terms:
+    """The terms that hold where one of the first and one of the second do."""
+    if not first or not second:
+        return first or second
+    return tuple((*one, *other) for one, other in product(first, second))
+
+
+class Volumes:
+    """Claims, volumes and classes by name, as they were told."""
+
+    def __init__(self) -> None:
+        self._claims: dict[Key, PersistentVolumeClaim] = {}
+        self._volumes: dict[str, PersistentVolume] = {}
+        self._classes: dict[str, StorageClass] = {}
+        self._claim_of: dict[str, Key] = {}
+
+    def note(self, each: StorageObject, *, is_there: bool) -> list[Key]:
+        """Take a change; the claims of which it may change what they say about nodes."""
+        name = each.metadata.name
+        if isinstance(each, PersistentVolumeClaim):
+            key = (each.metadata.namespace, name)
+            _put(self._claims, key, each if is_there else None)
+            if each.spec.volume_name:
+                _put(self._claim_of, each.spec.volume_name, key if is_there else None)
+            return [key]
+        if isinstance(each, PersistentVolume):
+            _put(self._volumes, name, each if is_there else None)
+            return [self._claim_of[name]] if name in self._claim_of else []
+        _put(self._classes, name, each if is_there else None)
+        return [key for key, claim in self._claims.items() if claim.spec.storage_class_name == name]
+
+    def claim(self, key: Key) -> PersistentVolumeClaim | None:
+        """The claim, if it is there."""
+        return self._claims.get(key)
+
+    def volume(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
+        """The volume of a claim, if it has one and it is known."""
+        return self._volumes.get(claim.spec.volume_name)
+
+    def storage_class(self, claim: PersistentVolumeClaim) -> StorageClass | None:
+        """The class of a claim, if it has one and it is known."""
+        return self._classes.get(claim.spec.storage_class_name or "")
+
+    def terms(self, pod: Pod) -> Terms:
+        """What the pod's claims ask of its node."""
+        found: Terms = ()
+        for key in claims_of(pod) if pod.spec.volumes else ():
+            found = both(found, self.claim_terms(key))
+        return found
+
+    def claim_terms(self, key: Key) -> Terms:
+        """What one claim asks of a node."""
+        claim = self._claims.get(key)
+        if claim is None:
+            return ()
+        if claim.spec.volume_name:
+            volume = self._volumes.get(claim.spec.volume_name)
+            affinity = None if volume is None else volume.spec.node_affinity
+            terms = (
+                [] if affinity is None or affinity.required is None else affinity.required.node_selector_terms
+            )
+            return tuple(
+                tuple(
+                    LabelRequirement(each.key, each.operator, tuple(each.values))
+                    for each in (*term.match_expressions, *term.match_fields)
+                )
+                for term in terms
+            )
+        found = self.storage_class(claim)
+        if found is None or found.volume_binding_mode != WAITS_FOR_CONSUMER:
+            return ()
+        return tuple(
+            tuple(
+                LabelRequirement(each.key, "In", tuple(each.values)) for each in term.match_label_expressions
+            )
+            for term in found.allowed_topologies
+        )
+
+
+def _put(mapping: dict[K, V], key: K, value: V | None) -> None:
+    if value is None:
+        mapping.pop(key, None)
+    else:
+        mapping[key] = value

@@ -1,0 +1,181 @@
+"""Volumes that are made where their first consumer goes, through the real operator and Kubernetes' own binder."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.cluster import Lab, start
+from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.objects import PersistentVolumeClaim, Pod
+from orchestrator.cluster.reflector import Change, Reflector
+from orchestrator.cluster.resources import CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES
+from orchestrator.cluster.transport import Transport
+from orchestrator.names import SELECTED_NODE_ANNOTATION
+from tests.cluster.waiting import running, until
+from tests.control.operators import must, operator, prepare
+
+pytestmark = pytest.mark.lab
+
+PROVISIONER = "example.org/disk"
+DISK = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "disk"},
+    "provisioner": PROVISIONER,
+    "volumeBindingMode": "WaitForFirstConsumer",
+}
+
+
+class Provisioner:
+    """Makes a volume on the node that is written on a claim, as one of local disks does, while `works`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.works = False
+        self._transport = transport
+        self._wanted: asyncio.Queue[PersistentVolumeClaim] = asyncio.Queue()
+        self.claims = Reflector(transport, CLAIMS, PersistentVolumeClaim, on_change=self._see)
+
+    def _see(self, change: Change[PersistentVolumeClaim]) -> None:
+        if SELECTED_NODE_ANNOTATION in change.object.metadata.annotations and change.type == "modified":
+            self._wanted.put_nowait(change.object)
+
+    def of(self, name: str) -> PersistentVolumeClaim:
+        return next(each for each in self.claims.objects.values() if each.metadata.name == name)
+
+    async def run(self) -> None:
+        made = set()
+        while True:
+            claim = await self._wanted.get()
+            await until(lambda: self.works, seconds=60)
+            if claim.metadata.uid not in made:
+                made.add(claim.metadata.uid)
+                await self._transport.create(PERSISTENT_VOLUMES.path(), self._volume(claim))
+
+    @staticmethod
+    def _volume(claim: PersistentVolumeClaim) -> dict[str, Any]:
+        metadata = claim.metadata
+        host = {
+            "key": "kubernetes.io/hostname",
+            "operator": "In",
+            "values": [metadata.annotations[SELECTED_NODE_ANNOTATION]],
+        }
+        return {
+            "apiVersion": PERSISTENT_VOLUMES.api_version,
+            "kind": PERSISTENT_VOLUMES.kind,
+            "metadata": {
+                "name": f"disk-{metadata.uid}",
+                "annotations": {"pv.kubernetes.io/provisioned-by": PROVISIONER},
+            },
+            "spec": {
+                "storageClassName": "disk",
+                "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "claimRef": {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "namespace": metadata.namespace,
+                    "name": metadata.name,
+                    "uid": metadata.uid,
+                },
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [host]}]}},
+                "hostPath": {"path": "/disk"},
+            },
+        }
+
+
+class Site:
+    """Two nodes, an operator, a storage class that waits for consumers, and its provisioner."""
+
+    def __init__(self, lab: Lab, transport: Transport) -> None:
+        self._lab = lab
+        self.transport = transport
+        self.pods = Reflector(transport, PODS, Pod)
+        self.provisioner = Provisioner(transport)
+
+    async def run(self, *arguments: str) -> str:
+        return await asyncio.to_thread(must, self._lab.kubeconfig, *arguments)
+
+    async def submit(self, name: str, gpus: int, *more: str) -> None:
+        await self.run("submit", name, "-i", "quickstart", "-g", str(gpus), "-p", "team-a", *more)
+
+    def node_of(self, workload: str) -> str:
+        """Where its pod is; "" while nowhere."""
+        return next(
+            (
+                each.spec.node_name
+                for each in self.pods.objects.values()
+                if each.metadata.labels["muster.dev/workload"] == workload
+            ),
+            "",
+        )
+
+
+@pytest.fixture
+def own_lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = start("own", nodes=2, detach=False, state_dir=tmp_path / "labs")
+    yield lab
+    lab.stop()
+
+
+@asynccontextmanager
+async def shown(site: Site) -> AsyncIterator[Site]:
+    async with (
+        running(site.pods.run()),
+        running(site.provisioner.claims.run()),
+        running(site.provisioner.run()),
+    ):
+        yield site
+
+
+@pytest.fixture
+async def site(own_lab: Lab, tmp_path: Path) -> AsyncIterator[Site]:
+    account = await prepare(own_lab.kubeconfig, tmp_path / "operator.kubeconfig")
+    async with Transport(load_access(own_lab.kubeconfig)) as transport:
+        await transport.create(STORAGE_CLASSES.path(), DISK)
+        with operator(account, tmp_path / "operator.log"):
+            async with shown(Site(own_lab, transport)) as made:
+                yield made
+
+
+async def test_a_volume_is_made_where_its_pod_goes_and_its_next_pod_goes_there_too(site: Site) -> None:
+    await site.run("project", "create", "team-a", "-g", "16")
+    body = {
+        "apiVersion": CLAIMS.api_version,
+        "kind": CLAIMS.kind,
+        "metadata": {"name": "data"},
+        "spec": {
+            "storageClassName": "disk",
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    await site.transport.create(CLAIMS.path("muster-team-a"), body)
+    await site.submit("first", 2, "--pvc", "data:/data")
+    await until(
+        lambda: SELECTED_NODE_ANNOTATION in site.provisioner.of("data").metadata.annotations, seconds=30
+    )
+    await site.submit("other", 1)
+    await until(lambda: site.node_of("other"), seconds=30)
+    assert site.node_of("first") == "", "it is not bound before its volume is there"
+    site.provisioner.works = True
+    await until(lambda: site.node_of("first"), seconds=30)
+    home = site.node_of("first")
+    claim = site.provisioner.of("data")
+    assert claim.status.phase == "Bound"
+    assert claim.metadata.annotations[SELECTED_NODE_ANNOTATION] == home
+
+    await site.run("delete", "first", "-p", "team-a")
+    await site.run("delete", "other", "-p", "team-a")
+    await until(lambda: not site.pods.objects, seconds=30)
+    await site.submit("wide", 8)
+    await until(lambda: site.node_of("wide") == home, seconds=30)
+    await site.submit("second", 2, "--pvc", "data:/data")
+    await until(lambda: site.node_of("second"), seconds=30)
+    assert site.node_of("second") == home, (
+        "the other node was free, but the volume cannot be reached from there"
+    )
