@@ -5,13 +5,13 @@ The options of the process are the source. Whoever changes the ConfigMap changes
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from orchestrator.cluster.errors import ClusterError, NotFound
 from orchestrator.cluster.objects import ConfigMap
 from orchestrator.cluster.resources import CONFIG_MAPS
-from orchestrator.cluster.transport import Transport
+from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.control.choices import Choices
 from orchestrator.names import SETTINGS_CONFIG_MAP, SYSTEM_NAMESPACE
 from orchestrator.simulation.settings import KEY, PATH, encoded
@@ -56,13 +56,14 @@ class SettingsRecord:
             await self._sleep(RETRY_SECONDS if failures else LOOK_SECONDS)
 
     async def write(self) -> None:
-        """Write what is not there. Raises leaves of ClusterError."""
-        try:
-            if (await self._transport.get(PATH, ConfigMap)).data == self._data:
-                return
-        except NotFound:
-            logger.debug("the settings are written down for the first time")
-        if not self._is_leader():
+        """Make it so, if it is not, and take away what is not ours. Raises leaves of ClusterError."""
+        known = await self._known()
+        if known == self._data or not self._is_leader():
+            return
+        if known is not None:
+            logger.warning("the ConfigMap %s was changed by somebody; restored", SETTINGS_CONFIG_MAP)
+            restored = {"data": {**dict.fromkeys(known), **self._data}}
+            await self._transport.patch(PATH, restored, content_type=MERGE_PATCH)
             return
         body = {
             "apiVersion": CONFIG_MAPS.api_version,
@@ -75,3 +76,9 @@ class SettingsRecord:
             "data": self._data,
         }
         await self._transport.apply(PATH, body, field_manager=FIELD_MANAGER)
+
+    async def _known(self) -> Mapping[str, str] | None:
+        try:
+            return (await self._transport.get(PATH, ConfigMap)).data
+        except NotFound:
+            return None
