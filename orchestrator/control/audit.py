@@ -28,6 +28,7 @@ from orchestrator.cluster.objects import ConfigMap, Pod
 from orchestrator.cluster.quantity import format_time, parse_time
 from orchestrator.cluster.resources import CONFIG_MAPS, EVENTS
 from orchestrator.cluster.transport import Transport
+from orchestrator.control.background import BackgroundWriter
 from orchestrator.control.choices import LONGEST_GRACE_SECONDS
 from orchestrator.control.events import COMPONENT, pod_event
 from orchestrator.names import EVICTED_BECAUSE_ANNOTATION, WORKLOAD_LABEL
@@ -52,8 +53,6 @@ EVENT_REASONS: Final = {
 }
 """By the rule of the eviction; any other is `Evicted`."""
 
-FIRST_RETRY_SECONDS: Final = 1.0
-LONGEST_RETRY_SECONDS: Final = 30.0
 PARTING_SECONDS: Final = 2.0
 """How long an operator that is told to stop goes on writing what is still to be written."""
 _WRITES_IN_FLIGHT: Final = 8
@@ -98,10 +97,9 @@ class Audit:
         self._transport = transport
         self._longest_grace_seconds = longest_grace_seconds
         self._clock = clock
-        self._sleep = sleep
         self._workloads: dict[str, Workload] = {}
         self._unwritten: dict[str, deque[EvictionRecord]] = {}
-        self._wanted = asyncio.Event()
+        self._background = BackgroundWriter(self.write, sleep=sleep)
         self._slots = asyncio.Semaphore(_WRITES_IN_FLIGHT)
 
     def know(self, reading: Reading, decision: Plan) -> None:
@@ -131,7 +129,7 @@ class Audit:
             grace_seconds=grace_seconds(pod, self._longest_grace_seconds),
         )
         self._unwritten.setdefault(pod.metadata.namespace, deque(maxlen=MOST_RECORDS)).append(record)
-        self._wanted.set()
+        self._background.wake()
 
     def recall(self, pods: Iterable[Pod]) -> None:
         """Note the evictions of an operator that came to no record: of pods that are still on their way out."""
@@ -143,17 +141,8 @@ class Audit:
 
     async def run(self) -> None:
         """Write until cancelled, and for a moment longer if something is left."""
-        failures = 0
         try:
-            while True:
-                await self._wanted.wait()
-                self._wanted.clear()
-                failures = 0 if await self.write() else failures + 1
-                if failures:
-                    await self._sleep(
-                        min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 8))
-                    )
-                    self._wanted.set()
+            await self._background.run()
         finally:
             if self._unwritten:
                 await self._write_before_leaving()

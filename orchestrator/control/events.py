@@ -17,6 +17,7 @@ from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.quantity import format_time
 from orchestrator.cluster.resources import EVENTS
 from orchestrator.cluster.transport import Transport
+from orchestrator.control.background import BackgroundWriter
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class Announcer:
         self._clock = clock
         self._sleep = sleep
         self._waiting: deque[tuple[str, dict[str, Any]]] = deque(maxlen=MOST_WAITING)
-        self._wanted = asyncio.Event()
+        self._background = BackgroundWriter(self._create_all)
         self._told: dict[tuple[str, str], None] = {}
 
     def waits(self, pod: Pod, message: str) -> None:
@@ -100,16 +101,17 @@ class Announcer:
             at_us=int(self._clock() * 1_000_000),
         )
         self._waiting.append((metadata.namespace, event))
-        self._wanted.set()
+        self._background.wake()
 
     async def run(self) -> None:
         """Create the events, a few in a second, until cancelled."""
-        while True:
-            await self._wanted.wait()
-            self._wanted.clear()
-            while self._waiting:
-                await self._create(*self._waiting.popleft())
-                await self._sleep(1 / EVENTS_PER_SECOND)
+        await self._background.run()
+
+    async def _create_all(self) -> bool:
+        while self._waiting:
+            await self._create(*self._waiting.popleft())
+            await self._sleep(1 / EVENTS_PER_SECOND)
+        return True
 
     async def _create(self, namespace: str, event: dict[str, Any]) -> None:
         try:
