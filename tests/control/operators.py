@@ -12,6 +12,12 @@ from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.install import install, service_account_kubeconfig
 
+_ALL = """
+import shlex, sys
+from orchestrator.cli.main import main
+for line in sys.stdin:
+    assert main(shlex.split(line)) == 0, line
+"""
 MUSTER = [sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())"]
 
 
@@ -28,6 +34,21 @@ def must(kubeconfig: Path, *arguments: str) -> str:
     done = muster(kubeconfig, *arguments)
     assert done.returncode == 0, f"muster {' '.join(arguments)}: {done.stderr}"
     return done.stdout
+
+
+def must_all(kubeconfig: Path, *lines: str) -> None:
+    """Run command lines one after the other in one process, whose start takes longer than most of them."""
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _ALL],
+        env=environment,
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 async def prepare(kubeconfig: Path, output: Path) -> Path:

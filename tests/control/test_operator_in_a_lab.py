@@ -21,7 +21,7 @@ from orchestrator.control.install import apply, install
 from orchestrator.manifests.render import documents, render
 from orchestrator.names import GPU_DEVICES_ANNOTATION, SYSTEM_NAMESPACE
 from tests.cluster.waiting import running, until
-from tests.control.operators import must, muster, operator, prepare
+from tests.control.operators import must, must_all, muster, operator, prepare
 
 pytestmark = pytest.mark.lab
 
@@ -82,10 +82,9 @@ def waiting(pods: Reflector[Pod]) -> list[str]:
 
 async def fill(kubeconfig: Path) -> None:
     """The projects and the thirteen workloads of §4.8."""
-    for team, quota in QUOTAS.items():
-        await asyncio.to_thread(must, kubeconfig, "project", "create", team, "-g", str(quota))
-    for line in SECTION_4_8:
-        await asyncio.to_thread(must, kubeconfig, "submit", *line.split(), "-i", "quickstart")
+    projects = [f"project create {team} -g {quota}" for team, quota in QUOTAS.items()]
+    jobs = [f"submit {line} -i quickstart" for line in SECTION_4_8]
+    await asyncio.to_thread(must_all, kubeconfig, *projects, *jobs)
 
 
 @pytest.mark.parametrize("events_before_the_kill", [1, 4, int.from_bytes(os.urandom(1), "big") % 12 + 1])
@@ -100,9 +99,8 @@ async def test_a_scheduler_killed_during_section_4_9_comes_to_the_same_allocatio
             await fill(own_lab.kubeconfig)
             await until(lambda: held(pods) == dict.fromkeys(QUOTAS, 4.0), seconds=30)
             seen.clear()
-            for name in ("d-2-gg", "d-3-gg"):
-                arguments = ("submit", name, "-i", "quickstart", "-g", "2", "-p", "team-d")
-                await asyncio.to_thread(must, own_lab.kubeconfig, *arguments)
+            more = [f"submit {name} -i quickstart -g 2 -p team-d" for name in ("d-2-gg", "d-3-gg")]
+            await asyncio.to_thread(must_all, own_lab.kubeconfig, *more)
             await until(lambda: len(seen) >= events_before_the_kill, seconds=30)
             first.kill()
             first.wait()
@@ -130,20 +128,22 @@ async def test_an_evicted_job_is_served_before_a_younger_one_although_it_has_no_
             and each.status.phase != "Failed"
         )
 
-    async def run(*arguments: str) -> None:
-        await asyncio.to_thread(must, own_lab.kubeconfig, *arguments)
+    async def run(*lines: str) -> None:
+        await asyncio.to_thread(must_all, own_lab.kubeconfig, *lines)
 
     with operator(account, tmp_path / "operator.log"):
         async with running(pods.run()):
-            await run("project", "create", "team-p", "-g", "2")
-            await run("project", "create", "team-q", "-g", "14")
-            for name, gpus in (("p-1", "2"), ("p-2", "2"), ("q-1", "8"), ("q-2", "4")):
-                await run("submit", name, "-i", "quickstart", "-g", gpus, "-p", f"team-{name[0]}")
+            await run("project create team-p -g 2", "project create team-q -g 14")
+            await run(
+                *(
+                    f"submit {name} -i quickstart -g {gpus} -p team-{name[0]}"
+                    for name, gpus in (("p-1", 2), ("p-2", 2), ("q-1", 8), ("q-2", 4))
+                )
+            )
             await until(lambda: bound() == ["p-1", "p-2", "q-1", "q-2"], seconds=30)
-            await run("submit", "q-3", "-i", "quickstart", "-g", "2", "-p", "team-q")
+            await run("submit q-3 -i quickstart -g 2 -p team-q")
             await until(lambda: bound() == ["p-1", "q-1", "q-2", "q-3"], seconds=30)
-            await run("submit", "p-3", "-i", "quickstart", "-g", "2", "-p", "team-p")
-            await run("delete", "q-3", "-p", "team-q")
+            await run("submit p-3 -i quickstart -g 2 -p team-p", "delete q-3 -p team-q")
             await until(lambda: "p-2" in bound() or "p-3" in bound(), seconds=30)
             assert bound() == ["p-1", "p-2", "q-1", "q-2"]
 
