@@ -168,14 +168,19 @@ async def test_applying_the_operator_yaml_twice_changes_nothing(own_lab: Lab, tm
     assert {line.split()[-1] for line in second.stdout.splitlines()} == {"unchanged"}
 
 
-async def test_installing_twice_leaves_every_object_as_it_was(admin: Transport, account: Path) -> None:
+async def test_installing_twice_leaves_every_object_as_it_was(lab_access: Access) -> None:
     objects = documents(render("tests", replicas=0))
-    before = [(await apply(admin, each))["metadata"]["resourceVersion"] for each in objects]
-    after = [(await apply(admin, each))["metadata"]["resourceVersion"] for each in objects]
+    async with Transport(lab_access) as transport:
+        await install(transport, "tests", replicas=0)
+        before = [(await apply(transport, each))["metadata"]["resourceVersion"] for each in objects]
+        after = [(await apply(transport, each))["metadata"]["resourceVersion"] for each in objects]
     assert before == after
 
 
-async def test_the_operators_account_may_do_nothing_beyond_its_manifest(account: Path) -> None:
+async def test_the_operators_account_may_do_nothing_beyond_its_manifest(
+    shared_lab: Lab, tmp_path: Path
+) -> None:
+    account = await prepare(shared_lab.kubeconfig, tmp_path / "operator.kubeconfig")
     async with Transport(load_access(account)) as transport:
         attempts: dict[str, Callable[[], Awaitable[object]]] = {
             "delete a node": lambda: transport.delete(NODES.path(None, "dgx1-1")),
