@@ -23,7 +23,7 @@ from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.errors import MusterError
 from orchestrator.names import SELECTED_NODE_ANNOTATION
 from orchestrator.planner.predicates import matches_requirement
-from orchestrator.workloads.volumes import WAITS_FOR_CONSUMER, Key, Volumes, claims_of
+from orchestrator.workloads.volumes import WAITS_FOR_CONSUMER, Key, StorageObject, Volumes, claims_of
 
 logger = logging.getLogger(__name__)
 
@@ -73,10 +73,11 @@ class Claims:
         self._changed = asyncio.Event()
         self._asked: dict[Key, _Asked] = {}
 
-    def see(self, _change: Change[Any]) -> None:
-        """Look again at once: something changed."""
-        self._changed.set()
-        self._changed = asyncio.Event()
+    def see(self, change: Change[Any]) -> None:
+        """Look again at once when storage has changed."""
+        if isinstance(change.object, StorageObject):
+            self._changed.set()
+            self._changed = asyncio.Event()
 
     async def ready(self, pod: Pod, node: str, is_wanted: Callable[[], bool]) -> None:
         """Return when every claim of the pod has a volume that the node can use, or nobody wants it any more.
