@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.certificates import Authority
-from tests.installer.ontap.records import Record, Refused, Store, matches, nested
+from tests.installer.ontap.bodies import Record, Refused, matches, nested
+from tests.installer.ontap.records import Store
 
 RESERVED = {"fields", "return_timeout", "return_records", "max_records", "order_by", "new_index", "force"}
 

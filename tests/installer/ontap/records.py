@@ -1,79 +1,13 @@
-"""What an ONTAP cluster holds: one list of records for each REST collection, and how they are made and changed."""
+"""The records of a cluster: found, made, changed and deleted as ONTAP does it."""
 
 import copy
-import fnmatch
-import itertools
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-Record = dict[str, Any]
-
-NODES = ("a800-01", "a800-02")
-PHYSICAL_PORTS = ("e5a", "e5b", "e0M")
-SVM_OWNED = (
-    "network/ip/interfaces",
-    "network/ip/routes",
-    "name-services/dns",
-    "protocols/nfs/services",
-    "protocols/nfs/export-policies",
-    "storage/qos/policies",
-    "storage/snapshot-policies",
-)
-SECURITY = ("security/accounts", "security/roles")
-
-
-class Refused(Exception):
-    """The cluster refuses a request, with an HTTP status and an error code of ONTAP."""
-
-    def __init__(self, message: str, *, status: int = 400, code: str = "262179") -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-
-
-def nested(body: Any) -> Any:
-    """Return a body with `a.b: 1` written as `a: {b: 1}`, as ONTAP takes both."""
-    if isinstance(body, list):
-        return [nested(item) for item in body]
-    if not isinstance(body, dict):
-        return {"true": True, "false": False}.get(body, body) if isinstance(body, str) else body
-    result: Record = {}
-    for key, value in body.items():
-        inner = result
-        *parents, leaf = key.split(".")
-        for parent in parents:
-            inner = inner.setdefault(parent, {})
-        merge(inner, {leaf: nested(value)})
-    return result
-
-
-def values(record: Any, path: str) -> list[Any]:
-    """Return what is at a dotted path; a list on the way stands for all its members."""
-    found = [record]
-    for part in path.split("."):
-        members = itertools.chain.from_iterable(item if isinstance(item, list) else [item] for item in found)
-        found = [item[part] for item in members if isinstance(item, dict) and part in item]
-    return list(itertools.chain.from_iterable(item if isinstance(item, list) else [item] for item in found))
-
-
-def matches(record: Record, path: str, pattern: str) -> bool:
-    """Whether a record fits one part of a query: `a|b`, `a,b` and `*` as ONTAP reads them."""
-    wanted = [choice.strip() for choice in pattern.replace(",", "|").split("|")]
-    present = [
-        str(value).lower() if isinstance(value, bool) else str(value) for value in values(record, path)
-    ]
-    return any(fnmatch.fnmatchcase(value, choice) for value in present for choice in wanted)
-
-
-def merge(record: Record, change: Record) -> None:
-    """Write a change into a record, dictionaries member by member."""
-    for key, value in change.items():
-        if isinstance(value, dict) and isinstance(record.get(key), dict):
-            merge(record[key], value)
-        else:
-            record[key] = value
+from tests.installer.ontap.bare_cluster import SECURITY, SVM_OWNED, seed
+from tests.installer.ontap.bodies import Record, Refused, merge
+from tests.installer.ontap.completion import COMPLETE, assign_aggregates
 
 
 def _owner(record: Record) -> str | None:
@@ -84,55 +18,11 @@ def _owner(record: Record) -> str | None:
     return None
 
 
-def _identity(name: str) -> Record:
-    return {"name": name, "uuid": str(uuid.uuid5(uuid.NAMESPACE_DNS, name))}
-
-
-def _port(node: str, name: str, **more: Any) -> Record:
-    record: Record = {
-        "name": name,
-        "uuid": str(uuid.uuid4()),
-        "node": _identity(node),
-        "type": "physical",
-        "enabled": True,
-    }
-    return record | more
-
-
-def _seed() -> dict[str, list[Record]]:
-    default: Record = {"name": "Default", "ipspace": {"name": "Default"}}
-    ports = [_port(node, name, broadcast_domain=dict(default)) for node in NODES for name in PHYSICAL_PORTS]
-    domain: Record = {
-        "name": "Default",
-        "uuid": str(uuid.uuid4()),
-        "mtu": 1500,
-        "ipspace": {"name": "Default"},
-    }
-    domain["ports"] = [{"name": p["name"], "uuid": p["uuid"], "node": p["node"]} for p in ports]
-    aggregates = [
-        _identity(f"aggr1_{node.replace('-', '_')}") | {"state": "online", "node": _identity(node)}
-        for node in NODES
-    ]
-    names = ("base", "nfs", "cifs", "iscsi")
-    licenses = [{"name": name, "scope": "site", "state": "compliant"} for name in names]
-    collections: dict[str, list[Record]] = {
-        "cluster/nodes": [_identity(node) for node in NODES],
-        "cluster/licensing/licenses": licenses,
-        "cluster/schedules": [_identity(name) for name in ("hourly", "daily", "weekly")],
-        "network/ethernet/ports": ports,
-        "network/ethernet/broadcast-domains": [domain],
-        "storage/aggregates": aggregates,
-        "storage/volumes": [],
-        "svm/svms": [],
-    }
-    return collections | {path: [] for path in (*SVM_OWNED, *SECURITY)}
-
-
 @dataclass
 class Store:
     """The records of all collections."""
 
-    collections: dict[str, list[Record]] = field(default_factory=_seed)
+    collections: dict[str, list[Record]] = field(default_factory=seed)
     slow: frozenset[str] = frozenset({"svm/svms", "storage/volumes", "protocols/nfs/services"})
 
     def collection(self, path: str) -> list[Record] | None:
@@ -189,7 +79,7 @@ class Store:
             raise Refused(f"API not found: /api/{path}", status=404, code="3")
         record = copy.deepcopy(body)
         self._resolve(record)
-        complete = _COMPLETE.get(path)
+        complete = COMPLETE.get(path)
         if complete is not None:
             complete(self, record)
         record.setdefault("uuid", str(uuid.uuid4()))
@@ -259,7 +149,7 @@ class Store:
         if "password" in body and body["password"] == record.get("password"):
             raise Refused("New password must be different from the old password.", code="7077920")
         if path.startswith("svm/svms/") and "aggregates" in body:
-            _aggregates(self, body)
+            assign_aggregates(self, body)
         if "new_index" in query:
             body["index"] = int(query["new_index"])
         merge(record, body)
@@ -311,140 +201,3 @@ class Store:
                 "aggregates": [{"name": "aggr1_a800_01"}],
             }
         )
-
-
-def _aggregates(store: Store, record: Record) -> None:
-    wanted = record.get("aggregates", [])
-    record["aggregates"] = [
-        {
-            key: store.find("storage/aggregates", item["name"], f'aggregate "{item["name"]}" does not exist')[
-                key
-            ]
-            for key in ("name", "uuid")
-        }
-        for item in wanted
-    ]
-
-
-def _svm(store: Store, record: Record) -> None:
-    _aggregates(store, record)
-    for key, default in (("ipspace", "Default"), ("snapshot_policy", "default")):
-        value = record.get(key, default)
-        record[key] = {"name": value} if isinstance(value, str) else value
-    record.setdefault("comment", "")
-    record |= {"state": "running", "subtype": "default", "language": "c.utf_8", "max_volumes": "unlimited"}
-    record |= {"auto_enable_analytics": False, "auto_enable_activity_tracking": False}
-    record["nfs"] = {"allowed": True, "enabled": False} | record.get("nfs", {})
-
-
-def _interface(store: Store, record: Record) -> None:
-    home = record["location"]["home_port"]
-    port = store.port(home["node"]["name"], home["name"])
-    if any(
-        other["ip"]["address"] == record["ip"]["address"]
-        for other in store.collections["network/ip/interfaces"]
-    ):
-        raise Refused(f"address {record['ip']['address']} is in use", status=409, code="1376534")
-    place = {"name": port["name"], "uuid": port["uuid"], "node": port["node"]}
-    record["location"] |= {"home_port": place, "port": place, "home_node": port["node"], "node": port["node"]}
-    record["location"] |= {"auto_revert": True, "failover": "home_node_only"}
-    record["service_policy"] = {"name": record["service_policy"]}
-    record.setdefault("enabled", True)
-    record["state"] = "up" if record["enabled"] else "down"
-
-
-def _service(_: Store, record: Record) -> None:
-    record.setdefault("enabled", True)
-    protocol: Record = {"v3_enabled": True, "v40_enabled": False, "v41_enabled": False}
-    transport: Record = {"tcp_enabled": True, "udp_enabled": True, "tcp_max_transfer_size": 65536}
-    merge(protocol, record.get("protocol", {}))
-    merge(transport, record.get("transport", {}))
-    record |= {"protocol": protocol, "transport": transport}
-
-
-def _domain(_: Store, record: Record) -> None:
-    if isinstance(record.get("ipspace"), str):
-        record["ipspace"] = {"name": record["ipspace"]}
-    record.setdefault("ports", [])
-
-
-def _ethernet_port(store: Store, record: Record) -> None:
-    node = record["node"]["name"]
-    if record["type"] == "vlan":
-        base = store.port(node, record["vlan"]["base_port"]["name"])
-        record["name"] = f"{base['name']}-{record['vlan']['tag']}"
-    else:
-        members = [store.port(node, member["name"]) for member in record["lag"]["member_ports"]]
-        taken = {
-            port["name"]
-            for port in store.collections["network/ethernet/ports"]
-            if port["node"]["name"] == node
-        }
-        record["name"] = next(name for name in ("a0a", "a0b", "a0c") if name not in taken)
-        record["lag"]["member_ports"] = [
-            {"name": m["name"], "uuid": m["uuid"], "node": m["node"]} for m in members
-        ]
-    record |= {"node": _identity(node), "enabled": True}
-
-
-def _policy(store: Store, record: Record) -> None:
-    record["id"] = 8589934593 + len(store.collections["protocols/nfs/export-policies"])
-    record.setdefault("rules", [])
-
-
-def _qos(_: Store, record: Record) -> None:
-    limits = {
-        "capacity_shared": False,
-        "max_throughput_iops": 0,
-        "max_throughput_mbps": 0,
-        "min_throughput_iops": 0,
-    }
-    record["fixed"] = limits | record.get("fixed", {})
-
-
-def _snapshots(store: Store, record: Record) -> None:
-    record.setdefault("comment", "")
-    record["scope"] = "svm" if "svm" in record else "cluster"
-    for item in record["copies"]:
-        name = item["schedule"]["name"]
-        schedule = store.find("cluster/schedules", name, f'schedule "{name}" does not exist')
-        item |= {"schedule": {"name": name, "uuid": schedule["uuid"]}}
-        item.setdefault("prefix", name)
-        item.setdefault("snapmirror_label", "-")
-
-
-def _role(_: Store, record: Record) -> None:
-    record |= {"builtin": False, "scope": "svm"}
-
-
-def _account(store: Store, record: Record) -> None:
-    role = record["role"]["name"]
-    owner = record["owner"]["name"]
-    if not any(
-        r["name"] == role and r["owner"]["name"] == owner for r in store.collections["security/roles"]
-    ):
-        raise Refused(f'role "{role}" does not exist', code="5636156")
-    if len(record.get("password", "")) < 8:
-        raise Refused("New password must be at least 8 characters long.", code="7077918")
-    record |= {"locked": False, "scope": "svm"}
-    for application in record["applications"]:
-        application |= {"second_authentication_method": "none", "is_ldap_fastbind": False}
-
-
-def _route(_: Store, record: Record) -> None:
-    record |= {"scope": "svm", "metric": record.get("metric", 20)}
-
-
-_COMPLETE: dict[str, Callable[[Store, Record], None]] = {
-    "svm/svms": _svm,
-    "network/ip/interfaces": _interface,
-    "network/ip/routes": _route,
-    "protocols/nfs/services": _service,
-    "network/ethernet/broadcast-domains": _domain,
-    "network/ethernet/ports": _ethernet_port,
-    "protocols/nfs/export-policies": _policy,
-    "storage/qos/policies": _qos,
-    "storage/snapshot-policies": _snapshots,
-    "security/roles": _role,
-    "security/accounts": _account,
-}
