@@ -34,13 +34,15 @@ class SiteUnderTest:
     def arguments(self, action: str, *more: str) -> list[str]:
         return [*MUSTER, action, "-i", str(self.directory), "--state-dir", str(self.state), *more]
 
-    def muster(self, action: str, *more: str) -> subprocess.CompletedProcess[str]:
+    def muster(
+        self, action: str, *more: str, seconds: float = TIMEOUT_SECONDS
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.arguments(action, *more),
             env={**os.environ, **self.environment},
             capture_output=True,
             text=True,
-            timeout=TIMEOUT_SECONDS,
+            timeout=seconds,
             check=False,
         )
 

@@ -5,11 +5,12 @@ import os
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 import yaml
 
-from tests.installer.hosts import controllers, guests, stubs
+from tests.installer.hosts import bases, controllers, guests, stubs
 from tests.installer.hosts.guests import Guest
 from tests.installer.hosts.scenarios import SCENARIOS, Scenario
 from tests.installer.running import Result, play
@@ -37,7 +38,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
     @cache
     def packages(suite: str) -> Path:
         target = tmp_path_factory.mktemp(f"packages-{suite}")
-        stubs.repository(target, guests.base(suite).packages)
+        stubs.repository(target, bases.base(suite).packages)
         return target
 
     return packages
@@ -80,21 +81,28 @@ class Host:
         return play(playbook, self.folder, "-i", str(inventory), *arguments, programs=programs)
 
 
+class Boot(Protocol):
+    """Boots a host."""
+
+    def __call__(self, name: str, *, ssh: bool = False) -> Host: ...
+
+
 @pytest.fixture
-def boot(packages: Packages, tmp_path: Path) -> Iterator[Callable[[str], Host]]:
-    """Boot a host of a scenario, prepared and bare."""
+def boot(packages: Packages, tmp_path: Path) -> Iterator[Boot]:
+    """Boot a host of a scenario, prepared and bare; it answers over SSH where that is asked for."""
     made: list[Guest] = []
 
-    def boot(name: str) -> Host:
+    def boot(name: str, *, ssh: bool = False) -> Host:
         scenario = SCENARIOS[name]
-        guest = guests.create(
-            scenario.suite,
+        guest = Guest(
             f"{name.replace('.', '-')}-{os.getpid()}",
-            owner=os.getpid(),
-            repository=packages(scenario.suite),
+            os.getpid(),
+            repository=str(packages(scenario.suite)),
             gpus=scenario.gpus,
+            product=scenario.product,
         )
         made.append(guest)
+        guests.create(scenario.suite, guest, ssh=ssh)
         prepared = Host(guest, scenario, tmp_path)
         result = prepared.run(Path(__file__).parent / "molecule/shared/prepare.yml")
         assert result.code == 0, result.failures

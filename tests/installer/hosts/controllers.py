@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.installer.hosts.guests import Unusable
+from tests.installer.hosts.bases import Unusable
 
 PINS = {
     "2.16": (

@@ -1,41 +1,63 @@
-"""Ubuntu machines to try roles on: systemd-nspawn guests from cached root file systems.
+"""Ubuntu machines to try roles on: systemd-nspawn guests, each a copy of a root file system that is made once.
 
-    python -m tests.installer.hosts.guests create jammy NAME --gpus 1db5 --inventory FILE
+    python -m tests.installer.hosts.guests create jammy NAME --owner PID --gpus 1db5 --inventory FILE
     python -m tests.installer.hosts.guests destroy NAME
 
-A guest has systemd, its own disk, and no network but the host's; what is installed in it comes from a folder with
-packages (`repository`). A guest belongs to the process that asked for it: whoever makes guests first removes those
-whose owner is gone, so that nothing is left behind even by a killed test.
+A guest has systemd, its own disk, and no network but the host's loopback; what is installed in it comes from a folder
+with packages (`repository`). It reboots when it is told to, and its plug can be pulled. A guest belongs to the process
+that asked for it: whoever makes guests first removes those whose owner is gone, so that nothing is left behind even by
+a killed test.
 """
 
 import argparse
-import fcntl
-import hashlib
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
 
-ARCHIVE = os.environ.get("MUSTER_UBUNTU_ARCHIVE", "http://archive.ubuntu.com/ubuntu")
-PROGRAMS = ("systemd-nspawn", "debootstrap", "nsenter", "dpkg-deb", "gpg")
-DEBIAN_PACKAGES = ("systemd-container", "debootstrap", "util-linux", "dpkg", "gpg")
-INCLUDED = ("systemd", "systemd-sysv", "dbus", "python3", "python3-apt", "sudo", "kmod", "ca-certificates")
-DOWNLOADED = ("docker.io",)
-RECIPE = 1
+from tests.installer.hosts.bases import Unusable, base, call
+
+PROGRAMS = ("systemd-nspawn", "debootstrap", "nsenter", "dpkg-deb", "gpg", "ssh-keygen")
+DEBIAN_PACKAGES = ("systemd-container", "debootstrap", "util-linux", "dpkg", "gpg", "openssh-client")
 BOOT_SECONDS = 90
 
-
-class Unusable(Exception):
-    """This machine cannot have guests; the message names what is missing."""
+_HARDWARE = """[Unit]
+Description=Show the hardware of this guest
+DefaultDependencies=no
+Before=sysinit.target
+[Service]
+Type=oneshot
+ExecStart=/bin/mount --bind /srv/hardware/pci /sys/bus/pci/devices
+ExecStart=-/bin/mount --bind /srv/hardware/dmi /sys/devices/virtual/dmi/id
+[Install]
+WantedBy=sysinit.target
+"""
+_DMIDECODE = """#!/bin/sh
+# For kernels that have no table of the firmware in /sys.
+[ "$*" != "-s system-product-name" ] || cat /srv/hardware/dmi/product_name
+"""
+_SSHD = """Port {port}
+ListenAddress 127.0.0.1
+HostKey /etc/ssh/ssh_host_ed25519_key
+UsePAM no
+PidFile none
+UseDNS no
+"""
+_SSH_UNIT = """[Service]
+RuntimeDirectory=sshd
+ExecStart=/usr/sbin/sshd -D -f /etc/ssh/guest_config
+KillMode=process
+[Install]
+WantedBy=multi-user.target
+"""
 
 
 def missing() -> str:
@@ -50,92 +72,27 @@ def missing() -> str:
     return f"guests need: apt-get install {' '.join(absent)}" if absent else ""
 
 
-def cache() -> Path:
-    """The folder for root file systems, which take a minute each to make."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster" / "guests"
-
-
 def folder() -> Path:
     """The folder for the disks of running guests."""
-    path = Path("/var/tmp/muster-guests")  # noqa: S108 - a disk, not memory, and only root writes there
-    path.mkdir(mode=0o700, exist_ok=True)
+    path = Path("/var/tmp/muster/guests")  # noqa: S108 - a disk, not memory, and only root writes there
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-@dataclass(frozen=True)
-class Base:
-    """A root file system to copy, and packages of its archive that roles may install."""
-
-    root: Path
-    packages: Path
-
-
-def base(suite: str) -> Base:
-    """Return the root file system of an Ubuntu release, made on first use."""
-    recipe = hashlib.sha256(repr((RECIPE, suite, INCLUDED, DOWNLOADED)).encode()).hexdigest()[:12]
-    made = cache() / f"{suite}-{recipe}"
-    with _locked(cache() / f"{suite}.lock"):
-        if not made.exists():
-            unfinished = made.with_suffix(".unfinished")
-            shutil.rmtree(unfinished, ignore_errors=True)
-            _bootstrap(suite, unfinished)
-            unfinished.rename(made)
-    return Base(made / "root", made / "packages")
-
-
-def _bootstrap(suite: str, target: Path) -> None:
-    root, packages = target / "root", target / "packages"
-    packages.mkdir(parents=True)
-    keyring = Path("/usr/share/keyrings/ubuntu-archive-keyring.gpg")
-    trust = (
-        [f"--keyring={keyring}"] if keyring.exists() else ["--no-check-gpg"]
-    )  # Debian 12 has no such package
-    scripts = Path("/usr/share/debootstrap/scripts")
-    script = scripts / (suite if (scripts / suite).exists() else "jammy")
-    include = f"--include={','.join(INCLUDED)}"
-    options = ["--variant=minbase", include, "--components=main,universe", *trust]
-    _call(["debootstrap", *options, suite, str(root), ARCHIVE, str(script)])
-    sources = [
-        f"deb [trusted=yes] {ARCHIVE} {pocket} main universe" for pocket in (suite, f"{suite}-updates")
-    ]
-    (root / "etc/apt/sources.list").write_text("\n".join(sources) + "\n")
-    shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf", follow_symlinks=True)
-    _call(["chroot", str(root), "apt-get", "update", "-qq"])
-    fetch = ["apt-get", "install", "-qq", "-y", "--no-install-recommends", "--download-only", *DOWNLOADED]
-    _call(["chroot", str(root), *fetch])
-    for package in (root / "var/cache/apt/archives").glob("*.deb"):
-        package.replace(packages / package.name)
-    (root / "etc/apt/sources.list").write_text("")
-    shutil.rmtree(root / "var/lib/apt/lists")
-    (root / "var/lib/apt/lists/partial").mkdir(parents=True)
-    (root / "etc/hostname").unlink(missing_ok=True)
-    (root / "etc/machine-id").write_text("")
-
-
-def _call(arguments: list[str]) -> None:
-    finished = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=900)
-    if finished.returncode != 0:
-        raise Unusable(f"{' '.join(arguments[:3])}: {(finished.stderr or finished.stdout).strip()[-500:]}")
 
 
 @dataclass
 class Guest:
-    """A running machine. `leader` is the process that the connection enters; a restart gives it another."""
+    """A running machine. `port`: where its SSH server listens on loopback; 0 where it has none.
+
+    `product` is what the firmware calls the machine, `gpus` the PCI device numbers of what is on its bus.
+    """
 
     name: str
     owner: int
     monitor: int = 0
-    leader: int = 0
     repository: str = ""
     gpus: tuple[str, ...] = ()
+    product: str = ""
+    port: int = 0
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -143,57 +100,58 @@ class Guest:
         """Its root file system."""
         return folder() / self.name
 
+    @property
+    def key_file(self) -> Path:
+        """The private key that opens it."""
+        return folder() / f"{self.name}.key"
+
+    @property
+    def known_hosts(self) -> Path:
+        """The key of the guest itself, as ssh wants to know it."""
+        return folder() / f"{self.name}.known_hosts"
+
+    @property
+    def leader(self) -> int:
+        """Its init; another one after each boot, 0 while there is none."""
+        children = Path(f"/proc/{self.monitor}/task/{self.monitor}/children")
+        try:
+            found = children.read_text().split()
+        except (FileNotFoundError, ProcessLookupError):
+            return 0
+        return int(found[0]) if found else 0
+
     def start(self) -> None:
-        """Boot, and wait until systemd has started everything."""
+        """Boot, and wait until systemd has started everything. Raises Unusable."""
         binds = [f"--bind-ro={self.repository}:/srv/packages"] if self.repository else []
+        options = ["-q", "-D", str(self.disk), "-M", self.name, "--register=no", "--keep-unit", *binds]
         with (folder() / f"{self.name}.log").open("a") as log:
-            process = subprocess.Popen(
-                [
-                    "systemd-nspawn",
-                    "-q",
-                    "-D",
-                    str(self.disk),
-                    "-M",
-                    self.name,
-                    "--register=no",
-                    "--keep-unit",
-                    *binds,
-                    "--boot",
-                ],
+            self._process = subprocess.Popen(
+                ["systemd-nspawn", *options, "--boot"],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
-        self._process, self.monitor = process, process.pid
-        self.leader = 0
-        self._save()
+        self.monitor = self._process.pid
+        self.save()
+        self.wait_until_up()
+
+    def wait_until_up(self, after: str = "") -> None:
+        """Wait for a boot to end, for another one than `after` where that is given. Raises Unusable."""
         deadline = time.monotonic() + BOOT_SECONDS
-        while not self._running():
-            if process.poll() is not None or time.monotonic() > deadline:
+        while not (self._up() and self.boot_id() != after):
+            if not _alive(self.monitor) or time.monotonic() > deadline:
                 said = (folder() / f"{self.name}.log").read_text(errors="replace")[-800:]
                 raise Unusable(f"guest {self.name} does not boot: {said}")
             time.sleep(0.2)
-        self._save()
-        if self.gpus:
-            self._show_gpus()
 
-    def _running(self) -> bool:
-        children = Path(f"/proc/{self.monitor}/task/{self.monitor}/children")
-        found = children.read_text().split() if children.exists() else []
-        if not found:
-            return False
-        self.leader = int(found[0])
-        return self.run("systemctl", "is-system-running").stdout.strip() in {"running", "degraded"}
+    def _up(self) -> bool:
+        state = self.run("systemctl", "is-system-running").stdout.strip()
+        return state in {"running", "degraded"}
 
-    def _show_gpus(self) -> None:
-        """Let the guest see these GPUs on its PCI bus."""
-        for number, device in enumerate(self.gpus):
-            place = self.disk / "srv/pci" / f"0000:{number + 6:02x}:00.0"
-            place.mkdir(parents=True, exist_ok=True)
-            for file, text in (("vendor", "0x10de"), ("class", "0x030200"), ("device", f"0x{device}")):
-                (place / file).write_text(f"{text}\n")
-        self.run("mount", "--bind", "/srv/pci", "/sys/bus/pci/devices", check=True)
+    def boot_id(self) -> str:
+        """What tells one boot from another; empty while there is none."""
+        return self.run("cat", "/proc/sys/kernel/random/boot_id").stdout.strip()
 
     def run(self, *arguments: str, check: bool = False) -> subprocess.CompletedProcess[str]:
         """Run a program in the guest."""
@@ -207,15 +165,18 @@ class Guest:
 
     def restart(self) -> None:
         """Pull the plug and boot again: what was not on the disk is gone."""
-        self._kill()
+        self.kill()
         self.start()
 
-    def _kill(self) -> None:
+    def drop_connections(self) -> None:
+        """Let its SSH server die with all connections; what they started goes on."""
+        self.run("sh", "-c", "grep -lx sshd /proc/[0-9]*/comm | cut -d/ -f3 | xargs kill -KILL", check=True)
+
+    def kill(self) -> None:
+        """Pull the plug."""
         for process in (self.leader, self.monitor):
-            try:
+            if process and _alive(process):
                 os.kill(process, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         deadline = time.monotonic() + 30
         if self._process is not None:
             self._process.wait(30)
@@ -223,20 +184,32 @@ class Guest:
             time.sleep(0.1)
 
     def destroy(self) -> None:
-        """Stop the guest and remove its disk."""
+        """Stop the guest and remove all that it had."""
         if _alive(self.monitor):
-            self._kill()
+            self.kill()
         shutil.rmtree(self.disk, ignore_errors=True)
-        for file in (f"{self.name}.json", f"{self.name}.log", f".#{self.name}.lck"):
-            (folder() / file).unlink(missing_ok=True)
+        for end in (".json", ".log", ".key", ".key.pub", ".known_hosts"):
+            (folder() / f"{self.name}{end}").unlink(missing_ok=True)
+        (folder() / f".#{self.name}.lck").unlink(missing_ok=True)
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Write down what another process must know to find or remove it."""
         record = {key: value for key, value in vars(self).items() if not key.startswith("_")}
         (folder() / f"{self.name}.json").write_text(json.dumps(record))
 
     def inventory(self) -> str:
-        """An inventory with this guest, as Ansible reaches it: without a network, without ssh."""
-        variables = {"ansible_connection": "community.docker.nsenter", "ansible_nsenter_pid": self.leader}
+        """An inventory with this guest: over SSH where it has that, else by entering its namespaces."""
+        if self.port:
+            variables: dict[str, object] = {
+                "ansible_host": "127.0.0.1",
+                "ansible_port": self.port,
+                "ansible_user": "root",
+                "ansible_ssh_private_key_file": str(self.key_file),
+                "ansible_ssh_common_args": f"-o UserKnownHostsFile={self.known_hosts}",
+            }
+        else:
+            variables = {"ansible_connection": "community.docker.nsenter"}
+            variables["ansible_nsenter_pid"] = self.leader
         variables["ansible_python_interpreter"] = "/usr/bin/python3"
         return yaml.safe_dump({"all": {"hosts": {self.name: variables}}})
 
@@ -247,6 +220,47 @@ def _alive(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
+
+
+def _give_hardware(guest: Guest) -> None:
+    """Let the guest see these GPUs on its PCI bus, and itself as a product of somebody."""
+    for number, device in enumerate(guest.gpus):
+        place = guest.disk / "srv/hardware/pci" / f"0000:{number + 6:02x}:00.0"
+        for file, text in (("vendor", "0x10de"), ("class", "0x030200"), ("device", f"0x{device}")):
+            _write(place / file, f"{text}\n")
+    _write(guest.disk / "srv/hardware/dmi/product_name", f"{guest.product or 'none'}\n")
+    _write(guest.disk / "usr/sbin/dmidecode", _DMIDECODE, 0o755)
+    if "DGX" in guest.product:
+        _write(guest.disk / "etc/dgx-release", f'DGX_NAME="{guest.product}"\n')
+    if guest.gpus:
+        _unit(guest, "hardware.service", _HARDWARE, "sysinit.target")
+
+
+def _give_ssh(guest: Guest) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        guest.port = free.getsockname()[1]
+    call(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(guest.key_file)])
+    _write(
+        guest.disk / "root/.ssh/authorized_keys", guest.key_file.with_suffix(".key.pub").read_text(), 0o600
+    )
+    _write(guest.disk / "etc/ssh/guest_config", _SSHD.format(port=guest.port))
+    _unit(guest, "guest-ssh.service", _SSH_UNIT, "multi-user.target")
+    own = (guest.disk / "etc/ssh/ssh_host_ed25519_key.pub").read_text()
+    guest.known_hosts.write_text(f"[127.0.0.1]:{guest.port} {own}")
+
+
+def _unit(guest: Guest, name: str, text: str, target: str) -> None:
+    unit = guest.disk / "etc/systemd/system" / name
+    _write(unit, text)
+    wanted = unit.parent / f"{target}.wants" / name
+    wanted.parent.mkdir(exist_ok=True)
+    wanted.symlink_to(f"/etc/systemd/system/{name}")
+
+
+def _write(file: Path, text: str, mode: int = 0o644) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    file.chmod(mode)
 
 
 def load(name: str) -> Guest:
@@ -263,16 +277,18 @@ def sweep(owner: int | None = None) -> None:
             guest.destroy()
 
 
-def create(
-    suite: str, name: str, *, owner: int, repository: Path | None = None, gpus: tuple[str, ...] = ()
-) -> Guest:
-    """Make a guest of an Ubuntu release and boot it. Raises Unusable."""
+def create(suite: str, guest: Guest, *, ssh: bool = False) -> Guest:
+    """Give a guest its disk with an Ubuntu release and boot it. Raises Unusable."""
     lacking = missing()
     if lacking:
         raise Unusable(lacking)
     sweep()
-    guest = Guest(name, owner, repository=str(repository or ""), gpus=gpus)
-    _call(["cp", "-a", "--reflink=auto", str(base(suite).root), str(guest.disk)])
+    origin = base(suite).root
+    guest.save()
+    call(["cp", "-a", "--reflink=auto", str(origin), str(guest.disk)])
+    _give_hardware(guest)
+    if ssh:
+        _give_ssh(guest)
     guest.start()
     return guest
 
@@ -285,7 +301,7 @@ def main(arguments: list[str]) -> None:
     making.add_argument("suite")
     making.add_argument("name")
     making.add_argument("--owner", type=int, required=True)
-    making.add_argument("--repository", type=Path)
+    making.add_argument("--repository", default="")
     making.add_argument("--gpus", default="")
     making.add_argument("--inventory", type=Path, required=True)
     removing = commands.add_parser("destroy")
@@ -293,7 +309,8 @@ def main(arguments: list[str]) -> None:
     given = parser.parse_args(arguments)
     if given.command == "create":
         gpus = tuple(given.gpus.split(",")) if given.gpus else ()
-        guest = create(given.suite, given.name, owner=given.owner, repository=given.repository, gpus=gpus)
+        guest = Guest(given.name, given.owner, repository=given.repository, gpus=gpus)
+        create(given.suite, guest)
         given.inventory.parent.mkdir(parents=True, exist_ok=True)
         given.inventory.write_text(guest.inventory())
     elif (folder() / f"{given.name}.json").exists():

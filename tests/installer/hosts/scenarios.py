@@ -16,6 +16,8 @@ class Scenario:
     suite: str
     gpus: tuple[str, ...]
     variables: dict[str, Any]
+    product: str = ""
+    """What the firmware calls it."""
     ansible: str = ""
     """The release of ansible-core that manages it; empty for the one of this environment."""
 
@@ -32,6 +34,7 @@ SCENARIOS = {
             "container_toolkit_version": "1.13.5",
             "container_toolkit_runtime": "none",
         },
+        product="NVIDIA DGX-1 with V100-32",
         ansible="2.16",
     ),
     "dgx-os-6": Scenario(
@@ -45,6 +48,7 @@ SCENARIOS = {
             "driver_dra": True,
             "container_toolkit_version": "1.19.1",
         },
+        product="NVIDIA DGX-1 with V100-32",
     ),
     "ubuntu-24.04": Scenario(
         "noble",

@@ -19,6 +19,11 @@ DRIVERS = {"450": "450.248.02", "550": "550.163.01", "580": "580.95.05"}
 PADDING_BYTES = 16 << 20
 """What a driver package takes on the disk, so that a disk can be too small for it."""
 
+GATE = "/srv/gate"
+WAIT_AT_THE_GATE = f"""[ ! -e {GATE} ] || touch {GATE}.reached
+while [ -e {GATE} ]; do sleep 0.1; done"""
+"""Where a test can hold dpkg in the middle of its work."""
+
 NVIDIA_SMI = """#!/bin/sh
 # Answers as nvidia-smi does; the module counts as loaded from its first use after the boot on.
 library=@version@
@@ -82,7 +87,10 @@ version = 2
 END
         config=/etc/containerd/config.toml
         [ -e $config ] || echo 'version = 2' > $config
-        grep -q '^imports' $config || sed -i '1i imports = ["/etc/containerd/conf.d/*.toml"]' $config
+        sed -i '/^#/d' $config
+        grep -q '^imports' $config || sed -i '1i imports = []' $config
+        grep -q 'conf.d/[*]' $config ||
+            sed -i 's#^imports = .#&"/etc/containerd/conf.d/*.toml", #; s#, ]#]#' $config
         echo 'level=info msg="It is recommended that containerd daemon be restarted."' >&2 ;;
     "cdi generate")
         for argument; do
@@ -116,6 +124,7 @@ Unit=nvidia-cdi-refresh.service
 [Install]
 WantedBy=multi-user.target
 """
+PERSISTENCE_UNIT = "nvidia-persistenced.service"
 PERSISTENCE = """[Unit]
 Description=Keep the NVIDIA driver loaded
 [Service]
@@ -152,6 +161,9 @@ class Package:
     files: Mapping[str, str | bytes] = field(default_factory=dict)
     depends: str = ""
     postinst: str = ""
+    postrm: str = ""
+    units: str = ""
+    """Units in it that start with the package and with the host, and go with it."""
 
     def build(self, target: Path) -> None:
         """Write the package into a folder."""
@@ -167,8 +179,8 @@ class Package:
             self._write(
                 root, "DEBIAN/control", "".join(f"{key}: {value}\n" for key, value in control.items())
             )
-            if self.postinst:
-                self._write(root, "DEBIAN/postinst", f"#!/bin/sh\nset -e\n{self.postinst}\n")
+            for script, text in self._scripts().items():
+                self._write(root, f"DEBIAN/{script}", f"#!/bin/sh\nset -e\n{text}\n")
             for path, content in self.files.items():
                 self._write(root, path, content)
             root.chmod(0o755)
@@ -176,25 +188,35 @@ class Package:
             build = ["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", str(root), str(file)]
             subprocess.run(build, check=True, capture_output=True)
 
+    def _scripts(self) -> dict[str, str]:
+        """What dpkg calls; for units, what the helpers of Debian make of them."""
+        started = f"systemctl daemon-reload; systemctl enable --quiet --now {self.units}"
+        stopped = f'[ "$1" != remove ] || systemctl disable --quiet --now {self.units}'
+        found = {
+            "postinst": [self.postinst, started if self.units else ""],
+            "prerm": [stopped if self.units else ""],
+            "postrm": [self.postrm, "systemctl daemon-reload" if self.units else ""],
+        }
+        return {script: "\n".join(filter(None, lines)) for script, lines in found.items() if any(lines)}
+
     @staticmethod
     def _write(root: Path, path: str, content: str | bytes) -> None:
         file = root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content.encode() if isinstance(content, str) else content)
-        program = file.parent.name == "bin" or file.name == "postinst"
+        program = file.parent.name == "bin" or file.name in {"postinst", "prerm", "postrm"}
         file.chmod(0o755 if program else 0o644)
-
-
-def _enable(unit: str) -> str:
-    """What the helpers of Debian make of a unit in a package: it starts now and with the host."""
-    return f"systemctl daemon-reload; systemctl enable --quiet --now {unit}"
 
 
 def drivers() -> list[Package]:
     """The packages of all drivers that scenarios install."""
     kernel = os.uname().release
-    packages = [Package("nvidia-modprobe", "580.95.05-1"), Package("nv-persistence-mode", "22.04-1")]
-    units = {"lib/systemd/system/nvidia-persistenced.service": PERSISTENCE}
+    depmod = f"depmod {kernel} 2>/dev/null"
+    packages = [
+        Package("nvidia-modprobe", "580.95.05-1", postinst=WAIT_AT_THE_GATE),
+        Package("nv-persistence-mode", "22.04-1"),
+    ]
+    units = {f"lib/systemd/system/{PERSISTENCE_UNIT}": PERSISTENCE}
     for branch, version in DRIVERS.items():
         tools: dict[str, str | bytes] = {
             "usr/bin/nvidia-smi": NVIDIA_SMI.replace("@version@", version),
@@ -206,21 +228,22 @@ def drivers() -> list[Package]:
                 f"lib/modules/{kernel}/updates/dkms/nvidia.ko": module(version, license_),
                 f"usr/lib/nvidia-{branch}/padding": bytes(PADDING_BYTES),
             }
-            depmod = f"depmod {kernel} 2>/dev/null"
             suffix = "-open" if open_ else ""
             headless = f"nvidia-headless-{branch}-server{suffix}"
-            packages.append(Package(headless, f"{version}-0ubuntu1", modules, postinst=depmod))
+            packages.append(Package(headless, f"{version}-0ubuntu1", modules, postinst=depmod, postrm=depmod))
             if not open_:
                 whole = f"nvidia-driver-{branch}"
-                started = f"{depmod}\n{_enable('nvidia-persistenced')}"
-                packages.append(Package(whole, f"{version}-0ubuntu1", modules | tools, postinst=started))
+                files = modules | tools
+                packages.append(
+                    Package(whole, f"{version}-0ubuntu1", files, "", depmod, depmod, PERSISTENCE_UNIT)
+                )
         needs = f"nvidia-headless-{branch}-server"
         packages += [
             Package(
                 f"nvidia-utils-{branch}-server",
                 f"{version}-0ubuntu1",
                 tools,
-                postinst=_enable("nvidia-persistenced"),
+                units=PERSISTENCE_UNIT,
             ),
             Package(
                 f"nvidia-driver-{branch}-server",
@@ -239,16 +262,16 @@ def toolkits() -> list[Package]:
     for version in ("1.13.5", "1.19.1", "1.20.0"):
         revision = f"{version}-1"
         files: dict[str, str | bytes] = {"usr/bin/nvidia-ctk": NVIDIA_CTK.replace("@version@", version)}
-        started = ""
+        units = ""
         if version > "1.18":
             files["lib/systemd/system/nvidia-cdi-refresh.service"] = CDI_SERVICE
             files["lib/systemd/system/nvidia-cdi-refresh.path"] = CDI_PATH
-            started = _enable("nvidia-cdi-refresh.path nvidia-cdi-refresh.service")
+            units = "nvidia-cdi-refresh.path nvidia-cdi-refresh.service"
         runtime: dict[str, str | bytes] = {"usr/bin/nvidia-container-runtime": '#!/bin/sh\nexec runc "$@"\n'}
         packages += [
             Package("libnvidia-container1", revision),
             Package("libnvidia-container-tools", revision, depends=f"libnvidia-container1 (>= {revision})"),
-            Package("nvidia-container-toolkit-base", revision, files, postinst=started),
+            Package("nvidia-container-toolkit-base", revision, files, units=units),
             Package(
                 "nvidia-container-toolkit",
                 revision,

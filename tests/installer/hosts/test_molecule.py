@@ -1,5 +1,6 @@
 """Every scenario through Molecule: create, prepare, check, converge, idempotence, verify, destroy."""
 
+import json
 import os
 import subprocess
 import sys
@@ -24,6 +25,8 @@ def test_a_bare_host_becomes_what_its_site_asks_for(
     scenario = SCENARIOS[name]
     variables = tmp_path / "variables.yml"
     variables.write_text(yaml.safe_dump(scenario.variables))
+    changes = tmp_path / "changes"
+    before = surroundings()
     programs = controllers.programs(scenario.ansible)
     guest = f"molecule-{name.replace('.', '-')}-{os.getpid()}"
     environment = {
@@ -34,6 +37,7 @@ def test_a_bare_host_becomes_what_its_site_asks_for(
         "GUEST_PACKAGES": str(packages(scenario.suite)),
         "GUEST_PYTHON": sys.executable,
         "GUEST_VARIABLES": str(variables),
+        "GUEST_CHANGES": str(changes),
         "MUSTER_ROLES": str(ROOT / "roles"),
         "MUSTER_ROOT": str(ROOT),
         "MOLECULE_EPHEMERAL_DIRECTORY": str(tmp_path / "molecule"),
@@ -58,4 +62,20 @@ def test_a_bare_host_becomes_what_its_site_asks_for(
         check=False,
     )
     assert finished.returncode == 0, finished.stdout[-6000:]
-    assert not (guests.folder() / guest).exists()
+    told = [json.loads(line) for line in changes.read_text().splitlines()]
+    predicted = [each["task"] for each in told if each["check"]]
+    done = [each["task"] for each in told if not each["check"]]
+    assert predicted
+    assert predicted == done, (
+        "the check tells what the first run will change, and the second run changes nothing"
+    )
+    assert surroundings() == before
+    assert list(guests.folder().glob(f"*{guest}*")) == []
+
+
+def surroundings() -> tuple[list[str], list[str], list[str]]:
+    """What guests could leave on this machine: mounts, interfaces, and machines that run."""
+    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    lines = (path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline"))
+    machines = [line.decode() for line in lines if f"molecule-{os.getpid()}".encode() in line]
+    return mounts, sorted(path.name for path in Path("/sys/class/net").iterdir()), machines
