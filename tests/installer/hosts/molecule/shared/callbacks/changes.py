@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ansible import context  # type: ignore[import-untyped]
-from ansible.plugins.callback import CallbackBase  # type: ignore[import-untyped]
+from ansible import context
+from ansible.plugins.callback import CallbackBase
 
 DOCUMENTATION = """
 name: changes
