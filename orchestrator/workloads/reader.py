@@ -234,6 +234,8 @@ class _Workloads:
         self._read_pods: dict[str, tuple[Pod, Assumption | None, bool, Terms, model.Pod]] = {}
         self._unreadable: dict[str, dict[str, str]] = {}
         self._touched: set[str] = set()
+        self._stale_since_us: dict[str, int] = {}
+        self._read_since: set[str] = set()
         self._made: dict[str, model.Workload] = {}
         self._sorted: list[model.Workload] | None = None
         self._tuple: tuple[model.Workload, ...] | None = None
@@ -311,6 +313,10 @@ class _Workloads:
 
     def read(self, now_us: int) -> tuple[model.Workload, ...]:
         self.read_touched(now_us, len(self._touched))
+        for uid in self._read_since:  # what was read ahead may have lacked what `overlay` knows
+            made = self._made.get(uid)
+            _set(self._stale_since_us, uid, (made.stale_since_us or None) if made else None)
+        self._read_since.clear()
         if self._sorted is None:
             self._sorted = [self._made[uid] for uid in sorted(self._made)]
         if self._tuple is None:
@@ -322,7 +328,8 @@ class _Workloads:
             self._sorted = None
         for uid in list(islice(self._touched, most)):
             before = self._made.get(uid)
-            made = self._workload(uid, before, now_us)
+            made = self._workload(uid, now_us)
+            self._read_since.add(uid)
             if made != before:
                 self._tuple = None
                 _set(self._made, uid, made)
@@ -330,7 +337,7 @@ class _Workloads:
                     _replace(self._sorted, uid, made)
             self._touched.discard(uid)
 
-    def _workload(self, uid: str, before: model.Workload | None, now_us: int) -> model.Workload | None:
+    def _workload(self, uid: str, now_us: int) -> model.Workload | None:
         readable: list[tuple[Pod, model.Pod]] = []
         unreadable: dict[str, str] = {}
         for pod in _oldest_first(self._members.get(uid, _NO_PODS).values()):
@@ -353,7 +360,7 @@ class _Workloads:
                 owner=self._owners.get(uid),
                 project=self._project_of.get(readable[0][0].metadata.namespace, ""),
                 has_succeeded=uid in self._succeeded,
-                stale_since_us=(before.stale_since_us if before else 0) or now_us,
+                stale_since_us=self._stale_since_us.get(uid, now_us),
             ),
             self._levels,
         )

@@ -194,6 +194,16 @@ def test_a_gang_is_stale_since_it_was_first_seen_so_and_until_it_is_whole() -> N
     assert since == [0, 2, 2, 2, 0, 6]
 
 
+def test_what_is_read_ahead_of_a_decision_does_not_end_that_a_gang_is_stale() -> None:
+    reader = Reader()
+    told(reader, *gang("runs", "runs", "waits"))
+    assert reader.read(now_us=1).snapshot.workloads[0].stale_since_us == 1
+    told(reader, *gang("runs", "runs", "runs"))
+    reader.read_ahead(10, now_us=2)  # it does not know yet that a member is being evicted
+    found = reader.read(evicted=frozenset({"uid-g-2"}), now_us=2)
+    assert found.snapshot.workloads[0].stale_since_us == 1
+
+
 def around(reader: Reader) -> Snapshot:
     """A first snapshot, of a small cluster."""
     told(reader, node("dgx1-1"), namespace("muster-team-a", "team-a"), project("team-a", quota=4))
