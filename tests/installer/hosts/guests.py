@@ -4,7 +4,7 @@
     python -m tests.installer.hosts.guests destroy NAME
 
 A guest has systemd, its own disk, and no network but the host's loopback; what is installed in it comes from a folder
-with packages (`repository`). It reboots when it is told to, and its plug can be pulled. A guest belongs to the process
+with packages (`repository`). Its plug can be pulled, and it boots again. A guest belongs to the process
 that asked for it: whoever makes guests first removes those whose owner is gone, so that nothing is left behind even by
 a killed test.
 """
