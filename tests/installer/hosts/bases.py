@@ -1,8 +1,8 @@
 """Root file systems of Ubuntu releases, made once on a machine and kept in its cache; guests are copies of them.
 
-Each is what debootstrap makes, with what a host has before muster comes: containerd, as DeepOps or DGX OS would bring
-it, and an SSH server, which listens only where a guest says so. Beside it lie packages of the archive that roles
-install.
+Each is what debootstrap makes, with all updates (a package that a role's packages draw to a newer version stays there),
+and with what a host has before muster comes: containerd, as DeepOps or DGX OS would bring it, and an SSH server, which
+listens only where a guest says so. Beside it lie packages of the archive that roles install.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ ARCHIVE = os.environ.get("MUSTER_UBUNTU_ARCHIVE", "http://archive.ubuntu.com/ubu
 INCLUDED = ("systemd", "systemd-sysv", "dbus", "python3", "python3-apt", "sudo", "kmod", "ca-certificates")
 BROUGHT = ("containerd", "openssh-server")
 DOWNLOADED = ("docker.io",)
-RECIPE = 2
+RECIPE = 3
 
 _HURRIED = "force-unsafe-io\n"
 """dpkg need not wait for the disk: a guest that dies takes no power from this machine."""
@@ -82,6 +82,7 @@ def _make(suite: str, target: Path) -> None:
     for step in (
         ["apt-get", "clean"],
         ["apt-get", "update", "-qq"],
+        [*fetch, "dist-upgrade"],
         [*fetch, "install", *BROUGHT],
         ["apt-get", "clean"],
         [*fetch, "install", "--download-only", *DOWNLOADED],
