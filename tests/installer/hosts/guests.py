@@ -4,7 +4,7 @@
     python -m tests.installer.hosts.guests destroy NAME
 
 A guest has systemd, its own disk, and no network but the host's loopback; what is installed in it comes from a folder
-with packages (`repository`). Its plug can be pulled, and it boots again. A guest belongs to the process
+with packages (`repository`). It reboots when it is told to, and its plug can be pulled. A guest belongs to the process
 that asked for it: whoever makes guests first removes those whose owner is gone, so that nothing is left behind even by
 a killed test.
 """
@@ -28,6 +28,11 @@ from tests.installer.hosts.bases import Unusable, base, call
 PROGRAMS = ("systemd-nspawn", "debootstrap", "nsenter", "dpkg-deb", "gpg", "ssh-keygen")
 DEBIAN_PACKAGES = ("systemd-container", "debootstrap", "util-linux", "dpkg", "gpg", "openssh-client")
 BOOT_SECONDS = 90
+
+_MONITOR = """status=133
+while [ $status = 133 ]; do systemd-nspawn "$@"; status=$?; done
+exit $status"""
+"""systemd-nspawn ends with 133 where its guest wants to boot again and it must not make a unit of its own."""
 
 _HARDWARE = """[Unit]
 Description=Show the hardware of this guest
@@ -113,12 +118,7 @@ class Guest:
     @property
     def leader(self) -> int:
         """Its init; another one after each boot, 0 while there is none."""
-        children = Path(f"/proc/{self.monitor}/task/{self.monitor}/children")
-        try:
-            found = children.read_text().split()
-        except (FileNotFoundError, ProcessLookupError):
-            return 0
-        return int(found[0]) if found else 0
+        return _child(_child(self.monitor))
 
     def start(self) -> None:
         """Boot, and wait until systemd has started everything. Raises Unusable."""
@@ -126,7 +126,7 @@ class Guest:
         options = ["-q", "-D", str(self.disk), "-M", self.name, "--register=no", "--keep-unit", *binds]
         with (folder() / f"{self.name}.log").open("a") as log:
             self._process = subprocess.Popen(
-                ["systemd-nspawn", *options, "--boot"],
+                ["sh", "-c", _MONITOR, "sh", *options, "--boot"],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -174,13 +174,15 @@ class Guest:
 
     def kill(self) -> None:
         """Pull the plug."""
-        for process in (self.leader, self.monitor):
+        nspawn = _child(self.monitor)
+        leader = _child(nspawn)
+        for process in (self.monitor, nspawn, leader):
             if process and _alive(process):
                 os.kill(process, signal.SIGKILL)
         deadline = time.monotonic() + 30
         if self._process is not None:
             self._process.wait(30)
-        while _alive(self.monitor) and time.monotonic() < deadline:
+        while (_alive(nspawn) or _alive(leader)) and time.monotonic() < deadline:
             time.sleep(0.1)
 
     def destroy(self) -> None:
@@ -212,6 +214,15 @@ class Guest:
             variables["ansible_nsenter_pid"] = self.leader
         variables["ansible_python_interpreter"] = "/usr/bin/python3"
         return yaml.safe_dump({"all": {"hosts": {self.name: variables}}})
+
+
+def _child(pid: int) -> int:
+    """The first child of a process, 0 where there is none."""
+    try:
+        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(found[0]) if found else 0
 
 
 def _alive(pid: int) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
@@ -159,3 +160,25 @@ def test_a_full_disk_of_a_host_is_named_and_the_same_command_goes_on(site: SiteU
     host.guest.run("umount", small, check=True)
     resumed = site.muster("install", "--until", "driver", seconds=600)
     assert resumed.returncode == 0, resumed.stderr
+
+
+def test_a_host_is_rebooted_where_the_site_allows_it_and_the_run_goes_on(
+    site: SiteUnderTest, boot: Boot
+) -> None:
+    host = boot("ubuntu-24.04", ssh=True)
+    loaded = Path("run/nvidia-stub/loaded")
+    host.guest.run("mkdir", "-p", f"/{loaded.parent}", check=True)
+    host.guest.run("sh", "-c", f"echo 570.195.03 > /{loaded}", check=True)
+    describe(site, host)
+    first = host.guest.boot_id()
+    waiting = site.muster(*INSTALL, seconds=600)
+    assert waiting.returncode == 1
+    assert "driver 580.95.05 is installed and not loaded" in waiting.stderr
+    assert host.guest.boot_id() == first
+
+    describe(site, host, driver={"reboot": True})
+    rebooted = site.muster(*INSTALL, seconds=600)
+    assert rebooted.returncode == 0, rebooted.stderr
+    assert host.guest.boot_id() != first
+    assert set(changed(site)) == {"preflight", "driver", "container_toolkit", "docker"}
+    assert changed(site)["driver"] == 1
