@@ -4,13 +4,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.installer.hosts import controllers, guests
+from tests.installer.hosts import bases, controllers, guests
 from tests.installer.hosts.scenarios import SCENARIOS
 from tests.installer.running import ROOT
 
@@ -26,9 +27,9 @@ def test_a_bare_host_becomes_what_its_site_asks_for(
     variables = tmp_path / "variables.yml"
     variables.write_text(yaml.safe_dump(scenario.variables))
     changes = tmp_path / "changes"
-    before = surroundings()
     programs = controllers.programs(scenario.ansible)
     guest = f"molecule-{name.replace('.', '-')}-{os.getpid()}"
+    before = surroundings(guest)
     environment = {
         "GUEST_NAME": guest,
         "GUEST_SUITE": scenario.suite,
@@ -69,13 +70,22 @@ def test_a_bare_host_becomes_what_its_site_asks_for(
     assert predicted == done, (
         "the check tells what the first run will change, and the second run changes nothing"
     )
-    assert surroundings() == before
+    assert surroundings(guest) == before
     assert list(guests.folder().glob(f"*{guest}*")) == []
 
 
-def surroundings() -> tuple[list[str], list[str], list[str]]:
-    """What guests could leave on this machine: mounts, interfaces, and machines that run."""
+def surroundings(guest: str) -> tuple[list[str], list[str], list[bytes]]:
+    """What a guest could leave on this machine: mounts, interfaces, and processes that bear its name.
+
+    Root file systems that are made at the same time mount something for a moment below their cache.
+    """
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    lines = (path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline"))
-    machines = [line.decode() for line in lines if f"molecule-{os.getpid()}".encode() in line]
-    return mounts, sorted(path.name for path in Path("/sys/class/net").iterdir()), machines
+    stays = [mount for mount in mounts if not Path(mount).is_relative_to(bases.cache())]
+    machines = [line for line in _command_lines() if guest.encode() in line]
+    return stays, sorted(path.name for path in Path("/sys/class/net").iterdir()), machines
+
+
+def _command_lines() -> Iterator[bytes]:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            yield path.read_bytes()
