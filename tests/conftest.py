@@ -46,7 +46,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 def shared_lab() -> Iterator[lab.cluster.Lab]:
     """A lab for tests that keep to namespaces and projects of their own."""
-    running = lab.cluster.start(f"tests-{id(object()):x}", nodes=2, detach=False)
+    running = lab.cluster.start(f"tests-{os.getpid()}", nodes=2, detach=False)
     yield running
     running.stop()
 

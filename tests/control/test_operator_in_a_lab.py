@@ -80,6 +80,9 @@ def waiting(pods: Reflector[Pod]) -> list[str]:
     )
 
 
+RANDOM_MOMENT = int.from_bytes(os.urandom(1), "big") % 12 + 1
+
+
 async def fill(kubeconfig: Path) -> None:
     """The projects and the thirteen workloads of §4.8."""
     projects = [f"project create {team} -g {quota}" for team, quota in QUOTAS.items()]
@@ -87,7 +90,7 @@ async def fill(kubeconfig: Path) -> None:
     await asyncio.to_thread(must_all, kubeconfig, *projects, *jobs)
 
 
-@pytest.mark.parametrize("events_before_the_kill", [1, 4, int.from_bytes(os.urandom(1), "big") % 12 + 1])
+@pytest.mark.parametrize("events_before_the_kill", [1, 4, pytest.param(RANDOM_MOMENT, id="random")])
 async def test_a_scheduler_killed_during_section_4_9_comes_to_the_same_allocation(
     own_lab: Lab, admin: Transport, account: Path, tmp_path: Path, events_before_the_kill: int
 ) -> None:
