@@ -74,7 +74,7 @@ def test_a_host_that_does_not_answer_stops_the_run_before_anything_is_done(
     assert done.returncode == 1
     assert f"dgx01: 127.0.0.1 port {port} does not answer" in done.stderr
     assert "fix: check power, network and sshd" in done.stderr
-    assert "nothing was changed. When that is fixed: muster install -i" in done.stderr
+    assert "nothing was changed. When that is fixed: muster resume -i" in done.stderr
 
 
 def test_a_key_that_is_not_accepted_is_told(site: SiteUnderTest, server: SshServer, tmp_path: Path) -> None:
