@@ -276,7 +276,7 @@ class Connection:
                 raise error_of(text, status=answer.status, retry_after=retry_after, what=f"{method} {path}")
             yield answer
         finally:
-            answer.close()
+            _hang_up(answer)
 
     async def _token(self) -> str | None:
         if self._access.token_blocks:
@@ -296,6 +296,17 @@ async def _refused_upgrade(
     if 200 <= answer.status < 300:
         raise ClusterError(f"{what}: the server, or a proxy before it, does not upgrade to a WebSocket")
     raise error_of(text, status=answer.status, retry_after=answer.headers.get("Retry-After", ""), what=what)
+
+
+def _hang_up(answer: aiohttp.ClientResponse) -> None:
+    """Give the connection back, or cut it where the answer was not read to its end.
+
+    The farewell of TLS waits for the server and would outlive the event loop.
+    """
+    connection = answer.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    answer.close()
 
 
 def _keep_alive(connection: socket.socket | None) -> None:

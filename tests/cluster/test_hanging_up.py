@@ -1,0 +1,52 @@
+"""A stream that is left early takes its connection with it, whatever the server does about it."""
+
+import asyncio
+import gc
+import socket
+import ssl
+import threading
+from contextlib import aclosing
+
+from orchestrator.cluster.kubeconfig import Access
+from orchestrator.cluster.transport import Transport
+from tests.cluster.certificates import Authority
+
+BEGINNING = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n"
+
+
+def test_a_stream_that_is_left_early_leaves_no_connection_behind() -> None:
+    """The server never answers the farewell of TLS. An open transport is a ResourceWarning, which fails the test."""
+    authority, done = Authority(), threading.Event()
+    context = authority.server_context()
+    context.verify_mode = ssl.CERT_NONE
+
+    def serve(listening: socket.socket) -> None:
+        with context.wrap_socket(listening.accept()[0], server_side=True) as connection:
+            connection.recv(4096)
+            connection.sendall(BEGINNING)
+            done.wait(30)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = threading.Thread(target=serve, args=(listening,))
+        server.start()
+        try:
+            asyncio.run(_read_the_beginning(authority, listening.getsockname()[1]))
+            gc.collect()
+        finally:
+            done.set()
+            server.join()
+
+
+async def _read_the_beginning(authority: Authority, port: int) -> None:
+    trusting = ssl.create_default_context(cadata=authority.pem.decode())
+    trusting.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    access = Access(
+        server=f"https://127.0.0.1:{port}",
+        namespace="default",
+        context="fake",
+        user="test",
+        ssl=trusting,
+        token=lambda: None,
+    )
+    async with Transport(access) as transport, aclosing(transport.stream("/log")) as chunks:
+        assert await anext(chunks) == b"first"
