@@ -57,7 +57,7 @@ class _Task:
     is_assumed: Callable[[], bool]
     undo: Callable[[], object]
     done: Callable[[], None] = lambda: None
-    forbidden: Callable[[str], None] = lambda _why: None
+    put_off: Callable[[str], None] = lambda _why: None
     prepare: Callable[[], Awaitable[None]] | None = None
 
 
@@ -177,7 +177,7 @@ class Executor:
         except ClaimNotReady as error:
             logger.info("%s: not begun: %s", task.what, error)
             task.undo()
-            task.forbidden(str(error))
+            task.put_off(str(error))
             self._on_refused()
         else:
             _keep(self._running, self._carry_out(task))
@@ -200,7 +200,7 @@ class Executor:
             is_assumed=lambda: uid in self._assumed,
             undo=lambda: self._assumed.pop(uid, None),
             done=lambda: self._on_bound(uid),
-            forbidden=lambda why: self._on_unready(pod, why),
+            put_off=lambda why: self._on_unready(pod, why),
             prepare=None
             if claims is None
             else lambda: claims.ready(pod, binding.node, lambda: uid in self._assumed),
@@ -222,7 +222,7 @@ class Executor:
             is_assumed=lambda: uid in self._evicted,
             undo=lambda: self._evicted.discard(uid),
             done=lambda: self._on_evicted(pod, eviction),
-            forbidden=lambda why: self._on_forbidden(pod, why),
+            put_off=lambda why: self._on_forbidden(pod, why),
         )
 
     async def _carry_out(self, task: _Task) -> None:
@@ -259,7 +259,7 @@ class Executor:
         except BudgetRefusal as error:
             logger.info("%s: %s", task.what, error)
             task.undo()
-            task.forbidden(error.message)
+            task.put_off(error.message)
             self._on_refused()
         except ClusterError as error:
             overtaken = isinstance(error, NotFound | Conflict)
