@@ -18,6 +18,7 @@ import msgspec
 
 from orchestrator.cluster import resources
 from orchestrator.cluster.pods import (
+    FINISHED,
     Affinity,
     Container,
     ContainerPort,
@@ -72,6 +73,7 @@ from orchestrator.cluster.workload_objects import (
 )
 
 __all__ = [
+    "FINISHED",
     "Affinity",
     "AmountSpec",
     "Condition",

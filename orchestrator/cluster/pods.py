@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from orchestrator.cluster import resources
@@ -181,6 +183,10 @@ class ContainerStatus(Wire, frozen=True):
     restart_count: int = 0
     state: ContainerState = ContainerState()
     last_state: ContainerState = ContainerState()
+
+
+FINISHED: Final = ("Succeeded", "Failed")
+"""The phases in which a pod has ended and holds nothing any more."""
 
 
 class PodStatus(Wire, frozen=True):

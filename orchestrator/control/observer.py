@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator.cluster.objects import (
+    FINISHED,
     Namespace,
     Node,
     Object,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
     from orchestrator.cluster.transport import Transport
 
-FINISHED = ("Succeeded", "Failed")
 SLICE: Final = 1000
 """Of so many objects at most a follower is told before anything else may run."""
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
-from orchestrator.cluster.objects import Object, Pod, PodStatus
+from orchestrator.cluster.objects import FINISHED, Object, Pod, PodStatus
 from orchestrator.cluster.reflector import Change
 from orchestrator.names import (
     COMPLETION_INDEX_ANNOTATION,
@@ -38,7 +38,6 @@ PATIENCE_SECONDS: Final = 30.0
 since one succeeded, and doubles with each (`pkg/controller/job/backoff_utils.go`); beyond the second the GPUs are of
 more use to others."""
 
-_FINISHED: Final = ("Succeeded", "Failed")
 _OF_THIS_POD_ALONE: Final = (GPU_DEVICES_ANNOTATION, EVICTED_BECAUSE_ANNOTATION)
 _SUFFIX: Final = "/returning"
 
@@ -133,7 +132,7 @@ class Returning:
 
 
 def _leaves(pod: Pod) -> bool:
-    return pod.metadata.deletion_timestamp is not None or pod.status.phase in _FINISHED
+    return pod.metadata.deletion_timestamp is not None or pod.status.phase in FINISHED
 
 
 def _index(pod: Pod) -> str | None:

@@ -2,10 +2,14 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
-from orchestrator.cluster.objects import LabelSelector, LabelSelectorRequirement, Pod, PodDisruptionBudget
+from orchestrator.cluster.objects import (
+    FINISHED,
+    LabelSelector,
+    LabelSelectorRequirement,
+    Pod,
+    PodDisruptionBudget,
+)
 from orchestrator.planner.model import Budget
-
-_FINISHED = ("Succeeded", "Failed")
 
 
 def planner_budgets(
@@ -46,7 +50,7 @@ def _bound_by_namespace(pods: Mapping[str, Pod]) -> dict[str, list[Pod]]:
         if (
             pod.spec.node_name
             and pod.metadata.deletion_timestamp is None
-            and pod.status.phase not in _FINISHED
+            and pod.status.phase not in FINISHED
         ):
             bound.setdefault(pod.metadata.namespace, []).append(pod)
     return bound

@@ -14,18 +14,9 @@ from collections.abc import Iterable, Mapping
 from itertools import chain, islice
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from orchestrator.cluster.objects import (
-    Namespace,
-    Node,
-    Object,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Pod,
-    Project,
-    StorageClass,
-)
+from orchestrator.cluster.objects import FINISHED, Namespace, Node, Object, Pod, Project
 from orchestrator.cluster.reflector import Change
 from orchestrator.names import PROJECT_LABEL, SCHEDULER_NAME
 from orchestrator.planner import model
@@ -43,9 +34,12 @@ from orchestrator.workloads.snapshot import (
     planner_project,
     planner_workload,
 )
-from orchestrator.workloads.volumes import Key, Terms, Volumes, claims_of
+from orchestrator.workloads.tables import discard, put
+from orchestrator.workloads.volumes import Key, StorageObject, Volumes, claims_of
 
-_FINISHED: Final = ("Succeeded", "Failed")
+if TYPE_CHECKING:
+    from orchestrator.workloads.node_terms import Terms
+
 _NO_PODS: Final[Mapping[str, Pod]] = MappingProxyType({})
 _NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 _NO_ASSUMPTIONS: Final[Mapping[str, Assumption]] = MappingProxyType({})
@@ -53,9 +47,6 @@ _MANY: Final = 1000
 """Of more changes than this at once, sorting all again costs less than putting each in its place."""
 _ID: Final = attrgetter("id")
 _DEFAULT_SETTINGS: Final = model.Settings()
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 def read(observed: Observed, settings: model.Settings = _DEFAULT_SETTINGS) -> Reading:
@@ -113,7 +104,7 @@ class Reader:
             self._note_namespace(each, is_there=is_there)
         elif isinstance(each, Project):
             self._note_project(each, is_there=is_there)
-        elif isinstance(each, PersistentVolumeClaim | PersistentVolume | StorageClass):
+        elif isinstance(each, StorageObject):
             self._workloads.note_claims(self.volumes.note(each, is_there=is_there))
         else:
             self._workloads.note_owner(each, is_there=is_there)
@@ -149,7 +140,7 @@ class Reader:
 
     def _note_pod(self, pod: Pod, *, is_there: bool) -> None:
         is_ours = pod.spec.scheduler_name == SCHEDULER_NAME
-        runs_elsewhere = is_there and not is_ours and pod.status.phase not in _FINISHED
+        runs_elsewhere = is_there and not is_ours and pod.status.phase not in FINISHED
         self._nodes.note_foreign(pod, pod.spec.node_name if runs_elsewhere else "")
         self._workloads.note_pod(pod, is_there=is_there and is_ours)
 
@@ -169,7 +160,7 @@ class Reader:
             except ValueError as error:
                 made = str(error)
         if made != self._projects.get(name):  # otherwise its status alone has changed
-            _set(self._projects, name, made)
+            put(self._projects, name, made)
             self._project_tuple = tuple(
                 each for _, each in sorted(self._projects.items()) if isinstance(each, model.Project)
             )
@@ -187,7 +178,7 @@ class _Nodes:
         self._sorted: tuple[model.Node, ...] | None = None
 
     def note(self, node: Node, *, is_there: bool) -> None:
-        _set(self._nodes, node.metadata.name, node if is_there else None)
+        put(self._nodes, node.metadata.name, node if is_there else None)
         self._touched.add(node.metadata.name)
 
     def note_foreign(self, pod: Pod, node: str) -> None:
@@ -195,19 +186,19 @@ class _Nodes:
         uid = pod.metadata.uid
         before = self._node_of_foreign.get(uid, "")
         if before:
-            _discard(self._foreign, before, uid)
+            discard(self._foreign, before, uid)
             self._touched.add(before)
         if node:
             self._foreign.setdefault(node, {})[uid] = pod
             self._touched.add(node)
-        _set(self._node_of_foreign, uid, node or None)
+        put(self._node_of_foreign, uid, node or None)
 
     def read(self) -> tuple[model.Node, ...]:
         for name in self._touched:
             node = self._nodes.get(name)
             made = None if node is None else planner_node(node, self._foreign.get(name, _NO_PODS).values())
             if made != self._made.get(name):
-                _set(self._made, name, made)
+                put(self._made, name, made)
                 self._sorted = None
         self._touched.clear()
         if self._sorted is None:
@@ -245,17 +236,17 @@ class _Workloads:
         before = self._pods.get(uid)
         if before is not None:
             owner = owner_uid(before)
-            _discard(self._members, owner, uid)
-            _discard(self._succeeded, owner, uid)
+            discard(self._members, owner, uid)
+            discard(self._succeeded, owner, uid)
             self._touched.add(owner)
             for key in claims_of(before):
-                _discard(self._users, key, uid)
-        _set(self._pods, uid, pod if is_there else None)
+                discard(self._users, key, uid)
+        put(self._pods, uid, pod if is_there else None)
         if not is_there:
             self._read_pods.pop(uid, None)
             return
         owner = owner_uid(pod)
-        if pod.status.phase not in _FINISHED:
+        if pod.status.phase not in FINISHED:
             self._members.setdefault(owner, {})[uid] = pod
         elif pod.status.phase == "Succeeded":
             self._succeeded.setdefault(owner, {})[uid] = pod
@@ -275,7 +266,7 @@ class _Workloads:
         created = owner.metadata.creation_timestamp if is_there else None
         if created != (None if known is None else known.metadata.creation_timestamp):
             self._touched.add(uid)
-        _set(self._owners, uid, owner if is_there else None)
+        put(self._owners, uid, owner if is_there else None)
 
     def note_namespace(self, name: str) -> None:
         """The namespace went to another project, with all that is in it."""
@@ -315,7 +306,7 @@ class _Workloads:
         self.read_touched(now_us, len(self._touched))
         for uid in self._read_since:  # what was read ahead may have lacked what `overlay` knows
             made = self._made.get(uid)
-            _set(self._stale_since_us, uid, (made.stale_since_us or None) if made else None)
+            put(self._stale_since_us, uid, (made.stale_since_us or None) if made else None)
         self._read_since.clear()
         if self._sorted is None:
             self._sorted = [self._made[uid] for uid in sorted(self._made)]
@@ -332,7 +323,7 @@ class _Workloads:
             self._read_since.add(uid)
             if made != before:
                 self._tuple = None
-                _set(self._made, uid, made)
+                put(self._made, uid, made)
                 if self._sorted is not None:
                     _replace(self._sorted, uid, made)
             self._touched.discard(uid)
@@ -350,7 +341,7 @@ class _Workloads:
                 readable.append((pod, self._read_pod(pod)))
             except UnreadableRequest as error:
                 unreadable[pod.metadata.uid] = str(error)
-        _set(self._unreadable, uid, unreadable or None)
+        put(self._unreadable, uid, unreadable or None)
         if not readable:
             return None
         return planner_workload(
@@ -405,20 +396,3 @@ def _different(before: Mapping[str, object], after: Mapping[str, object]) -> lis
     found = [key for key, each in after.items() if before.get(key) is not each]
     found += [key for key in before if key not in after]
     return found
-
-
-def _set(mapping: dict[K, V], key: K, value: V | None) -> None:
-    """Make it so; None: no entry."""
-    if value is None:
-        mapping.pop(key, None)
-    else:
-        mapping[key] = value
-
-
-def _discard(groups: dict[K, dict[str, Pod]], group: K, uid: str) -> None:
-    """Take the pod out of its group; a group without any is no more."""
-    members = groups.get(group)
-    if members is not None:
-        members.pop(uid, None)
-        if not members:
-            del groups[group]

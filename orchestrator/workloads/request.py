@@ -11,8 +11,8 @@ from orchestrator.names import (
     GPU_MEMORY_ANNOTATION,
     GPU_RESOURCE,
 )
-from orchestrator.planner.model import Constraints, LabelRequirement, Request, Toleration
-from orchestrator.workloads.volumes import Terms, both
+from orchestrator.planner.model import Constraints, Request, Toleration
+from orchestrator.workloads.node_terms import Terms, both, terms_of
 
 NODE_NAME_LABEL = "metadata.name"
 """Under this pseudo label a node carries its own name, so that terms on fields are matched like terms on labels."""
@@ -98,19 +98,10 @@ def _shared_devices(annotations: Mapping[str, str]) -> int:
 def pod_constraints(pod: Pod, volumes: Terms = ()) -> Constraints:
     """Where the pod may run, if its volumes ask for nodes that match these terms."""
     spec = pod.spec
-    terms: Terms = ()
     affinity = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
-    if affinity is not None:
-        terms = tuple(
-            tuple(
-                LabelRequirement(each.key, each.operator, tuple(each.values))
-                for each in (*term.match_expressions, *term.match_fields)
-            )
-            for term in affinity.node_selector_terms
-        )
     return Constraints(
         node_selector=tuple(sorted(spec.node_selector.items())),
-        node_terms=both(terms, volumes),
+        node_terms=both(terms_of(affinity), volumes),
         tolerations=tuple(
             Toleration(each.key, each.operator or "Equal", each.value, each.effect)
             for each in spec.tolerations

@@ -26,6 +26,7 @@ from orchestrator.planner import model
 from orchestrator.planner.gangs import has_gang
 from orchestrator.workloads.grouping import grouping, sub_group
 from orchestrator.workloads.health import node_health
+from orchestrator.workloads.node_terms import Terms
 from orchestrator.workloads.request import (
     NODE_NAME_LABEL,
     pod_constraints,
@@ -33,7 +34,7 @@ from orchestrator.workloads.request import (
     resource_request,
 )
 from orchestrator.workloads.values import parse_duration_seconds
-from orchestrator.workloads.volumes import StorageObject, Terms
+from orchestrator.workloads.volumes import StorageObject
 
 _SECOND_US = 1_000_000
 

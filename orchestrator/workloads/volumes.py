@@ -4,23 +4,18 @@ A claim that has a volume brings the volume's node affinity; one that has none y
 consumer, the topologies that the class allows.
 """
 
-from itertools import product
-from typing import Final, TypeVar
+from typing import Final
 
 from orchestrator.cluster.objects import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from orchestrator.planner.model import LabelRequirement
-
-Terms = tuple[tuple[LabelRequirement, ...], ...]
-"""Any of them must hold, with all its requirements; none at all: every node will do."""
+from orchestrator.workloads.node_terms import Terms, both, terms_of
+from orchestrator.workloads.tables import put
 
 StorageObject = PersistentVolumeClaim | PersistentVolume | StorageClass
 Key = tuple[str, str]
 """Namespace and name of a claim."""
 
 WAITS_FOR_CONSUMER: Final = "WaitForFirstConsumer"
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 def claims_of(pod: Pod) -> list[Key]:
@@ -33,13 +28,6 @@ def claims_of(pod: Pod) -> list[Key]:
         elif each.ephemeral is not None:
             found.append((metadata.namespace, f"{metadata.name}-{each.name}"))
     return found
-
-
-def both(first: Terms, second: Terms) -> Terms:
-    """The terms that hold where one of the first and one of the second do."""
-    if not first or not second:
-        return first or second
-    return tuple((*one, *other) for one, other in product(first, second))
 
 
 class Volumes:
@@ -56,14 +44,14 @@ class Volumes:
         name = each.metadata.name
         if isinstance(each, PersistentVolumeClaim):
             key = (each.metadata.namespace, name)
-            _put(self._claims, key, each if is_there else None)
+            put(self._claims, key, each if is_there else None)
             if each.spec.volume_name:
-                _put(self._claim_of, each.spec.volume_name, key if is_there else None)
+                put(self._claim_of, each.spec.volume_name, key if is_there else None)
             return [key]
         if isinstance(each, PersistentVolume):
-            _put(self._volumes, name, each if is_there else None)
+            put(self._volumes, name, each if is_there else None)
             return [self._claim_of[name]] if name in self._claim_of else []
-        _put(self._classes, name, each if is_there else None)
+        put(self._classes, name, each if is_there else None)
         return [key for key, claim in self._claims.items() if claim.spec.storage_class_name == name]
 
     def claim(self, key: Key) -> PersistentVolumeClaim | None:
@@ -91,18 +79,9 @@ class Volumes:
         if claim is None:
             return ()
         if claim.spec.volume_name:
-            volume = self._volumes.get(claim.spec.volume_name)
+            volume = self.volume(claim)
             affinity = None if volume is None else volume.spec.node_affinity
-            terms = (
-                [] if affinity is None or affinity.required is None else affinity.required.node_selector_terms
-            )
-            return tuple(
-                tuple(
-                    LabelRequirement(each.key, each.operator, tuple(each.values))
-                    for each in (*term.match_expressions, *term.match_fields)
-                )
-                for term in terms
-            )
+            return terms_of(None if affinity is None else affinity.required)
         found = self.storage_class(claim)
         if found is None or found.volume_binding_mode != WAITS_FOR_CONSUMER:
             return ()
@@ -112,10 +91,3 @@ class Volumes:
             )
             for term in found.allowed_topologies
         )
-
-
-def _put(mapping: dict[K, V], key: K, value: V | None) -> None:
-    if value is None:
-        mapping.pop(key, None)
-    else:
-        mapping[key] = value

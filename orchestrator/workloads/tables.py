@@ -1,0 +1,23 @@
+"""Small steps on dictionaries that are kept current by changes."""
+
+from typing import TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def put(mapping: dict[K, V], key: K, value: V | None) -> None:
+    """Make it so; None: no entry."""
+    if value is None:
+        mapping.pop(key, None)
+    else:
+        mapping[key] = value
+
+
+def discard(groups: dict[K, dict[str, V]], group: K, member: str) -> None:
+    """Take the member out of its group; a group without any is no more."""
+    members = groups.get(group)
+    if members is not None:
+        members.pop(member, None)
+        if not members:
+            del groups[group]
