@@ -118,7 +118,10 @@ def lock(directory: Path) -> Path:
 
 
 def packages(directory: Path) -> Path:
-    """A database of dpkg of its own, and the directory of a dpkg that works on it: Docker is there, one part held."""
+    """A database of dpkg of its own, and the directory of a dpkg that works on it: Docker is there, one part held.
+
+    Where the hosts of a test are one machine, they share the database, and take turns.
+    """
     database, programs = directory / "dpkg", directory / "programs"
     for each in (database / "info", database / "updates", programs):
         each.mkdir(parents=True)
@@ -128,7 +131,9 @@ def packages(directory: Path) -> Path:
     (database / "status").write_text("".join(entry.format(name, each) for name, each in wanted.items()))
     for name in ("dpkg", "dpkg-query"):
         program = programs / name
-        program.write_text(f'#!/bin/sh\nexec /usr/bin/{name} --admindir={database} "$@"\n')
+        program.write_text(
+            f'#!/bin/sh\nexec flock {database}/turn /usr/bin/{name} --admindir={database} "$@"\n'
+        )
         program.chmod(0o755)
     return programs
 
