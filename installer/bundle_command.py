@@ -72,6 +72,7 @@ def verify(directory: Path, sha256: str, *, as_json: bool) -> None:
     """Prove that every byte of DIRECTORY is what was fetched; needs no network."""
     from installer.bundle import manifest
     from installer.command import progress_reporter
+    from installer.digest import sha256_of
     from installer.errors import BundleError
 
     progress = progress_reporter()
@@ -80,7 +81,7 @@ def verify(directory: Path, sha256: str, *, as_json: bool) -> None:
         problems = manifest.verify(directory, progress)
     finally:
         progress.close()
-    digest = manifest.sha256_of(directory / manifest.MANIFEST)
+    digest = sha256_of(directory / manifest.MANIFEST)
     if sha256 and digest != sha256.removeprefix("sha256:"):
         problems.insert(0, f"{manifest.MANIFEST}: changed: sha256 {digest}, it should be {sha256}")
     if as_json:

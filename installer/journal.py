@@ -6,7 +6,6 @@ No secret and no output of a task is in it; the logs lie beside it.
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import re
@@ -16,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from installer.digest import sha256_of
 from installer.errors import JournalError, Locked
 from lab.paths import labs_directory
 
@@ -54,12 +54,6 @@ def directory_of(site: str, state_dir: Path | None) -> Path:
 def now() -> str:
     """The time as the journal writes it."""
     return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class Journal:
@@ -108,7 +102,7 @@ class Journal:
             elif entry["event"] == "ended" and entry["stage"] == stage and entry["result"] == VERIFIED:
                 files = entry.get("files", {})
         whole = all(
-            (self.directory / name).is_file() and digest_of(self.directory / name) == digest
+            (self.directory / name).is_file() and sha256_of(self.directory / name) == digest
             for name, digest in files.items()
         )
         return files if whole else {}

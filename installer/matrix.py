@@ -59,6 +59,11 @@ def dra_release(site: Site) -> tuple[str | None, str]:
     return None, why
 
 
+def dra_comes(site: Site) -> bool:
+    """Whether the DRA driver is installed on the site, and so announces its GPUs."""
+    return site.has_stage("dra") and dra_release(site)[0] is not None
+
+
 def deepops_row(release: str) -> dict[str, Any] | None:
     """The row of a DeepOps release."""
     return next((row for row in tables()["deepops"] if row["release"] == release), None)
@@ -93,9 +98,9 @@ def _hosts(site: Site) -> Iterator[Finding]:
 
 
 def _deepops(site: Site) -> Iterator[Finding]:
-    release, kubernetes = site.versions.get("deepops"), site.versions["kubernetes"]
-    if release is None or "deepops" in site.declared_not_applicable:
+    if not site.has_stage("deepops"):
         return
+    release, kubernetes = site.versions["deepops"], site.versions["kubernetes"]
     row = deepops_row(release)
     if row is None:
         known = ", ".join(row["release"] for row in tables()["deepops"])
@@ -133,9 +138,9 @@ def _ontap(site: Site) -> Iterator[Finding]:
 
 
 def _trident(site: Site) -> Iterator[Finding]:
-    release, kubernetes = site.versions.get("trident"), site.versions["kubernetes"]
-    if release is None or "trident" in site.declared_not_applicable:
+    if not site.has_stage("trident"):
         return
+    release, kubernetes = site.versions["trident"], site.versions["kubernetes"]
     row = trident_row(release)
     if row is None:
         known = ", ".join(row["release"] for row in tables()["trident"])
@@ -156,13 +161,13 @@ def _trident(site: Site) -> Iterator[Finding]:
 def _dra(site: Site) -> Iterator[Finding]:
     wanted = site.versions.get("dra", AUTO)
     for key in ("gpu_operator", "device_plugin"):
-        if site.get("deepops", key) and "dra" not in site.declared_not_applicable and dra_release(site)[0]:
+        if site.get("deepops", key) and dra_comes(site):
             yield Finding(
                 ("deepops", key),
                 f"deepops.{key} announces the GPUs, and the DRA driver would announce them again: "
                 f"set versions.dra to off, or leave {key} out",
             )
-    if wanted in {OFF, AUTO} or "dra" in site.declared_not_applicable:
+    if wanted in {OFF, AUTO} or not site.has_stage("dra"):
         return
     row = next((row for row in tables()["dra"] if row["release"] == wanted), None)
     why = _dra_hindrance(site, row) if row else f"DRA driver {wanted} is not in the matrix"

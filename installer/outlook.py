@@ -47,7 +47,7 @@ def _nexus(site: Site) -> str:
 
 def _ontap(site: Site) -> str:
     ontap = site.get("storage", "ontap")
-    nfs = " and ".join(ontap.get("nfs_versions", ["3", "4.1"]))
+    nfs = " and ".join(site.nfs_versions)
     mtu = site.get("network", "mtu", default=9000)
     return (
         f"on {ontap['management_lif']}: SVM {ontap['svm']} on {_count(len(ontap.get('aggregates', [])), 'aggregate')}, "
@@ -84,7 +84,7 @@ def _deepops(site: Site) -> str:
     plugin = site.get("kubernetes", "network_plugin", default="calico")
     if site.get("deepops", "gpu_operator"):
         devices = "the GPU operator announces the GPUs"
-    elif matrix.dra_release(site)[0] and "dra" not in site.declared_not_applicable:
+    elif matrix.dra_comes(site):
         devices = "the stage dra announces the GPUs"
     else:
         devices = "the device plugin announces the GPUs"

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from installer import cluster_record, content, inventory, matrix, reachability, site, stages, upgrade, vault
 from installer.bundle import use
+from installer.digest import sha256_of
 from installer.errors import StageFailed
-from installer.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, Journal, Past, digest_of, directory_of
+from installer.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, Journal, Past, directory_of
 from installer.plan import DONE, LEFT_OUT, NOT_APPLICABLE, RUN, Decision, Facts, decide, inputs_of
 from installer.present import look
 from installer.runner import Outcome, Playbook, Runner
@@ -249,15 +250,16 @@ class Program:
     def _files(self, directory: Path | None) -> dict[str, str]:
         """What a stage left in the run's directory: by path in the site's, the digest."""
         paths = sorted(each for each in directory.rglob("*") if each.is_file()) if directory else []
-        return {str(path.relative_to(self.journal.directory)): digest_of(path) for path in paths}
+        return {str(path.relative_to(self.journal.directory)): sha256_of(path) for path in paths}
 
     def _tell_way_back(self, stage: str, result: str) -> None:
         """After the snapshot, and after the failure of a stage that changes what is in it."""
-        kept = self.journal.kept(SNAPSHOT) if self.request.action == UPGRADE else {}
-        if stage == SNAPSHOT or (result == FAILED and stage in upgrade.CHANGES_THE_CLUSTER):
-            for name, digest in sorted(kept.items()):
-                what = "restore" if name.endswith(".txt") else "kept   "
-                self._progress(f"  {what} {self.journal.directory / name} (sha256 {digest})")
+        is_due = stage == SNAPSHOT or (result == FAILED and stage in upgrade.CHANGES_THE_CLUSTER)
+        if self.request.action != UPGRADE or not is_due:
+            return
+        for name, digest in sorted(self.journal.kept(SNAPSHOT).items()):
+            what = "restore" if name.endswith(".txt") else "kept   "
+            self._progress(f"  {what} {self.journal.directory / name} (sha256 {digest})")
 
     def _playbook(self, decision: Decision, label: str, directory: Path | None) -> Playbook:
         stage = decision.stage

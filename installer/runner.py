@@ -156,20 +156,24 @@ class Runner:
         return words
 
     def _environment(self, private: Path) -> dict[str, str]:
-        path = os.environ.get("PATH", os.defpath)
         return {
             **self._more,
             "ANSIBLE_CONFIG": str(Path(__file__).parent / "data" / "ansible.cfg"),
             "ANSIBLE_ROLES_PATH": str(self._content.roles),
             "ANSIBLE_LOCAL_TEMP": str(private / "tmp"),
             "ANSIBLE_NOCOLOR": "1",
-            "PATH": f"{self._bin or Path(sys.executable).parent}:{path}",
+            "PATH": self._path,
         }
+
+    @property
+    def _path(self) -> str:
+        """Where programs are looked for: beside the Ansible that is used first."""
+        return f"{self._bin or Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
 
     @contextlib.contextmanager
     def _launcher(self) -> Iterator[dict[str, str]]:
         """The environment that lets Ansible be started with the hidden variables, which are in memory alone."""
-        path = f"{self._bin or Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
+        path = self._path
         real = shutil.which("ansible-playbook", path=path)
         if not self._hidden or real is None:
             yield {}

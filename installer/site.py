@@ -90,11 +90,14 @@ class Site:
         """What runs the containers of Kubernetes."""
         return str(self.get("kubernetes", "container_runtime", default="containerd"))
 
+    @property
+    def nfs_versions(self) -> list[str]:
+        """The versions of NFS that the SVM serves."""
+        return list(self.get("storage", "ontap", "nfs_versions", default=["3", "4.1"]))
+
     def has_stage(self, name: str) -> bool:
         """Whether the file has what the stage works from, and does not declare that it has no meaning here."""
-        needed = _NEEDS.get(name)
-        given = needed is None or self.get(*needed) is not None
-        return given and name not in self.declared_not_applicable
+        return not self.lacks(name) and name not in self.declared_not_applicable
 
     def lacks(self, stage: str) -> str:
         """The entry that a stage needs and the file does not have; empty if it has."""
@@ -229,7 +232,7 @@ def _host_problems(site: Site) -> Iterator[str]:
 def _class_problems(site: Site) -> Iterator[str]:
     backends = {each["name"] for each in site.get("storage", "backends", default=[])}
     classes = site.get("storage", "classes", default=[])
-    served = site.get("storage", "ontap", "nfs_versions", default=["3", "4.1"])
+    served = site.nfs_versions
     for index, each in enumerate(classes):
         if each["backend"] not in backends:
             backend: Place = ("storage", "classes", index, "backend")

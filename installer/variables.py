@@ -109,7 +109,7 @@ def _ontap(site: Site) -> Variables:
         return {}
     data = ontap.get("data_lifs", [])
     management = ontap.get("svm_management_lif")
-    nfs = ontap.get("nfs_versions", ["3", "4.1"])
+    nfs = site.nfs_versions
     rules = ontap.get("export_rules")
     if rules is None and "export_cidrs" in ontap:
         rules = [{"clients": ontap["export_cidrs"]}]
@@ -164,7 +164,7 @@ def _driver(site: Site) -> Variables:
     given = site.get("driver", default={})
     return {
         "driver_branch": site.versions.get("driver"),
-        "driver_dra": _dra_comes(site),
+        "driver_dra": matrix.dra_comes(site),
         "driver_kernel_modules": given.get("kernel_modules"),
         "driver_reboot": given.get("reboot"),
         "driver_reboot_seconds": given.get("reboot_seconds"),
@@ -203,11 +203,6 @@ def _orchestrator(site: Site) -> Variables:
     }
 
 
-def _dra_comes(site: Site) -> bool:
-    release, _ = matrix.dra_release(site)
-    return release is not None and "dra" not in site.declared_not_applicable
-
-
 def _dra(site: Site) -> Variables:
     release, _ = matrix.dra_release(site)
     return {"dra_version": release}
@@ -233,7 +228,9 @@ def _deepops(site: Site) -> Variables:
         "deepops_pod_subnet": site.get("kubernetes", "pod_subnet"),
         "deepops_service_subnet": site.get("kubernetes", "service_subnet"),
         "deepops_gpu_operator_enabled": operator,
-        "deepops_device_plugin": given.get("device_plugin", gpus and not operator and not _dra_comes(site)),
+        "deepops_device_plugin": given.get(
+            "device_plugin", gpus and not operator and not matrix.dra_comes(site)
+        ),
     }
 
 
@@ -262,7 +259,7 @@ def _trident(site: Site) -> Variables:
 def _verify(site: Site) -> Variables:
     return {
         "verify_nodes": sorted(site.hosts),
-        "verify_orchestrator": "orchestrator" not in site.declared_not_applicable,
+        "verify_orchestrator": site.has_stage("orchestrator"),
         "verify_storage": site.has_stage("trident"),
     }
 

@@ -17,8 +17,9 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import aiohttp
 
-from installer.bundle.manifest import File, sha256_of
+from installer.bundle.manifest import File
 from installer.bundle.mirrors import Mirrors
+from installer.digest import sha256_of
 from installer.errors import DiskFull, FetchFailed
 from lab.progress import Reporter
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from installer.digest import sha256_of
 from installer.errors import BundleError
 from lab.progress import Reporter
 
@@ -15,8 +16,6 @@ MANIFEST: Final = "manifest.json"
 SBOM: Final = "sbom.cdx.json"
 WORK: Final = ".partial"
 """What is being fetched; a bundle that is complete has no such directory."""
-
-_CHUNK_BYTES: Final = 1 << 20
 
 
 class File(msgspec.Struct, frozen=True, order=True):
@@ -116,17 +115,6 @@ def verify(root: Path, progress: Reporter) -> list[str]:
 def described(root: Path, path: Path, url: str = "") -> File:
     """The entry of a file of the bundle."""
     return File(str(path.relative_to(root)), sha256_of(path), path.stat().st_size, url)
-
-
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file in hex; of a symbolic link, of where it leads, because a bundle holds none."""
-    digest = hashlib.sha256()
-    if path.is_symlink():
-        return hashlib.sha256(os.fsencode(path.readlink())).hexdigest()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def replace(path: Path, content: bytes) -> None:
