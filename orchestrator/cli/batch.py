@@ -70,6 +70,8 @@ def resume(
         if names or every:
             raise UsageError("jobs are resumed, or a site with -i: one of the two")
         return _resume_site(inventory, state_dir)
+    if state_dir is not None:
+        raise UsageError("--state-dir is where the journal of a site lies: name the site too, with -i")
     if not names and not every:
         raise UsageError("name the jobs, or say --all; or name a site with -i")
     return _on_each(
