@@ -1,5 +1,7 @@
 """Runs that are cut short, doubled, or whose journal is damaged: nothing is lost, and the same command goes on."""
 
+import asyncio
+import base64
 import json
 import os
 import signal
@@ -12,7 +14,11 @@ import pexpect
 import pytest
 from ansible.parsing.vault import VaultLib, VaultSecret
 
+import lab.cluster
 from orchestrator.cli.main import main
+from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.resources import CONFIG_MAPS
+from orchestrator.cluster.transport import Transport
 from tests.installer.conftest import SiteUnderTest
 
 pytestmark = pytest.mark.lab
@@ -254,10 +260,22 @@ def secrets(site: SiteUnderTest, content: Content) -> Path:
     return password
 
 
+def record(kubeconfig: Path, site: str) -> str:
+    """What a run wrote down in the cluster, as the API server has it."""
+
+    async def get() -> str:
+        async with Transport(load_access(kubeconfig)) as transport:
+            return await transport.text(CONFIG_MAPS.path("kube-system", f"muster-install-{site}"))
+
+    return asyncio.run(get())
+
+
 @pytest.mark.parametrize("how", ["file", "environment", "terminal"])
 def test_no_secret_leaves_the_task_that_needs_it(
-    site: SiteUnderTest, content: Content, tmp_path: Path, how: str
+    site: SiteUnderTest, content: Content, tmp_path: Path, shared_lab: lab.cluster.Lab, how: str
 ) -> None:
+    site.write(site.file.read_text().replace("name: here", f"name: canary-{how}"))
+    site.environment["KUBECONFIG"] = str(shared_lab.kubeconfig)
     password = secrets(site, content)
     refused = site.call("install")
     assert refused.returncode == 2
@@ -287,8 +305,12 @@ def test_no_secret_leaves_the_task_that_needs_it(
     assert list((content.work / "seen").glob("artifacts/*/command")), (
         "the artifacts of the run were looked at"
     )
+    recorded = record(shared_lab.kubeconfig, f"canary-{how}")
+    assert '\\"stage\\": \\"two\\"' in recorded, recorded
     for canary in (CANARY, VAULT_CANARY, VAULT_PASSWORD):
         assert canary not in told
+        assert canary not in recorded
+        assert base64.b64encode(canary.encode()).decode() not in recorded
         files = [path for path in tmp_path.rglob("*") if path.is_file()]
         assert content.work / "command-lines" in files
         assert [path for path in files if canary.encode() in path.read_bytes()] == []
