@@ -144,12 +144,13 @@ def matrix(*, as_json: bool) -> None:
 
 @click.command()
 @_INVENTORY
-def inventory(inventory: Path) -> None:
+@_STATE
+def inventory(inventory: Path, state_dir: Path | None) -> None:
     """Print the Ansible inventory of a site, for those who call ansible-playbook themselves."""
     from installer import inventory as built
     from installer.site import load
 
-    click.echo(json.dumps(built.build(shown(load, inventory)), indent=1))
+    click.echo(json.dumps(built.build(shown(load, inventory), state_dir), indent=1))
 
 
 def _request(action: str, options: dict[str, Any]) -> "Request":

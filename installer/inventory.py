@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from installer import variables
 from installer.site import Site
+from lab.paths import labs_directory
 
 CONTROLLER: Final = "controller"
 """The machine that muster runs on, as a host of the inventory; the cluster's API is spoken to from here."""
@@ -15,17 +16,21 @@ CONTROLLER: Final = "controller"
 _GROUPS: Final = ("control_plane", "etcd", "gpu", "worker")
 
 
-def build(site: Site) -> dict[str, Any]:
-    """The inventory as Ansible's YAML plugin reads it. No secret is in it, only where to find each."""
+def build(site: Site, state_dir: Path | None = None) -> dict[str, Any]:
+    """The inventory as Ansible's YAML plugin reads it. No secret is in it, only where to find each.
+
+    What a run leaves on the controller lies in the site's own directory below `state_dir`; no two sites share any.
+    """
+    directory = directory_of(site.name, state_dir)
     switches = site.get("network", "switches", default={})
     return {
         "all": {
             "vars": {
                 "muster_site": site.name,
                 "muster_version": version("muster"),
-                "muster_kubeconfig": str(kubeconfig(site)),
+                "muster_directory": str(directory),
+                "muster_kubeconfig": str(kubeconfig(site, directory)),
                 "muster_context": site.get("kubernetes", "context", default=""),
-                "muster_cache": str(cache(site)),
                 **variables.of_roles(site),
                 **site.get("vars", default={}),
             },
@@ -72,24 +77,23 @@ def stage_variables(inventory: dict[str, Any], stage: str) -> dict[str, Any]:
     return mine
 
 
-def kubeconfig(site: Site) -> Path:
-    """The access to the cluster: of the site file, of the environment, or what DeepOps leaves in its checkout."""
+def directory_of(site: str, state_dir: Path | None) -> Path:
+    """The directory of a site: `state_dir`/SITE, by default `$XDG_STATE_HOME/muster/sites`/SITE."""
+    base = state_dir.expanduser().absolute() if state_dir else labs_directory().parent / "sites"
+    return base / site
+
+
+def kubeconfig(site: Site, directory: Path) -> Path:
+    """The access to the cluster: of the site file, what DeepOps leaves in the site's directory, or of the environment.
+
+    A site that installs its own Kubernetes never takes the cluster that the environment happens to name.
+    """
     given = site.get("kubernetes", "kubeconfig")
     if given:
         return (site.directory / Path(given).expanduser()).absolute()
-    if os.environ.get("KUBECONFIG"):
+    if not site.has_stage("deepops") and os.environ.get("KUBECONFIG"):
         return Path(os.environ["KUBECONFIG"]).expanduser().absolute()
-    release = site.versions.get("deepops", "none")
-    return cache(site) / f"deepops-{release}" / "config" / "artifacts" / "admin.conf"
-
-
-def cache(site: Site) -> Path:
-    """The directory for checkouts, archives and virtual environments on the controller."""
-    given = site.get("controller", "cache")
-    if given:
-        return Path(given).expanduser().absolute()
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "muster" / "installer"
+    return directory / "artifacts" / "admin.conf"
 
 
 def _host(site: Site, name: str) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from installer.digest import sha256_of
 from installer.errors import JournalError, Locked
-from lab.paths import labs_directory
 
 FILE: Final = "journal.jsonl"
 LOCK: Final = "lock"
@@ -43,12 +42,6 @@ class Past:
     inputs: dict[str, str] = field(default_factory=dict)
     log: str = ""
     versions: dict[str, str] = field(default_factory=dict)
-
-
-def directory_of(site: str, state_dir: Path | None) -> Path:
-    """The directory of a site: `state_dir`/SITE, by default `$XDG_STATE_HOME/muster/sites`/SITE."""
-    base = state_dir.expanduser().absolute() if state_dir else labs_directory().parent / "sites"
-    return base / site
 
 
 def now() -> str:

@@ -15,7 +15,7 @@ from installer import cluster_record, content, inventory, matrix, reachability, 
 from installer.bundle import use
 from installer.digest import sha256_of
 from installer.errors import StageFailed
-from installer.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, Journal, Past, directory_of
+from installer.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, Journal, Past
 from installer.plan import DONE, LEFT_OUT, NOT_APPLICABLE, RUN, Decision, Facts, decide, inputs_of
 from installer.present import look
 from installer.runner import Outcome, Playbook, Runner
@@ -57,16 +57,16 @@ class Request:
         }
 
 
-def resumed(inventory: Path, state_dir: Path | None) -> Request | None:
+def resumed(path: Path, state_dir: Path | None) -> Request | None:
     """The run that was interrupted on a site, or failed; None if there is none."""
-    journal = Journal(directory_of(site.load(inventory).name, state_dir))
+    journal = Journal(inventory.directory_of(site.load(path).name, state_dir))
     entry = journal.unfinished()
     if entry is None:
         return None
     options = entry.get("options", {})
     bundle = options.get("bundle")
     return Request(
-        inventory, entry["action"], last=options.get("last"), state_dir=state_dir,
+        path, entry["action"], last=options.get("last"), state_dir=state_dir,
         extra=tuple(options.get("extra", ())), bundle=Path(bundle) if bundle else None,
         accept_irreversible=bool(options.get("accept_irreversible")),
     )  # fmt: skip
@@ -84,15 +84,14 @@ class Program:
             raise site.refusal(self.site.document.path, problems)
         self._progress = progress
         self._content = content.find()
-        self.inventory = inventory.build(self.site)
+        self.inventory = inventory.build(self.site, request.state_dir)
         self._bundle = use.opened(request.bundle, self.site.name, progress) if request.bundle else None
         if self._bundle:
             self._overlay(self._bundle)
         self.groups = inventory.groups(self.inventory)
         self.stages = stages.read(self._content, PLAYBOOKS[request.action])
         self._check_names()
-        self.journal = Journal(directory_of(self.site.name, request.state_dir))
-        self.inventory["all"]["vars"]["muster_run"] = str(self.journal.directory)
+        self.journal = Journal(inventory.directory_of(self.site.name, request.state_dir))
         self._stop = False
         self.proved: dict[str, list[str]] = {}
         self._vault: vault.Vault | None = None

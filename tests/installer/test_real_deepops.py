@@ -46,7 +46,7 @@ def inventory(directory: Path, commit: str) -> Path:
     values: dict[str, Any] = {
         "deepops_repository": CLONE, "deepops_commit": commit, "deepops_release": RELEASE,
         "deepops_kubernetes": KUBERNETES, "deepops_directory": str(directory / "deepops"),
-        "muster_cache": str(directory),
+        "muster_directory": str(directory),
     }  # fmt: skip
     local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     hosts = {host: {"ansible_connection": "ssh", "ansible_host": f"10.0.0.{number}", "ansible_become": True}

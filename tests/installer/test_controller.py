@@ -1,0 +1,57 @@
+"""What a site has on the machine that muster runs on: its own directory and cluster, and the Ansible that it names."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.cli.main import main
+from tests.installer.conftest import SiteUnderTest
+
+DEEPOPS = '  deepops: "26.07"\nhosts:\n  a: {address: n1, os: ubuntu-24.04, roles: [control_plane, etcd]}\n'
+
+
+def variables(site: SiteUnderTest) -> dict[str, Any]:
+    printed = json.loads(site.call("inventory").stdout)
+    values: dict[str, Any] = printed["all"]["vars"]
+    return values
+
+
+def test_two_sites_share_nothing_on_the_controller(site: SiteUnderTest) -> None:
+    site.environment["KUBECONFIG"] = "/elsewhere/config"
+    own: list[dict[str, Any]] = []
+    for name in ("first", "second"):
+        site.write(f'schema: 1\nname: {name}\nversions:\n  kubernetes: "1.35.4"\n{DEEPOPS}')
+        own.append(variables(site))
+        directory = site.state / name
+        assert own[-1]["muster_directory"] == str(directory)
+        assert own[-1]["muster_kubeconfig"] == str(directory / "artifacts" / "admin.conf")
+    paths = [
+        {value for value in each.values() if isinstance(value, str) and value[:1] == "/"} for each in own
+    ]
+    assert paths[0] & paths[1] == set()
+
+
+def test_the_access_to_the_cluster_outlives_a_release_of_deepops(site: SiteUnderTest) -> None:
+    site.write(site.file.read_text().replace("1.34.2", "1.35.4") + DEEPOPS)
+    before = variables(site)["muster_kubeconfig"]
+    site.write(site.file.read_text().replace("26.07", "26.05"))
+    assert variables(site)["muster_kubeconfig"] == before
+
+
+def test_a_cluster_that_others_made_is_that_of_the_environment(site: SiteUnderTest) -> None:
+    site.environment["KUBECONFIG"] = "/elsewhere/config"
+    assert variables(site)["muster_kubeconfig"] == "/elsewhere/config"
+    site.write(site.file.read_text() + "kubernetes:\n  kubeconfig: mine.conf\n")
+    assert variables(site)["muster_kubeconfig"] == str(site.directory / "mine.conf")
+
+
+def test_a_directory_of_journals_without_a_site_is_refused(
+    site: SiteUnderTest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["resume", "--state-dir", str(site.state), "--all"]) == 2
+    assert (
+        "--state-dir is where the journal of a site lies: name the site too, with -i"
+        in capsys.readouterr().err
+    )
