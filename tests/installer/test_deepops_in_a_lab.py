@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 import lab.cluster
-from orchestrator.cluster.kubeconfig import load_access
-from orchestrator.cluster.resources import NODES
-from orchestrator.cluster.transport import Transport
+from tests.installer import kubelets
 from tests.installer.conftest import SiteUnderTest
 from tests.installer.deepops_double import lock, packages, repository
 
@@ -53,26 +51,12 @@ def running(tmp_path: Path) -> Iterator[lab.cluster.Lab]:
     started.stop()
 
 
-async def node(kubeconfig: Path, release: str, *, new: bool = False) -> None:
-    """A node as kubespray would have registered it, with a kubelet of this release."""
-    async with Transport(load_access(kubeconfig)) as transport:
-        if new:
-            body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node01"}}
-            await transport.create(NODES.path(), body)
-        info = {"kubeletVersion": f"v{release}", "containerRuntimeVersion": "containerd://2.2.3"}
-        empty = dict.fromkeys(
-            ("architecture", "bootID", "kernelVersion", "kubeProxyVersion", "machineID", "operatingSystem",
-             "osImage", "systemUUID"), ""
-        )  # fmt: skip
-        await transport.patch(NODES.path(None, "node01", "status"), {"status": {"nodeInfo": empty | info}})
-
-
 def selections(programs: Path) -> dict[str, str]:
     done = subprocess.run([programs / "dpkg", "--get-selections"], capture_output=True, text=True, check=True)
     return dict(line.split() for line in done.stdout.splitlines())
 
 
-async def test_kubernetes_comes_by_a_pinned_release_and_goes_up_one_step_at_a_time(
+def test_kubernetes_comes_by_a_pinned_release_and_goes_up_one_step_at_a_time(
     site: SiteUnderTest, running: lab.cluster.Lab, tmp_path: Path
 ) -> None:
     work = tmp_path / "work"
@@ -93,12 +77,13 @@ async def test_kubernetes_comes_by_a_pinned_release_and_goes_up_one_step_at_a_ti
         "GIT_CONFIG_KEY_0": "protocol.file.allow",
         "GIT_CONFIG_VALUE_0": "always",
     }
-    await node(running.kubeconfig, "1.34.3", new=True)
+    kubelets.run(running.kubeconfig, "1.34.3", ["node01"])
 
     site.write(SITE.format(**values))
     foretold = site.muster("install", *ONE, "--check")
     assert foretold.returncode == 0, foretold.stderr
-    assert not (tmp_path / "cache" / "muster").exists()
+    own = site.state / "here"
+    assert not (own / "deepops-26.07").exists()
 
     site.write(SITE.format(**values | {"commit": "0" * 40}))
     moved = site.muster("install", *ONE)
@@ -119,6 +104,9 @@ async def test_kubernetes_comes_by_a_pinned_release_and_goes_up_one_step_at_a_ti
         "install 1.34.3 containerd False node01 nvidia operator=False",
         "device plugin on node01",
     ]
+    assert (own / "artifacts" / "admin.conf").read_bytes() == running.kubeconfig.read_bytes()
+    assert (own / "artifacts").stat().st_mode & 0o077 == 0
+    assert (own / "deepops-26.07" / "config" / "inventory").exists()
     assert selections(programs) == {"docker-ce": "install", "containerd.io": "hold", "other": "install"}
     again = site.muster("install", *ONE)
     assert again.returncode == 0, again.stderr
@@ -128,7 +116,7 @@ async def test_kubernetes_comes_by_a_pinned_release_and_goes_up_one_step_at_a_ti
     unasked = site.muster("install", *ONE)
     assert unasked.returncode == 2
     assert "that is an upgrade, run `muster upgrade`" in " ".join(unasked.stderr.split())
-    await node(running.kubeconfig, "1.35.4")
+    kubelets.run(running.kubeconfig, "1.35.4", ["node01"])
     upgraded = site.muster("upgrade", *ONE)
     assert upgraded.returncode == 0, upgraded.stderr
     assert (work / "runs").read_text().splitlines()[2] == (

@@ -1,6 +1,5 @@
 """An upgrade of Kubernetes: nothing irreversible unasked, a snapshot of a real etcd first, host by host, resumed."""
 
-import asyncio
 import hashlib
 import json
 import os
@@ -12,10 +11,7 @@ from pathlib import Path
 import pytest
 
 import lab.cluster
-from orchestrator.cluster.kubeconfig import load_access
-from orchestrator.cluster.resources import NODES
-from orchestrator.cluster.transport import Transport
-from tests.installer import etcdctl_double
+from tests.installer import etcdctl_double, kubelets
 from tests.installer.conftest import SiteUnderTest
 from tests.installer.deepops_double import lock, packages, repository
 
@@ -61,22 +57,6 @@ def running(tmp_path: Path) -> Iterator[lab.cluster.Lab]:
     started = lab.cluster.start("deepops", nodes=1, detach=False, state_dir=tmp_path / "labs")
     yield started
     started.stop()
-
-
-async def nodes(kubeconfig: Path, release: str, *, new: bool = False) -> None:
-    """Nodes as kubespray would have registered them, with kubelets of this release."""
-    async with Transport(load_access(kubeconfig)) as transport:
-        for name in HOSTS:
-            if new:
-                body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
-                await transport.create(NODES.path(), body)
-            info = {"kubeletVersion": f"v{release}", "containerRuntimeVersion": "containerd://2.2.3"}
-            empty = dict.fromkeys(
-                ("architecture", "bootID", "kernelVersion", "kubeProxyVersion", "machineID", "operatingSystem",
-                 "osImage", "systemUUID"), ""
-            )  # fmt: skip
-            status = {"status": {"nodeInfo": empty | info}}
-            await transport.patch(NODES.path(None, name, "status"), status)
 
 
 def content(root: Path) -> Path:
@@ -147,7 +127,7 @@ def test_kubernetes_goes_up_host_by_host_from_a_snapshot_and_stops_at_the_first_
     site: SiteUnderTest, running: lab.cluster.Lab, values: dict[str, object], tmp_path: Path
 ) -> None:
     work, journal = tmp_path / "work", site.state / "here" / "journal.jsonl"
-    asyncio.run(nodes(running.kubeconfig, "1.34.3", new=True))
+    kubelets.run(running.kubeconfig, "1.34.3", HOSTS)
     site.write(SITE.format(**values))
     done = site.muster("install")
     assert done.returncode == 0, done.stderr
@@ -191,7 +171,7 @@ def test_kubernetes_goes_up_host_by_host_from_a_snapshot_and_stops_at_the_first_
     back = site.call("upgrade", "--accept-irreversible")
     assert back.returncode == 2
     assert "up by one minor release at a time and never back to 1.34.3" in back.stderr
-    asyncio.run(nodes(running.kubeconfig, "1.33.9"))
+    kubelets.run(running.kubeconfig, "1.33.9", HOSTS)
     site.write(SITE.format(**values | {"kubernetes": "1.35.4"}))
     skipped = site.call("upgrade", "--accept-irreversible", "--from", "deepops")
     assert skipped.returncode == 2
