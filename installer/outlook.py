@@ -15,7 +15,7 @@ def of_stage(name: str, site: Site, *, removal: bool = False) -> str:
 
 def notes(name: str, site: Site) -> list[str]:
     """What a reader must know before the stage runs."""
-    return [site.unpinned] if name == "preflight" and site.unpinned else []
+    return [each for each in (site.lacks_ansible, site.unpinned) if each and name == "preflight"]
 
 
 def _count(number: int, noun: str) -> str:

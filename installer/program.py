@@ -172,6 +172,7 @@ class Program:
 
     def run(self) -> list[Decision]:
         """Do it. Raises StageFailed, Locked, JournalError or ConfigurationError; the journal knows how far it came."""
+        self._check_ansible()
         self._check_secrets()
         with self.journal.exclusive(self.request.action), self._signals():
             if self.journal.torn:
@@ -303,7 +304,6 @@ class Program:
         return StageFailed(f"stage {name} failed{where}; when the cause is gone, go on with: {resume}")
 
     def _runner(self) -> Runner:
-        given = self.site.get("controller", "ansible_bin")
         hidden = {
             each["env"]: os.environ[each["env"]]
             for _, each in self.site.secrets()
@@ -312,7 +312,7 @@ class Program:
         texts = self._vault.texts if self._vault else ()
         return Runner(
             self._content, self.inventory, self._progress,
-            vault=self.site.vault, ansible_bin=Path(given).expanduser() if given else None,
+            vault=self.site.vault, ansible_bin=self.site.ansible_bin,
             secrets=[*hidden.values(), *texts], hidden={**hidden, **(self._vault.environment if self._vault else {})},
             interrupted=lambda: self._stop,
             environment=self._bundle.environment() if self._bundle else {},
@@ -340,6 +340,12 @@ class Program:
         first, last = self.request.first, self.request.last
         if first and last and names.index(first) > names.index(last):
             raise UsageError(f"--from {first} comes after --until {last}")
+
+    def _check_ansible(self) -> None:
+        """The Ansible that the site file names must be there: another one that PATH finds is not what was meant."""
+        if self.site.lacks_ansible:
+            place = ("controller", "ansible_bin")
+            raise site.refusal(self.site.document.path, [self.site.problem(place, self.site.lacks_ansible)])
 
     def _check_secrets(self) -> None:
         """Every secret must be there before the first stage, not at night in the seventh."""

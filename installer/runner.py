@@ -27,6 +27,8 @@ PROVED: Final = ("Say what is proved", "Say what is not proved")
 _HIDDEN: Final = "***"
 _LAUNCHERS: Final = Path(__file__).parent / "data" / "bin"
 _OK: Final = "successful"
+_NOT_STARTED: Final = (126, 127)
+"""What a shell, and ansible-runner, say of a program that is not there or cannot run."""
 
 
 @dataclass
@@ -141,7 +143,16 @@ class Runner:
         outcome.interrupted = ended.status == "canceled"
         outcome.ok = ended.status == _OK
         if not outcome.ok and not outcome.failures:
-            outcome.trouble = listener.trouble or f"ansible-playbook ended with exit code {ended.rc}"
+            outcome.trouble = listener.trouble or self._ended_with(ended.rc)
+
+    def _ended_with(self, code: int | None) -> str:
+        program = shutil.which("ansible-playbook", path=self._path)
+        if code in _NOT_STARTED:
+            return (
+                f"{program or 'ansible-playbook'} cannot be started (exit code {code}): its environment is not whole; "
+                "make it again, or install muster again with `pip install 'muster[installer]'`"
+            )
+        return f"ansible-playbook ended with exit code {code}"
 
     def _options(self, playbook: Playbook) -> list[str]:
         words = []

@@ -1,6 +1,7 @@
 """The site file: read, checked against the schema and for what a schema cannot say, before anything runs."""
 
 import json
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from orchestrator.errors import MusterError
 
 SITE_FILE: Final = "site.yml"
 VAULT_FILE: Final = "vault.yml"
+ANSIBLE_FOR_OLD_HOSTS: Final = "ansible==9.13.0"
+"""The last with ansible-core 2.16, which still manages a host with Python 3.6; it runs on Python 3.10 to 3.12."""
+
 _VAULT_HEADER: Final = "$ANSIBLE_VAULT;"
 _SECRET_WORDS: Final = re.compile(r"(^|_)(password|passphrase|secret|token|license_codes)$")
 _NEEDS: Final[dict[str, tuple[str, ...]]] = {
@@ -103,6 +107,24 @@ class Site:
         """The entry that a stage needs and the file does not have; empty if it has."""
         needed = _NEEDS.get(stage, ())
         return ".".join(needed) if needed and self.get(*needed) is None else ""
+
+    @property
+    def ansible_bin(self) -> Path | None:
+        """The directory of another ansible-playbook than muster's own, if the file names one."""
+        given = self.get("controller", "ansible_bin")
+        return (self.directory / Path(given).expanduser()).absolute() if given else None
+
+    @property
+    def lacks_ansible(self) -> str:
+        """How to make the Ansible that the file names, where there is none; empty where it is there."""
+        path = self.ansible_bin
+        if path is None or os.access(path / "ansible-playbook", os.X_OK):
+            return ""
+        environment = path.parent if path.name == "bin" else path
+        return (
+            f"controller.ansible_bin: there is no ansible-playbook in {path}: correct the path, or make it with "
+            f"`python3.11 -m venv {environment} && {environment}/bin/pip install {ANSIBLE_FOR_OLD_HOSTS}`"
+        )
 
     @property
     def unpinned(self) -> str:

@@ -47,6 +47,28 @@ def test_a_cluster_that_others_made_is_that_of_the_environment(site: SiteUnderTe
     assert variables(site)["muster_kubeconfig"] == str(site.directory / "mine.conf")
 
 
+def test_an_ansible_that_is_not_there_is_refused_before_the_run(site: SiteUnderTest, tmp_path: Path) -> None:
+    site.write(site.file.read_text() + "controller:\n  ansible_bin: ../old/bin\n")
+    programs = site.directory / ".." / "old" / "bin"
+    for action in (["install"], ["install", "--check"], ["verify"], ["teardown", "--yes"]):
+        refused = site.call(*action)
+        assert refused.returncode == 2, refused.stderr
+        told = f"{site.file}:6: controller.ansible_bin: there is no ansible-playbook in {programs}: "
+        assert told in refused.stderr
+        assert (
+            f"`python3.11 -m venv {programs.parent} && {programs.parent}/bin/pip install " in refused.stderr
+        )
+    assert not site.state.exists()
+    planned = site.call("plan")
+    assert planned.returncode == 0
+    assert "NOTE  controller.ansible_bin: there is no ansible-playbook in" in planned.stdout
+    (tmp_path / "old" / "bin").mkdir(parents=True)
+    (tmp_path / "old" / "bin" / "ansible-playbook").write_text("#!/bin/sh\n")
+    assert "NOTE" in site.call("plan").stdout, "it cannot be executed"
+    (tmp_path / "old" / "bin" / "ansible-playbook").chmod(0o755)
+    assert "NOTE" not in site.call("plan").stdout
+
+
 def test_a_directory_of_journals_without_a_site_is_refused(
     site: SiteUnderTest, capsys: pytest.CaptureFixture[str]
 ) -> None:
