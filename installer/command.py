@@ -199,6 +199,8 @@ def _records(program: "Program", decisions: "list[Decision]") -> list[dict[str, 
     from installer import outlook
 
     removal = program.request.action == "teardown"
+    lacks = [message for _, message in program.lacks(decisions)]
+    first = next((each.stage.name for each in decisions if each.verb == "run"), "")
     return [
         {
             **each.record(),
@@ -206,9 +208,7 @@ def _records(program: "Program", decisions: "list[Decision]") -> list[dict[str, 
             "what": outlook.of_stage(each.stage.name, program.site, removal=removal)
             if each.verb == "run"
             else "",
-            "notes": outlook.notes(each.stage.name, program.site)
-            if each.verb == "run" and not removal
-            else [],
+            "notes": lacks if each.stage.name == first else [],
         }
         for each in decisions
     ]
@@ -267,6 +267,8 @@ def _must_be_installed() -> None:
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

@@ -13,11 +13,6 @@ def of_stage(name: str, site: Site, *, removal: bool = False) -> str:
     return told(site) if told else ""
 
 
-def notes(name: str, site: Site) -> list[str]:
-    """What a reader must know before the stage runs."""
-    return [each for each in (site.lacks_ansible, site.unpinned) if each and name == "preflight"]
-
-
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 

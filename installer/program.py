@@ -11,7 +11,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from installer import cluster_record, content, inventory, matrix, reachability, site, stages, upgrade, vault
+from installer import (
+    cluster_record,
+    content,
+    inventory,
+    matrix,
+    reachability,
+    readiness,
+    site,
+    stages,
+    upgrade,
+    vault,
+)
 from installer.bundle import use
 from installer.digest import sha256_of
 from installer.errors import StageFailed
@@ -172,14 +183,13 @@ class Program:
 
     def run(self) -> list[Decision]:
         """Do it. Raises StageFailed, Locked, JournalError or ConfigurationError; the journal knows how far it came."""
-        self._check_ansible()
-        self._check_secrets()
+        self._refuse_what_is_missing()
         with self.journal.exclusive(self.request.action), self._signals():
             if self.journal.torn:
                 self._progress(self.journal.torn)
             if not self.request.check:
                 self._adopt()
-            decisions = self.plan()
+            decisions = self._decisions()
             self._tell(decisions)
             self._refuse_what_is_not_meant(decisions)
             run = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{self.request.action}-{secrets.token_hex(2)}"
@@ -341,24 +351,26 @@ class Program:
         if first and last and names.index(first) > names.index(last):
             raise UsageError(f"--from {first} comes after --until {last}")
 
-    def _check_ansible(self) -> None:
-        """The Ansible that the site file names must be there: another one that PATH finds is not what was meant."""
-        if self.site.lacks_ansible:
-            place = ("controller", "ansible_bin")
-            raise site.refusal(self.site.document.path, [self.site.problem(place, self.site.lacks_ansible)])
+    def lacks(self, decisions: Sequence[Decision]) -> list[readiness.Lack]:
+        """What these decisions need and the controller does not have, with its place in the site file."""
+        values = self.inventory["all"]["vars"]
+        installs = self.request.action in {INSTALL, UPGRADE}
+        return readiness.lacks(self.site, values, decisions, installs=installs)
 
-    def _check_secrets(self) -> None:
-        """Every secret must be there before the first stage, not at night in the seventh."""
-        missing = [
-            self.site.problem(
-                place, f"{'.'.join(map(str, place))}: the environment variable {each['env']} is not set"
-            )
-            for place, each in self.site.secrets()
-            if "env" in each and not os.environ.get(each["env"])
-        ]
-        if missing:
-            raise site.refusal(self.site.document.path, missing)
+    def _refuse_what_is_missing(self) -> None:
+        """Raises SiteError with all of it."""
+        found = self.lacks(self._decisions())
+        if found:
+            problems = [self.site.problem(place, message) for place, message in found]
+            raise site.refusal(self.site.document.path, problems)
         self._vault = vault.opened(self.site.vault) if self.site.vault else None
+
+    def _decisions(self) -> list[Decision]:
+        """What will be done; of a check before there is a cluster, what can be foretold."""
+        decisions = self.plan()
+        if not self.request.check:
+            return decisions
+        return readiness.without_cluster(self.inventory["all"]["vars"], decisions)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

@@ -41,6 +41,14 @@ _ONTAP_NEEDS: Final = {
     "trident_password": "the account of Trident gets it",
 }
 
+_WORDS: Final = {
+    "object": "keys with values (`key: value`)", "array": "a list", "string": "a text", "integer": "a whole number",
+    "boolean": "true or false",
+}  # fmt: skip
+"""The types of the schema, as people who write YAML call them."""
+
+_LONGEST: Final = 60
+
 Place = tuple[str | int, ...]
 
 
@@ -220,8 +228,22 @@ def _explained(place: Place, error: ValidationError) -> Iterator[tuple[Place, st
             place,
             f"{where}: {given!r} does not have the form {schema.get('pattern', 'of a text')}{meaning}",
         )
+    elif error.validator == "type":
+        yield place, f"{where}: should be {_WORDS.get(str(wanted), wanted)}, not {_told(given, place)}"
+    elif error.validator == "const":
+        yield place, f"{where}: write {wanted}, not {_told(given, place)}"
     else:
         yield place, f"{where}: {error.message}"
+
+
+def _told(given: Any, place: Place) -> str:
+    """What the file has in a place, in words; a file that is one text is another file, whose content is not shown."""
+    for kind, words in ((dict, "keys with values"), (list, "a list"), (type(None), "nothing")):
+        if isinstance(given, kind):
+            return words
+    if not place:
+        return "one text"
+    return f"`{given}`" if len(str(given)) <= _LONGEST else f"`{str(given)[:_LONGEST]}…`"
 
 
 def _reference_problems(site: Site) -> Iterator[str]:
@@ -333,8 +355,12 @@ def _switch_problems(site: Site) -> Iterator[str]:
 
 def _vault_problems(site: Site) -> Iterator[str]:
     vault = site.vault
-    if vault is not None and not vault.read_text(errors="replace").startswith(_VAULT_HEADER):
-        yield f"{vault}:1: it is not encrypted: run `ansible-vault encrypt {vault}`"
+    if vault is not None:
+        try:
+            if not vault.read_text(errors="replace").startswith(_VAULT_HEADER):
+                yield f"{vault}:1: it is not encrypted: run `ansible-vault encrypt {vault}`"
+        except OSError as error:
+            yield f"{vault}:1: cannot be read: {error.strerror}"
     for place, secret in site.secrets():
         if "vault" in secret and vault is None:
             yield site.problem(

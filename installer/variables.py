@@ -64,7 +64,6 @@ def secrets(reference: dict[str, str] | None) -> str | None:
 def _preflight(site: Site) -> Variables:
     lifs = site.get("storage", "ontap", "data_lifs", default=[])
     return {
-        "preflight_lacks": [site.unpinned] if site.unpinned else [],
         "preflight_mtu": site.get("network", "mtu"),
         "preflight_kubernetes": None if site.has_stage("deepops") else site.versions["kubernetes"],
         "preflight_storage_addresses": [each["address"] for each in lifs],

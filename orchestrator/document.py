@@ -35,11 +35,25 @@ class Document:
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
             raise self.refusal(f"{path}:{line}: {error.problem}") from error
-        except (UnicodeDecodeError, yaml.YAMLError) as error:
-            raise self.refusal(f"{path}: is no text in UTF-8: {error}") from error
+        except UnicodeDecodeError as error:
+            line = error.object.count(b"\n", 0, error.start) + 1
+            raise self.refusal(f"{path}:{line}: byte {error.start} is no text in UTF-8") from error
+        except yaml.reader.ReaderError as error:
+            line = self.text.count("\n", 0, error.position) + 1
+            raise self.refusal(f"{path}:{line}: {error.reason}") from error
+        except RecursionError as error:
+            raise self._too_deep() from error
         if node is None:
             raise self.refusal(f"{path}:1: the file is empty")
-        self.data = self._plain(node, ())
+        try:
+            self.data = self._plain(node, ())
+        except RecursionError as error:
+            raise self._too_deep() from error
+
+    def _too_deep(self) -> MusterError:
+        return self.refusal(
+            f"{self.path}:1: there are entries in entries without an end: does an alias (*) hold itself?"
+        )
 
     def line(self, place: Path_) -> int:
         """The line of the node at `place`, or of the nearest node around it; lines count from 1."""

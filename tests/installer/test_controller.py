@@ -49,6 +49,7 @@ def test_a_cluster_that_others_made_is_that_of_the_environment(site: SiteUnderTe
 
 def test_an_ansible_that_is_not_there_is_refused_before_the_run(site: SiteUnderTest, tmp_path: Path) -> None:
     site.write(site.file.read_text() + "controller:\n  ansible_bin: ../old/bin\n")
+    site.environment["KUBECONFIG"] = str(site.file)
     programs = site.directory / ".." / "old" / "bin"
     for action in (["install"], ["install", "--check"], ["verify"], ["teardown", "--yes"]):
         refused = site.call(*action)

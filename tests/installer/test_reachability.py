@@ -54,6 +54,7 @@ def describe(
         "hosts:\n  dgx01:\n    address: 127.0.0.1\n    os: ubuntu-24.04\n    model: generic\n    roles: [gpu]\n"
         f"    port: {port or server.port}\n"
         f"    connection_vars: {{ansible_python_interpreter: {sys.executable}}}\n"
+        'vars:\n  preflight_kubernetes: ""\n'
     )
 
 

@@ -107,6 +107,95 @@ def test_says_what_is_wrong_and_where(site: SiteUnderTest, case: str) -> None:
     assert not site.state.exists()
 
 
+GARBAGE = {
+    "nothing": (b"", 1, "the file is empty"),
+    "bytes": (b"schema: 1\nname: \xff\xfe\n", 2, "byte 16 is no text in UTF-8"),
+    "a control character": (b"schema: 1\nname: a\nversions: \x00\n", 3, "control characters are not allowed"),
+    "a bracket that stays open": (b"schema: 1\nname: [a\nversions: b\n", 3, "expected ',' or ']'"),
+    "a tab": (b"schema: 1\n\tname: a\n", 2, "tab character"),
+    "a list": (b"- schema: 1\n", 1, "should be keys with values (`key: value`), not a list"),
+    "the wrong file": (b"hunter2\n", 1, "should be keys with values (`key: value`), not one text"),
+    "a key without its values": (b"schema: 1\nname: a\nversions:\n", 3, "should be keys with values"),
+    "a wrong number": (
+        b"schema: 2\nname: a\nversions: {kubernetes: '1.34'}\n",
+        1,
+        "schema: write 1, not `2`",
+    ),
+    "two documents": (b"schema: 1\n---\nschema: 1\n", 2, "another document"),
+    "a key that is there twice": (b"schema: 1\nname: a\nname: b\n", 3, "`name` is there twice"),
+    "an alias of nothing": (b"schema: 1\nname: *b\n", 2, "undefined alias"),
+    "an alias that holds itself": (b"schema: 1\nname: &a [*a]\n", 1, "does an alias (*) hold itself?"),
+    "brackets without an end": (b"schema: " + b"[" * 9999 + b"]" * 9999, 1, "entries in entries"),
+}
+
+
+@pytest.mark.parametrize("case", GARBAGE)
+def test_garbage_is_refused_with_its_line(site: SiteUnderTest, case: str) -> None:
+    content, line, message = GARBAGE[case]
+    site.file.write_bytes(content)
+    done = site.call("plan")
+    assert done.returncode == 2
+    assert f"{site.file}:{line}: " in done.stderr, done.stderr
+    assert message in done.stderr
+    assert "hunter2" not in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+
+
+def test_a_site_file_that_is_none_is_refused(site: SiteUnderTest) -> None:
+    site.file.unlink()
+    assert f"{site.file}: cannot be read: No such file" in site.call("plan").stderr
+    site.file.mkdir()
+    assert f"{site.file}: cannot be read: Is a directory" in site.call("plan").stderr
+    site.file.rmdir()
+    site.write(HEAD)
+    (site.directory / "vault.yml").mkdir()
+    done = site.call("plan")
+    assert done.returncode == 2
+    assert f"{site.directory / 'vault.yml'}:1: cannot be read: Is a directory" in done.stderr
+
+
+def test_everything_that_a_run_lacks_is_told_at_once_and_the_plan_says_it_too(site: SiteUnderTest) -> None:
+    for name, lacks in (
+        ("tr4858", ("9: controller.ansible_bin: there is no ansible-playbook", "23: deepops.commit is missing",
+                    "33: storage.ontap.password: the environment variable MUSTER_ONTAP_PASSWORD is not set")),
+        ("example", ("13: deepops.commit is missing", "27: storage.ontap.password", "49: storage.ontap.trident_pass")),
+        ("lab", ("7: no stage here installs Kubernetes, and KUBECONFIG is not set: name the access",)),
+    ):  # fmt: skip
+        site.directory = INVENTORIES / name
+        site.environment = {"HOME": str(site.state), "KUBECONFIG": ""}
+        done = site.call("install", "--check")
+        assert done.returncode == 2
+        planned = site.call("plan")
+        assert planned.returncode == 0
+        for each in lacks:
+            assert f"{site.file}:{each}" in done.stderr, done.stderr
+            assert f"NOTE  {each.partition(': ')[2]}" in planned.stdout
+        assert not site.state.exists()
+
+
+def test_a_cluster_that_is_not_there_is_told_before_the_run(site: SiteUnderTest) -> None:
+    site.environment["KUBECONFIG"] = "/nowhere/config"
+    told = "4: KUBECONFIG names /nowhere/config, and there is no such file"
+    assert told in site.call("install").stderr
+    site.write(HEAD + "kubernetes:\n  kubeconfig: mine.conf\n")
+    told = f"6: kubernetes.kubeconfig: there is no file {site.directory / 'mine.conf'}"
+    assert told in site.call("verify").stderr
+    (site.directory / "mine.conf").touch()
+    assert "NOTE" not in site.call("plan").stdout
+    brought = (
+        '  deepops: "26.07"\ndeepops:\n  commit: "' + "0" * 40 + '"\nhosts:\n' + host("a", "n1", roles="etcd")
+    )
+    site.write(ON + '"1.35.4"\n' + brought)
+    assert "NOTE" not in site.call("plan").stdout
+    site.environment["KUBECONFIG"] = str(site.directory / "mine.conf")
+    later = site.call("install", "--from", "orchestrator")
+    assert (
+        f"5: the stage deepops leaves the access to the cluster in {site.state}/here/artifacts"
+        in later.stderr
+    )
+    assert "run `muster install --from deepops`" in later.stderr
+
+
 def test_tells_every_problem_at_once(site: SiteUnderTest) -> None:
     site.write("schema: 1\nname: Here\nversions: {kubernetes: 1.30}\nhostz: {}\n")
     done = site.call("install")

@@ -215,7 +215,7 @@ def test_a_file_that_is_not_there_or_no_text_is_one_line(tmp_path: Path) -> None
         load(tmp_path / "nothing.yaml")
     path = tmp_path / "binary"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="binary: "):
+    with pytest.raises(UsageError, match="binary:1: byte 0"):
         load(path)
 
 
