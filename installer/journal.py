@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from installer.errors import JournalError, Locked
 
 FILE: Final = "journal.jsonl"
 LOCK: Final = "lock"
+ANSIBLE_LOCK: Final = "ansible.lock"
 LOGS: Final = "logs"
 RUNS: Final = "runs"
 TORN: Final = "journal.torn"
@@ -28,6 +30,9 @@ VERIFIED, FAILED, INTERRUPTED, REMOVED = "verified", "failed", "interrupted", "r
 
 _SPACE_BYTES: Final = 1 << 20
 """What must be free before a run begins: logs and journal of a run are smaller."""
+
+_REMAINS_SECONDS: Final = 7.0
+_POLL_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,11 @@ class Journal:
     def path(self) -> Path:
         """The file."""
         return self.directory / FILE
+
+    @property
+    def ansible_lock(self) -> Path:
+        """The file that is locked as long as an Ansible works on the site, also when its muster was killed."""
+        return self.directory / ANSIBLE_LOCK
 
     def log_path(self, run: str, stage: str) -> Path:
         """Where the log of a stage goes."""
@@ -154,6 +164,7 @@ class Journal:
                 lock.seek(0)
                 holder = re.sub(r"[^\x20-\x7e]", "", lock.readline(200)) or "another run"
                 raise Locked(f"{holder} goes on at this site: wait for its end, or stop it") from error
+            self._wait_for_remains()
             self._check_space()
             lock.truncate(0)
             lock.write(f"`muster {action}` (process {os.getpid()}, since {now()})")
@@ -162,6 +173,23 @@ class Journal:
             self._set_torn_end_aside()
             yield
             lock.truncate(0)
+
+    def _wait_for_remains(self) -> None:
+        """An Ansible whose muster was killed ends by itself soon; nothing may begin beside it. Raises Locked."""
+        deadline = time.monotonic() + _REMAINS_SECONDS
+        with self.ansible_lock.open("a") as lock:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError as error:
+                    if time.monotonic() > deadline:
+                        raise Locked(
+                            "the Ansible of a run that was killed still works at this site: wait for its end, or look "
+                            f"for it with `fuser {self.ansible_lock}`"
+                        ) from error
+                    time.sleep(_POLL_SECONDS)
+                else:
+                    return
 
     def _check_space(self) -> None:
         stat = os.statvfs(self.directory)

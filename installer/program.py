@@ -201,6 +201,10 @@ class Program:
             if any(decision.stage.name == "preflight" for decision in mine):
                 reachability.check(self.inventory, self._progress, self.request.command())
             for number, decision in enumerate(mine, 1):
+                if self._stop:
+                    raise StageFailed(
+                        f"interrupted before the stage {decision.stage.name}; go on with: {self.request.command()}"
+                    )
                 self._stage(run, decision, f"[{number}/{len(mine)}] {decision.stage.name}")
             if not self.request.check:
                 self.journal.write(event="finished", run=run, result=VERIFIED)
@@ -321,7 +325,7 @@ class Program:
         }
         texts = self._vault.texts if self._vault else ()
         return Runner(
-            self._content, self.inventory, self._progress,
+            self._content, self.inventory, self._progress, lock=self.journal.ansible_lock,
             vault=self.site.vault, ansible_bin=self.site.ansible_bin,
             secrets=[*hidden.values(), *texts], hidden={**hidden, **(self._vault.environment if self._vault else {})},
             interrupted=lambda: self._stop,

@@ -4,8 +4,8 @@ import base64
 import contextlib
 import json
 import os
-import shlex
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,6 +16,7 @@ from typing import Any, Final
 import ansible_runner
 from ansible_runner.exceptions import AnsibleRunnerException
 
+from installer import guardian
 from installer.content import Content
 from installer.errors import InstallError
 from installer.failure import Failure, message_of
@@ -26,9 +27,10 @@ COUNTED: Final = ("ok", "changed", "failures", "dark", "skipped", "rescued", "ig
 PROVED: Final = ("Say what is proved", "Say what is not proved")
 _HIDDEN: Final = "***"
 _LAUNCHERS: Final = Path(__file__).parent / "data" / "bin"
+_PROCESS: Final = "guardian"
 _OK: Final = "successful"
-_NOT_STARTED: Final = (126, 127)
-"""What a shell, and ansible-runner, say of a program that is not there or cannot run."""
+_POLL_SECONDS: Final = 1
+"""How often ansible-runner looks whether the run is to end."""
 
 
 @dataclass
@@ -65,6 +67,7 @@ class Playbook:
 class Runner:
     """Runs playbooks on one inventory. `secrets` are texts that no log may hold.
 
+    `lock` is the file that is locked as long as anything of a run goes on, also when muster was killed.
     `hidden` are variables for the environment of Ansible alone: ansible-runner writes the one it is given into a file.
     """
 
@@ -74,6 +77,7 @@ class Runner:
         inventory: dict[str, Any],
         progress: Reporter,
         *,
+        lock: Path,
         vault: Path | None = None,
         ansible_bin: Path | None = None,
         secrets: Iterable[str] = (),
@@ -84,6 +88,7 @@ class Runner:
         self._content = content
         self._inventory = inventory
         self._progress = progress
+        self._lock = lock
         self._vault = vault
         self._bin = ansible_bin
         plain = [each for each in secrets if each]
@@ -100,7 +105,7 @@ class Runner:
         try:
             with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as output:
                 listener = _Listener(playbook.label, self._progress, output.write, self._hide, outcome)
-                with self._launcher() as launcher:
+                with self._launcher(private) as launcher:
                     self._start(playbook, private, listener, outcome, launcher)
         except AnsibleRunnerException as error:
             raise InstallError(f"ansible-playbook cannot be started: {self._hide(str(error))}") from error
@@ -133,25 +138,22 @@ class Runner:
                 "suppress_output_file": True,
                 "idle_timeout": 0,
                 "job_timeout": 0,
+                "pexpect_timeout": _POLL_SECONDS,
             },
             suppress_env_files=True,
             quiet=True,
             event_handler=listener,
-            cancel_callback=self._interrupted,
+            cancel_callback=lambda: self._end_if_interrupted(private),
             rotate_artifacts=1,
         )
-        outcome.interrupted = ended.status == "canceled"
         outcome.ok = ended.status == _OK
+        outcome.interrupted = not outcome.ok and self._interrupted()
         if not outcome.ok and not outcome.failures:
             outcome.trouble = listener.trouble or self._ended_with(ended.rc)
 
     def _ended_with(self, code: int | None) -> str:
-        program = shutil.which("ansible-playbook", path=self._path)
-        if code in _NOT_STARTED:
-            return (
-                f"{program or 'ansible-playbook'} cannot be started (exit code {code}): its environment is not whole; "
-                "make it again, or install muster again with `pip install 'muster[installer]'`"
-            )
+        if shutil.which("ansible-playbook", path=self._path) is None:
+            return "there is no ansible-playbook: install muster again with `pip install 'muster[installer]'`"
         return f"ansible-playbook ended with exit code {code}"
 
     def _options(self, playbook: Playbook) -> list[str]:
@@ -182,23 +184,43 @@ class Runner:
         return f"{self._bin or Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
 
     @contextlib.contextmanager
-    def _launcher(self) -> Iterator[dict[str, str]]:
-        """The environment that lets Ansible be started with the hidden variables, which are in memory alone."""
-        path = self._path
-        real = shutil.which("ansible-playbook", path=path)
-        if not self._hidden or real is None:
+    def _launcher(self, private: Path) -> Iterator[dict[str, str]]:
+        """The environment in which the guardian starts Ansible; the hidden variables are in memory alone."""
+        real = shutil.which("ansible-playbook", path=self._path)
+        if real is None:
             yield {}
             return
         before = {name: os.environ.pop(name) for name in self._hidden if name in os.environ}
         memory = os.memfd_create("muster-secrets")
         try:
-            values = {**self._hidden, "MUSTER_ANSIBLE_PLAYBOOK": real, "PATH": path}
-            lines = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())
-            os.write(memory, lines.encode())
-            yield {"MUSTER_SECRETS": f"/proc/{os.getpid()}/fd/{memory}", "PATH": f"{_LAUNCHERS}:{path}"}
+            os.write(memory, json.dumps(dict(self._hidden)).encode())
+            guarded = private / "guarded.json"
+            guarded.touch(mode=0o600)
+            guarded.write_text(
+                json.dumps(
+                    {
+                        "program": real, "parent": os.getpid(), "lock": str(self._lock), "private": str(private),
+                        "process": str(private / _PROCESS), "path": self._path,
+                        "secrets": f"/proc/{os.getpid()}/fd/{memory}",
+                    }
+                )
+            )  # fmt: skip
+            yield {
+                "MUSTER_PYTHON": sys.executable,
+                "MUSTER_GUARDIAN": guardian.__file__,
+                "MUSTER_GUARDED": str(guarded),
+                "PATH": f"{_LAUNCHERS}:{self._path}",
+            }
         finally:
             os.close(memory)
             os.environ.update(before)
+
+    def _end_if_interrupted(self, private: Path) -> bool:
+        """Called by ansible-runner again and again, which never cancels: it would kill Ansible and leave its work."""
+        if self._interrupted():
+            with contextlib.suppress(FileNotFoundError, ValueError, ProcessLookupError):
+                os.kill(int((private / _PROCESS).read_text()), signal.SIGTERM)
+        return False
 
     def _hide(self, text: str) -> str:
         for secret in self._secrets:

@@ -2,6 +2,8 @@
 
 import asyncio
 import base64
+import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -42,9 +44,8 @@ STAGE = """---
 """
 WAIT = """
     - name: Wait for the gate
-      ansible.builtin.wait_for:
-        path: {work}/gate
-        timeout: 60
+      ansible.builtin.shell: timeout 60 sh -c 'until test -e {work}/gate; do sleep 0.1; done'
+      changed_when: true
 """
 
 
@@ -86,9 +87,10 @@ def content(tmp_path: Path, site: SiteUnderTest) -> Content:
 
 
 @pytest.fixture
-def waiting(site: SiteUnderTest, content: Content) -> Iterator[subprocess.Popen[str]]:
+def waiting(site: SiteUnderTest, content: Content, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A run that stands in its second stage."""
     content.stage("two", WAIT)
+    site.environment["TMPDIR"] = str(tmp_path)
     running = site.start("install")
     until(lambda: content.done == ["one", "two"], running)
     yield running
@@ -131,13 +133,33 @@ def test_a_changed_stage_runs_again_and_the_plan_says_why(site: SiteUnderTest, c
     assert content.done == ["one", "two", "three", "two"]
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_run_goes_on_where_it_stopped(
-    site: SiteUnderTest, content: Content, waiting: subprocess.Popen[str], how: signal.Signals
+def processes(content: Content) -> list[str]:
+    """The command lines of what runs for this test, whoever started it: by the environment, which all inherit."""
+    mark = f"MUSTER_INSTALLER_CONTENT={content.root}".encode()
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark in (each / "environ").read_bytes():
+                found.append((each / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+    return [command for command in found if command]
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_run_leaves_nothing_running_and_goes_on_where_it_stopped(
+    site: SiteUnderTest,
+    content: Content,
+    waiting: subprocess.Popen[str],
+    tmp_path: Path,
+    how: signal.Signals,
 ) -> None:
+    until(lambda: any(name.startswith("timeout") for name in processes(content)), waiting)
     waiting.send_signal(how)
     said = waiting.communicate(timeout=30)[0]
-    if how != signal.SIGKILL:
+    if how == signal.SIGKILL:
+        until(lambda: processes(content) == [], seconds=20)
+        assert list(tmp_path.glob("muster-install-*")) == []
+    else:
+        assert processes(content) == []
         assert waiting.returncode == 1
         assert "stage two was interrupted; go on with: muster resume -i" in said
     planned = site.muster("plan")
@@ -171,6 +193,18 @@ def test_two_runs_at_once_are_refused(
     content.open_gate()
     assert waiting.wait(timeout=60) == 0
     assert content.done == ["one", "two", "three"]
+
+
+def test_nothing_begins_beside_what_a_killed_run_left(site: SiteUnderTest, content: Content) -> None:
+    directory = journal(site).parent
+    directory.mkdir(parents=True)
+    with (directory / "ansible.lock").open("w") as remains:
+        fcntl.flock(remains, fcntl.LOCK_EX)
+        refused = site.muster("install")
+    assert refused.returncode == 1
+    assert "the Ansible of a run that was killed still works at this site" in refused.stderr
+    assert content.done == []
+    assert site.muster("install", "--until", "one").returncode == 0
 
 
 def test_a_journal_that_was_cut_costs_its_end_and_no_more(site: SiteUnderTest, content: Content) -> None:

@@ -1,0 +1,147 @@
+"""Starts ansible-playbook for muster and lets nothing of it outlive the run.
+
+ansible-runner kills ansible-playbook alone, and a muster that is killed kills nothing: the workers of Ansible have
+sessions of their own, and they, or the DeepOps that one of them runs, would go on beside the next run. So this program
+stands between: when it is told to end, or muster dies, it ends every process below itself, and it holds a lock until
+they are gone.
+
+It is run as a file, with the standard library alone, on Linux. `MUSTER_GUARDED` names a JSON file: `program`, `parent`
+(the process of muster), `lock`, `process` (the file that gets its own number), `private` (the directory of the run),
+`path`, and `secrets` (a file with variables for Ansible's environment).
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, NoReturn
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_GRACE_SECONDS: Final = 3.0
+_POLL_SECONDS: Final = 0.05
+_CANNOT_START: Final = 127
+_ENDED: Final = 130
+
+
+class _End(Exception):
+    """It is to end."""
+
+
+def main(arguments: list[str]) -> int:
+    """Run it. Returns the exit code of ansible-playbook, 130 where it was ended, 127 where it cannot be started."""
+    told = json.loads(Path(os.environ.pop("MUSTER_GUARDED")).read_text())
+    _control(_PR_SET_CHILD_SUBREAPER, 1)
+    for number in _SIGNALS:
+        signal.signal(number, _end)
+    with Path(told["lock"]).open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            _follow(told["parent"])
+            Path(told["process"]).write_text(str(os.getpid()))
+            code = _wait(_start(told, arguments))
+        except _End:
+            code = -signal.SIGTERM
+        except OSError as error:
+            print(
+                f"ERROR! {told['program']} cannot be started: {error.strerror}: make its environment again",
+                flush=True,
+            )
+            return _CANNOT_START
+        if code >= 0:
+            return code
+        _end_all()
+        if os.getppid() != told["parent"]:
+            shutil.rmtree(told["private"], ignore_errors=True)
+        return _ENDED
+
+
+def _start(told: dict[str, Any], arguments: list[str]) -> subprocess.Popen[bytes]:
+    secrets = json.loads(Path(told["secrets"]).read_text())
+    environment = {**os.environ, **secrets, "PATH": told["path"]}
+    return subprocess.Popen(
+        [told["program"], *arguments],
+        env=environment,
+        preexec_fn=_end_with_parent,  # noqa: PLW1509 - there is no thread
+    )
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Wait for its end, and bury whoever was left to this process; the exit code, or the signal below zero."""
+    while True:
+        ended, status = os.waitpid(-1, 0)
+        if ended == process.pid:
+            return os.waitstatus_to_exitcode(status)
+
+
+def _end_all() -> None:
+    """End every process below this one: asked first, so that what can clean up does; killed after a grace."""
+    asked: set[int] = set()
+    begun = time.monotonic()
+    while left := _below(os.getpid()):
+        waited = time.monotonic() - begun
+        if waited > 2 * _GRACE_SECONDS:
+            return
+        for process in left:
+            if waited > _GRACE_SECONDS or process not in asked:
+                asked.add(process)
+                with contextlib.suppress(OSError):
+                    os.kill(process, signal.SIGKILL if waited > _GRACE_SECONDS else signal.SIGTERM)
+        time.sleep(_POLL_SECONDS)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+def _below(process: int) -> list[int]:
+    """The processes that descend from one and still run."""
+    children: dict[int, list[int]] = defaultdict(list)
+    dead: set[int] = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = path.read_text(errors="replace").rpartition(")")[2].split()[:2]
+            number = int(path.parent.name)
+            children[int(parent)].append(number)
+            if state in "ZX":
+                dead.add(number)
+    found, waiting = [], [process]
+    while waiting:
+        below = children[waiting.pop()]
+        found += below
+        waiting += below
+    return [each for each in found if each not in dead]
+
+
+def _follow(parent: int) -> None:
+    """End when the parent does. Raises _End where it has ended already."""
+    _end_with_parent()
+    if os.getppid() != parent:
+        raise _End
+
+
+def _end_with_parent() -> None:
+    _control(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _control(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _end(_number: int, _frame: FrameType | None) -> NoReturn:
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    raise _End
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
