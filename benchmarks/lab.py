@@ -5,6 +5,7 @@ server lets it, so that the operator's figure can be read as a part of what the 
 """
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -17,17 +18,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.processes import in_flight, peak_rss_bytes, processor_ms
 from benchmarks.result import Result
 from benchmarks.stopwatch import BenchmarkFailed, Stopwatch
 from lab.cluster import Lab
 from lab.profiles import DEFAULT_PROFILE
-from orchestrator.cluster.binding import bind
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import JOBS, NAMESPACES, NODES, PROJECTS
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.install import install, service_account_kubeconfig
 from orchestrator.names import (
-    GPU_DEVICES_ANNOTATION,
     GPU_RESOURCE,
     NAMESPACE_PREFIX,
     PROJECT_LABEL,
@@ -42,8 +42,6 @@ RAW_RESOURCE = "example.com/gpu"
 ROUNDS = ("raw", "backlog", "raw")
 """In this order what drifts, such as the number of pods in the cluster, weighs the same on both. Each round has all of
 the jobs: in a shorter one a client runs ahead of the controllers, whose own writes then come after its last binding."""
-REQUESTS_IN_FLIGHT = 32
-"""Of the raw client, as of the operator."""
 LATENCY_PART = 10
 WATCH_FIGURES = ("watch_lag_p50_ms", "watch_lag_p99_ms", "watch_lag_longest_ms", "watches_begun_again")
 _LAG = re.compile(
@@ -54,6 +52,8 @@ _STOP_SECONDS = 30
 _QUIET_SECONDS = 3.0
 _UNCOUNTED = re.compile(r'resource="leases"|verb="(GET|LIST|WATCH)"')
 _MUSTER = [sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())"]
+_RAW_CLIENT = [sys.executable, "-P", "-m", "benchmarks.raw_client"]
+"""Both have a session of their own, as the lab has: Linux may divide the processors by sessions."""
 
 
 async def run(
@@ -170,29 +170,48 @@ class _Bench:
         nodes = [each["metadata"]["name"] for each in page.items]
         pods = [self._watch.pods.objects[uid] for uid in self._watch.of(phase)]
 
-        async def bind_one(number: int) -> None:
-            pod = pods[number]
-            await bind(
-                self._transport,
-                namespace=pod.metadata.namespace,
-                name=pod.metadata.name,
-                uid=pod.metadata.uid,
-                node=nodes[number % len(nodes)],
-                annotations={GPU_DEVICES_ANNOTATION: "0"},
-            )
-
+        targets = [
+            {
+                "namespace": pod.metadata.namespace,
+                "name": pod.metadata.name,
+                "uid": pod.metadata.uid,
+                "node": nodes[number % len(nodes)],
+            }
+            for number, pod in enumerate(pods)
+        ]
         spent, writes = self._processor_ms(os.getpid()), await self._server_counts()
-        await _in_flight(bind_one, count)
+        client = await self._raw_client(targets)
         await self._watch.until(count, phase, self._watch.running, self._said)
         await self._settled(phase, count)
-        spent = self._processor_ms(os.getpid()) - spent
-        rss = _peak_rss_bytes(os.getpid())
+        spent = self._processor_ms(os.getpid()) - spent + client["cpu_ms"]
         figures = {
             **self._rates(phase, count),
             "cpu_ms_per_bind": spent / count,
             "writes_per_bind": await self._writes_since(writes) / count,
         }
-        return self._result(phase, count, self._watch.seconds(phase, self._watch.bound), rss, figures)
+        seconds = self._watch.seconds(phase, self._watch.bound)
+        return self._result(phase, count, seconds, int(client["peak_rss_bytes"]), figures)
+
+    async def _raw_client(self, targets: list[dict[str, str]]) -> dict[str, float]:
+        """Let a client of its own process bind these; returns its figures."""
+        process = await asyncio.create_subprocess_exec(
+            *_RAW_CLIENT,
+            str(self._lab.kubeconfig),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            output, error = await process.communicate(json.dumps(targets).encode())
+        finally:
+            if process.returncode is None:
+                process.kill()
+        if process.returncode:
+            raise BenchmarkFailed(
+                f"the raw client ended with {process.returncode}: {error.decode()[-_MOST_LOG_TAIL:]}"
+            )
+        return dict(json.loads(output))
 
     async def _arriving(self, count: int, rate: float) -> Result:
         """Jobs that come at a steady rate: how long one waits."""
@@ -200,7 +219,7 @@ class _Bench:
             await self._leads()
             await self._create(count, "arriving", namespaces=_namespaces(), rate=rate)
             await self._watch.until(count, "arriving", self._watch.bound, self._said)
-            rss = _peak_rss_bytes(pid)
+            rss = peak_rss_bytes(pid)
         seconds = self._watch.seconds("arriving", self._watch.bound)
         figures = {**self._waits("arriving"), **self._lags()}
         return self._result(f"jobs at {rate:g} a second", count, seconds, rss, figures)
@@ -216,7 +235,7 @@ class _Bench:
             await self._settled(phase, count)
             spent = self._processor_ms(os.getpid(), pid) - spent
             written = await self._writes_since(writes)
-            rss = _peak_rss_bytes(pid)
+            rss = peak_rss_bytes(pid)
         relists = sum("trying again" in line or "listing again" in line for line in self._log_lines())
         figures = {
             **self._rates(phase, count),
@@ -261,7 +280,7 @@ class _Bench:
         with self._log.open("ab") as output:
             self._lines_before = len(self._log_lines())
             process = await asyncio.create_subprocess_exec(
-                *_MUSTER, "operator", env=environment, stdout=output, stderr=output
+                *_MUSTER, "operator", env=environment, stdout=output, stderr=output, start_new_session=True
             )
         try:
             yield process.pid
@@ -291,7 +310,7 @@ class _Bench:
         Where the machine is busy with other work as well, it tells more than the time on the clock.
         """
         servers = [each.pid for each in self._lab.status().processes]
-        return sum(_processor_ms(pid) for pid in (*servers, *clients))
+        return sum(processor_ms(pid) for pid in (*servers, *clients))
 
     async def _server_counts(self) -> dict[str, float]:
         """Writes that the API server has answered so far, but for leases, and watches that it gave up as too slow."""
@@ -330,7 +349,7 @@ class _Bench:
             body = _job(f"{phase}-{number:05d}", phase, scheduler, {resource: self._gpus})
             await self._transport.create(JOBS.path(namespaces[number % len(namespaces)]), body)
 
-        await _in_flight(create_one, count)
+        await in_flight(create_one, count)
         self._said(f"{phase}: {count} jobs created in {time.monotonic() - started:.1f} s")
 
 
@@ -355,26 +374,3 @@ def _job(name: str, phase: str, scheduler: str, limits: dict[str, int]) -> dict[
         "metadata": {"name": name},
         "spec": {"template": template, "backoffLimit": 0},
     }
-
-
-async def _in_flight(work: Callable[[int], Any], count: int) -> None:
-    numbers = iter(range(count))
-
-    async def worker() -> None:
-        for number in numbers:
-            await work(number)
-
-    await asyncio.gather(*(worker() for _ in range(REQUESTS_IN_FLIGHT)))
-
-
-def _processor_ms(pid: int) -> float:
-    # the name of the program, in parentheses, may hold anything; user and system time are the 14th and 15th field
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
-
-
-def _peak_rss_bytes(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) * 1024
-    return 0
