@@ -59,7 +59,9 @@ class SshServer:
             transport = paramiko.Transport(connection)
             transport.add_server_key(self._key)
             self._transports.append(transport)
-            transport.start_server(server=_Session(self))
+            # a client that goes away at once is no trouble of the server
+            with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+                transport.start_server(server=_Session(self))
 
 
 class _Session(paramiko.ServerInterface):
