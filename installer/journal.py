@@ -133,13 +133,14 @@ class Journal:
     def write(self, **entry: Any) -> None:
         """Add a line and wait until the disk has it. Raises JournalError."""
         entry = {"at": now(), **entry}
-        line = json.dumps(entry, sort_keys=True) + "\n"
+        line = memoryview(f"{json.dumps(entry, sort_keys=True)}\n".encode())
         try:
-            with self.path.open("ab") as file:
+            # Without a buffer: closing a file writes what is left in one, after the half line has been taken back.
+            with self.path.open("ab", buffering=0) as file:
                 before = file.tell()
                 try:
-                    file.write(line.encode())
-                    file.flush()
+                    while line:
+                        line = line[file.write(line) :]
                     os.fsync(file.fileno())
                 except OSError:
                     with contextlib.suppress(OSError):
@@ -164,7 +165,10 @@ class Journal:
                 lock.seek(0)
                 holder = re.sub(r"[^\x20-\x7e]", "", lock.readline(200)) or "another run"
                 raise Locked(f"{holder} goes on at this site: wait for its end, or stop it") from error
-            self._wait_for_remains()
+            try:
+                self._wait_for_remains()
+            except OSError as error:
+                raise self._refusal(error) from error
             self._check_space()
             lock.truncate(0)
             lock.write(f"`muster {action}` (process {os.getpid()}, since {now()})")
