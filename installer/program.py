@@ -25,7 +25,7 @@ from installer import (
 )
 from installer.bundle import use
 from installer.digest import sha256_of
-from installer.errors import StageFailed
+from installer.errors import InstallError, StageFailed
 from installer.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, Journal, Past
 from installer.plan import DONE, LEFT_OUT, NOT_APPLICABLE, RUN, Decision, Facts, decide, inputs_of
 from installer.present import look
@@ -244,7 +244,11 @@ class Program:
         if not self.request.check:
             self.journal.write(event="started", **common)
         left = self.journal.run_directory(run) if decision.stage.name == SNAPSHOT else None
-        outcome = self._runner().run(self._playbook(decision, label, left), log)
+        try:
+            outcome = self._runner().run(self._playbook(decision, label, left), log)
+        except InstallError as error:
+            told = f"stage {decision.stage.name} was cut short ({error}); when the cause is gone, go on with"
+            raise StageFailed(f"{told}: {self.request.command()}") from error
         result = self._result(outcome)
         self.proved[decision.stage.name] = outcome.proved
         if not self.request.check:

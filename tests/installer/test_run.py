@@ -376,6 +376,21 @@ def test_a_full_disk_is_refused_before_anything_is_done(
     assert site.muster("install").returncode == 0
 
 
+def test_a_state_directory_that_cannot_be_written_is_refused(
+    site: SiteUnderTest, content: Content, small_disk: Path
+) -> None:
+    site.state = small_disk / "state"
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    for words in (["install"], ["install", "--check"], ["verify"]):
+        refused = site.call(*words)
+        assert refused.returncode == 1
+        (line,) = refused.stderr.splitlines()
+        assert f"{site.state}/here: the journal cannot be used (Read-only file system)" in line
+        assert "give another directory with --state-dir" in line
+    assert site.call("plan").returncode == 0
+    assert content.done == []
+
+
 def test_a_disk_that_fills_in_a_stage_damages_nothing(
     site: SiteUnderTest, content: Content, small_disk: Path
 ) -> None:
@@ -389,7 +404,8 @@ def test_a_disk_that_fills_in_a_stage_damages_nothing(
     content.stage("two", fill)
     failed = site.muster("install")
     assert failed.returncode == 1
-    assert "No space left on device" in failed.stderr
+    assert "stage two was cut short" in failed.stderr.splitlines()[-1], failed.stderr
+    assert "No space left on device); when the cause is gone, go on with: muster resume -i" in failed.stderr
     (small_disk / "ballast").unlink()
     for line in journal(site).read_text().splitlines():
         json.loads(line)
