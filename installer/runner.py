@@ -175,6 +175,7 @@ class Runner:
             "ANSIBLE_ROLES_PATH": str(self._content.roles),
             "ANSIBLE_LOCAL_TEMP": str(private / "tmp"),
             "ANSIBLE_NOCOLOR": "1",
+            "PYTHONDONTWRITEBYTECODE": "",  # it would compile itself anew at each start and for each task
             "PATH": self._path,
         }
 
