@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.main import main
+from tests.installer.running import inherited
 
 MUSTER = [sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())"]
 TIMEOUT_SECONDS = 300
@@ -39,7 +40,7 @@ class SiteUnderTest:
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.arguments(action, *more),
-            env={**os.environ, **self.environment},
+            env=inherited() | self.environment,
             capture_output=True,
             text=True,
             timeout=seconds,
@@ -61,7 +62,7 @@ class SiteUnderTest:
     def start(self, action: str, *more: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             self.arguments(action, *more),
-            env={**os.environ, **self.environment},
+            env=inherited() | self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -1,4 +1,4 @@
-"""Ubuntu machines to try roles on: systemd-nspawn guests, each a copy of a root file system that is made once.
+"""Ubuntu machines to try roles on: systemd-nspawn guests on disks of their own, over root file systems made once.
 
     python -m tests.installer.hosts.guests create jammy NAME --owner PID --gpus 1db5 --inventory FILE
     python -m tests.installer.hosts.guests destroy NAME
@@ -18,15 +18,16 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
 
-from tests.installer.hosts.bases import Unusable, base, call
+from tests.installer.hosts.bases import Unusable, base, call, locked
 
-PROGRAMS = ("systemd-nspawn", "debootstrap", "nsenter", "dpkg-deb", "gpg", "ssh-keygen")
-DEBIAN_PACKAGES = ("systemd-container", "debootstrap", "util-linux", "dpkg", "gpg", "openssh-client")
+PROGRAMS = ("systemd-nspawn", "mmdebstrap", "nsenter", "dpkg-deb", "gpg", "ssh-keygen", "mount")
+DEBIAN_PACKAGES = ("systemd-container", "mmdebstrap", "util-linux", "dpkg", "gpg", "openssh-client", "mount")
 BOOT_SECONDS = 90
 
 _MONITOR = """status=133
@@ -55,6 +56,7 @@ HostKey /etc/ssh/ssh_host_ed25519_key
 UsePAM no
 PidFile none
 UseDNS no
+Subsystem sftp internal-sftp
 """
 _SSH_UNIT = """[Service]
 RuntimeDirectory=sshd
@@ -63,6 +65,12 @@ KillMode=process
 [Install]
 WantedBy=multi-user.target
 """
+_DOCKER = """[Service]
+ExecStart=
+ExecStart=/usr/bin/dockerd -H fd:// --bridge=none --iptables=false --ip-forward=false
+StartLimitBurst=0
+"""
+"""A Docker that can do without the kernel's networks."""
 
 
 def missing() -> str:
@@ -86,7 +94,7 @@ def folder() -> Path:
 
 @dataclass
 class Guest:
-    """A running machine. `port`: where its SSH server listens on loopback; 0 where it has none.
+    """A running machine. `port`: where its SSH server listens on loopback.
 
     `product` is what the firmware calls the machine, `gpus` the PCI device numbers of what is on its bus.
     """
@@ -102,8 +110,13 @@ class Guest:
 
     @property
     def disk(self) -> Path:
-        """Its root file system."""
+        """Its root file system, mounted until the guest is destroyed."""
         return folder() / self.name
+
+    @property
+    def changes(self) -> Path:
+        """The part of its disk that is its own, above the root file system that it shares with others."""
+        return folder() / f"{self.name}.changes"
 
     @property
     def key_file(self) -> Path:
@@ -189,7 +202,10 @@ class Guest:
         """Stop the guest and remove all that it had."""
         if _alive(self.monitor):
             self.kill()
-        shutil.rmtree(self.disk, ignore_errors=True)
+        if self.disk.is_mount():
+            call(["umount", str(self.disk)])
+        for directory in (self.disk, self.changes):
+            shutil.rmtree(directory, ignore_errors=True)
         for end in (".json", ".log", ".key", ".key.pub", ".known_hosts"):
             (folder() / f"{self.name}{end}").unlink(missing_ok=True)
         (folder() / f".#{self.name}.lck").unlink(missing_ok=True)
@@ -197,22 +213,23 @@ class Guest:
     def save(self) -> None:
         """Write down what another process must know to find or remove it."""
         record = {key: value for key, value in vars(self).items() if not key.startswith("_")}
-        (folder() / f"{self.name}.json").write_text(json.dumps(record))
+        unfinished = folder() / f"{self.name}.json.new"
+        unfinished.write_text(json.dumps(record))
+        unfinished.rename(unfinished.with_suffix(""))
 
     def inventory(self) -> str:
-        """An inventory with this guest: over SSH where it has that, else by entering its namespaces."""
-        if self.port:
-            variables: dict[str, object] = {
-                "ansible_host": "127.0.0.1",
-                "ansible_port": self.port,
-                "ansible_user": "root",
-                "ansible_ssh_private_key_file": str(self.key_file),
-                "ansible_ssh_common_args": f"-o UserKnownHostsFile={self.known_hosts}",
-            }
-        else:
-            variables = {"ansible_connection": "community.docker.nsenter"}
-            variables["ansible_nsenter_pid"] = self.leader
-        variables["ansible_python_interpreter"] = "/usr/bin/python3"
+        """An inventory with this guest."""
+        variables = {
+            "ansible_host": "127.0.0.1",
+            "ansible_port": self.port,
+            "ansible_user": "root",
+            "ansible_ssh_private_key_file": str(self.key_file),
+            "ansible_ssh_common_args": f"-o UserKnownHostsFile={self.known_hosts}",
+            "ansible_ssh_args": "-o ControlMaster=auto -o ControlPersist=60s -o BatchMode=yes",
+            "ansible_control_path_dir": str(folder() / "connections"),
+            "ansible_pipelining": True,
+            "ansible_python_interpreter": "/usr/bin/python3",
+        }
         return yaml.safe_dump({"all": {"hosts": {self.name: variables}}})
 
 
@@ -233,6 +250,16 @@ def _alive(pid: int) -> bool:
     return state != "Z"
 
 
+def _give_disk(guest: Guest, origin: Path) -> None:
+    """Lay a disk of its own over a root file system; `volatile` is for disks that are never mounted again."""
+    upper, work = guest.changes / "upper", guest.changes / "work"
+    for directory in (guest.disk, upper, work):
+        directory.mkdir(parents=True)
+    upper.chmod(0o755)
+    layers = f"lowerdir={origin},upperdir={upper},workdir={work},volatile"
+    call(["mount", "-t", "overlay", "-o", layers, f"muster-{guest.name}", str(guest.disk)])
+
+
 def _give_hardware(guest: Guest) -> None:
     """Let the guest see these GPUs on its PCI bus, and itself as a product of somebody."""
     for number, device in enumerate(guest.gpus):
@@ -245,6 +272,13 @@ def _give_hardware(guest: Guest) -> None:
         _write(guest.disk / "etc/dgx-release", f'DGX_NAME="{guest.product}"\n')
     if guest.gpus:
         _unit(guest, "hardware.service", _HARDWARE, "sysinit.target")
+
+
+def _give_site(guest: Guest) -> None:
+    """Name the repository of drivers and Docker, and leave a configuration of Docker that must survive."""
+    _write(guest.disk / "etc/apt/sources.list", "deb [trusted=yes] file:/srv/packages/driver ./\n")
+    _write(guest.disk / "etc/systemd/system/docker.service.d/guest.conf", _DOCKER)
+    _write(guest.disk / "etc/docker/daemon.json", '{"storage-driver": "vfs", "labels": ["site=here"]}')
 
 
 def _give_ssh(guest: Guest) -> None:
@@ -282,13 +316,15 @@ def load(name: str) -> Guest:
 
 def sweep(owner: int | None = None) -> None:
     """Remove the guests of an owner, or all whose owner is gone."""
-    for record in folder().glob("*.json"):
-        guest = load(record.stem)
-        if guest.owner == owner or (owner is None and not _alive(guest.owner)):
-            guest.destroy()
+    with locked(folder() / "sweep.lock"):
+        for record in folder().glob("*.json"):
+            with suppress(FileNotFoundError):  # another process removes its own
+                guest = load(record.stem)
+                if guest.owner == owner or (owner is None and not _alive(guest.owner)):
+                    guest.destroy()
 
 
-def create(suite: str, guest: Guest, *, ssh: bool = False) -> Guest:
+def create(suite: str, guest: Guest) -> Guest:
     """Give a guest its disk with an Ubuntu release and boot it. Raises Unusable."""
     lacking = missing()
     if lacking:
@@ -296,10 +332,10 @@ def create(suite: str, guest: Guest, *, ssh: bool = False) -> Guest:
     sweep()
     origin = base(suite).root
     guest.save()
-    call(["cp", "-a", "--reflink=auto", str(origin), str(guest.disk)])
+    _give_disk(guest, origin)
     _give_hardware(guest)
-    if ssh:
-        _give_ssh(guest)
+    _give_site(guest)
+    _give_ssh(guest)
     guest.start()
     return guest
 

@@ -13,7 +13,7 @@ import yaml
 
 from tests.installer.hosts import bases, controllers, guests
 from tests.installer.hosts.scenarios import SCENARIOS
-from tests.installer.running import ROOT
+from tests.installer.running import ROOT, inherited
 
 pytestmark = pytest.mark.installer
 HERE = Path(__file__).parent
@@ -43,19 +43,13 @@ def test_a_bare_host_becomes_what_its_site_asks_for(
         "MUSTER_ROOT": str(ROOT),
         "MOLECULE_EPHEMERAL_DIRECTORY": str(tmp_path / "molecule"),
         "ANSIBLE_HOME": str(tmp_path / "ansible-home"),
-        "ANSIBLE_PIPELINING": "true",
         "NO_COLOR": "1",
         "PATH": f"{programs}:{os.environ['PATH']}",
-    }
-    inherited = {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith(("ANSIBLE_", "MOLECULE_", "PYTEST_"))
     }
     finished = subprocess.run(
         [str(programs / "molecule"), "test", "--scenario-name", name],
         cwd=HERE,
-        env=inherited | environment,
+        env=inherited() | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -74,15 +68,23 @@ def test_a_bare_host_becomes_what_its_site_asks_for(
     assert list(guests.folder().glob(f"*{guest}*")) == []
 
 
-def surroundings(guest: str) -> tuple[list[str], list[str], list[bytes]]:
+def surroundings(guest: str) -> dict[str, set[str]]:
     """What a guest could leave on this machine: mounts, interfaces, and processes that bear its name.
 
-    Root file systems that are made at the same time mount something for a moment below their cache.
+    Other tests may have guests and make root file systems at the same time; their disks are mounted below two folders.
     """
-    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    stays = [mount for mount in mounts if not Path(mount).is_relative_to(bases.cache())]
-    machines = [line for line in _command_lines() if guest.encode() in line]
-    return stays, sorted(path.name for path in Path("/sys/class/net").iterdir()), machines
+    mounts = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
+    others = {
+        mount
+        for mount in mounts
+        if Path(mount).is_relative_to(bases.cache())
+        or (Path(mount).is_relative_to(guests.folder()) and guest not in mount)
+    }
+    return {
+        "mounts": mounts - others,
+        "interfaces": {path.name for path in Path("/sys/class/net").iterdir()},
+        "processes": {repr(line) for line in _command_lines() if guest.encode() in line},
+    }
 
 
 def _command_lines() -> Iterator[bytes]:
