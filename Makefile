@@ -19,7 +19,7 @@ test-cli: environment lab-binaries ## every command line that the papers print, 
 	@$(UV) run --frozen pytest tests/cli_table
 
 test-installer: environment ## every role, on guests of its own and against doubles; needs root for the guests
-	@PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -m installer tests/installer
+	@PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -m installer -n 2 --dist worksteal tests/installer
 
 mutants: environment lab-binaries ## break the scheduler on purpose: each defect must make the scenarios fail
 	@$(UV) run --frozen python -m tests.mutants
