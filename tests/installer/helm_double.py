@@ -2,8 +2,10 @@
 """A `helm` for machines that have none: it knows one chart, and keeps releases in Secrets as the real one does.
 
 The chart's templates are for the real Helm; this one reads `objects.json` beside them, and refuses what they refuse.
+It is started for each question; the client of Kubernetes takes most of a second to load, so only where it is needed.
 """
 
+import asyncio
 import base64
 import gzip
 import json
@@ -13,28 +15,40 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kubernetes import client, config, dynamic
+
+from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.resources import SECRETS
+from orchestrator.cluster.transport import Transport
 
 NAMESPACE = os.environ.get("HELM_NAMESPACE", "default")
 
 
-def api() -> client.ApiClient:
+def api() -> Any:
+    from kubernetes import client, config
+
     config.load_kube_config(os.environ["KUBECONFIG"])  # type: ignore[no-untyped-call]
     return client.ApiClient()
 
 
 def releases() -> dict[str, dict[str, Any]]:
     """What the newest record of each release says."""
-    core: Any = client.CoreV1Api(api())
-    secrets = core.list_namespaced_secret(NAMESPACE, label_selector="owner=helm").items
+
+    async def ask() -> Any:
+        async with Transport(load_access(Path(os.environ["KUBECONFIG"]))) as transport:
+            return await transport.get(SECRETS.path(NAMESPACE), params={"labelSelector": "owner=helm"})
+
     found: dict[str, dict[str, Any]] = {}
-    for each in sorted(secrets, key=lambda secret: int(secret.metadata.labels["version"])):
-        packed = base64.b64decode(base64.b64decode(each.data["release"]))
-        found[each.metadata.labels["name"]] = json.loads(gzip.decompress(packed))
+    for each in sorted(
+        asyncio.run(ask())["items"], key=lambda one: int(one["metadata"]["labels"]["version"])
+    ):
+        packed = base64.b64decode(base64.b64decode(each["data"]["release"]))
+        found[each["metadata"]["labels"]["name"]] = json.loads(gzip.decompress(packed))
     return found
 
 
 def write(release: dict[str, Any]) -> None:
+    from kubernetes import client
+
     core, name, version = client.CoreV1Api(api()), release["name"], release["version"]
     packed = base64.b64encode(gzip.compress(json.dumps(release).encode()))
     labels: dict[str, Any] = {"owner": "helm", "name": name, "status": "deployed", "version": str(version)}
@@ -44,6 +58,8 @@ def write(release: dict[str, Any]) -> None:
 
 
 def objects(release: dict[str, Any], verb: str) -> None:
+    from kubernetes import dynamic
+
     cluster: Any = dynamic.DynamicClient(api())  # type: ignore[no-untyped-call]
     for each in release["objects"]:
         resource = cluster.resources.get(api_version=each["apiVersion"], kind=each["kind"])
@@ -57,6 +73,8 @@ def objects(release: dict[str, Any], verb: str) -> None:
 
 
 def upgrade(words: list[str]) -> None:
+    from kubernetes import client
+
     files = [word.partition("=")[2] for word in words if word.startswith(("--values=", "-f="))]
     files += [words[at + 1] for at, word in enumerate(words) if word in {"-f", "--values"}]
     values = yaml.safe_load(Path(files[0]).read_text()) if files else {}
@@ -100,6 +118,8 @@ def main() -> None:
     elif words[0] == "upgrade":
         upgrade(words[1:])
     elif words[0] == "uninstall":
+        from kubernetes import client
+
         name = words[-1]
         objects(releases()[name], "delete")
         client.CoreV1Api(api()).delete_collection_namespaced_secret(
