@@ -50,6 +50,9 @@ _UPGRADE = """---
   gather_facts: false
   serial: "{{{{ serial | default('20%') }}}}"
   tasks:
+    - name: Overrule the variables of the groups, as DeepOps does
+      ansible.builtin.set_fact:
+        deepops_gpu_operator_enabled: true
     - name: Drain
       ansible.builtin.command: sh {work}/node.sh {{{{ inventory_hostname }}}} drain
     - name: Refuse when told to
@@ -57,10 +60,12 @@ _UPGRADE = """---
         msg: the kubelet of {{{{ inventory_hostname }}}} does not start
       when: lookup('ansible.builtin.fileglob', '{work}/broken-' ~ inventory_hostname) | length > 0
     - name: Upgrade
-      ansible.builtin.command: sh {work}/node.sh {{{{ inventory_hostname }}}} {{{{ kube_version }}}}
+      ansible.builtin.command: >-
+        sh {work}/node.sh {{{{ inventory_hostname }}}} {{{{ kube_version }}}}
+        {{{{ container_manager }}}} operator={{{{ deepops_gpu_operator_enabled }}}}
 """
 _NODE = """#!/bin/sh
-# node.sh NODE drain|RELEASE: what kubespray does to a node object
+# node.sh NODE drain, or NODE RELEASE SETTINGS: what kubespray does to a node object
 export KUBECONFIG={kubeconfig}
 if [ "$2" = drain ]; then
   {kubectl} cordon "$1" >/dev/null
@@ -70,7 +75,9 @@ else
   info='{{"kubeletVersion":"v'"$2"'"}}'
   {kubectl} patch node "$1" --subresource=status -p '{{"status":{{"nodeInfo":'"$info"'}}}}' >/dev/null
   {kubectl} uncordon "$1" >/dev/null
-  echo "upgrade $1 $2" >> {work}/runs
+  node=$1 release=$2
+  shift 2
+  echo "upgrade $node $release, $*" >> {work}/runs
 fi
 """
 _CFG = "[defaults]\ninventory = ./config/inventory\nfact_caching_connection = /nowhere\n"
@@ -115,6 +122,16 @@ def lock(directory: Path) -> Path:
     digest = hashlib.sha256(made.read_bytes()).hexdigest()
     path.write_text(f"pinned-ansible @ file://{made} --hash=sha256:{digest}\n")
     return path
+
+
+def environment(deepops: Path, lock: Path) -> None:
+    """The environment of a checkout as an earlier run made it from this lock, for a test that is not about it."""
+    programs = Path(f"{deepops}-venv") / "bin"
+    programs.mkdir(parents=True)
+    program = programs / "ansible-playbook"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m ansible playbook "$@"\n')
+    program.chmod(0o755)
+    (programs.parent / "requirements.txt").write_bytes(lock.read_bytes())
 
 
 def packages(directory: Path) -> Path:

@@ -13,7 +13,7 @@ import pytest
 import lab.cluster
 from tests.installer import etcdctl_double, kubelets
 from tests.installer.conftest import SiteUnderTest
-from tests.installer.deepops_double import lock, packages, repository
+from tests.installer.deepops_double import environment, lock, packages, repository
 
 pytestmark = pytest.mark.lab
 
@@ -91,6 +91,8 @@ def values(site: SiteUnderTest, running: lab.cluster.Lab, tmp_path: Path) -> dic
     outer, commit = repository(tmp_path, running.kubeconfig, work, running.kubectl_directory / "kubectl")
     processes = json.loads((running.state_directory / "processes.json").read_text())
     flags = next(each["command"] for each in processes if each["name"] == "etcd")
+    locked = lock(tmp_path)
+    environment(site.state / "here" / "deepops-26.07", locked)
     site.environment |= {
         "KUBECONFIG": "",
         "PATH": f"{packages(tmp_path)}:{os.environ['PATH']}",
@@ -100,7 +102,7 @@ def values(site: SiteUnderTest, running: lab.cluster.Lab, tmp_path: Path) -> dic
         "GIT_CONFIG_VALUE_0": "always",
     }
     return {
-        "repository": outer, "lock": lock(tmp_path), "commit": commit, "kubernetes": "1.34.3", "work": work,
+        "repository": outer, "lock": locked, "commit": commit, "kubernetes": "1.34.3", "work": work,
         "local": f"connection: local, connection_vars: {{ansible_python_interpreter: {sys.executable}}}",
         "etcdctl": etcdctl(work), "pki": running.state_directory / "pki",
         "etcd": next(flag.partition("=")[2] for flag in flags if flag.startswith("--listen-client-urls")),
@@ -142,7 +144,7 @@ def test_kubernetes_goes_up_host_by_host_from_a_snapshot_and_stops_at_the_first_
     assert "go on with: muster resume -i" in failed.stderr
     assert (work / "runs").read_text().splitlines() == [
         "drain node01, closed node01",
-        "upgrade node01 1.35.4",
+        "upgrade node01 1.35.4, containerd operator=False",
         "drain node02, closed node02",
     ]
     (snapshot,) = (site.state / "here" / "runs").glob("*/etcd-node01.db")
@@ -162,7 +164,7 @@ def test_kubernetes_goes_up_host_by_host_from_a_snapshot_and_stops_at_the_first_
     assert "snapshot: done: of before this upgrade" in resumed.stderr
     assert (work / "runs").read_text().splitlines()[-2:] == [
         "drain node03, closed node03",
-        "upgrade node03 1.35.4",
+        "upgrade node03 1.35.4, containerd operator=False",
     ]
     assert len(list((site.state / "here" / "runs").glob("*/*.db"))) == 1
     assert "nothing is to be resumed" in site.call("resume").stdout
