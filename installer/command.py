@@ -1,4 +1,4 @@
-"""`muster install`, `plan`, `verify`, `upgrade`, `teardown`, `matrix` and `inventory`."""
+"""`muster new-site`, `install`, `plan`, `verify`, `upgrade`, `teardown`, `matrix` and `inventory`."""
 
 import json
 import os
@@ -151,6 +151,21 @@ def inventory(inventory: Path, state_dir: Path | None) -> None:
     from installer.site import load
 
     click.echo(json.dumps(built.build(shown(load, inventory), state_dir), indent=1))
+
+
+@click.command("new-site")
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--like", default="example", show_default=True, metavar="SITE",
+    help="Which of the sites that come with muster is taken: example, current, tr4858 or lab.",
+)  # fmt: skip
+def new_site(directory: Path, *, like: str) -> None:
+    """Write the site file of a new site into DIRECTORY, to be filled in; its last part is the site's name."""
+    from installer import content
+    from installer.new_site import begin
+
+    file = begin(content.find().inventories, like, directory)
+    click.echo(f"{file}: fill it in, then see what would be done: muster plan -i {directory}")
 
 
 def _request(action: str, options: dict[str, Any]) -> "Request":

@@ -70,6 +70,41 @@ def test_an_ansible_that_is_not_there_is_refused_before_the_run(site: SiteUnderT
     assert "NOTE" not in site.call("plan").stdout
 
 
+def test_a_new_site_has_a_name_of_its_own_and_can_be_planned(site: SiteUnderTest, tmp_path: Path) -> None:
+    for like in ("example", "current", "tr4858"):
+        site.directory = tmp_path / "sites" / f"after-{like}"
+        assert main(["new-site", str(site.directory), "--like", like]) == 0
+        assert f"\nname: after-{like}\n" in site.file.read_text()
+        planned = site.call("plan")
+        assert planned.returncode == 0, planned.stderr
+        assert variables(site)["muster_site"] == f"after-{like}"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["here"], "site.yml is there already; nothing was written"),
+        (["Here"], "a site cannot be called Here"),
+        (
+            ["other", "--like", "none"],
+            "--like none: there is no such site; there are current, example, lab, tr4858",
+        ),
+        (["full/other"], "cannot be written: Not a directory"),
+    ],
+)
+def test_a_new_site_that_cannot_be_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    assert main(["new-site", str(tmp_path / "here")]) == 0
+    (tmp_path / "full").touch()
+    before = (tmp_path / "here" / "site.yml").read_bytes()
+    capsys.readouterr()
+    assert main(["new-site", str(tmp_path / words[0]), *words[1:]]) == 2
+    assert told in capsys.readouterr().err
+    assert (tmp_path / "here" / "site.yml").read_bytes() == before
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["full", "here"]
+
+
 def test_a_directory_of_journals_without_a_site_is_refused(
     site: SiteUnderTest, capsys: pytest.CaptureFixture[str]
 ) -> None:
