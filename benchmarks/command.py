@@ -56,13 +56,20 @@ def live(*, nodes: tuple[int, ...], as_json: bool) -> None:
     help="Jobs a second in the measurement of how long one waits.",
 )
 @click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="How often the raw client and the operator work off all of the jobs, in turn.",
+)
+@click.option(
     "--growth/--no-growth",
     default=False,
     show_default=True,
     help="Before it, a quarter and half as many nodes and jobs, each in a lab of its own.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the machine and the results as JSON.")
-def lab(*, nodes: int, jobs: int, gpus: int, rate: float, growth: bool, as_json: bool) -> None:
+def lab(*, nodes: int, jobs: int, gpus: int, rate: float, rounds: int, growth: bool, as_json: bool) -> None:
     """Start a lab, and time jobs from their creation to their binding, beside what the API server can do at all.
 
     Each result is told on stderr once it is there. If the measurement fails or is interrupted, those that there are so
@@ -84,7 +91,9 @@ def lab(*, nodes: int, jobs: int, gpus: int, rate: float, growth: bool, as_json:
 
     try:
         for part in (4, 2, 1) if growth else (1,):
-            asyncio.run(run(nodes // part, jobs // part, gpus, rate=rate, said=_say, found=keep))
+            asyncio.run(
+                run(nodes // part, jobs // part, gpus, rate=rate, rounds=rounds, said=_say, found=keep)
+            )
     except BaseException:
         _print(results, as_json=as_json)
         raise

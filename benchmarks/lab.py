@@ -39,9 +39,6 @@ TEAMS = 4
 RAW = "bench-raw-"
 RAW_RESOURCE = "example.com/gpu"
 """What the raw client's pods ask for in place of GPUs: pods of the same size, which take none from the operator's."""
-ROUNDS = ("raw", "backlog", "raw")
-"""In this order what drifts, such as the number of pods in the cluster, weighs the same on both. Each round has all of
-the jobs: in a shorter one a client runs ahead of the controllers, whose own writes then come after its last binding."""
 LATENCY_PART = 10
 WATCH_FIGURES = ("watch_lag_p50_ms", "watch_lag_p99_ms", "watch_lag_longest_ms", "watches_begun_again")
 _LAG = re.compile(
@@ -62,6 +59,7 @@ async def run(
     gpus: int,
     *,
     rate: float,
+    rounds: int,
     said: Callable[[str], None],
     found: Callable[[Result], None],
 ) -> None:
@@ -80,7 +78,7 @@ async def run(
         )
         transport = await stack.enter_async_context(Transport(load_access(lab.kubeconfig)))
         bench = _Bench(lab, transport, nodes=nodes, gpus=gpus, directory=directory, said=said)
-        await bench.run(jobs, rate, found)
+        await bench.run(jobs, rate, rounds, found)
 
 
 class _Bench:
@@ -104,7 +102,11 @@ class _Bench:
         self._watch = Stopwatch(transport)
         self._lines_before = 0
 
-    async def run(self, jobs: int, rate: float, found: Callable[[Result], None]) -> None:
+    async def run(self, jobs: int, rate: float, rounds: int, found: Callable[[Result], None]) -> None:
+        """A raw round and one of the operator in turn, so that what drifts weighs alike on both; each with all jobs.
+
+        In shorter ones a client runs ahead of the controllers, whose own writes then come after its last binding.
+        """
         await install(self._transport, "bench", replicas=0)
         await service_account_kubeconfig(self._transport, self._lab.kubeconfig, self._account)
         await self._make_projects()
@@ -116,13 +118,12 @@ class _Bench:
             before = await self._server_counts()
             raw: list[Result] = []
             backlog: list[Result] = []
-            for number, kind in enumerate(ROUNDS, start=1):
-                self._said(f"round {number} of {len(ROUNDS)}: {kind}, {part} jobs")
-                if kind == "raw":
-                    raw.append(await self._raw(f"raw-{len(raw) + 1}", part))
-                else:
-                    backlog.append(await self._backlog(f"backlog-{len(backlog) + 1}", part))
-                found((raw if kind == "raw" else backlog)[-1])
+            for number in range(1, rounds + 1):
+                self._said(f"round {number} of {rounds}: {part} jobs by the raw client, then by the operator")
+                raw.append(await self._raw(f"raw-{number}", part))
+                found(raw[-1])
+                backlog.append(await self._backlog(f"backlog-{number}", part))
+                found(backlog[-1])
             lost = (await self._server_counts())["watchers"] - before["watchers"]
             found(self._compared(raw, backlog, lost))
         finally:
@@ -190,6 +191,7 @@ class _Bench:
             "writes_per_bind": await self._writes_since(writes) / count,
         }
         seconds = self._watch.seconds(phase, self._watch.bound)
+        await self._remove(phase, _namespaces(RAW))
         return self._result(phase, count, seconds, int(client["peak_rss_bytes"]), figures)
 
     async def _raw_client(self, targets: list[dict[str, str]]) -> dict[str, float]:
@@ -245,7 +247,15 @@ class _Bench:
             **self._waits(phase),
             **self._lags(),
         }
+        await self._remove(phase, _namespaces())
         return self._result(phase, count, self._watch.seconds(phase, self._watch.bound), rss, figures)
+
+    async def _remove(self, phase: str, namespaces: Sequence[str]) -> None:
+        """Delete the jobs of a round, and wait until their pods are gone: the next begins as this one did."""
+        for namespace in namespaces:
+            await self._transport.delete(JOBS.path(namespace), params={"labelSelector": f"bench={phase}"})
+        self._said(f"{phase}: deleted, waiting until its pods are gone")
+        await self._watch.until_gone(phase)
 
     def _rates(self, phase: str, count: int) -> dict[str, float]:
         """Pods bound a second until the last is bound, and pods Running a second until the last is."""
@@ -371,6 +381,6 @@ def _job(name: str, phase: str, scheduler: str, limits: dict[str, int]) -> dict[
     return {
         "apiVersion": JOBS.api_version,
         "kind": JOBS.kind,
-        "metadata": {"name": name},
+        "metadata": {"name": name, "labels": {"bench": phase}},
         "spec": {"template": template, "backoffLimit": 0},
     }

@@ -56,6 +56,15 @@ class Stopwatch:
                 said(f"{phase}: {done} of {count}")
             await asyncio.sleep(0.1)
 
+    async def until_gone(self, phase: str) -> None:
+        """Wait until no pod of the phase is there any more."""
+        uids = set(self.of(phase))
+        started = time.monotonic()
+        while left := len(uids & self.pods.objects.keys()):
+            if time.monotonic() - started > _PATIENCE_SECONDS:
+                raise BenchmarkFailed(f"{phase}: {left} pods are still there after {_PATIENCE_SECONDS:.0f} s")
+            await asyncio.sleep(0.1)
+
     def seconds(self, phase: str, what: dict[str, float]) -> float:
         """From the first binding of the phase until the last of its pods was in `what`."""
         uids = self.of(phase)

@@ -37,7 +37,7 @@ from orchestrator.workloads.volumes import claims_of
 
 logger = logging.getLogger(__name__)
 
-REQUESTS_IN_FLIGHT: Final = 32
+REQUESTS_IN_FLIGHT: Final = 64
 REQUEST_SECONDS: Final = 2.5
 """How long a binding or eviction may take. At most the margin by which a leader stops before its lease expires, so
 that no request of a former leader is under way when the next one reads the cluster."""
