@@ -4,10 +4,13 @@ import os
 import platform
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
+
+_NOTES_ON_A_LINE: Final = 3
+"""More are told one below the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ def show(results: list[Result], console: Console) -> None:
             str(each.jobs),
             f"{each.seconds * 1000:.1f}",
             f"{each.peak_rss_bytes / 2**20:.0f}",
-            ", ".join(notes),
+            (", " if len(notes) <= _NOTES_ON_A_LINE else "\n").join(notes),
         )
     console.print(table)
 
