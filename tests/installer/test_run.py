@@ -125,7 +125,7 @@ def test_a_changed_stage_runs_again_and_the_plan_says_why(site: SiteUnderTest, c
     content.stage(
         "two", "    - name: Do more\n      ansible.builtin.command: 'true'\n      changed_when: false\n"
     )
-    planned = json.loads(site.muster("plan", "--json").stdout)["stages"]
+    planned = json.loads(site.call("plan", "--json").stdout)["stages"]
     assert [each["decision"] for each in planned] == ["done", "run", "done"]
     assert "changed since" in planned[1]["reason"]
     assert "playbook and role" in planned[1]["reason"]
@@ -162,7 +162,7 @@ def test_an_interrupted_run_leaves_nothing_running_and_goes_on_where_it_stopped(
         assert processes(content) == []
         assert waiting.returncode == 1
         assert "stage two was interrupted; go on with: muster resume -i" in said
-    planned = site.muster("plan")
+    planned = site.call("plan")
     assert "two    run: interrupted" in planned.stdout
     content.open_gate()
     resumed = site.muster("resume")
@@ -186,7 +186,7 @@ def test_a_resumed_run_has_the_options_of_the_first(site: SiteUnderTest, content
 def test_two_runs_at_once_are_refused(
     site: SiteUnderTest, content: Content, waiting: subprocess.Popen[str]
 ) -> None:
-    second = site.muster("install")
+    second = site.call("install")
     assert second.returncode == 1
     assert f"`muster install` (process {waiting.pid}" in second.stderr
     assert "goes on at this site" in second.stderr
@@ -212,16 +212,14 @@ def test_a_journal_that_was_cut_costs_its_end_and_no_more(site: SiteUnderTest, c
     whole = journal(site).read_bytes()
     for kept in (len(whole) - 2, len(whole) // 2, 10):
         journal(site).write_bytes(whole[:kept])
-        planned = site.muster("plan")
+        planned = site.call("plan")
         assert planned.returncode == 0
         assert "cannot be read; those stages run again" in planned.stderr
     journal(site).write_bytes(whole[: len(whole) // 2])
     resumed = site.muster("install")
     assert resumed.returncode == 0, resumed.stderr
     assert (journal(site).parent / "journal.torn").read_bytes() == whole[: len(whole) // 2]
-    assert {each["decision"] for each in json.loads(site.muster("plan", "--json").stdout)["stages"]} == {
-        "done"
-    }
+    assert {each["decision"] for each in json.loads(site.call("plan", "--json").stdout)["stages"]} == {"done"}
     assert set(content.done) == {"one", "two", "three"}
 
 
@@ -259,9 +257,9 @@ def test_from_and_until_choose_the_stages(site: SiteUnderTest, content: Content)
     assert site.muster("install", "--until", "two").returncode == 0
     assert site.muster("install", "--from", "two", "--until", "two").returncode == 0
     assert content.done == ["one", "two", "two"]
-    refused = site.muster("install", "--from", "three", "--until", "one")
+    refused = site.call("install", "--from", "three", "--until", "one")
     assert refused.returncode == 2
-    assert "there is no such stage" in site.muster("install", "--from", "four").stderr
+    assert "there is no such stage" in site.call("install", "--from", "four").stderr
 
 
 SPY = """
@@ -326,7 +324,7 @@ def test_no_secret_leaves_the_task_that_needs_it(
         run.close()
         code = run.exitstatus
     else:
-        unopened = site.muster("install")
+        unopened = site.call("install")
         assert unopened.returncode == 1
         assert "is encrypted: set ANSIBLE_VAULT_PASSWORD_FILE" in unopened.stderr
         given = {"file": {"ANSIBLE_VAULT_PASSWORD_FILE": str(password)}}
@@ -368,12 +366,12 @@ def test_a_full_disk_is_refused_before_anything_is_done(
 ) -> None:
     (small_disk / "ballast").write_bytes(b"x" * (3 << 19))
     site.state = small_disk
-    refused = site.muster("install")
+    refused = site.call("install")
     assert refused.returncode == 1
     assert "are free and 1024 KiB are needed" in refused.stderr
     assert content.done == []
     (small_disk / "ballast").unlink()
-    assert site.muster("install").returncode == 0
+    assert site.muster("install", "--until", "one").returncode == 0
 
 
 def test_a_state_directory_that_cannot_be_written_is_refused(
