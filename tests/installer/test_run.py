@@ -195,6 +195,20 @@ def test_two_runs_at_once_are_refused(
     assert content.done == ["one", "two", "three"]
 
 
+def test_an_ansible_that_cannot_start_is_told(site: SiteUnderTest, content: Content, tmp_path: Path) -> None:
+    moved = tmp_path / "moved" / "bin" / "ansible-playbook"
+    moved.parent.mkdir(parents=True)
+    moved.write_text("#!/nowhere/bin/python\n")
+    moved.chmod(0o755)
+    site.write(f"{site.file.read_text()}controller:\n  ansible_bin: {moved.parent}\n")
+    failed = site.muster("install")
+    assert failed.returncode == 1
+    assert (
+        f"{moved} cannot be started: No such file or directory: make its environment again" in failed.stderr
+    )
+    assert content.done == []
+
+
 def test_nothing_begins_beside_what_a_killed_run_left(site: SiteUnderTest, content: Content) -> None:
     directory = journal(site).parent
     directory.mkdir(parents=True)
