@@ -119,7 +119,7 @@ def test_a_host_that_loses_power_in_a_stage_is_named_and_the_same_command_goes_o
     hold(host)
     running = site.start("install", "--until", "driver")
     until_held(host, running)
-    second = site.muster("install")
+    second = site.muster("install", "--until", "driver")
     assert second.returncode == 1
     assert f"`muster install` (process {running.pid}" in second.stderr
     host.guest.kill()

@@ -25,6 +25,7 @@ def state(guest: Guest) -> dict[str, list[str]]:
         "kept by hand": "apt-mark showmanual",
         "files": FILES,
         "units": "systemctl list-unit-files --no-legend --no-pager",
+        "running": "systemctl list-units --no-legend --no-pager --plain --state=running --type=service,socket",
     }
     return {
         name: guest.run("sh", "-c", command, check=True).stdout.splitlines()
