@@ -1,6 +1,7 @@
 # `make validate` and `make test` do everything on a fresh machine; the rest is for those who work on muster.
 
 export UV_PYTHON_DOWNLOADS := never
+unexport PYTHONDONTWRITEBYTECODE # else every process that a test starts compiles every module anew
 UV_VERSION := 0.13.8
 TOOLS := .tools
 UV := $(or $(shell command -v uv),$(TOOLS)/bin/uv)
@@ -18,8 +19,8 @@ test: environment lab-binaries ## every test, on every Python that is here
 test-cli: environment lab-binaries ## every command line that the papers print, against containers that run; part of `make test`
 	@$(UV) run --frozen pytest tests/cli_table
 
-test-installer: environment ## every role, on guests of its own and against doubles; needs root for the guests
-	@PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -m installer -n 2 --dist worksteal tests/installer
+test-installer: environment lab-binaries ## every role: on guests, against doubles and a real API server; needs root for the guests
+	@PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -m "installer or lab" -n 2 --dist worksteal tests/installer
 
 mutants: environment lab-binaries ## break the scheduler on purpose: each defect must make the scenarios fail
 	@$(UV) run --frozen python -m tests.mutants
