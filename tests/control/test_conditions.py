@@ -25,12 +25,14 @@ class World:
         self.server = server
         self.pods = {"uid-job": waiting()}
         self.clock = ManualClock()
+        self.told: list[str] = []
         self.writer = ConditionWriter(
             transport,
             self.pods,
             is_leader=lambda: True,
             bindings_done=self._nothing_to_wait_for,
             clock=self.clock,
+            on_told=lambda _pod, message: self.told.append(message),
         )
         server.on("PATCH", STATUS, Answer(pod("job")))
 
@@ -72,7 +74,7 @@ async def test_what_a_pod_says_already_is_not_written_again(world: World) -> Non
 async def test_figures_that_change_within_one_reason_are_refreshed_now_and_then(world: World) -> None:
     async with running(world.writer.run()):
         world.want("ClusterFull", "1 GPU is free")
-        await until(world.said)
+        await until(lambda: world.told)
         world.want("ClusterFull", "2 GPUs are free")
         world.want("ClusterFull", "3 GPUs are free")
         world.clock.now += REFRESH_SECONDS
