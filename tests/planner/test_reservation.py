@@ -54,16 +54,16 @@ def started(decision: Plan) -> set[str]:
     return {each.workload for each in decision.bindings}
 
 
-def stream(gang_team: str, settings: Settings, *, ticks: int, preemptible: bool) -> int | None:
-    """Every minute the oldest of eight single jobs ends and another comes; the minute in which the gang starts."""
-    singles = [workload(f"job-{each}", "b", 1000, preemptible=preemptible) for each in range(8)]
-    work = {
-        each.id: running(each, f"node-{index // 4}", index % 4, minutes=60 - index)
-        for index, each in enumerate(singles)
-    }
-    gang = waiting(workload("gang", gang_team, 4000, pods=2, gang=True), minutes=1)
-    work["gang"] = gang
-    projects = (project("a", 8000), project("b", 8000))
+def minute_of_the_start(
+    work: dict[str, Workload],
+    projects: tuple[Project, ...],
+    settings: Settings,
+    team: str,
+    *,
+    ticks: int,
+    preemptible: bool,
+) -> int | None:
+    """Every minute the oldest single job ends and two of the team come; the minute in which the gang starts."""
     machines = tuple(node(f"node-{each}", 4) for each in range(2))
     for tick in range(ticks):
         now_us = NOW_US + tick * MINUTE_US
@@ -71,7 +71,7 @@ def stream(gang_team: str, settings: Settings, *, ticks: int, preemptible: bool)
         if held:
             del work[min(held, key=lambda each: (each.started_at_us, each.id)).id]
         for extra in range(2):
-            new = workload(f"late-{tick}-{extra}", "b", 1000, preemptible=preemptible)
+            new = workload(f"late-{tick}-{extra}", team, 1000, preemptible=preemptible)
             work[new.id] = replace(new, created_at_us=now_us)
         for _ in range(3):
             snapshot = Snapshot(machines, projects, tuple(work.values()), now_us, settings)
@@ -83,6 +83,19 @@ def stream(gang_team: str, settings: Settings, *, ticks: int, preemptible: bool)
         if all(pod.state is PodState.ALLOCATED for pod in work["gang"].pods):
             return tick
     return None
+
+
+def stream(gang_team: str, settings: Settings, *, ticks: int, preemptible: bool) -> int | None:
+    """A gang that waits while eight single jobs of team b run and more keep coming: the minute in which it starts."""
+    singles = [workload(f"job-{each}", "b", 1000, preemptible=preemptible) for each in range(8)]
+    work = {
+        each.id: running(each, f"node-{index // 4}", index % 4, minutes=60 - index)
+        for index, each in enumerate(singles)
+    }
+    gang = waiting(workload("gang", gang_team, 4000, pods=2, gang=True), minutes=1)
+    work["gang"] = gang
+    projects = (project("a", 8000), project("b", 8000))
+    return minute_of_the_start(work, projects, settings, "b", ticks=ticks, preemptible=preemptible)
 
 
 @pytest.mark.parametrize("team", ["a", "b"])
@@ -205,31 +218,13 @@ def test_the_nodes_where_least_is_to_be_returned_are_kept() -> None:
 
 
 def at_the_limit(settings: Settings, *, preemptible: bool, ticks: int = 20) -> int | None:
-    """Team a may hold four of eight GPUs. Each minute its oldest single job ends and two come: when the gang starts."""
+    """The same where team a may hold four of eight GPUs, and its own single jobs hold them."""
     singles = [workload(f"job-{each}", "a", 1000, preemptible=preemptible) for each in range(4)]
     work = {each.id: running(each, "node-0", index, minutes=60 - index) for index, each in enumerate(singles)}
     gang = workload("gang", "a", 2000, pods=2, gang=True, preemptible=preemptible)
     work["gang"] = waiting(gang, minutes=1)
     projects = (project("a", 4000, limit_gpu_milli=4000), project("b", 4000))
-    machines = tuple(node(f"node-{each}", 4) for each in range(2))
-    for tick in range(ticks):
-        now_us = NOW_US + tick * MINUTE_US
-        held = [each for each in work.values() if each.started_at_us and each.id != "gang"]
-        if held:
-            del work[min(held, key=lambda each: (each.started_at_us, each.id)).id]
-        for extra in range(2):
-            new = workload(f"late-{tick}-{extra}", "a", 1000, preemptible=preemptible)
-            work[new.id] = replace(new, created_at_us=now_us)
-        for _ in range(3):
-            snapshot = Snapshot(machines, projects, tuple(work.values()), now_us, settings)
-            after = obey(snapshot, plan(snapshot))
-            work = {
-                each.id: replace(each, started_at_us=min(each.started_at_us, now_us))
-                for each in after.workloads
-            }
-        if all(pod.state is PodState.ALLOCATED for pod in work["gang"].pods):
-            return tick
-    return None
+    return minute_of_the_start(work, projects, settings, "a", ticks=ticks, preemptible=preemptible)
 
 
 @pytest.mark.parametrize("preemptible", [True, False])
