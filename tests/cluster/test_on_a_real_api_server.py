@@ -19,7 +19,7 @@ from orchestrator.cluster.reflector import Change, Reflector
 from orchestrator.cluster.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, PODS
 from orchestrator.cluster.transport import Transport
 from orchestrator.names import EVICTED_BECAUSE_ANNOTATION, EVICTION_REASON, GPU_DEVICES_ANNOTATION
-from tests.cluster.waiting import running, until
+from tests.cluster.waiting import DEADLINE_SECONDS, running, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -47,7 +47,7 @@ async def namespace(real: Transport) -> AsyncIterator[str]:
     )
     name = made.metadata.name
     account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         while True:
             try:
                 await real.get(account)
@@ -121,7 +121,7 @@ async def test_apply_makes_changes_and_keeps_what_others_own(real: Transport, na
 async def test_a_watch_ends_in_time_and_brings_a_bookmark(real: Transport, namespace: str) -> None:
     version = (await real.list(PODS.path(namespace), Pod)).resource_version
     watch = real.watch(PODS.path(namespace), resource_version=version, timeout_seconds=3)
-    async with asyncio.timeout(20), aclosing(watch) as events:
+    async with asyncio.timeout(DEADLINE_SECONDS), aclosing(watch) as events:
         assert {event.type async for event in events} <= {"BOOKMARK"}
 
 
@@ -134,7 +134,7 @@ async def test_a_watch_from_a_version_that_is_not_there_yet_is_silent_and_ends_w
         CONFIG_MAPS.path(namespace), resource_version=str(version + 10_000_000), timeout_seconds=3
     )
     await real.create(CONFIG_MAPS.path(namespace), config_map("unseen"))
-    async with asyncio.timeout(20), aclosing(watch) as events:
+    async with asyncio.timeout(DEADLINE_SECONDS), aclosing(watch) as events:
         assert [event.type async for event in events] == []
 
 
@@ -220,9 +220,7 @@ async def test_an_evicted_pod_says_why_before_it_goes(real: Transport, namespace
     uid = (await make_pod(real, namespace, "a")).metadata.uid
     await bind(real, namespace=namespace, name="a", uid=uid, node=node, annotations=DEVICES)
     async with running(reflector.run()):
-        await until(
-            lambda: any(pod.status.phase == "Running" for pod in reflector.objects.values()), seconds=30
-        )
+        await until(lambda: any(pod.status.phase == "Running" for pod in reflector.objects.values()))
         await evict(
             real,
             namespace=namespace,
@@ -230,7 +228,7 @@ async def test_an_evicted_pod_says_why_before_it_goes(real: Transport, namespace
             uid=uid,
             annotations={EVICTED_BECAUSE_ANNOTATION: "team-b reclaims"},
         )
-        await until(lambda: told[-1].type == "deleted", seconds=30)
+        await until(lambda: told[-1].type == "deleted")
     conditions = {condition.type: condition for condition in told[-1].object.status.conditions}
     assert conditions["DisruptionTarget"].status == "True"
     assert conditions["DisruptionTarget"].reason == EVICTION_REASON
@@ -258,7 +256,7 @@ def election(transport: Transport, namespace: str, identity: str) -> LeaseElecti
         namespace=namespace,
         name="scheduler",
         identity=identity,
-        lease_seconds=2,
+        lease_seconds=60,  # nobody loses it because the machine stands still for a while
         renew_seconds=0.2,
     )
 
@@ -271,7 +269,7 @@ async def test_leadership_passes_on_when_it_is_given_back(real: Transport, names
         await until(lambda: first.is_leader() and not waiting.done())
         assert (lease.spec.holder_identity, lease.spec.lease_transitions) == ("first", 0)
     await first.release()
-    await asyncio.wait_for(second.acquire(), 10)
+    await asyncio.wait_for(second.acquire(), DEADLINE_SECONDS)
     assert (first.is_leader(), second.is_leader()) == (False, True)
 
 
@@ -282,7 +280,7 @@ async def test_a_dead_leaders_lease_expires(real: Transport, namespace: str) -> 
         Lease,
     )
     me = election(real, namespace, "me")
-    await asyncio.wait_for(me.acquire(), 10)
+    await asyncio.wait_for(me.acquire(), DEADLINE_SECONDS)
     lease = await real.get(LEASES.path(namespace, "scheduler"), Lease)
     assert (lease.spec.holder_identity, lease.spec.lease_transitions) == ("me", 4)
     assert msgspec.structs.asdict(lease)["spec"].renew_time is not None
@@ -292,7 +290,7 @@ async def test_of_many_replicas_one_leads(real: Transport, namespace: str) -> No
     replicas = [election(real, namespace, f"replica-{number}") for number in range(8)]
     tasks = [asyncio.ensure_future(replica.acquire()) for replica in replicas]
     try:
-        await until(lambda: any(task.done() for task in tasks), seconds=10)
+        await until(lambda: any(task.done() for task in tasks))
         assert [replica.is_leader() for replica in replicas].count(True) == 1
     finally:
         for task in tasks:

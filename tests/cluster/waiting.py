@@ -10,7 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
 
-async def until(condition: Callable[[], object], *, seconds: float = 5) -> None:
+DEADLINE_SECONDS = 120.0
+"""Many times as long as anything takes that a test waits for: a machine may be busy with other things."""
+
+
+async def until(condition: Callable[[], object], *, seconds: float = DEADLINE_SECONDS) -> None:
     """Let the loop run until the condition holds; fail at the deadline."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110  (what is waited for is not ours to signal)

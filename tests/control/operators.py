@@ -1,5 +1,6 @@
 """The operator as it runs on a site: a process of its own, with its own ServiceAccount."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -9,8 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.resources import LEASES, PODS, Resource
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.install import install, service_account_kubeconfig
+from orchestrator.control.install import OPERATOR_ACCOUNT, install, service_account_kubeconfig
+from orchestrator.names import SYSTEM_NAMESPACE
+from tests.cluster.waiting import DEADLINE_SECONDS
 
 _ALL = """
 import shlex, sys
@@ -25,7 +29,7 @@ def muster(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str
     """Run the real command line against the lab; the caller looks at the exit code."""
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
     return subprocess.run(
-        [*MUSTER, *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [*MUSTER, *arguments], env=environment, capture_output=True, text=True, timeout=300, check=False
     )
 
 
@@ -45,7 +49,7 @@ def must_all(kubeconfig: Path, *lines: str) -> None:
         input="\n".join(lines),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -55,7 +59,35 @@ async def prepare(kubeconfig: Path, output: Path) -> Path:
     """Install the orchestrator and return a kubeconfig of the operator's own account."""
     async with Transport(load_access(kubeconfig)) as transport:
         await install(transport, "tests", replicas=0)
+        account = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{OPERATOR_ACCOUNT}"
+        await until_granted(transport, account, "create", LEASES, SYSTEM_NAMESPACE)
+        await until_granted(transport, account, "list", PODS)
         return await service_account_kubeconfig(transport, kubeconfig, output)
+
+
+async def may(
+    transport: Transport, user: str, verb: str, resource: Resource, namespace: str = "", *, sub: str = ""
+) -> bool:
+    """Ask the API server what it would allow a user, in the whole cluster or in a namespace."""
+    attributes = {"verb": verb, "group": resource.group, "resource": resource.plural}
+    attributes |= {"subresource": sub, "namespace": namespace}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": user, "groups": ["system:authenticated"], "resourceAttributes": attributes},
+    }
+    answer = await transport.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    allowed: bool = answer["status"]["allowed"]
+    return allowed
+
+
+async def until_granted(
+    transport: Transport, user: str, verb: str, resource: Resource, namespace: str = ""
+) -> None:
+    """Wait until the API server grants what was just bound: it learns of roles and bindings by watches of its own."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not await may(transport, user, verb, resource, namespace):  # noqa: ASYNC110 - polls a server
+            await asyncio.sleep(0.02)
 
 
 @contextmanager
@@ -73,4 +105,4 @@ def operator(
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-            process.wait(timeout=20)
+            process.wait(timeout=DEADLINE_SECONDS)

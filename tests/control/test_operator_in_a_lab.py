@@ -20,7 +20,7 @@ from orchestrator.cluster.transport import Transport
 from orchestrator.control.install import apply, install
 from orchestrator.manifests.render import documents, render
 from orchestrator.names import GPU_DEVICES_ANNOTATION, SYSTEM_NAMESPACE
-from tests.cluster.waiting import running, until
+from tests.cluster.waiting import DEADLINE_SECONDS, running, until
 from tests.control.operators import must, must_all, muster, operator, prepare
 
 pytestmark = pytest.mark.lab
@@ -100,11 +100,11 @@ async def test_a_scheduler_killed_during_section_4_9_comes_to_the_same_allocatio
     async with running(pods.run()):
         with operator(account, log) as first:
             await fill(own_lab.kubeconfig)
-            await until(lambda: held(pods) == dict.fromkeys(QUOTAS, 4.0), seconds=30)
+            await until(lambda: held(pods) == dict.fromkeys(QUOTAS, 4.0))
             seen.clear()
             more = [f"submit {name} -i quickstart -g 2 -p team-d" for name in ("d-2-gg", "d-3-gg")]
             await asyncio.to_thread(must_all, own_lab.kubeconfig, *more)
-            await until(lambda: len(seen) >= events_before_the_kill, seconds=30)
+            await until(lambda: len(seen) >= events_before_the_kill)
             first.kill()
             first.wait()
         with operator(account, log):
@@ -113,7 +113,6 @@ async def test_a_scheduler_killed_during_section_4_9_comes_to_the_same_allocatio
                     held(pods) == {"team-a": 4, "team-b": 2, "team-c": 2, "team-d": 8}
                     and waiting(pods) == ["b-4-gg", "c-4-gg"]
                 ),
-                seconds=60,
             )
 
 
@@ -143,11 +142,11 @@ async def test_an_evicted_job_is_served_before_a_younger_one_although_it_has_no_
                     for name, gpus in (("p-1", 2), ("p-2", 2), ("q-1", 8), ("q-2", 4))
                 )
             )
-            await until(lambda: bound() == ["p-1", "p-2", "q-1", "q-2"], seconds=30)
+            await until(lambda: bound() == ["p-1", "p-2", "q-1", "q-2"])
             await run("submit q-3 -i quickstart -g 2 -p team-q")
-            await until(lambda: bound() == ["p-1", "q-1", "q-2", "q-3"], seconds=30)
+            await until(lambda: bound() == ["p-1", "q-1", "q-2", "q-3"])
             await run("submit p-3 -i quickstart -g 2 -p team-p", "delete q-3 -p team-q")
-            await until(lambda: "p-2" in bound() or "p-3" in bound(), seconds=30)
+            await until(lambda: "p-2" in bound() or "p-3" in bound())
             assert bound() == ["p-1", "p-2", "q-1", "q-2"]
 
 
@@ -175,9 +174,12 @@ async def test_installing_twice_leaves_every_object_as_it_was(lab_access: Access
     objects = documents(render("tests", replicas=0))
     async with Transport(lab_access) as transport:
         await install(transport, "tests", replicas=0)
-        before = [(await apply(transport, each))["metadata"]["resourceVersion"] for each in objects]
-        after = [(await apply(transport, each))["metadata"]["resourceVersion"] for each in objects]
-    assert before == after
+        before: list[str] = [""]
+        after: list[str] = []
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while before != after:  # at first the controllers of Kubernetes write their status
+                before = [(await apply(transport, each))["metadata"]["resourceVersion"] for each in objects]
+                after = [(await apply(transport, each))["metadata"]["resourceVersion"] for each in objects]
 
 
 async def test_the_operators_account_may_do_nothing_beyond_its_manifest(
@@ -217,11 +219,11 @@ async def test_the_standby_takes_over_when_the_leader_is_told_to_stop(
 
     async with running(watch_the_holder()):
         with operator(account, tmp_path / "one.log", "one") as leader:
-            await until(lambda: holder and holder[-1] == "one", seconds=20)
+            await until(lambda: holder and holder[-1] == "one")
             with operator(account, tmp_path / "two.log", "two"):
                 leader.send_signal(signal.SIGTERM)
-                await asyncio.to_thread(leader.wait, 20)
-                await until(lambda: holder[-1] == "two", seconds=20)
+                await asyncio.to_thread(leader.wait, DEADLINE_SECONDS)
+                await until(lambda: holder[-1] == "two")
                 await asyncio.to_thread(must, own_lab.kubeconfig, "project", "create", "team-a", "-g", "1")
     assert leader.returncode == 0
 
@@ -243,16 +245,19 @@ async def test_a_project_gets_its_namespace_members_and_figures(
                 status = next(iter(projects.objects.values())).status
                 return float(status.allocated_gpu), float(status.fair_share_gpu), status.pending_workloads
 
-            await until(lambda: projects.is_synced and figures() == (11.0, 16.0, 1), seconds=30)
-            devices = {
-                pod.metadata.labels["muster.dev/workload"]: pod.metadata.annotations.get(
-                    GPU_DEVICES_ANNOTATION
-                )
-                for pod in pods.objects.values()
-            }
-            assert devices["one"] is not None
-            assert len(devices["one"].split(",")) == 3
-            assert devices["two"] == "0,1,2,3,4,5,6,7"
+            await until(lambda: projects.is_synced and figures() == (11.0, 16.0, 1))
+
+            def devices() -> dict[str, str | None]:
+                return {
+                    pod.metadata.labels["muster.dev/workload"]: pod.metadata.annotations.get(
+                        GPU_DEVICES_ANNOTATION
+                    )
+                    for pod in pods.objects.values()
+                }
+
+            await until(lambda: devices().get("one") and devices().get("two"))
+            assert len((devices()["one"] or "").split(",")) == 3
+            assert devices()["two"] == "0,1,2,3,4,5,6,7"
             await until(
                 lambda: any(
                     each.reason == "Unschedulable"
@@ -262,7 +267,6 @@ async def test_a_project_gets_its_namespace_members_and_figures(
                     for pod in pods.objects.values()
                     for each in pod.status.conditions
                 ),
-                seconds=10,
             )
         bindings = await admin.get(
             "/apis/rbac.authorization.k8s.io/v1/namespaces/muster-team-a/rolebindings/muster-members"

@@ -72,33 +72,35 @@ def job(name: str, pods: int, gpus: int, annotations: dict[str, str]) -> dict[st
 
 
 async def test_gangs_stay_in_one_rack_and_their_parts_apart(own_lab: Lab, pods: Reflector[Pod]) -> None:
-    def nodes_of(name: str) -> list[str]:
-        found = (
+    def of(name: str) -> list[Pod]:
+        return [
             each for each in pods.objects.values() if each.metadata.labels.get("muster.dev/workload") == name
-        )
-        return sorted(each.spec.node_name for each in found)
+        ]
+
+    def nodes_of(name: str) -> list[str]:
+        return sorted(each.spec.node_name for each in of(name))
 
     await asyncio.to_thread(must, own_lab.kubeconfig, "project", "create", "team-a", "-g", "32")
     async with Transport(load_access(own_lab.kubeconfig)) as transport:
         path = JOBS.path("muster-team-a")
         await transport.create(path, job("busy", 1, 8, {}))
-        await until(lambda: nodes_of("busy") == ["dgx1-1"], seconds=30)
+        await until(lambda: nodes_of("busy") == ["dgx1-1"])
         asked = {"min-member": "2", "topology-required": "rack"}
         await transport.create(path, job("gang", 2, 8, asked))
-        await until(lambda: nodes_of("gang") == ["dgx1-3", "dgx1-4"], seconds=30)
+        await until(lambda: nodes_of("gang") == ["dgx1-3", "dgx1-4"])
         tree = '[{"name": "leader"}, {"name": "workers", "size": 2}]'
         await transport.create(path, job("tree", 3, 4, {"sub-groups": tree}))
+        await until(lambda: [bool(each.status.conditions) for each in of("tree")] == [True] * 3)
         await transport.create(path, job("pair", 2, 4, {"sub-groups": '[{"name": "both", "size": 2}]'}))
-        await until(lambda: nodes_of("pair") == ["dgx1-2", "dgx1-2"], seconds=30)
+        await until(lambda: nodes_of("pair") == ["dgx1-2", "dgx1-2"])
         assert nodes_of("tree") == ["", "", ""], "two of its three pods would fit, which is not all of them"
         await transport.create(path, job("lost", 1, 1, {"topology-required": "row"}))
 
         def says_why() -> bool:
             return any(
                 "the levels of this cluster are example.com/rack" in condition.message
-                for each in pods.objects.values()
-                if each.metadata.labels.get("muster.dev/workload") == "lost"
+                for each in of("lost")
                 for condition in each.status.conditions
             )
 
-        await until(says_why, seconds=30)
+        await until(says_why)

@@ -54,7 +54,7 @@ class Provisioner:
         made = set()
         while True:
             claim = await self._wanted.get()
-            await until(lambda: self.works, seconds=60)
+            await until(lambda: self.works)
             if claim.metadata.uid not in made:
                 made.add(claim.metadata.uid)
                 await self._transport.create(PERSISTENT_VOLUMES.path(), self._volume(claim))
@@ -160,12 +160,12 @@ async def test_a_volume_is_made_where_its_pod_goes_and_its_next_pod_goes_there_t
     }
     await site.transport.create(CLAIMS.path("muster-team-a"), body)
     await site.submit("first", 2, "--pvc", "data:/data")
-    await until(lambda: site.provisioner.is_asked_for("data"), seconds=30)
+    await until(lambda: site.provisioner.is_asked_for("data"))
     await site.submit("other", 1)
-    await until(lambda: site.node_of("other"), seconds=30)
+    await until(lambda: site.node_of("other"))
     assert site.node_of("first") == "", "it is not bound before its volume is there"
     site.provisioner.works = True
-    await until(lambda: site.node_of("first"), seconds=30)
+    await until(lambda: site.node_of("first"))
     home = site.node_of("first")
     # not what a watch of the claims shows, which may be behind that of the pods
     claim = await site.transport.get(CLAIMS.path("muster-team-a", "data"), PersistentVolumeClaim)
@@ -174,11 +174,11 @@ async def test_a_volume_is_made_where_its_pod_goes_and_its_next_pod_goes_there_t
 
     await site.run("delete", "first", "-p", "team-a")
     await site.run("delete", "other", "-p", "team-a")
-    await until(lambda: not site.pods.objects, seconds=30)
+    await until(lambda: not site.pods.objects)
     await site.submit("wide", 8)
-    await until(lambda: site.node_of("wide") == home, seconds=30)
+    await until(lambda: site.node_of("wide") == home)
     await site.submit("second", 2, "--pvc", "data:/data")
-    await until(lambda: site.node_of("second"), seconds=30)
+    await until(lambda: site.node_of("second"))
     assert site.node_of("second") == home, (
         "the other node was free, but the volume cannot be reached from there"
     )
