@@ -12,12 +12,13 @@ import yaml
 
 from lab.cluster import Lab, start
 from orchestrator.cluster.kubeconfig import load_access
-from orchestrator.cluster.resources import ROLE_BINDINGS, SERVICE_ACCOUNTS
+from orchestrator.cluster.resources import PODS, ROLE_BINDINGS, SERVICE_ACCOUNTS
 from orchestrator.cluster.transport import Transport
 from orchestrator.planner.model import Settings
 from orchestrator.simulation.capture import capture
 from orchestrator.simulation.reader import load
-from tests.control.operators import must, muster, operator, prepare
+from tests.cluster.waiting import DEADLINE_SECONDS
+from tests.control.operators import must, muster, operator, prepare, until_granted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,7 +65,7 @@ class Cluster:
         }
 
     async def until(
-        self, condition: Callable[[dict[str, Any]], object], seconds: float = 60
+        self, condition: Callable[[dict[str, Any]], object], seconds: float = 2 * DEADLINE_SECONDS
     ) -> dict[str, Any]:
         """Wait until the list of jobs is as it should be, and return it."""
         jobs: dict[str, Any] = {}
@@ -127,23 +128,26 @@ async def a_submission_that_evicts(cluster: Cluster) -> str:
     before = await cluster.jobs()
     assert "team-d/d-2" not in before
     await cluster.submit("team-d", "d-2", 2)
-    jobs = await cluster.until(lambda jobs: "team-d/d-2" in running(jobs) and waiting(jobs))
+    wait = {f"{each['project']}/{each['name']}": each["reason"] for each in foretold["wouldWait"]}
+    jobs = await cluster.until(lambda jobs: "team-d/d-2" in running(jobs) and waiting(jobs) == wait)
     victim = f"{evicted['project']}/{evicted['name']}"
     assert running(jobs).keys() == before.keys() - {victim} | {"team-d/d-2"}
     assert running(jobs)["team-d/d-2"] == started["pods"][0]["node"]
-    assert waiting(jobs) == {
-        f"{each['project']}/{each['name']}": each["reason"] for each in foretold["wouldWait"]
-    }
     return victim
 
 
 async def the_record_of_the_eviction(cluster: Cluster, victim: str) -> None:
     project, _, name = victim.partition("/")
-    (record,) = await cluster.json("why-evicted", name, "-p", project, "--json")
+    records: list[dict[str, Any]] = []
+    shown = ""
+    async with asyncio.timeout(2 * DEADLINE_SECONDS):  # the operator writes both down after the eviction
+        while not records:
+            records = await cluster.json("why-evicted", name, "-p", project, "--json")
+        (record,) = records
+        while f"[Reclaimed] {record['message']}" not in " ".join(shown.split()):
+            shown = await cluster.must("get", name, "-p", project)
     assert (record["beneficiaryProject"], record["beneficiary"], record["rule"]) == ("team-d", "d-2", "quota")
     assert (record["gpus"], len(record["devices"])) == ("2", 2)
-    shown = await cluster.must("get", name, "-p", project)
-    assert f"[Reclaimed] {record['message']}" in " ".join(shown.split())
     other = await cluster.must("why-evicted", "a-1", "-p", "team-a")
     assert other.startswith("a-1 was not evicted")
 
@@ -151,7 +155,9 @@ async def the_record_of_the_eviction(cluster: Cluster, victim: str) -> None:
 async def the_explanation(cluster: Cluster, victim: str) -> None:
     project, _, name = victim.partition("/")
     told: dict[str, Any] = {}
-    async with asyncio.timeout(60):  # figures in what the operator writes are brought up to date now and then
+    async with asyncio.timeout(
+        2 * DEADLINE_SECONDS
+    ):  # figures in what the operator writes are brought up to date now and then
         while told.get("writtenByOperator") != f"{told.get('reason')}: {told.get('message')}":
             told = await cluster.json("explain", name, "-p", project, "--json")
     assert (told["gpusFree"], told["gpusTotal"]) == ("0", "16")
@@ -198,6 +204,8 @@ async def a_member(cluster: Cluster, victim: str, kubeconfig: Path) -> None:
             "subjects": [{"kind": "ServiceAccount", "name": "member", "namespace": namespace}],
         }
         await transport.create(ROLE_BINDINGS.path(namespace), binding)
+        user = f"system:serviceaccount:{namespace}:member"
+        await until_granted(transport, user, "list", PODS, namespace)
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         answer: dict[str, Any] = await transport.create(
             SERVICE_ACCOUNTS.path(namespace, "member", "token"), request
