@@ -17,7 +17,7 @@ FIELDS = {"case", "nodes", "gpus", "jobs", "seconds", "peak_rss_bytes"}
 
 def bench(*arguments: str) -> dict[str, object]:
     done = subprocess.run(
-        [*MUSTER, "bench", *arguments, "--json"], capture_output=True, text=True, timeout=240, check=False
+        [*MUSTER, "bench", *arguments, "--json"], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.stdout, done.stderr
     answer: dict[str, object] = json.loads(done.stdout)

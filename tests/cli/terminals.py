@@ -13,13 +13,12 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.control.operators import MUSTER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-DEADLINE_SECONDS = 30.0
 
 
 class Terminal:

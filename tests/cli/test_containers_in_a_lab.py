@@ -18,6 +18,7 @@ import lab.cluster
 from orchestrator.client import Client, ForwardedPort, PortInUse
 from orchestrator.cluster.errors import NotExecutable
 from tests.cli.terminals import terminal
+from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.control.operators import MUSTER, must, muster, operator, prepare
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def fed(config: Path, given: bytes, *arguments: str) -> subprocess.CompletedProc
         env={**os.environ, "KUBECONFIG": str(config)},
         input=given,
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 
@@ -72,7 +73,7 @@ def staying(config: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
+        process.communicate(timeout=DEADLINE_SECONDS)
 
 
 def test_a_command_keeps_its_streams_apart_and_its_exit_code(config: Path) -> None:
@@ -204,7 +205,7 @@ def test_programs_do_the_same_through_the_client(config: Path) -> None:
 
 
 def page(port: int) -> str:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_SECONDS)
     connection.request("GET", "/")
     return connection.getresponse().read().decode()
 
@@ -273,7 +274,7 @@ def everything(config: Path) -> list[str]:
 
 def eventually(holds: Callable[[], bool], what: str) -> None:
     """Wait until it holds: the garbage collector comes later."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + DEADLINE_SECONDS
     while not holds():
         assert time.monotonic() < deadline, f"not in time: {what}"
 
@@ -293,7 +294,7 @@ def objects(config: Path, plural: str, *names: str) -> Any:
         "-o",
         "json",
     ]
-    return json.loads(subprocess.run(command, capture_output=True, check=True, timeout=30).stdout)
+    return json.loads(subprocess.run(command, capture_output=True, check=True, timeout=300).stdout)
 
 
 def pods_of(config: Path, name: str, count: int) -> list[Any]:

@@ -36,8 +36,8 @@ from typing import Any
 
 import yaml
 
-DEADLINE_SECONDS = 40
-LINE_SECONDS = 60
+DEADLINE_SECONDS = 180
+LINE_SECONDS = 300
 
 _OUTPUT_KEYS = ("exit", "prints", "errors", "columns", "rows", "lacks")
 _CLUSTER_KEYS = ("runs", "waits", "gone", "objects")

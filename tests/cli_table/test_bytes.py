@@ -33,17 +33,17 @@ LONGEST_BYTES = 128 * 1024  # of one argument or variable: the kernel's MAX_ARG_
 
 def submit(site: Site, *arguments: str | bytes) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        ["runai", "submit", *arguments], env=site.environment, capture_output=True, check=False, timeout=60
+        ["runai", "submit", *arguments], env=site.environment, capture_output=True, check=False, timeout=300
     )
 
 
 def read(site: Site, job: str, path: str) -> bytes:
     """A file of the process that the job's container runs."""
     site.must(
-        f"kubectl wait -n muster-team-a --for=condition=Ready pod -l muster.dev/workload={job} --timeout=30s"
+        f"kubectl wait -n muster-team-a --for=condition=Ready pod -l muster.dev/workload={job} --timeout=180s"
     )
     command = ["runai", "exec", job, "-p", "team-a", "--", "cat", path]
-    return subprocess.run(command, env=site.environment, capture_output=True, check=True, timeout=60).stdout
+    return subprocess.run(command, env=site.environment, capture_output=True, check=True, timeout=300).stdout
 
 
 def submit_and_read(site: Site, job: str, path: str, *arguments: str) -> list[bytes]:

@@ -32,7 +32,7 @@ esac
 COMMAND = [sys.executable, "-c", "from lab.command import lab; lab(prog_name='muster lab')"]
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30) -> None:
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"

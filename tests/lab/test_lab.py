@@ -1,6 +1,7 @@
 """The real control plane. Needs its programs: see `lab.binaries`."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -48,7 +49,7 @@ async def pods_of(transport: Transport, job: str) -> list[Pod]:
 
 
 async def until(transport: Transport, job: str, reached: Callable[[list[Pod]], bool]) -> list[Pod]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not reached(pods := await pods_of(transport, job)):  # noqa: ASYNC110 - polls a server
             await asyncio.sleep(0.05)
     return pods
@@ -113,7 +114,7 @@ async def test_a_pod_ends_by_itself_only_if_it_asks_to(transport: Transport) -> 
     terminated = failed.status.container_statuses[0].state.terminated
     assert terminated is not None
     assert terminated.exit_code == 3
-    assert [pod.status.phase for pod in await pods_of(transport, "endless")] == ["Running"]
+    await until(transport, "endless", lambda pods: [pod.status.phase for pod in pods] == ["Running"])
     for name in ("endless", "short", "failing"):
         await transport.delete(JOBS.path("default", name))
         await until(transport, name, lambda pods: not pods)
@@ -310,8 +311,11 @@ def test_an_up_that_is_killed_half_way_leaves_nothing(
 
 
 def test_a_port_that_was_asked_for_is_used(tmp_path: Path) -> None:
-    port = free_port()
-    lab = start("ported", nodes=0, port=port, state_dir=tmp_path)
+    lab = None
+    while lab is None:
+        port = free_port()
+        with contextlib.suppress(PortTaken):  # by another program of this machine, since it was found free
+            lab = start("ported", nodes=0, port=port, state_dir=tmp_path)
     assert lab.server == f"https://127.0.0.1:{port}"
     lab.stop()
 

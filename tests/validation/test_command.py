@@ -24,7 +24,7 @@ COMMAND = [
 def validate(*arguments: str, cwd: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
     environ = {**os.environ, **environment}
     return subprocess.run(
-        [*COMMAND, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300, env=environ, check=False
+        [*COMMAND, *arguments], cwd=cwd, capture_output=True, text=True, timeout=600, env=environ, check=False
     )
 
 
@@ -112,12 +112,12 @@ def test_an_interrupted_run_leaves_a_report_and_no_lab(tmp_path: Path) -> None:
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
     command = [*COMMAND, "--scenario", "muster-victim", "--out", str(tmp_path / "r")]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environ) as process:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         for line in process.stderr or ():
             if "muster-victim/fill" in line or time.monotonic() > deadline:
                 break
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
     assert process.returncode == 130
     report = json.loads((tmp_path / "r" / "report.json").read_text())
     assert report["verdict"] == "INCONCLUSIVE"
