@@ -34,7 +34,7 @@ def kubeconfig(tmp_path: Path) -> Iterator[Path]:
 
 async def start_job(kubeconfig: Path) -> None:
     """A pod that the orchestrator could have placed, and that runs."""
-    async with Transport(load_access(kubeconfig)) as transport, asyncio.timeout(60):
+    async with Transport(load_access(kubeconfig)) as transport, asyncio.timeout(240):
         node = (await transport.get(NODES.path()))["items"][0]["metadata"]["name"]
         spec: dict[str, Any] = {
             "schedulerName": "muster",
@@ -43,7 +43,7 @@ async def start_job(kubeconfig: Path) -> None:
         }
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "train"}, "spec": spec}
         await transport.create(PODS.path("default"), body)
-        async for event in transport.watch(PODS.path("default"), resource_version="0", timeout_seconds=60):
+        async for event in transport.watch(PODS.path("default"), resource_version="0", timeout_seconds=240):
             if b'"phase":"Running"' in bytes(event.object):
                 return
 
@@ -65,9 +65,9 @@ async def names(kubeconfig: Path, path: str) -> list[str]:
 
 async def leads(kubeconfig: Path) -> None:
     """Wait until an operator holds the lease."""
-    async with Transport(load_access(kubeconfig)) as transport, asyncio.timeout(60):
+    async with Transport(load_access(kubeconfig)) as transport, asyncio.timeout(240):
         async for event in transport.watch(
-            LEASES.path("muster-system"), resource_version="0", timeout_seconds=60
+            LEASES.path("muster-system"), resource_version="0", timeout_seconds=240
         ):
             if b"muster-operator" in bytes(event.object) and b"holderIdentity" in bytes(event.object):
                 return

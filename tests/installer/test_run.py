@@ -25,6 +25,7 @@ from tests.installer.conftest import SiteUnderTest
 
 pytestmark = pytest.mark.lab
 
+DEADLINE_SECONDS = 240.0
 CANARY = "canary-7f3a9c51"
 VAULT_CANARY = "canary-5be0d2"
 VAULT_PASSWORD = "canary-91cc07"
@@ -44,7 +45,7 @@ STAGE = """---
 """
 WAIT = """
     - name: Wait for the gate
-      ansible.builtin.shell: timeout 60 sh -c 'until test -e {work}/gate; do sleep 0.1; done'
+      ansible.builtin.shell: timeout 600 sh -c 'until test -e {work}/gate; do sleep 0.1; done'
       changed_when: true
 """
 
@@ -96,11 +97,13 @@ def waiting(site: SiteUnderTest, content: Content, tmp_path: Path) -> Iterator[s
     yield running
     if running.poll() is None:
         running.kill()
-    running.communicate(timeout=30)
+    running.communicate(timeout=DEADLINE_SECONDS)
 
 
 def until(
-    reached: Callable[[], bool], running: subprocess.Popen[str] | None = None, seconds: float = 60
+    reached: Callable[[], bool],
+    running: subprocess.Popen[str] | None = None,
+    seconds: float = DEADLINE_SECONDS,
 ) -> None:
     deadline = time.monotonic() + seconds
     while not reached():
@@ -154,9 +157,9 @@ def test_an_interrupted_run_leaves_nothing_running_and_goes_on_where_it_stopped(
 ) -> None:
     until(lambda: any(name.startswith("timeout") for name in processes(content)), waiting)
     waiting.send_signal(how)
-    said = waiting.communicate(timeout=30)[0]
+    said = waiting.communicate(timeout=DEADLINE_SECONDS)[0]
     if how == signal.SIGKILL:
-        until(lambda: processes(content) == [], seconds=20)
+        until(lambda: processes(content) == [])
         assert list(tmp_path.glob("muster-install-*")) == []
     else:
         assert processes(content) == []
@@ -191,7 +194,7 @@ def test_two_runs_at_once_are_refused(
     assert f"`muster install` (process {waiting.pid}" in second.stderr
     assert "goes on at this site" in second.stderr
     content.open_gate()
-    assert waiting.wait(timeout=60) == 0
+    assert waiting.wait(timeout=DEADLINE_SECONDS) == 0
     assert content.done == ["one", "two", "three"]
 
 
@@ -330,7 +333,11 @@ def test_no_secret_leaves_the_task_that_needs_it(
     if how == "terminal":
         arguments = site.arguments("install")
         run = pexpect.spawn(
-            arguments[0], arguments[1:], env={**os.environ, **site.environment}, encoding="utf-8", timeout=60
+            arguments[0],
+            arguments[1:],
+            env={**os.environ, **site.environment},
+            encoding="utf-8",
+            timeout=DEADLINE_SECONDS,
         )
         run.expect("Password of .*vault.yml: ")
         run.sendline(VAULT_PASSWORD)
