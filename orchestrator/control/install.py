@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from orchestrator.cluster.errors import NotFound
-from orchestrator.cluster.resources import CRDS, SERVICE_ACCOUNTS, resource_of
+from orchestrator.cluster.resources import PROJECTS, SERVICE_ACCOUNTS, resource_of
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import ConfigurationError
 from orchestrator.manifests.render import documents, render
@@ -89,7 +89,7 @@ async def service_account_kubeconfig(transport: Transport, kubeconfig: Path, out
 async def _projects_are_served(transport: Transport) -> None:
     try:
         async with asyncio.timeout(_ESTABLISHED_SECONDS):
-            while not await _established(transport):  # noqa: ASYNC110 - one object, for a second at most
+            while not await _lists_projects(transport):  # noqa: ASYNC110 - one object, for a second at most
                 await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError as error:
         raise ConfigurationError(
@@ -98,10 +98,10 @@ async def _projects_are_served(transport: Transport) -> None:
         ) from error
 
 
-async def _established(transport: Transport) -> bool:
+async def _lists_projects(transport: Transport) -> bool:
+    """Asked of the path itself: a definition says that it is established a moment before it is served."""
     try:
-        definition: dict[str, Any] = await transport.get(CRDS.path(None, "projects.muster.dev"))
+        await transport.get(PROJECTS.path())
     except NotFound:
         return False
-    conditions = definition.get("status", {}).get("conditions", ())
-    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+    return True
