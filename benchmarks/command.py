@@ -1,6 +1,7 @@
 """`muster bench`: planner, live, lab and command line."""
 
 import json
+import signal
 import sys
 from typing import Any
 
@@ -58,9 +59,9 @@ def live(*, nodes: tuple[int, ...], as_json: bool) -> None:
 @click.option(
     "--rounds",
     type=click.IntRange(min=1),
-    default=3,
+    default=4,
     show_default=True,
-    help="How often the raw client and the operator work off all of the jobs, in turn.",
+    help="How often the raw client and the operator each work off all of the jobs.",
 )
 @click.option(
     "--growth/--no-growth",
@@ -80,6 +81,7 @@ def lab(*, nodes: int, jobs: int, gpus: int, rate: float, rounds: int, growth: b
     from benchmarks.lab import run
     from benchmarks.result import Result, with_growth
 
+    _end_like_an_interrupt()
     results: list[Result] = []
     before: dict[str, Result] = {}
 
@@ -111,6 +113,12 @@ def cli(*, jobs: int, repeats: int, as_json: bool) -> None:
     from benchmarks.cli import run
 
     _report(list(run(jobs, repeats, said=_say)), as_json=as_json)
+
+
+def _end_like_an_interrupt() -> None:
+    """Let SIGTERM and SIGHUP end this process as SIGINT does: what was started is stopped, nothing is left behind."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda _number, _frame: signal.raise_signal(signal.SIGINT))
 
 
 def _say(line: str) -> None:

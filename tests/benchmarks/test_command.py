@@ -1,8 +1,12 @@
 """That the benchmarks measure what they say, on the smallest sizes; how fast anything is, no test asks."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -73,3 +77,28 @@ def test_the_lab_benchmark_compares_the_operator_with_a_raw_client() -> None:
     assert whole["peak_rss_bytes"] > 1 << 20
     assert by_case["lab: jobs at 20 a second"]["p99_ms"] >= by_case["lab: jobs at 20 a second"]["p50_ms"] > 0
     assert all(set(each) >= FIELDS for each in results)
+
+
+@pytest.mark.lab
+def test_a_lab_benchmark_that_is_terminated_leaves_nothing_behind(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*MUSTER, "bench", "lab", "--nodes", "4", "--jobs", "20"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    killer = threading.Timer(240, process.kill)
+    killer.start()
+    try:
+        assert process.stderr is not None
+        next(line for line in process.stderr if line.startswith("round 1"))
+        assert list(tmp_path.iterdir())
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate()
+    finally:
+        killer.cancel()
+        killer.join()
+    assert told.splitlines()[-1] == "Error: interrupted"
+    assert process.returncode == 130
+    assert not list(tmp_path.iterdir())
