@@ -6,9 +6,11 @@ UV_VERSION := 0.13.8
 TOOLS := .tools
 UV := $(or $(shell command -v uv),$(TOOLS)/bin/uv)
 PYTHON ?= $(shell python3 -c 'import sys; print(sys.executable)')
+REAL_NODES ?= $(if $(shell command -v runc),--real-nodes)
+TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/installer
 
 
-.PHONY: docs validate test test-cli test-installer mutants environment lab-binaries format clean
+.PHONY: docs validate test test-cli test-installer test-guests mutants environment lab-binaries format clean
 
 validate: environment ## replay TR-4858 on a real Kubernetes API server and write reports/<run>/
 	@$(UV) run --frozen muster validate $(if $(OUT),--out $(OUT))
@@ -19,14 +21,18 @@ test: environment lab-binaries ## every test, on every Python that is here
 test-cli: environment lab-binaries ## every command line that the papers print, against containers that run; part of `make test`
 	@$(UV) run --frozen pytest tests/cli_table
 
-test-installer: environment lab-binaries ## every role: on guests, against doubles and a real API server; needs root for the guests
-	@PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -m "installer or lab" -n 2 --dist worksteal tests/installer
+test-installer: environment ## every role: on guests, against doubles and a real API server; needs root for the guests
+	@TERM=dumb $(MAKE) --no-print-directory --jobs 2 REAL_NODES= lab-binaries test-guests # guests mostly wait
+	@$(TEST_INSTALLER) -m lab
+
+test-guests: environment ## the part of `make test-installer` that needs no control plane
+	@$(TEST_INSTALLER) -m installer
 
 mutants: environment lab-binaries ## break the scheduler on purpose: each defect must make the scenarios fail
 	@$(UV) run --frozen python -m tests.mutants
 
 lab-binaries: environment ## build the control plane once, and what real nodes need if this machine can have any
-	@$(UV) run --frozen muster lab build $(if $(shell command -v runc),--real-nodes)
+	@$(UV) run --frozen muster lab build $(REAL_NODES)
 
 environment: $(UV)
 	@$(UV) sync --frozen --quiet --python $(PYTHON)
