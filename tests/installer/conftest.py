@@ -14,7 +14,7 @@ from orchestrator.cli.main import main
 from tests.installer.running import inherited
 
 MUSTER = [sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())"]
-TIMEOUT_SECONDS = 300
+TIMEOUT_SECONDS = 900
 
 
 @dataclass

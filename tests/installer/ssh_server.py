@@ -43,8 +43,9 @@ class SshServer:
 
     def drop(self) -> None:
         """Break every connection."""
-        while self._transports:
-            self._transports.pop().close()
+        transports, self._transports = self._transports, []
+        for each in transports:
+            each.close()
 
     def accepts(self, key: paramiko.PKey) -> bool:
         """Whether this is the key in `key_file`."""

@@ -52,7 +52,7 @@ def work(folder: Path, kubeconfig: Path, node: str) -> Result:
     local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     inventory.write_text(yaml.safe_dump({"all": {
         "hosts": {"controller": local, node: local}, "children": {"gpu": {"hosts": {node: {}}}},
-        "vars": {"drain_hosts": True, "drain_seconds": 60},
+        "vars": {"drain_hosts": True, "drain_seconds": 300},
     }}))  # fmt: skip
     return play(playbook, folder, "-i", str(inventory))
 

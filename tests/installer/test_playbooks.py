@@ -27,7 +27,7 @@ def test_ansible_understands_every_playbook_with_its_roles(site: SiteUnderTest, 
         },
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert checked.returncode == 0, checked.stderr

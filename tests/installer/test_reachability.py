@@ -68,10 +68,11 @@ def test_a_host_that_answers_is_worked_on(site: SiteUnderTest, server: SshServer
 def test_a_host_that_does_not_answer_stops_the_run_before_anything_is_done(
     site: SiteUnderTest, server: SshServer
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
+    with socket.socket() as unused:  # bound, so that nobody else takes the port, and not listening
+        unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-    describe(site, server, port=port)
-    done = site.muster("install")
+        describe(site, server, port=port)
+        done = site.muster("install")
     assert done.returncode == 1
     assert f"dgx01: 127.0.0.1 port {port} does not answer" in done.stderr
     assert "fix: check power, network and sshd" in done.stderr

@@ -60,8 +60,8 @@ vars:
   preflight_storage_addresses: []
   trident_archive: {archive}
   trident_directory: {directory}
-  trident_backend_seconds: 20
-  verify_volume_seconds: 12
+  trident_backend_seconds: 120
+  verify_volume_seconds: 120
 """
 
 
@@ -116,6 +116,13 @@ async def write(kubeconfig: Path, path: str, body: dict[str, Any]) -> None:
         await transport.create(path, body)
 
 
+async def volumes(kubeconfig: Path, count: int) -> None:
+    """Wait until there are so many volumes."""
+    async with Transport(load_access(kubeconfig)) as transport, asyncio.timeout(120):
+        while len((await transport.get(VOLUMES.path()))["items"]) != count:  # noqa: ASYNC110  (what is waited for is not ours to signal)
+            await asyncio.sleep(0.01)
+
+
 async def refuses_what_is_wrong(site: SiteUnderTest, kubeconfig: Path, double: TridentDouble) -> None:
     other = {
         "apiVersion": "storage.k8s.io/v1",
@@ -141,11 +148,14 @@ async def refuses_what_is_wrong(site: SiteUnderTest, kubeconfig: Path, double: T
 
     double.backend_error = ""
     double.mute_volumes = True
+    patient = site.file.read_text()
+    site.write(patient.replace("verify_volume_seconds: 120", "verify_volume_seconds: 5"))
     pending = site.muster("install")
     assert pending.returncode == 1
-    assert "no volume came within 12 s" in pending.stderr
+    assert "no volume came within 5 s" in pending.stderr
     assert (await fetch(kubeconfig, CLAIMS.path()))["items"] == []
     double.mute_volumes = False
+    site.write(patient)
 
 
 async def test_storage_fails_clearly_comes_is_proved_and_goes(
@@ -172,14 +182,15 @@ async def test_storage_fails_clearly_comes_is_proved_and_goes(
     assert "controller: " in again.stderr
     assert " 0 changed" in again.stderr, again.stderr
 
+    await volumes(kubeconfig, 0)
     await write(kubeconfig, CLAIMS.path("default"), CLAIM)
+    await volumes(kubeconfig, 1)
     refused = site.muster("teardown", "--yes")
     assert refused.returncode == 1
     assert "1 volumes are in use (dataset)" in refused.stderr
-    async with Transport(load_access(kubeconfig)) as transport, asyncio.timeout(120):
+    async with Transport(load_access(kubeconfig)) as transport:
         await transport.delete(CLAIMS.path("default", "dataset"))
-        while (await transport.get(VOLUMES.path()))["items"]:  # noqa: ASYNC110  (what is waited for is not ours to signal)
-            await asyncio.sleep(0)
+    await volumes(kubeconfig, 0)
     removed = site.muster("teardown", "--yes")
     assert removed.returncode == 0, removed.stderr
     for gone in (CLASSES.path(None, "ontap-nas-a800"), CRDS.path(None, f"{ORCHESTRATORS.plural}.{GROUP}")):

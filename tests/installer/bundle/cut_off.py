@@ -47,7 +47,7 @@ def install(directory: Path, bundle: Path, kubeconfig: Path) -> dict[str, object
         "ADMIN_PASSWORD": "of admin", "TRIDENT_PASSWORD": "of trident",
     }  # fmt: skip
     done = subprocess.run(
-        [*MUSTER, *words], env=environment, capture_output=True, text=True, timeout=500, check=False
+        [*MUSTER, *words], env=environment, capture_output=True, text=True, timeout=900, check=False
     )
     return {"code": done.returncode, "told": done.stdout + done.stderr}
 
@@ -66,9 +66,8 @@ def main() -> None:
         found["tampered"] = install(directory, directory / "tampered", running.kubeconfig)
         found["whole"] = install(directory, directory / "bundle", running.kubeconfig)
     found["elsewhere"] = sent_elsewhere() - before
-    with socket.socket() as one:
-        one.setblocking(False)
-        one.connect_ex(("198.51.100.1", 443))
+    with socket.socket(type=socket.SOCK_DGRAM) as one:  # TCP would ask again after a second
+        one.sendto(b"one", ("198.51.100.1", 443))
     found["counted"] = sent_elsewhere() - before
     running.stop()
     sys.stdout.write(json.dumps(found) + "\n")

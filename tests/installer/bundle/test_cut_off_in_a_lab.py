@@ -40,7 +40,7 @@ def bundle(*words: str | Path, content: Path) -> subprocess.CompletedProcess[str
     environment = {"MUSTER_INSTALLER_CONTENT": str(content), "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
     return subprocess.run(
         [*MUSTER, "bundle", *map(str, words)], env={**os.environ, **environment},
-        capture_output=True, text=True, timeout=200, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def test_an_installation_from_a_bundle_asks_nobody_else(tmp_path: Path) -> None:
 
     done = subprocess.run(
         ["unshare", "-rn", sys.executable, Path(__file__).with_name("cut_off.py"), ROOT, tmp_path],
-        capture_output=True, text=True, timeout=900, check=False,
+        capture_output=True, text=True, timeout=2400, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout.splitlines()[-1])

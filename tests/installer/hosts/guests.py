@@ -28,7 +28,7 @@ from tests.installer.hosts.bases import Unusable, base, call, locked
 
 PROGRAMS = ("systemd-nspawn", "mmdebstrap", "nsenter", "dpkg-deb", "gpg", "ssh-keygen", "mount")
 DEBIAN_PACKAGES = ("systemd-container", "mmdebstrap", "util-linux", "dpkg", "gpg", "openssh-client", "mount")
-BOOT_SECONDS = 90
+BOOT_SECONDS = 300
 
 _MONITOR = """status=133
 while [ $status = 133 ]; do systemd-nspawn "$@"; status=$?; done
@@ -192,10 +192,10 @@ class Guest:
         for process in (self.monitor, nspawn, leader):
             if process and _alive(process):
                 os.kill(process, signal.SIGKILL)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         if self._process is not None:
-            self._process.wait(30)
-        while (_alive(nspawn) or _alive(leader)) and time.monotonic() < deadline:
+            self._process.wait(120)
+        while any(map(_alive, (self.monitor, nspawn, leader))) and time.monotonic() < deadline:
             time.sleep(0.1)
 
     def destroy(self) -> None:

@@ -179,7 +179,7 @@ def _shown(record: Record) -> Record:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    timeout = 10
+    timeout = 120
     cluster: Double
 
     def log_message(self, *_: object) -> None:
