@@ -54,6 +54,7 @@ def test_without_arguments_help_is_shown_as_an_error(muster: Callable[..., Outco
 def test_version_short_is_the_first_line(muster: Callable[..., Outcome]) -> None:
     assert muster("version", "--short").lines == muster("version").lines[:1]
     assert muster("version").lines[0].startswith("Version: ")
+    assert muster("--version").lines == muster("version").lines[:1]
 
 
 def test_an_api_server_that_does_not_answer_is_named(tmp_path: Path, muster: Callable[..., Outcome]) -> None:
