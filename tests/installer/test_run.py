@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import CONFIG_MAPS
 from orchestrator.cluster.transport import Transport
 from tests.installer.conftest import SiteUnderTest
+from tests.installer.running import inherited
 
 pytestmark = pytest.mark.lab
 
@@ -208,6 +210,25 @@ def test_an_ansible_that_cannot_start_is_told(site: SiteUnderTest, content: Cont
     assert failed.returncode == 1
     assert (
         f"{moved} cannot be started: No such file or directory: make its environment again" in failed.stderr
+    )
+    assert content.done == []
+
+
+def test_a_muster_without_its_ansible_says_how_to_get_it(
+    site: SiteUnderTest, content: Content, tmp_path: Path
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    alone = programs / "python"
+    alone.symlink_to(sys.executable)
+    site.environment |= {"PATH": str(programs), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    words = [str(alone), *site.arguments("install")[1:]]
+    failed = subprocess.run(
+        words, env=inherited() | site.environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert failed.returncode == 1
+    assert "there is no ansible-playbook: install muster again with `pip install 'muster[installer]'`" in (
+        failed.stderr
     )
     assert content.done == []
 
