@@ -23,7 +23,7 @@ def bench(*arguments: str) -> dict[str, object]:
     done = subprocess.run(
         [*MUSTER, "bench", *arguments, "--json"], capture_output=True, text=True, timeout=600, check=False
     )
-    assert done.stdout, done.stderr
+    assert done.returncode == 0, done.stderr
     answer: dict[str, object] = json.loads(done.stdout)
     return answer
 
