@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from orchestrator.cluster.resources import ALL, Resource
+from tests.cluster.waiting import DEADLINE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,7 +76,7 @@ class MemoryApiServer:
         """Return all objects of a kind, as they were added."""
         return [each for key, each in self._objects.items() if key[0] == plural]
 
-    def until(self, condition: Callable[[], object], *, seconds: float = 20) -> None:
+    def until(self, condition: Callable[[], object], *, seconds: float = DEADLINE_SECONDS) -> None:
         """Wait until a condition holds, which is looked at whenever somebody asks something; fail at the deadline."""
         with self._asked:
             assert self._asked.wait_for(condition, timeout=seconds), "it did not come to that in time"

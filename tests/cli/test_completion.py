@@ -28,7 +28,7 @@ def complete(kubeconfig: Path) -> Callable[[str], list[str]]:
         words = line.split(" ")
         asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_MUSTER_COMPLETE": "bash_complete"}
         done = subprocess.run(
-            MUSTER, env={**os.environ, **asked}, capture_output=True, text=True, timeout=30, check=True
+            MUSTER, env={**os.environ, **asked}, capture_output=True, text=True, timeout=120, check=True
         )
         assert done.stderr == ""
         return [each.partition(",")[2] for each in done.stdout.splitlines() if each]
@@ -102,7 +102,7 @@ def test_bash_understands_the_script(muster: Callable[..., Outcome], tmp_path: P
         ["bash", "--norc", "-c", f"source {script} && complete -p muster"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=True,
     )
     assert "muster" in done.stdout
@@ -116,7 +116,7 @@ def test_completing_imports_neither_the_transport_nor_the_planner(kubeconfig: Pa
         "try:\n  main()\nexcept SystemExit:\n  print(*sorted(sys.modules))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
     )
     loaded = done.stdout.splitlines()[-1].split()
     assert [each for each in ("aiohttp", "msgspec", "kubernetes", "rich") if each in loaded] == []

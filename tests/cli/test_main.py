@@ -99,7 +99,7 @@ def test_a_closed_pipe_is_no_error(kubeconfig: Path, server: MemoryApiServer) ->
     os.close(reading)
     try:
         done = subprocess.run(
-            [*MUSTER, "list"], stdout=writing, stderr=subprocess.PIPE, timeout=30, check=False
+            [*MUSTER, "list"], stdout=writing, stderr=subprocess.PIPE, timeout=120, check=False
         )
     finally:
         os.close(writing)
@@ -116,12 +116,12 @@ def test_an_interrupt_while_the_server_is_silent_is_130_and_one_line(tmp_path: P
             connection, _ = listener.accept()
             with connection:
                 process.send_signal(signal.SIGINT)
-                out, err = process.communicate(timeout=30)
+                out, err = process.communicate(timeout=120)
     assert (process.returncode, out, err) == (130, "", "Error: interrupted\n")
 
 
 def test_the_installed_command_runs(kubeconfig: Path) -> None:
-    done = subprocess.run([*MUSTER, "list"], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([*MUSTER, "list"], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.splitlines()[0] == "Showing jobs for project team-a"
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MUSTER = (sys.executable, "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())")
 NAMESPACE = "muster-team-a"
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 120
 
 
 class Watching:

@@ -36,6 +36,7 @@ from tests.cluster.fake_api_server import (
     refusal,
     status,
 )
+from tests.cluster.waiting import DEADLINE_SECONDS
 
 if TYPE_CHECKING:
     from tests.cluster.waiting import ManualClock
@@ -351,7 +352,7 @@ async def test_a_half_open_watch_is_noticed_after_the_servers_own_time_has_passe
     server.on("WATCH", LIST, Watch(event("ADDED", pod("a")), SILENCE))
     async with Transport(access_to(server), limits=Limits(watch_grace_seconds=0.2)) as transport:
         started = time.monotonic()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             with pytest.raises(errors.Unreachable, match="no answer in time"):
                 await watched(transport, timeout_seconds=0)
         assert time.monotonic() - started >= 0.2

@@ -179,9 +179,9 @@ async def test_the_audit_writes_in_the_background_and_repeats_with_a_growing_pau
     written = Audit(transport, clock=lambda: 0.0, sleep=clock.sleep)
     async with running(written.run()):
         written.note(a_pod(), an_eviction())
-        await until(lambda: len(clock.slept) >= 3, seconds=20)
+        await until(lambda: len(clock.slept) >= 3)
         server.allow("PATCH", RECORD)
-        await until(lambda: server.find("configmaps", audit.CONFIG_MAP, NAMESPACE), seconds=20)
+        await until(lambda: server.find("configmaps", audit.CONFIG_MAP, NAMESPACE))
     assert clock.slept[:3] == [1.0, 2.0, 4.0]
 
 

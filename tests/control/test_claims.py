@@ -16,7 +16,7 @@ from orchestrator.names import SELECTED_NODE_ANNOTATION
 from orchestrator.planner.model import Binding
 from orchestrator.workloads.volumes import StorageObject, Volumes
 from tests.cluster.fake_api_server import Answer, FakeApiServer, access_to, refusal, serving
-from tests.cluster.waiting import until
+from tests.cluster.waiting import DEADLINE_SECONDS, until
 from tests.workloads.objects import claim, mounting, pod, storage_class, volume
 
 CLAIM = "/api/v1/namespaces/muster-team-a/persistentvolumeclaims/data"
@@ -78,7 +78,7 @@ class World:
         ]
 
     async def settled(self) -> None:
-        await until(lambda: not self.executor.is_busy, seconds=20)
+        await until(lambda: not self.executor.is_busy)
 
 
 @asynccontextmanager
@@ -113,7 +113,7 @@ async def test_the_pod_is_bound_when_the_claim_is_and_others_do_not_wait(world: 
     world.begin()
     await until(lambda: world.selected() == ["n-1"])
     assert "uid-job" in world.executor.assumed, "its GPUs are kept"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         await world.executor.idle()
     world.begin(pod("other", gpus=1))
     await until(lambda: world.bound() == ["other"])

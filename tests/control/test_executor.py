@@ -22,7 +22,7 @@ from tests.cluster.fake_api_server import (
     serving,
 )
 from tests.cluster.test_eviction import budget_refusal
-from tests.cluster.waiting import ManualClock, until
+from tests.cluster.waiting import DEADLINE_SECONDS, ManualClock, until
 
 BIND = "/api/v1/namespaces/team/pods/job/binding"
 POD = "/api/v1/namespaces/team/pods/job"
@@ -57,7 +57,7 @@ class World:
         self.executor.begin([EVICTION] if evict else [], [] if evict else [BINDING], {"uid-job": JOB})
 
     async def settled(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             await self.executor.idle()
 
 

@@ -123,7 +123,7 @@ class World:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=300,
         )
 
 
