@@ -5,7 +5,7 @@ import gc
 import signal
 import warnings
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -35,6 +35,8 @@ pytestmark = pytest.mark.lab
 
 NODES = 8
 GPUS = NODES * 8
+RECOVERY_SECONDS = 15.0
+PRESSURE = Path("/proc/pressure/cpu")
 TEAMS = ("team-a", "team-b")
 _CREATES_IN_FLIGHT = 16
 
@@ -160,6 +162,21 @@ async def submit(admin: Transport, team: str, count: int, prefix: str = "job") -
     await asyncio.gather(*(create(number) for number in range(count)))
 
 
+def overbooked_seconds() -> float:
+    """For how long so far something on this machine had to wait for a processor; 0 where Linux does not tell."""
+    if not PRESSURE.exists():
+        return 0.0
+    return int(PRESSURE.read_text().splitlines()[0].rpartition("total=")[2]) / 1_000_000
+
+
+async def recovered(condition: Callable[[], object]) -> None:
+    """Wait for the condition: it may take 15 s in which the processors are not wanted by others as well."""
+    clock = asyncio.get_running_loop().time
+    started = clock() - overbooked_seconds()
+    await until(condition)
+    assert clock() - overbooked_seconds() - started < RECOVERY_SECONDS
+
+
 async def answers(transport: Transport) -> None:
     """Wait until the API server answers again."""
     async with asyncio.timeout(DEADLINE_SECONDS):
@@ -181,9 +198,9 @@ async def test_an_api_server_that_is_restarted_during_a_batch_of_bindings_costs_
         await until(lambda: witness.bound() >= 3)
         await asyncio.to_thread(own_lab.restart, API_SERVER)
         await answers(admin)
-        await until(lambda: witness.bound() == GPUS)
+        await recovered(lambda: witness.bound() == GPUS)
         await submit(admin, "team-b", 4)
-        await until(lambda: witness.bound("team-b") == 4)
+        await recovered(lambda: witness.bound("team-b") == 4)
         assert process.poll() is None
     assert len(witness.evictions) == 4
 
@@ -201,9 +218,9 @@ async def test_an_etcd_that_stands_still_for_30_s_costs_nothing_but_time(
         await until(lambda: clock() - stopped > 30)
         own_lab.signal(ETCD, signal.SIGCONT)
         await answers(admin)
-        await until(lambda: witness.bound() == GPUS)
+        await recovered(lambda: witness.bound() == GPUS)
         await submit(admin, "team-b", 4)
-        await until(lambda: witness.bound("team-b") == 4)
+        await recovered(lambda: witness.bound("team-b") == 4)
         assert process.poll() is None
 
 
@@ -221,7 +238,7 @@ async def test_a_leader_killed_during_bindings_and_evictions_is_followed_by_the_
         await until(lambda: len(witness.evictions) + witness.bound("team-b") >= events_before_the_kill)
         leader.send_signal(signal.SIGKILL)
         await asyncio.to_thread(leader.wait, DEADLINE_SECONDS)
-        await until(lambda: witness.bound("team-b") == GPUS // 2 and witness.bound("team-a") == GPUS // 2)
+        await recovered(lambda: witness.bound("team-b") == GPUS // 2 and witness.bound("team-a") == GPUS // 2)
         submitted = await jobs(admin)
         # The Job controller makes a pod anew only some seconds after the last one went.
         await until(lambda: known(witness) >= submitted)
@@ -238,11 +255,11 @@ async def test_a_leader_that_is_stopped_and_wakes_up_after_its_time_does_no_harm
         stack.enter_context(operator(account, tmp_path / "two.log", "two"))
         leader.send_signal(signal.SIGSTOP)
         try:
-            await until(lambda: witness.bound() == GPUS)
+            await recovered(lambda: witness.bound() == GPUS)
             await submit(admin, "team-b", GPUS // 2)
         finally:
             leader.send_signal(signal.SIGCONT)
-        await until(lambda: witness.bound("team-b") == GPUS // 2 and witness.bound("team-a") == GPUS // 2)
+        await recovered(lambda: witness.bound("team-b") == GPUS // 2 and witness.bound("team-a") == GPUS // 2)
         assert leader.poll() is None
 
 
