@@ -119,15 +119,12 @@ class _Bench:
             before = await self._server_counts()
             raw: list[Result] = []
             backlog: list[Result] = []
+            both = [("raw", raw, self._raw), ("backlog", backlog, self._backlog)]
             for number in range(1, rounds + 1):
                 self._said(f"round {number} of {rounds}: {part} jobs by the raw client and by the operator")
-                for is_raw in (True, False) if number % 2 else (False, True):
-                    if is_raw:
-                        raw.append(await self._raw(f"raw-{number}", part))
-                        found(raw[-1])
-                    else:
-                        backlog.append(await self._backlog(f"backlog-{number}", part))
-                        found(backlog[-1])
+                for name, results, measure in both if number % 2 else reversed(both):
+                    results.append(await measure(f"{name}-{number}", part))
+                    found(results[-1])
             lost = (await self._server_counts())["watchers"] - before["watchers"]
             found(self._compared(raw, backlog, lost))
         finally:

@@ -16,7 +16,7 @@ from orchestrator.names import SYSTEM_NAMESPACE
 
 FIELD_MANAGER = "muster-install"
 OPERATOR_ACCOUNT = "muster-operator"
-_ESTABLISHED_SECONDS = 30
+_SERVED_SECONDS = 30
 _POLL_SECONDS = 0.1
 _TOKEN_SECONDS = 24 * 3600
 
@@ -88,12 +88,12 @@ async def service_account_kubeconfig(transport: Transport, kubeconfig: Path, out
 
 async def _projects_are_served(transport: Transport) -> None:
     try:
-        async with asyncio.timeout(_ESTABLISHED_SECONDS):
+        async with asyncio.timeout(_SERVED_SECONDS):
             while not await _lists_projects(transport):  # noqa: ASYNC110 - one object, for a second at most
                 await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError as error:
         raise ConfigurationError(
-            f"the API server does not serve projects.muster.dev after {_ESTABLISHED_SECONDS} s: "
+            f"the API server does not serve projects.muster.dev after {_SERVED_SECONDS} s: "
             "look at the conditions of that CustomResourceDefinition"
         ) from error
 
