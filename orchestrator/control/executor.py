@@ -6,9 +6,9 @@ leaving), so that its GPUs are given to nobody else, however long the API server
 """
 
 import asyncio
-import itertools
 import logging
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -97,10 +97,12 @@ class Executor:
         self._longest_grace_seconds = longest_grace_seconds
         self._request_seconds = request_seconds
         self._sleep = sleep
-        self._slots = asyncio.Semaphore(REQUESTS_IN_FLIGHT)
+        self._queue: deque[tuple[_Task, int]] = deque()
         self._assumed: dict[str, Assumption] = {}
         self._evicted: set[str] = set()
-        self._running: set[asyncio.Task[None]] = set()
+        self._workers: set[asyncio.Task[None]] = set()
+        self._working = 0
+        self._delayed: set[asyncio.Task[None]] = set()
         self._preparing: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "Executor":
@@ -109,7 +111,8 @@ class Executor:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        running = [*self._preparing, *self._running]
+        self._queue.clear()
+        running = [*self._preparing, *self._delayed, *self._workers]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -131,7 +134,7 @@ class Executor:
     @property
     def is_busy(self) -> bool:
         """Whether something is under way or waits for its turn."""
-        return bool(self._running or self._preparing)
+        return bool(self._workers or self._delayed or self._preparing)
 
     def is_assumed_on(self, uid: str, node: str) -> bool:
         """Whether this executor is binding, or has just bound, the pod to that node."""
@@ -162,12 +165,12 @@ class Executor:
 
     async def idle(self) -> None:
         """Wait until nothing is under way, whatever else waits for its volumes."""
-        while self._running:
-            await asyncio.wait(self._running)
+        while running := self._workers | self._delayed:
+            await asyncio.wait(running)
 
     def _start(self, task: _Task) -> None:
         if task.prepare is None:
-            _keep(self._running, self._carry_out(task))
+            self._put(task)
         else:
             _keep(self._preparing, self._prepare(task, task.prepare))
 
@@ -180,7 +183,7 @@ class Executor:
             task.put_off(str(error))
             self._on_refused()
         else:
-            _keep(self._running, self._carry_out(task))
+            self._put(task)
 
     def _binding(self, pod: Pod, binding: Binding) -> _Task:
         uid = pod.metadata.uid
@@ -225,30 +228,46 @@ class Executor:
             put_off=lambda why: self._on_forbidden(pod, why),
         )
 
-    async def _carry_out(self, task: _Task) -> None:
-        """Ask until there is an answer, or the watch shows the outcome."""
-        for attempt in itertools.count(1):
-            async with self._slots:
-                if not task.is_assumed():
-                    if attempt > 1:
-                        task.done()
-                    return
-                try:
-                    settled = self._is_leader() and await self._asked(task, attempt)
-                except (ServerFault, TooManyRequests) as error:
-                    settled = False
-                    _log_repeat(task, attempt, error)
-                except Unreachable as error:
-                    # The server is away for all: keeping the slot keeps the number of attempts down.
-                    settled = False
-                    _log_repeat(task, attempt, error)
-                    await self._sleep(_delay_seconds(1))
-            if settled:
-                return
-            await self._sleep(_delay_seconds(attempt))
+    def _put(self, task: _Task, attempt: int = 1) -> None:
+        """Let it be asked in its turn. A worker whose request was answered sends the next one at once.
+
+        A task for each request, which waits for one of so many slots, would send it a turn of the loop later.
+        """
+        self._queue.append((task, attempt))
+        if self._working < REQUESTS_IN_FLIGHT:
+            self._working += 1
+            _keep(self._workers, self._work())
+
+    async def _work(self) -> None:
+        try:
+            while self._queue:
+                task, attempt = self._queue.popleft()
+                if not await self._carry_out(task, attempt):
+                    _keep(self._delayed, self._put_later(task, attempt + 1))
+        finally:
+            self._working -= 1
+
+    async def _put_later(self, task: _Task, attempt: int) -> None:
+        await self._sleep(_delay_seconds(attempt - 1))
+        self._put(task, attempt)
+
+    async def _carry_out(self, task: _Task, attempt: int) -> bool:
+        """Ask once; True when there was an answer that settles it, or the watch shows the outcome."""
+        if not task.is_assumed():
+            if attempt > 1:
+                task.done()
+            return True
+        try:
+            return self._is_leader() and await self._asked(task, attempt)
+        except (ServerFault, TooManyRequests) as error:
+            _log_repeat(task, attempt, error)
+        except Unreachable as error:
+            # The server is away for all: keeping the worker keeps the number of attempts down.
+            _log_repeat(task, attempt, error)
+            await self._sleep(_delay_seconds(1))
+        return False
 
     async def _asked(self, task: _Task, attempt: int) -> bool:
-        """Ask once; True when there was an answer that settles it."""
         try:
             async with asyncio.timeout(self._request_seconds):
                 await task.call()

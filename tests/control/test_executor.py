@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.cluster.objects import Metadata, Pod, PodSpec
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.executor import Executor
+from orchestrator.control.executor import REQUESTS_IN_FLIGHT, Executor
 from orchestrator.planner.model import Binding, Eviction
 from tests.cluster.fake_api_server import (
     CUT,
@@ -191,3 +191,65 @@ async def test_what_is_under_way_ends_with_the_executor(world: World) -> None:
         world.begin()
         await until(lambda: world.server.asked("POST", BIND))
     assert not world.executor.is_busy
+
+
+def jobs(count: int) -> tuple[dict[str, Pod], list[Binding]]:
+    """So many pods with a binding for each, named after their numbers."""
+    pods = {
+        f"uid-{number}": Pod(metadata=Metadata(name=f"job-{number}", namespace="team", uid=f"uid-{number}"))
+        for number in range(count)
+    }
+    return pods, [Binding(uid, "workload", "node-1", ()) for uid in pods]
+
+
+class HeldTransport(Transport):
+    """A transport whose POSTs are answered when the gate is opened, all in the same turn of the loop."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.asked: list[str] = []
+
+    async def create(self, path: str, *_rest: object, **_options: object) -> dict[str, object]:
+        self.asked.append(path)
+        await self.gate.wait()
+        return {}
+
+
+async def test_as_many_requests_as_the_limit_are_under_way_in_the_order_of_the_plan() -> None:
+    transport = HeldTransport()
+    pods, bindings = jobs(REQUESTS_IN_FLIGHT + 10)
+    async with (
+        asyncio.timeout(DEADLINE_SECONDS),
+        Executor(transport, is_leader=lambda: True, on_refused=lambda: None) as executor,
+    ):
+        executor.begin([], bindings, pods)
+        await until(lambda: len(transport.asked) >= REQUESTS_IN_FLIGHT)
+        assert REQUESTS_IN_FLIGHT == 64, (
+            "a half of it makes the operator slower by a quarter: see docs/scaling.md"
+        )
+        assert len(transport.asked) == REQUESTS_IN_FLIGHT
+        transport.gate.set()
+        await executor.idle()
+    assert transport.asked == [f"/api/v1/namespaces/team/pods/job-{n}/binding" for n in range(len(pods))]
+
+
+async def test_what_begins_at_the_moment_at_which_all_workers_end_is_not_left_lying() -> None:
+    transport = HeldTransport()
+    pods, bindings = jobs(REQUESTS_IN_FLIGHT + 1)
+    async with (
+        asyncio.timeout(DEADLINE_SECONDS),
+        Executor(transport, is_leader=lambda: True, on_refused=lambda: None) as executor,
+    ):
+        executor.begin([], bindings[:-1], pods)
+        await until(lambda: len(transport.asked) == REQUESTS_IN_FLIGHT)
+
+        async def begin_last() -> None:
+            await transport.gate.wait()
+            executor.begin([], bindings[-1:], pods)
+
+        last = asyncio.create_task(begin_last())
+        await asyncio.sleep(0)
+        transport.gate.set()
+        await last
+        await until(lambda: len(transport.asked) == len(bindings))
+        await executor.idle()
