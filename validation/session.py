@@ -115,7 +115,7 @@ class ValidationSession:
         if self._settings.target == LAB:
             return LabTarget(self.directory, self._settings.progress)
         projects = frozenset(name for question in self.questions for name in question.scenario.quotas_milli)
-        return ClusterTarget(self._settings.kubeconfig, projects)
+        return ClusterTarget(self._settings.kubeconfig, projects, self._settings.progress)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
