@@ -8,12 +8,13 @@ import signal
 import socket
 from contextlib import AsyncExitStack
 
+from orchestrator.cluster.connection import Limits
 from orchestrator.cluster.errors import LeaseLost
 from orchestrator.cluster.kubeconfig import Access
 from orchestrator.cluster.lease import LeaseElection
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.choices import DEFAULT_CHOICES, Choices
-from orchestrator.control.executor import REQUEST_SECONDS
+from orchestrator.control.executor import REQUEST_SECONDS, REQUESTS_IN_FLIGHT
 from orchestrator.control.health import Health, serving
 from orchestrator.control.observer import Observer
 from orchestrator.control.projects import ProjectController
@@ -32,6 +33,8 @@ COLLECTION_THRESHOLDS = (200_000, 20, 50)
 LEASE_SECONDS = 8
 RENEW_SECONDS = REQUEST_SECONDS
 """A leader stops this long before its lease expires; a replica that stands by takes over within 12 s."""
+LIMITS = Limits(connections=REQUESTS_IN_FLIGHT + 16)
+"""More than bindings and evictions take: however slowly those are answered, the lease is renewed meanwhile."""
 
 
 def default_identity() -> str:
@@ -60,7 +63,7 @@ async def operate(
         loop.add_signal_handler(number, stopped.set)
     health = Health(loop.time)
     async with AsyncExitStack() as stack:
-        transport = await stack.enter_async_context(Transport(access, user_agent="muster-operator"))
+        transport = await stack.enter_async_context(Transport(access, "muster-operator", limits=LIMITS))
         if health_host:
             port = await stack.enter_async_context(serving(health, health_host, health_port))
             logger.info("health: http://%s:%d/healthz and /readyz", health_host, port)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from orchestrator.cluster.objects import Metadata, Pod, PodSpec
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.executor import REQUESTS_IN_FLIGHT, Executor
+from orchestrator.control.operator import LIMITS
 from orchestrator.planner.model import Binding, Eviction
 from tests.cluster.fake_api_server import (
     CUT,
@@ -209,7 +211,7 @@ class HeldTransport(Transport):
         self.gate = asyncio.Event()
         self.asked: list[str] = []
 
-    async def create(self, path: str, *_rest: object, **_options: object) -> dict[str, object]:
+    async def create(self, path: str, body: Any, kind: Any = dict, *, params: Any = None) -> Any:
         self.asked.append(path)
         await self.gate.wait()
         return {}
@@ -231,6 +233,25 @@ async def test_as_many_requests_as_the_limit_are_under_way_in_the_order_of_the_p
         transport.gate.set()
         await executor.idle()
     assert transport.asked == [f"/api/v1/namespaces/team/pods/job-{n}/binding" for n in range(len(pods))]
+
+
+async def test_bindings_without_an_answer_leave_room_for_the_renewal_of_the_lease() -> None:
+    pods, bindings = jobs(2 * REQUESTS_IN_FLIGHT)
+    async with (
+        asyncio.timeout(DEADLINE_SECONDS),
+        serving() as server,
+        Transport(access_to(server), limits=LIMITS) as transport,
+        Executor(
+            transport, is_leader=lambda: True, on_refused=lambda: None, request_seconds=DEADLINE_SECONDS
+        ) as executor,
+    ):
+        for pod_ in pods.values():
+            server.on("POST", f"/api/v1/namespaces/team/pods/{pod_.metadata.name}/binding", Hang())
+        server.on("GET", POD, Answer(pod("job")))
+        executor.begin([], bindings, pods)
+        await until(lambda: len(server.asked("POST")) == REQUESTS_IN_FLIGHT)
+        assert (await transport.get(POD, Pod)).metadata.name == "job"
+        assert len(server.asked("POST")) == REQUESTS_IN_FLIGHT
 
 
 async def test_what_begins_at_the_moment_at_which_all_workers_end_is_not_left_lying() -> None:
