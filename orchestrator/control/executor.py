@@ -265,6 +265,8 @@ class Executor:
             # The server is away for all: keeping the worker keeps the number of attempts down.
             _log_repeat(task, attempt, error)
             await self._sleep(_delay_seconds(1))
+        except Exception:  # it may have been carried out, and the other requests wait for this worker
+            logger.exception("%s: to be repeated after a mistake in muster", task.what)
         return False
 
     async def _asked(self, task: _Task, attempt: int) -> bool:

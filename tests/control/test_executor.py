@@ -235,6 +235,29 @@ async def test_as_many_requests_as_the_limit_are_under_way_in_the_order_of_the_p
     assert transport.asked == [f"/api/v1/namespaces/team/pods/job-{n}/binding" for n in range(len(pods))]
 
 
+async def test_a_mistake_of_ours_in_one_request_holds_up_no_other_and_frees_no_gpu(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Mistaken(HeldTransport):
+        async def create(self, path: str, body: Any, kind: Any = dict, *, params: Any = None) -> Any:
+            await super().create(path, body)
+            if len(self.asked) <= REQUESTS_IN_FLIGHT:
+                raise RuntimeError("a mistake")
+
+    transport, clock = Mistaken(), ManualClock()
+    transport.gate.set()
+    pods, bindings = jobs(REQUESTS_IN_FLIGHT + 1)
+    async with (
+        asyncio.timeout(DEADLINE_SECONDS),
+        Executor(transport, is_leader=lambda: True, on_refused=lambda: None, sleep=clock.sleep) as executor,
+    ):
+        executor.begin([], bindings, pods)
+        await executor.idle()
+        assert set(executor.assumed) == set(pods)
+    assert len(transport.asked) == 2 * REQUESTS_IN_FLIGHT + 1
+    assert "RuntimeError: a mistake" in caplog.text
+
+
 async def test_bindings_without_an_answer_leave_room_for_the_renewal_of_the_lease() -> None:
     pods, bindings = jobs(2 * REQUESTS_IN_FLIGHT)
     async with (
