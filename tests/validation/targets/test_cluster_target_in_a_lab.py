@@ -10,9 +10,11 @@ import pytest
 
 import lab.cluster
 from orchestrator.cluster.kubeconfig import load_access
-from orchestrator.cluster.objects import Pod, Project
-from orchestrator.cluster.resources import PODS, PROJECTS
+from orchestrator.cluster.objects import Lease, LeaseSpec, Metadata, Pod, Project
+from orchestrator.cluster.resources import LEASES, PODS, PROJECTS
 from orchestrator.cluster.transport import Transport
+from orchestrator.control.operator import LEASE_NAME
+from orchestrator.names import SYSTEM_NAMESPACE
 from tests.control.operators import must, muster, operator, prepare
 
 pytestmark = pytest.mark.lab
@@ -40,9 +42,16 @@ async def test_a_cluster_is_refused_until_it_is_ready_then_validated_and_left_as
     assert "does not know projects.muster.dev: run `muster operator-yaml`" in bare.stdout
 
     account = await prepare(existing.kubeconfig, tmp_path / "operator.kubeconfig")
-    idle, report = validated(existing.kubeconfig, tmp_path / "idle")
-    assert (idle.returncode, report["verdict"]) == (1, "ERROR")
-    assert "no operator runs" in idle.stdout
+    async with Transport(load_access(existing.kubeconfig)) as transport:
+        left_behind = Lease(
+            metadata=Metadata(name=LEASE_NAME, namespace=SYSTEM_NAMESPACE),
+            spec=LeaseSpec(holder_identity="gone", renew_time="2026-01-01T00:00:00.000000Z"),
+        )
+        await transport.create(LEASES.path(SYSTEM_NAMESPACE), left_behind)
+        idle, report = validated(existing.kubeconfig, tmp_path / "idle")
+        assert (idle.returncode, report["verdict"]) == (1, "ERROR")
+        assert "no operator runs" in idle.stdout
+        await transport.delete(LEASES.path(SYSTEM_NAMESPACE, LEASE_NAME))
 
     with operator(account, tmp_path / "operator.log"):
         good, report = validated(existing.kubeconfig, tmp_path / "good")
