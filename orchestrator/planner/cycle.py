@@ -56,12 +56,15 @@ class Planner:
 
 
 def _decide(books: Books, actions: Collection[str]) -> Plan:
-    """Decide, and decide anew as long as somebody would be evicted in vain; the books end as they were."""
+    """Decide, and decide anew while somebody would be evicted in vain, with a last bar that leaves nobody such.
+
+    It ends with that one in any case: an eviction in vain is the lesser evil. The books end as they were.
+    """
     bar = Bar()
     while True:
         decided, guaranteed = _attempt(books, actions, bar)
         failed = in_vain(books, decided, guaranteed, lambda each: _attempt(each, ACTIONS, Bar())[0])
-        if not failed:
+        if not failed or bar.is_final:
             return decided
         bar = bar.raised(books.workloads[name] for name in failed)
 
