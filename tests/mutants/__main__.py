@@ -20,6 +20,9 @@ from tests.mutants.catalogue import Mutant, mutants, write
 PATIENCE = "0.4"
 """Deadlines of the scenarios are generous; a defect that waits for one should not wait so long."""
 
+TEST_SECONDS = 300
+"""A test takes one; with a defect that hangs it would never end."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -54,7 +57,9 @@ def validate(scenario: str, out: Path, orchestrator: Path | None) -> tuple[str, 
 def check(test: str, directory: Path) -> tuple[str, tuple[str, ...]]:
     """Run a test against the orchestrator in the directory; its verdict, and the tests that failed."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=no", "-rf", test]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=directory, capture_output=True, text=True, check=False, timeout=TEST_SECONDS
+    )
     if done.returncode not in (0, 1):
         raise SystemExit(f"the test could not be run:\n{done.stdout}\n{done.stderr}")
     failed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("FAILED ")]
