@@ -4,7 +4,7 @@ The sizes follow the nodes: at 500 nodes of 8 GPUs they are the cases that other
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.planner.model import Node, Plan, Pod, PodState, Project, Request, Snapshot, Workload
 
@@ -18,14 +18,16 @@ _FIRST_US = 1_700_000_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One snapshot to decide on. `wrong` tells in a line what is wrong with the first decision, or None.
+    """One snapshot to decide on. `wrong` tells in a line what is wrong with the decision, or None.
 
-    `jobs` counts the workloads of the snapshot, running and waiting.
+    `jobs` counts the workloads of the snapshot, running and waiting. Where `books_are_kept` the planner has decided
+    on the same cluster before, as in every cycle of the operator but its first.
     """
 
     name: str
     snapshot: Snapshot
     wrong: Callable[[Plan], str | None]
+    books_are_kept: bool = False
 
     @property
     def jobs(self) -> int:
@@ -36,13 +38,18 @@ class Case:
 Builder = Callable[[int, int], Case]
 
 
-def quiet(nodes: int, gpus: int) -> Case:
-    """Every GPU taken by a job of one, nobody waits."""
+def first(nodes: int, gpus: int) -> Case:
+    """Every GPU taken by a job of one, nobody waits; what a new leader sees."""
     snapshot = _snapshot(nodes, gpus, _fair_shares(nodes * gpus), _running(nodes, gpus))
-    return Case("quiet cycle", snapshot, _expect(bindings=0, evictions=0))
+    return Case("first decision, nobody waits", snapshot, _expect(bindings=0, evictions=0))
 
 
-def quiet_shared(nodes: int, gpus: int) -> Case:
+def quiet(nodes: int, gpus: int) -> Case:
+    """The same once more, when nothing has happened since."""
+    return replace(first(nodes, gpus), name="quiet cycle", books_are_kept=True)
+
+
+def first_shared(nodes: int, gpus: int) -> Case:
     """35 pods on each node, a fifth of a GPU each, nobody waits."""
     workloads = [
         _workload(
@@ -54,7 +61,12 @@ def quiet_shared(nodes: int, gpus: int) -> Case:
         for slot in range(min(PODS_PER_LARGE_NODE, gpus * 5))
     ]
     snapshot = _snapshot(nodes, gpus, _fair_shares(nodes * gpus), workloads)
-    return Case("quiet cycle, shared GPUs", snapshot, _expect(bindings=0, evictions=0))
+    return Case("first decision, shared GPUs", snapshot, _expect(bindings=0, evictions=0))
+
+
+def quiet_shared(nodes: int, gpus: int) -> Case:
+    """The same once more, when nothing has happened since."""
+    return replace(first_shared(nodes, gpus), name="quiet cycle, shared GPUs", books_are_kept=True)
 
 
 def fill(nodes: int, gpus: int) -> Case:
@@ -144,6 +156,7 @@ def unschedulable(nodes: int, gpus: int) -> Case:
 
 
 CASES: Sequence[Builder] = (
+    first,
     quiet,
     fill,
     fill_and_more,
@@ -156,7 +169,8 @@ CASES: Sequence[Builder] = (
     consolidate,
     unschedulable,
 )
-GROWTH: Sequence[Builder] = (quiet, fill, reclaim_one, reclaim_gang(0.5), unschedulable)
+GROWTH: Sequence[Builder] = (first, fill, reclaim_one, reclaim_gang(0.5), unschedulable)
+LARGE: Sequence[Builder] = (first_shared, quiet_shared)
 
 
 def _fill(name: str, nodes: int, gpus: int, jobs: int) -> Case:

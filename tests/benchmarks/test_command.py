@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cases import CASES, Builder, consolidate, quiet_shared
+from benchmarks.cases import CASES, LARGE, Builder, consolidate
 from benchmarks.planner import measure
 
 NODES = 20
@@ -28,7 +28,7 @@ def bench(*arguments: str) -> dict[str, object]:
     return answer
 
 
-@pytest.mark.parametrize("build", [*(each for each in CASES if each is not consolidate), quiet_shared])
+@pytest.mark.parametrize("build", [*(each for each in CASES if each is not consolidate), *LARGE])
 def test_every_case_is_decided_as_it_should_be(build: Builder) -> None:
     result = measure(build, NODES, GPUS)
     assert result.problem is None
