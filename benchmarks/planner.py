@@ -48,7 +48,8 @@ def measure(build: Builder, nodes: int, gpus: int) -> Result:
         planner.plan(case.snapshot)
     fastest, problem = float("inf"), None
     for _ in range(REPEATS):
-        planner = planner if case.books_are_kept else Planner()
+        if not case.books_are_kept:
+            planner = Planner()
         seconds, decision = _timed(planner, case.snapshot)
         fastest = min(fastest, seconds)
         problem = case.wrong(decision)

@@ -7,6 +7,9 @@ SCHEDULER_NAME: Final = "muster"
 SYSTEM_NAMESPACE: Final = "muster-system"
 NAMESPACE_PREFIX: Final = "muster-"
 
+LEASE_NAME: Final = "muster-operator"
+"""In the system namespace: on this lease the operators elect which of them leads."""
+
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 
 PROJECT_LABEL: Final = f"{GROUP}/project"

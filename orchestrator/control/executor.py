@@ -101,7 +101,7 @@ class Executor:
         self._assumed: dict[str, Assumption] = {}
         self._evicted: set[str] = set()
         self._workers: set[asyncio.Task[None]] = set()
-        self._working = 0
+        self._working = 0  # a worker that has ended is among the tasks until the loop's next turn
         self._delayed: set[asyncio.Task[None]] = set()
         self._preparing: set[asyncio.Task[None]] = set()
 

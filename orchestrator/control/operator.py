@@ -21,14 +21,13 @@ from orchestrator.control.projects import ProjectController
 from orchestrator.control.scheduler import SchedulerLoop
 from orchestrator.control.settings_record import SettingsRecord
 from orchestrator.control.time_limits import Caches, TimeLimits
-from orchestrator.names import SYSTEM_NAMESPACE
+from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE
 from orchestrator.planner import Planner
 from orchestrator.planner.model import Plan
 from orchestrator.workloads.snapshot import Reading
 
 logger = logging.getLogger(__name__)
 
-LEASE_NAME = "muster-operator"
 COLLECTION_THRESHOLDS = (200_000, 20, 50)
 LEASE_SECONDS = 8
 RENEW_SECONDS = REQUEST_SECONDS

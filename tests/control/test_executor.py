@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -217,13 +218,26 @@ class HeldTransport(Transport):
         return {}
 
 
+@asynccontextmanager
+async def executing(transport: Transport) -> AsyncIterator[Executor]:
+    """An executor of a leader, which waits for answers as long as the test does and whose pauses pass at once."""
+    async with (
+        asyncio.timeout(DEADLINE_SECONDS),
+        Executor(
+            transport,
+            is_leader=lambda: True,
+            on_refused=lambda: None,
+            request_seconds=DEADLINE_SECONDS,
+            sleep=ManualClock().sleep,
+        ) as executor,
+    ):
+        yield executor
+
+
 async def test_as_many_requests_as_the_limit_are_under_way_in_the_order_of_the_plan() -> None:
     transport = HeldTransport()
     pods, bindings = jobs(REQUESTS_IN_FLIGHT + 10)
-    async with (
-        asyncio.timeout(DEADLINE_SECONDS),
-        Executor(transport, is_leader=lambda: True, on_refused=lambda: None) as executor,
-    ):
+    async with executing(transport) as executor:
         executor.begin([], bindings, pods)
         await until(lambda: len(transport.asked) >= REQUESTS_IN_FLIGHT)
         assert REQUESTS_IN_FLIGHT == 64, (
@@ -244,13 +258,10 @@ async def test_a_mistake_of_ours_in_one_request_holds_up_no_other_and_frees_no_g
             if len(self.asked) <= REQUESTS_IN_FLIGHT:
                 raise RuntimeError("a mistake")
 
-    transport, clock = Mistaken(), ManualClock()
+    transport = Mistaken()
     transport.gate.set()
     pods, bindings = jobs(REQUESTS_IN_FLIGHT + 1)
-    async with (
-        asyncio.timeout(DEADLINE_SECONDS),
-        Executor(transport, is_leader=lambda: True, on_refused=lambda: None, sleep=clock.sleep) as executor,
-    ):
+    async with executing(transport) as executor:
         executor.begin([], bindings, pods)
         await executor.idle()
         assert set(executor.assumed) == set(pods)
@@ -261,12 +272,9 @@ async def test_a_mistake_of_ours_in_one_request_holds_up_no_other_and_frees_no_g
 async def test_bindings_without_an_answer_leave_room_for_the_renewal_of_the_lease() -> None:
     pods, bindings = jobs(2 * REQUESTS_IN_FLIGHT)
     async with (
-        asyncio.timeout(DEADLINE_SECONDS),
         serving() as server,
         Transport(access_to(server), limits=LIMITS) as transport,
-        Executor(
-            transport, is_leader=lambda: True, on_refused=lambda: None, request_seconds=DEADLINE_SECONDS
-        ) as executor,
+        executing(transport) as executor,
     ):
         for pod_ in pods.values():
             server.on("POST", f"/api/v1/namespaces/team/pods/{pod_.metadata.name}/binding", Hang())
@@ -280,10 +288,7 @@ async def test_bindings_without_an_answer_leave_room_for_the_renewal_of_the_leas
 async def test_what_begins_at_the_moment_at_which_all_workers_end_is_not_left_lying() -> None:
     transport = HeldTransport()
     pods, bindings = jobs(REQUESTS_IN_FLIGHT + 1)
-    async with (
-        asyncio.timeout(DEADLINE_SECONDS),
-        Executor(transport, is_leader=lambda: True, on_refused=lambda: None) as executor,
-    ):
+    async with executing(transport) as executor:
         executor.begin([], bindings[:-1], pods)
         await until(lambda: len(transport.asked) == REQUESTS_IN_FLIGHT)
 

@@ -19,10 +19,10 @@ from orchestrator.cluster.objects import Lease, Pod
 from orchestrator.cluster.reflector import Change, Reflector
 from orchestrator.cluster.resources import LEASES, NAMESPACES, PODS, PROJECTS
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.operator import LEASE_NAME
 from orchestrator.names import (
     GPU_DEVICES_ANNOTATION,
     GPU_RESOURCE,
+    LEASE_NAME,
     PRIORITY_CLASSES,
     PROJECT_LABEL,
     SCHEDULER_NAME,

@@ -15,10 +15,9 @@ from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Lease, Node, Pod, Project
 from orchestrator.cluster.resources import LEASES, NODES, PODS, PROJECTS
 from orchestrator.cluster.transport import Transport
-from orchestrator.names import GPU_RESOURCE, SCHEDULER_NAME, SYSTEM_NAMESPACE
+from orchestrator.names import GPU_RESOURCE, LEASE_NAME, SCHEDULER_NAME, SYSTEM_NAMESPACE
 from validation.errors import TargetError
 from validation.scenario.schema import Cluster
-from validation.targets.lab import LEASE
 
 OPERATOR_SECONDS = 15.0
 """For how long a renewal of the operator's lease is waited for. One that leads renews it every 2.5 s, one that stands
@@ -132,13 +131,13 @@ class ClusterTarget:
         self._progress("waiting until the operator renews its lease")
         while time.monotonic() < deadline:
             with contextlib.suppress(NotFound):
-                lease = await self.transport.get(LEASES.path(SYSTEM_NAMESPACE, LEASE), Lease)
+                lease = await self.transport.get(LEASES.path(SYSTEM_NAMESPACE, LEASE_NAME), Lease)
                 if lease.spec.holder_identity:
                     before, self._renewed = self._renewed, lease.spec.renew_time
                     if before is not None and before != self._renewed:
                         return
             await asyncio.sleep(_POLL_SECONDS)
         raise TargetError(
-            f"no operator runs on {self._server}: nobody renewed the lease {SYSTEM_NAMESPACE}/{LEASE} within "
+            f"no operator runs on {self._server}: nobody renewed the lease {SYSTEM_NAMESPACE}/{LEASE_NAME} within "
             f"{OPERATOR_SECONDS:g} s: `kubectl -n {SYSTEM_NAMESPACE} get pods` shows why"
         )

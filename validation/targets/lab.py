@@ -17,7 +17,7 @@ from orchestrator.cluster.objects import Lease
 from orchestrator.cluster.resources import LEASES
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.install import service_account_kubeconfig
-from orchestrator.names import SYSTEM_NAMESPACE
+from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE
 from validation.errors import TargetError
 from validation.scenario.schema import Cluster
 from validation.targets.installation import install
@@ -28,7 +28,6 @@ OPERATOR_PYTHONPATH = "MUSTER_OPERATOR_PYTHONPATH"
 be tried.
 """
 
-LEASE = "muster-operator"
 READY_SECONDS = 60.0
 STOP_SECONDS = 10.0
 
@@ -151,7 +150,7 @@ class LabTarget:
         deadline = time.monotonic() + READY_SECONDS
         while operator is not None and time.monotonic() < deadline:
             with contextlib.suppress(NotFound):
-                lease = await self.transport.get(LEASES.path(SYSTEM_NAMESPACE, LEASE), Lease)
+                lease = await self.transport.get(LEASES.path(SYSTEM_NAMESPACE, LEASE_NAME), Lease)
                 if lease.spec.holder_identity:
                     return
             try:

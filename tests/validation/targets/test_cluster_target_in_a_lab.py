@@ -13,8 +13,7 @@ from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Lease, LeaseSpec, Metadata, Pod, Project
 from orchestrator.cluster.resources import LEASES, PODS, PROJECTS
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.operator import LEASE_NAME
-from orchestrator.names import SYSTEM_NAMESPACE
+from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE
 from tests.control.operators import must, muster, operator, prepare
 
 pytestmark = pytest.mark.lab
