@@ -10,7 +10,7 @@ REAL_NODES ?= $(if $(shell command -v runc),--real-nodes)
 TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/installer
 
 
-.PHONY: docs validate test test-cli test-installer test-guests mutants environment lab-binaries format clean
+.PHONY: docs validate test test-cli test-installer test-guests mutants soak environment lab-binaries format clean
 
 validate: environment ## replay TR-4858 on a real Kubernetes API server and write reports/<run>/
 	@$(UV) run --frozen muster validate $(if $(OUT),--out $(OUT))
@@ -30,6 +30,9 @@ test-guests: environment ## the part of `make test-installer` that needs no cont
 
 mutants: environment lab-binaries ## break the scheduler on purpose: each defect must make the scenarios fail
 	@$(UV) run --frozen python -m tests.mutants
+
+soak: environment ## random worlds, every decision checked: make soak SOAK="--lives 1000 --saturated 30000 --minutes 60"
+	@$(UV) run --frozen python -m tests.world.soak $(SOAK)
 
 lab-binaries: environment ## build the control plane once, and what real nodes need if this machine can have any
 	@$(UV) run --frozen muster lab build $(REAL_NODES)

@@ -6,7 +6,17 @@ The sizes follow the nodes: at 500 nodes of 8 GPUs they are the cases that other
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.planner.model import Node, Plan, Pod, PodState, Project, Request, Snapshot, Workload
+from orchestrator.planner.model import (
+    Node,
+    Plan,
+    Pod,
+    PodState,
+    Project,
+    Request,
+    Settings,
+    Snapshot,
+    Workload,
+)
 
 CPUS_MILLI = 256_000
 MEMORY_BYTES = 2 << 40
@@ -224,6 +234,7 @@ def _snapshot(nodes: int, gpus: int, quotas: dict[str, int], workloads: list[Wor
             for name, quota in quotas.items()
         ),
         workloads=tuple(workloads),
+        settings=Settings(max_work=None),  # what is expected is decided whole
     )
 
 

@@ -154,7 +154,8 @@ class _Live:
         self._note(case, seconds, self._bound - bound - bindings * CYCLES)
 
     def _seen(self) -> int:
-        return self._observer.pods.counters.events + self._observer.nodes.counters.events
+        caches = (self._observer.pods, self._observer.nodes, self._observer.jobs)
+        return sum(cache.counters.events for cache in caches)
 
     def _count(self, _reading: Reading, decision: Plan) -> None:
         self._bound += len(decision.bindings)
@@ -186,6 +187,7 @@ class _Live:
         self._memory.send(PODS.path(), "MODIFIED", pod)
 
     def _arrive(self, number: int) -> None:
+        self._memory.send(JOBS.path(), "ADDED", _owner(self._pods + number))
         self._memory.send(PODS.path(), "ADDED", _pod(self._pods + number, None))
 
 

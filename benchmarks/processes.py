@@ -5,7 +5,7 @@ import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from orchestrator.control.executor import REQUESTS_IN_FLIGHT
+from orchestrator.control.requests import REQUESTS_IN_FLIGHT
 
 
 async def in_flight(work: Callable[[int], Awaitable[None]], count: int) -> None:
@@ -24,6 +24,16 @@ def processor_ms(pid: int) -> float:
     # the name of the program, in parentheses, may hold anything; user and system time are the 14th and 15th field
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
+
+
+def busy_ms() -> float:
+    """Processor time that the whole machine has spent on anything since it started, all processors together."""
+    names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+    figures = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
+    spent = sum(
+        int(figure) for name, figure in zip(names, figures, strict=False) if name not in ("idle", "iowait")
+    )
+    return spent * 1000 / os.sysconf("SC_CLK_TCK")
 
 
 def peak_rss_bytes(pid: int | None = None) -> int:

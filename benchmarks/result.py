@@ -4,7 +4,7 @@ import os
 import platform
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from rich.console import Console
 from rich.table import Table
@@ -17,7 +17,8 @@ _NOTES_ON_A_LINE: Final = 3
 class Result:
     """One case. `peak_rss_bytes` is of the process that did the work; `problem` says what was wrong, if anything.
 
-    `figures` are further numbers of the case, by name with the unit in it.
+    `figures` are further numbers of the case, by name with the unit in it. `program` is what the program
+    that was measured calls its version, where it is not muster alone.
     """
 
     case: str
@@ -28,6 +29,11 @@ class Result:
     peak_rss_bytes: int
     problem: str | None
     figures: dict[str, float]
+    program: str = ""
+
+    def with_figures(self, figures: dict[str, float]) -> Self:
+        """The result with further figures."""
+        return replace(self, figures={**self.figures, **figures})
 
     def line(self) -> str:
         """The result as one line."""
@@ -39,8 +45,8 @@ class Result:
         """The result as one flat mapping."""
         fields = asdict(self)
         figures = fields.pop("figures")
-        problem = fields.pop("problem")
-        return {**fields, **figures, **({"problem": problem} if problem else {})}
+        notes = {name: fields.pop(name) for name in ("problem", "program")}
+        return {**fields, **figures, **{name: note for name, note in notes.items() if note}}
 
 
 def with_growth(each: Result, before: Result | None) -> Result:
@@ -48,12 +54,11 @@ def with_growth(each: Result, before: Result | None) -> Result:
     if before is None:
         return each
     figures = {
-        **each.figures,
         "times_before": each.seconds / before.seconds,
         "work_before": each.nodes / before.nodes,
         "rss_before": each.peak_rss_bytes / before.peak_rss_bytes,
     }
-    return replace(each, figures=figures)
+    return each.with_figures(figures)
 
 
 def machine() -> dict[str, Any]:
@@ -73,7 +78,7 @@ def show(results: list[Result], console: Console) -> None:
     for name in ("case", "nodes", "GPUs", "jobs", "ms", "RSS MiB", ""):
         table.add_column(name, justify="left" if name in ("case", "") else "right")
     for each in results:
-        notes = [each.problem] if each.problem else []
+        notes = [note for note in (each.problem, each.program) if note]
         notes += [f"{name} {value:.4g}" for name, value in each.figures.items()]
         table.add_row(
             each.case,

@@ -45,12 +45,18 @@ class Stopwatch:
     async def until(
         self, count: int, phase: str, what: dict[str, float], said: Callable[[str], None]
     ) -> None:
-        """Wait until that many pods of the phase are in `what`; say now and then how many there are."""
-        started = told = time.monotonic()
+        """Wait until that many pods of the phase are in `what`; say now and then how many there are.
+
+        Raises BenchmarkFailed once none has been added for ten minutes.
+        """
+        progressed = told = time.monotonic()
+        before = 0
         while (done := sum(uid in what for uid in self.of(phase))) < count:
             now = time.monotonic()
-            if now - started > _PATIENCE_SECONDS:
-                raise BenchmarkFailed(f"{phase}: {done} of {count} after {_PATIENCE_SECONDS:.0f} s")
+            if done > before:
+                before, progressed = done, now
+            if now - progressed > _PATIENCE_SECONDS:
+                raise BenchmarkFailed(f"{phase}: {done} of {count}, no more for {_PATIENCE_SECONDS:.0f} s")
             if now - told > _TELL_SECONDS:
                 told = now
                 said(f"{phase}: {done} of {count}")

@@ -1,7 +1,8 @@
 """Builds programs from the Go module proxy, as `go.mod` and `go.sum` pin them.
 
-There are two sets: the control plane, and what real nodes need. The second is built only when it is asked for;
-containerd has a module of its own, so that its dependencies do not move those of Kubernetes.
+There are three sets: the control plane, what real nodes need, and Kubernetes' own scheduler, which muster is measured
+beside. All but the first are built only when they are needed; containerd has a module of its own, so that its
+dependencies do not move those of Kubernetes.
 """
 
 import contextlib
@@ -88,6 +89,14 @@ REAL_NODES = Recipe(
         Part(_MODULE / "containerd", ("tool",), _CONTAINERD_FLAGS),
     ),
     minutes="2 to 8 minutes",
+)
+
+KUBE_SCHEDULER = Recipe(
+    what="kube-scheduler",
+    prefix="scheduler-",
+    programs=("kube-scheduler",),
+    parts=(Part(_MODULE, ("k8s.io/kubernetes/cmd/kube-scheduler",), _FLAGS),),
+    minutes="1 to 8 minutes",
 )
 
 

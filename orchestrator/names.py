@@ -36,6 +36,14 @@ GPU_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
 GPU_DEVICES_ANNOTATION: Final = f"{GROUP}/gpu-devices"
 """On a pod, written in the same request that binds it: comma separated indices of its GPUs on the node."""
 
+NOMINATED_DEVICES_ANNOTATION: Final = f"{GROUP}/nominated-devices"
+"""On a pod that waits for room that is being made for it, beside `status.nominatedNodeName` and written in the same
+request: comma separated indices of the GPUs that are kept for it. Emptied when the pod is bound."""
+
+SUCCESSOR_NOMINATION_ANNOTATION: Final = f"{GROUP}/successor-nomination"
+"""On a pod that muster evicts, when a place is kept for the pod that its controller makes next: `node:0,1`, the node
+and the indices of its GPUs there. Counts only once the API server itself says that the pod was evicted."""
+
 MIN_MEMBER_ANNOTATION: Final = f"{GROUP}/min-member"
 """On a pod (from its owner's template): how many pods of the workload must run for any to run."""
 
@@ -93,6 +101,9 @@ PRIORITY_CLASSES: Final = {
 
 SETTINGS_CONFIG_MAP: Final = "muster-settings"
 """The ConfigMap in the operator's namespace in which the leader writes down what it decides by."""
+
+SET_ASIDE_CONFIG_MAP: Final = "muster-set-aside"
+"""The ConfigMap in the operator's namespace in which the leader lists the objects that no decision counts with."""
 
 MEMBERS_BINDING: Final = "muster-members"
 """The RoleBinding in a project's namespace that gives its members the role of researcher."""

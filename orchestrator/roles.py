@@ -29,6 +29,19 @@ class Rule:
     names: tuple[str, ...] = ()
 
 
+CONTROLLERS: Final = (
+    Rule("jobset.x-k8s.io", ("jobsets",), _SEE),
+    Rule("leaderworkerset.x-k8s.io", ("leaderworkersets",), _SEE),
+    Rule("ray.io", ("rayclusters", "rayjobs"), _SEE),
+    Rule(
+        "kubeflow.org",
+        ("pytorchjobs", "tfjobs", "mpijobs", "xgboostjobs", "paddlejobs", "jaxjobs"),
+        _SEE,
+    ),
+    Rule("trainer.kubeflow.org", ("trainjobs",), _SEE),
+)
+"""Other projects' kinds of controllers, which say how many pods belong together."""
+
 _EVERYBODY: Final = (
     Rule("muster.dev", ("projects",), _SEE),
     Rule("", ("namespaces",), _SEE),
@@ -41,6 +54,7 @@ _VIEWING: Final = (
     Rule("apps", ("statefulsets", "deployments", "replicasets"), _SEE),
     Rule("networking.k8s.io", ("ingresses",), _SEE),
     Rule("policy", ("poddisruptionbudgets",), _SEE),
+    *CONTROLLERS,
 )
 _RESEARCHING: Final = (
     Rule("batch", ("jobs",), _CHANGE),

@@ -1,4 +1,4 @@
-"""`muster cluster`: the contexts of the kubeconfig, and which of them is meant."""
+"""`muster cluster`: the contexts of the kubeconfig, which of them is meant, and what its operator sets aside."""
 
 import click
 
@@ -9,7 +9,7 @@ from orchestrator.names import NAMESPACE_PREFIX
 
 @click.group("cluster", cls=Group, no_args_is_help=True)
 def cluster() -> None:
-    """List the clusters of the kubeconfig, and choose one of them."""
+    """List the clusters of the kubeconfig, choose one of them, and see what its operator sets aside."""
 
 
 @cluster.command("list", cls=Command)
@@ -25,6 +25,35 @@ def list_clusters(*, no_headers: bool | None, output: str | None) -> None:
 def set_cluster(*, name: str) -> None:
     """Make a context of the kubeconfig the current one."""
     choose_cluster(name)
+
+
+@cluster.command("status", cls=Command)
+@no_headers_option()
+@output_option("json", "yaml", "name")
+def cluster_status(*, no_headers: bool | None, output: str | None) -> None:
+    """List the objects of the cluster that no decision counts with, because they cannot be read or decided on."""
+    import msgspec
+
+    from orchestrator.cli.session import run
+    from orchestrator.control.set_aside import recorded
+
+    record = run(lambda client: recorded(client.transport))
+    objects = record.objects
+    show(
+        ("KIND", "NAMESPACE", "NAME", "SINCE", "REASON"),
+        [(each.kind, each.namespace, each.name, each.since, each.why) for each in objects],
+        output=output,
+        no_headers=no_headers,
+        records=lambda: msgspec.to_builtins(record),
+        names=[f"{each.namespace}/{each.name}" if each.namespace else each.name for each in objects],
+        title="Objects that no decision counts with:" if objects else "No object is set aside.",
+    )
+    if record.more and output is None:
+        click.echo(f"and {record.more} more")
+    if record.left_over and output is None:
+        click.echo(
+            f"The last decision did not reach {record.left_over} workloads: they are first in the next."
+        )
 
 
 def choose_cluster(name: str) -> None:

@@ -118,7 +118,9 @@ def _in_cluster(name: str) -> tuple[dict[str, Any], list[str]]:
         return told | {"projects": [_status(each) for each in projects]}, _without_rights(view, projects)
     warn(captured, left_out=False)
     snapshot = captured.snapshot
-    workload = next((each for each in snapshot.workloads if each.id == view.uid), None)
+    workload = next((each for each in snapshot.workloads if each.id == view.uid), None) or next(
+        (each for each in snapshot.workloads if (each.project, each.name) == (view.project, view.name)), None
+    )
     if workload is None:
         return told, [f"{name} of {view.project} has no pod that waits or runs: its status is {view.status}."]
     result = explained(snapshot, workload)

@@ -6,6 +6,7 @@ import click
 
 from orchestrator.cli.options import Command
 from orchestrator.cli.outcome import json_option, show, warn
+from orchestrator.errors import UsageError
 
 
 @click.command("snapshot", cls=Command)
@@ -38,8 +39,17 @@ def snapshot(*, schema: bool | None, as_json: bool | None) -> None:
 @click.option(
     "--until-stable", is_flag=True, default=None, help="Decide again and again until nothing changes."
 )
+@click.option(
+    "--grace-decisions",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="With --until-stable: pods that are evicted hold their GPUs for N decisions, while the pods that come instead "
+    "wait already.  [default: 0]",
+)
 @json_option()
-def simulate(*, file: Path, until_stable: bool | None, as_json: bool | None) -> None:
+def simulate(
+    *, file: Path, until_stable: bool | None, grace_decisions: int | None, as_json: bool | None
+) -> None:
     """Run the scheduler on a snapshot FILE: who would run, who would be evicted, who would wait and why.
 
     Pods that are evicted wait again at once; nothing ends by itself. Nothing but the file is read or written.
@@ -49,6 +59,10 @@ def simulate(*, file: Path, until_stable: bool | None, as_json: bool | None) -> 
     from orchestrator.simulation.reader import load
     from orchestrator.simulation.run import decide_once, settle
 
+    if grace_decisions and not until_stable:
+        raise UsageError(
+            "--grace-decisions goes with --until-stable: one decision does not see who is gone later"
+        )
     before = load(file)
-    result = settle(before) if until_stable else decide_once(before)
+    result = settle(before, grace_decisions=grace_decisions or 0) if until_stable else decide_once(before)
     show(outcome(before, plan(before), result), as_json=bool(as_json))

@@ -34,6 +34,7 @@ from orchestrator.errors import MusterError
 from orchestrator.workloads import manifest
 from orchestrator.workloads.manifest import Manifest, Placement
 from orchestrator.workloads.network import alias_path
+from orchestrator.workloads.owner_lists import list_owners
 from orchestrator.workloads.status import has_condition
 from orchestrator.workloads.submission import Submission
 from orchestrator.workloads.values import is_object_name
@@ -126,8 +127,16 @@ class WorkloadClient:
             self._transport.list(SERVICES.path(namespace), Service, params=_OF_WORKLOADS),
             self._transport.list(INGRESSES.path(namespace), Ingress, params=_OF_WORKLOADS),
         )
+        known = {each.metadata.uid: each for each in (*jobs.items, *stateful_sets.items)}
+        owners, _ = await list_owners(self._transport, pods.items, known, namespace)
         listing = Listing(
-            projects, jobs.items, stateful_sets.items, pods.items, services.items, ingresses.items
+            projects,
+            jobs.items,
+            stateful_sets.items,
+            pods.items,
+            services.items,
+            ingresses.items,
+            list(owners.values()),
         )
         return workload_views(listing)
 
@@ -145,12 +154,17 @@ class WorkloadClient:
         raise _missing(name, scope)
 
     async def delete(self, scope: Scope, name: str) -> None:
-        """Delete the Job, StatefulSet or bare pod of that name; what belongs to it follows. Raises NoSuchWorkload."""
+        """Delete the Job, StatefulSet or bare pod of that name; what belongs to it follows.
+
+        Raises NoSuchWorkload, and NotPossible for what another controller made.
+        """
         if not is_object_name(name):
             raise _missing(name, scope)
         found: list[Object] = [*await self._owners(scope.namespace, name)]
         if not found:
             pod = await self._find(PODS, Pod, scope.namespace, name)
+            if pod is None:
+                await self._refuse_others(scope, name, "deleted")
             if pod is None or pod.metadata.controller or pod.spec.scheduler_name != names.SCHEDULER_NAME:
                 raise _missing(name, scope)
             found = [pod]
@@ -191,6 +205,7 @@ class WorkloadClient:
         if not owners:
             if await self._find(PODS, Pod, scope.namespace, name) is not None:
                 raise NotPossible(f"{name} is a pod without an owner, which cannot be {done}: delete it")
+            await self._refuse_others(scope, name, done)
             raise _missing(name, scope)
         for owner in owners:
             conditions = owner.status.conditions
@@ -199,6 +214,16 @@ class WorkloadClient:
             ):
                 raise NotPossible(f"the job {name} has ended and cannot be {done}: submit it again")
         return owners
+
+    async def _refuse_others(self, scope: Scope, name: str, done: str) -> None:
+        """Raise NotPossible when the workload of that name is of a kind that muster reads and does not write."""
+        views = await self.workloads({scope.namespace: scope.project}, scope.namespace)
+        for view in views:
+            if view.name == name:
+                raise NotPossible(
+                    f"{name} is a {view.kind} that muster did not make: "
+                    f"it can be {done} with kubectl, in namespace {scope.namespace}"
+                )
 
     async def _change(self, owner: Job | StatefulSet, patch: dict[str, Any]) -> None:
         """Merge a patch into the object as it was read; Conflict if it has changed since."""

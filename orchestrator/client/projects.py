@@ -18,8 +18,8 @@ from orchestrator.cluster.resources import NAMESPACES, NODES, PROJECTS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import ConfigurationError, MusterError
 from orchestrator.names import GPU_RESOURCE, PROJECT_LABEL
+from orchestrator.planner.accounting.quota import cpu_excess, gpu_model_excess, memory_excess, quota_excess
 from orchestrator.planner.model import GPU_MODEL_LABEL
-from orchestrator.planner.quota import cpu_excess, gpu_model_excess, memory_excess, quota_excess
 from orchestrator.workloads.values import is_object_name
 
 NAMESPACE_PATIENCE_SECONDS: Final = 30.0

@@ -160,7 +160,7 @@ class StreamClient:
         try:
             async with (
                 asyncio.timeout(None) as limit,
-                aclosing(self._pods_of(view.namespace, view.uid)) as changes,
+                aclosing(self._pods_of(view.namespace, view.uid, *_controllers(view))) as changes,
             ):
                 async for pods in changes:
                     found = _chosen(view, pods, pod_name)
@@ -263,12 +263,12 @@ class StreamClient:
         """Return a new connection to a port of a pod, as a context manager."""
         return remote_port(self._transport, target.path("portforward"), port)
 
-    async def _pods_of(self, namespace: str, uid: str) -> AsyncGenerator[list[Pod], None]:
-        """Yield the pods with that uid or that controller, oldest first, now and at every change, without an end."""
+    async def _pods_of(self, namespace: str, *uids: str) -> AsyncGenerator[list[Pod], None]:
+        """Yield the pods with one of those uids or controllers, oldest first, now and at every change, for ever."""
         path = PODS.path(namespace)
         while True:
             page = await self._transport.list(path, Pod)
-            pods = {each.metadata.uid: each for each in page.items if uid in _uids(each)}
+            pods = {each.metadata.uid: each for each in page.items if not _uids(each).isdisjoint(uids)}
             yield _oldest_first(pods)
             changes = self._transport.watch(
                 path, resource_version=page.resource_version, timeout_seconds=_WATCH_SECONDS
@@ -279,7 +279,7 @@ class StreamClient:
                         if event.type == "BOOKMARK":
                             continue
                         pod = _POD.decode(event.object)
-                        if uid in _uids(pod):
+                        if not _uids(pod).isdisjoint(uids):
                             pods.pop(pod.metadata.uid, None)
                             if event.type != "DELETED":
                                 pods[pod.metadata.uid] = pod
@@ -294,9 +294,14 @@ async def _feed(process: RemoteProcess, given: bytes) -> None:
         await process.close_stdin()
 
 
-def _uids(pod: Pod) -> tuple[str, ...]:
+def _uids(pod: Pod) -> set[str]:
     owner = pod.metadata.controller
-    return (pod.metadata.uid, owner.uid) if owner else (pod.metadata.uid,)
+    return {pod.metadata.uid, owner.uid} if owner else {pod.metadata.uid}
+
+
+def _controllers(view: WorkloadView) -> set[str]:
+    """What makes the pods of a workload: of a JobSet its Jobs."""
+    return {owner.uid for pod in view.pods if (owner := pod.metadata.controller) is not None}
 
 
 def _oldest_first(pods: Mapping[str, Pod]) -> list[Pod]:

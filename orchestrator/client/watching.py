@@ -9,6 +9,7 @@ from orchestrator import names
 from orchestrator.cluster.objects import Ingress, Job, Namespace, Pod, Service, StatefulSet
 from orchestrator.cluster.reflector import Change, Reflector
 from orchestrator.cluster.resources import INGRESSES, JOBS, NAMESPACES, PODS, SERVICES, STATEFUL_SETS
+from orchestrator.control.owner_watches import OwnerWatches
 from orchestrator.workloads.view import Listing, workload_views
 
 if TYPE_CHECKING:
@@ -35,9 +36,20 @@ async def watch_jobs(transport: Transport, scope: Scope | None) -> AsyncGenerato
         changed.set()
 
     where = scope.namespace if scope else None
-    jobs = Reflector(transport, JOBS, Job, namespace=where, on_change=notice)
-    stateful_sets = Reflector(transport, STATEFUL_SETS, StatefulSet, namespace=where, on_change=notice)
-    pods = Reflector(transport, PODS, Pod, namespace=where, on_change=notice)
+
+    def notice_owner(change: Change[Any]) -> None:
+        owners.see_owner(change)
+
+    def notice_pod(change: Change[Pod]) -> None:
+        notice(change)
+        owners.see_pod(change.object)
+
+    jobs = Reflector(transport, JOBS, Job, namespace=where, on_change=notice_owner)
+    stateful_sets = Reflector(transport, STATEFUL_SETS, StatefulSet, namespace=where, on_change=notice_owner)
+    pods = Reflector(transport, PODS, Pod, namespace=where, on_change=notice_pod)
+    owners = OwnerWatches(
+        transport, {JOBS: jobs, STATEFUL_SETS: stateful_sets}, tell=notice, wake=changed.set, namespace=where
+    )
     services = Reflector(
         transport, SERVICES, Service, namespace=where, params=_OF_WORKLOADS, on_change=notice
     )
@@ -52,6 +64,7 @@ async def watch_jobs(transport: Transport, scope: Scope | None) -> AsyncGenerato
     try:
         for each in caches:
             await each.synced()
+        await owners.start(asyncio.ensure_future)
         while True:
             changed.clear()
             yield workload_views(
@@ -62,11 +75,13 @@ async def watch_jobs(transport: Transport, scope: Scope | None) -> AsyncGenerato
                     list(pods.objects.values()),
                     list(services.objects.values()),
                     list(ingresses.objects.values()),
+                    [each for cache in owners.reflectors() for each in cache.objects.values()],
                 )
             )
             await changed.wait()
             await asyncio.sleep(PAUSE_SECONDS)
     finally:
+        owners.stop()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

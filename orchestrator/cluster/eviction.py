@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cluster.errors import BudgetRefusal, Conflict, Invalid, NotFound, ServerFault
+from orchestrator.cluster.nomination import annotate
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.resources import PODS
-from orchestrator.cluster.transport import MERGE_PATCH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,10 +23,10 @@ async def evict(
     namespace: str,
     name: str,
     uid: str,
-    annotations: Mapping[str, str],
+    annotations: Mapping[str, str | None],
     grace_seconds: int | None = None,
 ) -> None:
-    """Evict the pod with that uid, after `annotations` on it have said why.
+    """Evict the pod with that uid, after `annotations` on it have said why; None takes one away.
 
     The containers can read them (downward API) before they get the signal to end. The API server itself adds the
     condition `DisruptionTarget`, which the Job controller reads. `grace_seconds` None leaves the pod its own grace.
@@ -45,13 +45,14 @@ async def evict(
         "deleteOptions": options,
     }
     try:
-        await _annotate(transport, path, uid, dict(annotations))
+        await annotate(transport, namespace=namespace, name=name, uid=uid, annotations=annotations)
         try:
             await transport.create(f"{path}/eviction", body)
         except (BudgetRefusal, ServerFault) as error:
             if not isinstance(error, BudgetRefusal) and _SEVERAL_BUDGETS not in error.message:
                 raise
-            await _annotate(transport, path, uid, dict.fromkeys(annotations))
+            taken_away = dict.fromkeys(annotations)
+            await annotate(transport, namespace=namespace, name=name, uid=uid, annotations=taken_away)
             raise BudgetRefusal(error.message, status=error.status, reason=error.reason) from error
     except NotFound:
         return
@@ -61,11 +62,6 @@ async def evict(
     ):  # another uid in a patch is Invalid (uid is immutable), in an eviction Conflict
         if await _is_there(transport, namespace, name, uid):
             raise
-
-
-async def _annotate(transport: Transport, path: str, uid: str, annotations: Mapping[str, str | None]) -> None:
-    patch = {"metadata": {"uid": uid, "annotations": annotations}}
-    await transport.patch(path, patch, content_type=MERGE_PATCH)
 
 
 async def _is_there(transport: Transport, namespace: str, name: str, uid: str) -> bool:

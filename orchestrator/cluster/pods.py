@@ -199,6 +199,7 @@ class PodStatus(Wire, frozen=True):
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
     start_time: str = ""
+    nominated_node_name: str = ""
     host_ip: str = msgspec.field(default="", name="hostIP")
     pod_ip: str = msgspec.field(default="", name="podIP")
 

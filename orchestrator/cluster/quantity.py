@@ -20,6 +20,8 @@ _QUANTITY: Final = re.compile(
     r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([eE][+-]?[0-9]{1,2})|([numkMGTPE]|[KMGTPE]i))?", re.ASCII
 )
 MOST_GPUS: Final = 1_000_000
+MAX_QUANTITY: Final = (1 << 63) - 1
+"""The API server brings larger ones down to this: of a quantity that it has stored none is above."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -27,12 +29,19 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 def _decimal(quantity: str) -> Decimal:
     match = _QUANTITY.fullmatch(quantity)
     if match is None:
-        raise ValueError(f"{quantity!r} is no Kubernetes quantity; write it like 500m, 2 or 512Gi")
+        raise ValueError(f"{shortened(quantity)} is no Kubernetes quantity; write it like 500m, 2 or 512Gi")
     number, exponent, suffix = match.groups()
     return Decimal(number + (exponent or "")) * _SUFFIXES[suffix or ""]
 
 
+def shortened(text: str, most: int = 60) -> str:
+    """Return the text quoted, of a long one its beginning: what somebody wrote may be as long as an object."""
+    return repr(text) if len(text) <= most else f"{text[:most]!r} and {len(text) - most} characters more"
+
+
 def _rounded_up(value: Decimal) -> int:
+    if abs(value) > MAX_QUANTITY:
+        raise ValueError(f"{value:.3E} is more than a Kubernetes quantity can be")
     return int(value.to_integral_value(rounding=ROUND_CEILING))
 
 
@@ -55,6 +64,18 @@ def cpu_milli(quantity: str) -> int:
 
 
 @lru_cache(maxsize=4096)
+def whole_count(quantity: str) -> int:
+    """Return a quantity of whole things, such as pods or devices: `110`, or `1k` as the API server writes 1000.
+
+    Raises ValueError if it is no quantity, is negative or no whole number.
+    """
+    value = _decimal(quantity)
+    if value < 0 or value > MAX_QUANTITY or value != value.to_integral_value():
+        raise ValueError(f"{shortened(quantity)} is no whole number of things")
+    return int(value)
+
+
+@lru_cache(maxsize=4096)
 def gpu_milli(gpus: Decimal | str | int) -> int:
     """Return a number of GPUs in thousandths of a device, exactly.
 
@@ -63,12 +84,14 @@ def gpu_milli(gpus: Decimal | str | int) -> int:
     try:
         value = Decimal(gpus)
     except InvalidOperation as error:
-        raise ValueError(f"{gpus!r} is no number of GPUs; write it like 2 or 0.5") from error
+        raise ValueError(f"{shortened(str(gpus))} is no number of GPUs; write it like 2 or 0.5") from error
     if not value.is_finite() or value < 0 or value > MOST_GPUS:
-        raise ValueError(f"{gpus} is no number of GPUs; write it like 2 or 0.5")
+        raise ValueError(f"{str(gpus)[:60]} is no number of GPUs; write it like 2 or 0.5")
     milli = value * 1000
     if milli != milli.to_integral_value():
-        raise ValueError(f"{gpus} GPUs has more than three places; a thousandth of a device is the least")
+        raise ValueError(
+            f"{str(gpus)[:60]} GPUs has more than three places; a thousandth of a device is the least"
+        )
     return int(milli)
 
 
@@ -87,9 +110,9 @@ def parse_time(timestamp: str) -> int:
     try:
         moment = datetime.fromisoformat(timestamp)
     except ValueError as error:
-        raise ValueError(f"{timestamp!r} is no RFC 3339 timestamp") from error
+        raise ValueError(f"{shortened(timestamp)} is no RFC 3339 timestamp") from error
     if moment.tzinfo is None:
-        raise ValueError(f"{timestamp!r} has no time zone; RFC 3339 needs one, Z for UTC")
+        raise ValueError(f"{shortened(timestamp)} has no time zone; RFC 3339 needs one, Z for UTC")
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 

@@ -114,9 +114,11 @@ class Reflector(Generic[T]):
     was reused is a deletion and then an addition.
 
     An object that cannot be decoded is counted and logged, and its previous state, if any, is kept: a pod
-    must not seem to free its GPUs because a field of it was not understood.
+    must not seem to free its GPUs because a field of it was not understood. `undecodable` has, by uid, the metadata of
+    those and why.
 
-    With `metadata_only` the server sends nothing but the metadata of the objects: enough for their age.
+    With `metadata_only` the server sends nothing but the metadata of the objects: enough for their age. `decode` is
+    used instead of the decoder of `kind`, and raises msgspec.DecodeError.
     `random` gives a float in [0, 1) for jitter and watch lengths, `clock` monotonic seconds.
     """
 
@@ -129,14 +131,16 @@ class Reflector(Generic[T]):
         namespace: str | None = None,
         params: Params | None = None,
         metadata_only: bool = False,
+        decode: Callable[[msgspec.Raw], T] | None = None,
         on_change: Callable[[Change[T]], None] = _ignore,
         random: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._transport = transport
+        self.kind = resource.kind
         self._path = resource.path(namespace)
-        self._decoder = msgspec.json.Decoder(kind)
+        self._decode_object = decode or msgspec.json.Decoder(kind).decode
         self._envelope = msgspec.json.Decoder(_Envelope)
         self._params = dict(params or {})
         self._metadata_only = metadata_only
@@ -148,7 +152,9 @@ class Reflector(Generic[T]):
         self._resource_version = ""
         self._failures = 0
         self._synced = asyncio.Event()
+        self._undecodable: dict[str, tuple[Metadata, str]] = {}
         self.objects: Mapping[str, T] = MappingProxyType(self._objects)
+        self.undecodable: Mapping[str, tuple[Metadata, str]] = MappingProxyType(self._undecodable)
         self.counters = Counters()
         self.state = State.UNSYNCED
         self.last_heard: float | None = None
@@ -198,6 +204,7 @@ class Reflector(Generic[T]):
             self._path, msgspec.Raw, params=self._params, metadata_only=self._metadata_only
         )
         found: dict[str, T] = {}
+        self._undecodable.clear()
         for number, raw in enumerate(page.items, start=1):
             decoded = self._decode(raw)
             if isinstance(decoded, Metadata):
@@ -271,10 +278,12 @@ class Reflector(Generic[T]):
         self._advance(metadata)
         old = self._objects.get(metadata.uid)
         if event.type == "DELETED":
+            self._undecodable.pop(metadata.uid, None)
             if old is not None:
                 del self._objects[metadata.uid]
                 self._on_change(Change("deleted", old if isinstance(decoded, Metadata) else decoded, old))
         elif not isinstance(decoded, Metadata):
+            self._undecodable.pop(metadata.uid, None)
             if old is None:
                 self._objects[metadata.uid] = decoded
                 self._on_change(Change("added", decoded))
@@ -289,7 +298,7 @@ class Reflector(Generic[T]):
     def _decode(self, raw: msgspec.Raw) -> T | Metadata:
         """Return the object, or where it cannot be decoded its metadata alone."""
         try:
-            return self._decoder.decode(raw)
+            return self._decode_object(raw)
         except msgspec.DecodeError as error:
             self.counters.decode_errors += 1
             metadata = self._metadata(raw)
@@ -300,6 +309,7 @@ class Reflector(Generic[T]):
                 metadata.name,
                 error,
             )
+            self._undecodable[metadata.uid] = (metadata, str(error))
             return metadata
 
     def _metadata(self, raw: msgspec.Raw) -> Metadata:

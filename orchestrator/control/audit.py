@@ -116,7 +116,7 @@ class Audit:
             at=format_time(int(self._clock() * 1_000_000)),
             project=loser.project if loser else "",
             workload=loser.name if loser else pod.metadata.labels.get(WORKLOAD_LABEL, pod.metadata.name),
-            workload_id=owner_uid(pod),
+            workload_id=eviction.workload or owner_uid(pod),
             pod=pod.metadata.name,
             pod_uid=pod.metadata.uid,
             gpu_milli=lost.request.gpu_milli if lost else 0,

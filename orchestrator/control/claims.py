@@ -22,7 +22,7 @@ from orchestrator.cluster.resources import CLAIMS
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.errors import MusterError
 from orchestrator.names import SELECTED_NODE_ANNOTATION
-from orchestrator.planner.predicates import matches_requirement
+from orchestrator.planner.placement.predicates import matches_requirement
 from orchestrator.workloads.volumes import WAITS_FOR_CONSUMER, Key, StorageObject, Volumes, claims_of
 
 logger = logging.getLogger(__name__)

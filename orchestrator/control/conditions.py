@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 WRITES_IN_FLIGHT: Final = 8
 REFRESH_SECONDS: Final = 3.0
 REFRESHES_PER_SECOND: Final = 40.0
+OVERTAKEN_SECONDS: Final = 0.2
+"""After so long a pod is told that had changed meanwhile, as when its nomination was written just before."""
 LONGEST_WAIT_FOR_BINDINGS_SECONDS: Final = 1.0
 
 
@@ -49,6 +51,7 @@ class ConditionWriter:
         self._wanted: Mapping[str, str] = {}
         self._written: dict[str, tuple[str, float]] = {}
         self._changed = asyncio.Event()
+        self._overtaken = False
 
     def want(self, reasons: Mapping[str, tuple[str, str]]) -> None:
         """Take, by uid, the code and message of every pod that waits; replaces what was wanted before."""
@@ -59,10 +62,14 @@ class ConditionWriter:
     async def run(self) -> None:
         """Write until cancelled."""
         while True:
-            if not await self._write_due():
-                await self._changed.wait()
-            else:
+            self._overtaken = False
+            later = await self._write_due()
+            if self._overtaken:
+                await self._wait_for_change(OVERTAKEN_SECONDS)
+            elif later:
                 await self._wait_for_change(REFRESH_SECONDS)
+            else:
+                await self._changed.wait()
             self._changed.clear()
 
     async def _wait_for_change(self, seconds: float) -> None:
@@ -127,6 +134,7 @@ class ConditionWriter:
         try:
             await self._transport.patch(path, body, content_type=STRATEGIC_MERGE_PATCH)
         except (NotFound, Conflict, Invalid) as error:
+            self._overtaken |= isinstance(error, Conflict)
             logger.debug("%s changed before it was told why it waits: %s", path, error)
         except ClusterError as error:
             logger.warning("cannot tell %s why it waits: %s", path, error)

@@ -9,15 +9,23 @@ import hashlib
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from orchestrator.cluster.errors import AlreadyExists, ClusterError
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.quantity import format_time
-from orchestrator.cluster.resources import EVENTS
+from orchestrator.cluster.resources import (
+    EVENTS,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    PROJECTS,
+    Resource,
+)
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.background import BackgroundWriter
+from orchestrator.workloads.unreadable import SetAside
 
 logger = logging.getLogger(__name__)
 
@@ -26,29 +34,54 @@ EVENTS_PER_SECOND: Final = 5.0
 MOST_WAITING: Final = 50
 """Of more events than this at once, the oldest are dropped: the condition on the pod says the same."""
 
+MAX_CHARACTERS: Final = 1000
+"""Of a message: Kubernetes allows 1024 in its own events."""
+
 MOST_REMEMBERED: Final = 10_000
 """So many warnings that were given are remembered, so that a decision does not give them again."""
+
+
+_KINDS: Final[Mapping[str, Resource]] = {
+    each.kind: each for each in (PODS, NODES, PROJECTS, POD_DISRUPTION_BUDGETS)
+}
 
 
 def pod_event(
     *, namespace: str, pod: str, uid: str, name: str, reason: str, message: str, at_us: int
 ) -> dict[str, Any]:
     """The Event of type Warning about a pod; `name` makes it the only one of its kind. Times are microseconds."""
+    return _event(
+        PODS, namespace=namespace, about=pod, uid=uid, name=name, reason=reason, message=message, at_us=at_us
+    )
+
+
+def _event(
+    kind: Resource,
+    *,
+    namespace: str,
+    about: str,
+    uid: str,
+    name: str,
+    reason: str,
+    message: str,
+    at_us: int,
+) -> dict[str, Any]:
     at = format_time(at_us, places=0)
     return {
         "apiVersion": EVENTS.api_version,
         "kind": EVENTS.kind,
-        "metadata": {"name": f"{pod[:180]}.{name}"[:253].lower(), "namespace": namespace},
+        # Kubernetes keeps the events of what is in no namespace in this one
+        "metadata": {"name": f"{about[:180]}.{name}"[:253].lower(), "namespace": namespace or "default"},
         "involvedObject": {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "namespace": namespace,
-            "name": pod,
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            **({"namespace": namespace} if namespace else {}),
+            "name": about,
             "uid": uid,
         },
         "type": "Warning",
         "reason": reason,
-        "message": message,
+        "message": message[:MAX_CHARACTERS],
         "source": {"component": COMPONENT},
         "firstTimestamp": at,
         "lastTimestamp": at,
@@ -88,6 +121,24 @@ class Announcer:
         while len(self._told) > MOST_REMEMBERED:
             del self._told[next(iter(self._told))]
         self._announce(pod, f"{pod.metadata.uid[:8]}.{_digest(message)}", reason, message)
+
+    def sets_aside(self, each: SetAside) -> None:
+        """Announce that no decision counts with an object of a kind that has Events. Never waits and never fails."""
+        kind = _KINDS.get(each.kind)
+        if kind is None:
+            return
+        event = _event(
+            kind,
+            namespace=each.namespace,
+            about=each.name,
+            uid=each.uid,
+            name=f"{each.uid[:8] or each.kind}.{_digest(each.why)}",
+            reason="SetAside",
+            message=each.why,
+            at_us=int(self._clock() * 1_000_000),
+        )
+        self._waiting.append((each.namespace or "default", event))
+        self._background.wake()
 
     def _announce(self, pod: Pod, name: str, reason: str, message: str) -> None:
         metadata = pod.metadata

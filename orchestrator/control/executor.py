@@ -1,71 +1,40 @@
-"""Carries out a plan: evictions and bindings, many at once, and remembers what the watch has not shown yet.
+"""Carries out a plan: evictions, bindings, nominations, many at once, and remembers what the watch has not shown yet.
 
-A request whose answer was lost may have been carried out. It is repeated until there is an answer: both requests name
+A request whose answer was lost may have been carried out. It is repeated until there is an answer: all requests name
 the pod's uid and are safe to repeat. Until then, and until the watch shows the outcome, the pod counts as placed (or as
 leaving), so that its GPUs are given to nobody else, however long the API server is away.
 """
 
 import asyncio
 import logging
-import random
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Final
+from typing import Any
 
 from orchestrator.cluster.binding import bind
-from orchestrator.cluster.errors import (
-    BudgetRefusal,
-    ClusterError,
-    Conflict,
-    NotFound,
-    ServerFault,
-    TooManyRequests,
-    Unreachable,
-)
 from orchestrator.cluster.eviction import evict
 from orchestrator.cluster.objects import Pod
+from orchestrator.cluster.reflector import Change
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.choices import LONGEST_GRACE_SECONDS
 from orchestrator.control.claims import ClaimNotReady, Claims
+from orchestrator.control.nominations import Nominations
+from orchestrator.control.requests import REQUEST_SECONDS, Requests, Task, keep
 from orchestrator.names import EVICTED_BECAUSE_ANNOTATION, GPU_DEVICES_ANNOTATION
 from orchestrator.planner.model import Binding, Eviction
+from orchestrator.workloads.nominations import bound_annotations, leaving_annotations
 from orchestrator.workloads.request import checkpoint_grace_seconds
 from orchestrator.workloads.snapshot import Assumption
 from orchestrator.workloads.volumes import claims_of
 
 logger = logging.getLogger(__name__)
 
-REQUESTS_IN_FLIGHT: Final = 64
-REQUEST_SECONDS: Final = 2.5
-"""How long a binding or eviction may take. At most the margin by which a leader stops before its lease expires, so
-that no request of a former leader is under way when the next one reads the cluster."""
-FIRST_DELAY_SECONDS: Final = 0.1
-LONGEST_DELAY_SECONDS: Final = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """One thing to do to one pod: its name in the log, the call, how to forget the assumption, and whom to tell.
-
-    `prepare` is waited for before, however long it takes; it raises ClaimNotReady when the call is not to be made.
-    """
-
-    what: str
-    call: Callable[[], Awaitable[None]]
-    is_assumed: Callable[[], bool]
-    undo: Callable[[], object]
-    done: Callable[[], None] = lambda: None
-    put_off: Callable[[str], None] = lambda _why: None
-    prepare: Callable[[], Awaitable[None]] | None = None
-
 
 class Executor:
-    """Binds and evicts in the background, as an async context manager that ends what is under way.
+    """Binds, evicts and nominates in the background, as an async context manager that ends what is under way.
 
-    `assumed` and `evicted` are what was begun and has not been seen on the watch yet. `on_refused` is called when
-    something was refused for good: it has to be decided again; `on_evicted` when an eviction went through,
+    `assumed`, `evicted` and `nominated` are what was begun and has not been seen on the watch yet. `on_refused` is
+    called when something was refused for good: it has to be decided again; `on_evicted` when an eviction went through,
     `on_forbidden`, with the API server's words, when a disruption budget did not allow it; `on_bound`, with the uid,
     when a binding was answered. A pod with claims is bound when `claims` has them ready; when it has not,
     `on_unready` is told why. Nothing is begun unless `is_leader()`.
@@ -87,7 +56,6 @@ class Executor:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._transport = transport
-        self._is_leader = is_leader
         self._on_refused = on_refused
         self._on_evicted = on_evicted
         self._on_forbidden = on_forbidden
@@ -95,14 +63,10 @@ class Executor:
         self._on_unready = on_unready
         self._claims = claims
         self._longest_grace_seconds = longest_grace_seconds
-        self._request_seconds = request_seconds
-        self._sleep = sleep
-        self._queue: deque[tuple[_Task, int]] = deque()
+        self._requests = Requests(is_leader=is_leader, request_seconds=request_seconds, sleep=sleep)
+        self._nominations = Nominations(transport, self._requests)
         self._assumed: dict[str, Assumption] = {}
         self._evicted: set[str] = set()
-        self._workers: set[asyncio.Task[None]] = set()
-        self._working = 0  # a worker that has ended is among the tasks until the loop's next turn
-        self._delayed: set[asyncio.Task[None]] = set()
         self._preparing: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "Executor":
@@ -111,11 +75,11 @@ class Executor:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._queue.clear()
-        running = [*self._preparing, *self._delayed, *self._workers]
+        running = list(self._preparing)
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+        await self._requests.close()
 
     @property
     def assumed(self) -> Mapping[str, Assumption]:
@@ -127,6 +91,19 @@ class Executor:
         """Uids of pods whose eviction the watch has not shown yet."""
         return frozenset(self._evicted)
 
+    @property
+    def nominated(self) -> Mapping[str, Assumption | None]:
+        """By pod uid, the places that are kept, or (None) no longer, of which the watch does not show that yet."""
+        return self._nominations.assumed
+
+    def nomination_of(self, pod: Pod) -> Assumption | None:
+        """The place that is kept for the pod, or for its successor, shown by the watch or not."""
+        return self._nominations.of(pod)
+
+    def is_nominating(self, pod: Pod) -> bool:
+        """Whether it is this executor that made the pod's nomination what it is."""
+        return self._nominations.is_echo(pod)
+
     def is_evicting(self, uid: str) -> bool:
         """Whether the pod's eviction was begun and has not been seen on the watch yet."""
         return uid in self._evicted
@@ -134,15 +111,19 @@ class Executor:
     @property
     def is_busy(self) -> bool:
         """Whether something is under way or waits for its turn."""
-        return bool(self._workers or self._delayed or self._preparing)
+        return self._requests.is_busy or bool(self._preparing)
 
     def is_assumed_on(self, uid: str, node: str) -> bool:
         """Whether this executor is binding, or has just bound, the pod to that node."""
         assumption = self._assumed.get(uid)
         return assumption is not None and assumption.node == node
 
+    def see(self, change: Change[Any]) -> None:
+        """Take a change of the caches."""
+        self._nominations.see(change)
+
     def confirm(self, pods: Mapping[str, Pod]) -> None:
-        """Forget what the watch shows by now: pods that are bound, leaving or gone."""
+        """Forget what the watch shows by now: pods that are bound, leaving or gone, and their nominations."""
         for uid in list(self._assumed):
             pod = pods.get(uid)
             if pod is None or pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
@@ -151,46 +132,70 @@ class Executor:
             pod = pods.get(uid)
             if pod is None or pod.metadata.deletion_timestamp is not None:
                 self._evicted.discard(uid)
+        self._nominations.confirm(pods, self._evicted)
 
     def begin(
-        self, evictions: Iterable[Eviction], bindings: Iterable[Binding], pods: Mapping[str, Pod]
+        self,
+        evictions: Iterable[Eviction],
+        bindings: Iterable[Binding],
+        pods: Mapping[str, Pod],
+        nominations: Collection[Binding] = (),
     ) -> None:
-        """Evict and bind in the background. What is refused is decided again, on fresh state."""
-        for eviction in evictions:
-            if eviction.pod in pods:
-                self._start(self._eviction(pods[eviction.pod], eviction))
-        for binding in bindings:
-            if binding.pod in pods:
-                self._start(self._binding(pods[binding.pod], binding))
+        """Evict, bind and nominate in the background. What is refused is decided again, on fresh state.
+
+        `nominations` are all that are in force; whatever pods say beyond them is taken away. Nobody is evicted before
+        those who get the room say so: an operator that dies in between would make it for somebody else.
+        """
+        places = {place.pod: Assumption(place.node, place.devices) for place in nominations}
+        evicting = [eviction for eviction in evictions if eviction.pod in pods]
+        requests = [
+            self._eviction(pods[eviction.pod], eviction, places.get(eviction.pod)) for eviction in evicting
+        ]
+        bound = [self._binding(pods[binding.pod], binding) for binding in bindings if binding.pod in pods]
+        gaining = _gaining(evicting, nominations)
+        urgent = {uid for uids in gaining.values() for uid in uids}
+        self._nominations.begin(places, pods, urgent=urgent, except_for=self._assumed.keys())
+        for eviction, request in zip(evicting, requests, strict=True):
+            others = gaining.get(eviction.beneficiary, ())
+            self._requests.put(request, after=self._nominations.under_way(others))
+        for task, prepare in bound:
+            self._start(task, prepare)
 
     async def idle(self) -> None:
         """Wait until nothing is under way, whatever else waits for its volumes."""
-        while running := self._workers | self._delayed:
-            await asyncio.wait(running)
+        await self._requests.idle()
 
-    def _start(self, task: _Task) -> None:
-        if task.prepare is None:
-            self._put(task)
+    def _start(self, task: Task, prepare: Callable[[], Awaitable[None]] | None) -> None:
+        if prepare is None:
+            self._requests.put(task)
         else:
-            _keep(self._preparing, self._prepare(task, task.prepare))
+            keep(self._preparing, self._prepare(task, prepare))
 
-    async def _prepare(self, task: _Task, prepare: Callable[[], Awaitable[None]]) -> None:
+    async def _prepare(self, task: Task, prepare: Callable[[], Awaitable[None]]) -> None:
+        """Send it when its volumes are ready, however long that takes."""
         try:
             await prepare()
         except ClaimNotReady as error:
             logger.info("%s: not begun: %s", task.what, error)
-            task.undo()
+            task.refused()
             task.put_off(str(error))
-            self._on_refused()
         else:
-            self._put(task)
+            self._requests.put(task)
 
-    def _binding(self, pod: Pod, binding: Binding) -> _Task:
+    def _binding(self, pod: Pod, binding: Binding) -> tuple[Task, Callable[[], Awaitable[None]] | None]:
+        """The request, and what has to be waited for before; that raises ClaimNotReady when it is not to be sent."""
         uid = pod.metadata.uid
         self._assumed[uid] = Assumption(binding.node, binding.devices)
+        emptied = bound_annotations(pod, self._nominations.of(pod))
+        self._nominations.forget(uid)
         devices = ",".join(str(device) for device in binding.devices)
         claims = self._claims if pod.spec.volumes and claims_of(pod) else None
-        return _Task(
+
+        def refused() -> None:
+            self._assumed.pop(uid, None)
+            self._on_refused()
+
+        task = Task(
             what=f"bind {pod.metadata.namespace}/{pod.metadata.name} to {binding.node} devices [{devices}]",
             call=lambda: bind(
                 self._transport,
@@ -198,112 +203,58 @@ class Executor:
                 name=pod.metadata.name,
                 uid=uid,
                 node=binding.node,
-                annotations={GPU_DEVICES_ANNOTATION: devices} if devices else {},
+                annotations={**emptied, **({GPU_DEVICES_ANNOTATION: devices} if devices else {})},
             ),
-            is_assumed=lambda: uid in self._assumed,
-            undo=lambda: self._assumed.pop(uid, None),
+            is_due=lambda: uid in self._assumed,
+            refused=refused,
             done=lambda: self._on_bound(uid),
             put_off=lambda why: self._on_unready(pod, why),
-            prepare=None
-            if claims is None
-            else lambda: claims.ready(pod, binding.node, lambda: uid in self._assumed),
         )
+        if claims is None:
+            return task, None
+        return task, lambda: claims.ready(pod, binding.node, lambda: uid in self._assumed)
 
-    def _eviction(self, pod: Pod, eviction: Eviction) -> _Task:
+    def _eviction(self, pod: Pod, eviction: Eviction, place: Assumption | None) -> Task:
+        """The request; it says on the pod which place is kept for its successor, as that stands when it is sent."""
         uid = pod.metadata.uid
         self._evicted.add(uid)
-        return _Task(
-            what=f"evict {pod.metadata.namespace}/{pod.metadata.name}: {eviction.message}",
-            call=lambda: evict(
+        self._nominations.carry(uid, place)
+        written = place
+
+        async def send() -> None:
+            nonlocal written
+            written = self._nominations.of(pod)
+            await evict(
                 self._transport,
                 namespace=pod.metadata.namespace,
                 name=pod.metadata.name,
                 uid=uid,
-                annotations={EVICTED_BECAUSE_ANNOTATION: eviction.message},
+                annotations={EVICTED_BECAUSE_ANNOTATION: eviction.message, **leaving_annotations(written)},
                 grace_seconds=checkpoint_grace_seconds(pod, self._longest_grace_seconds),
-            ),
-            is_assumed=lambda: uid in self._evicted,
-            undo=lambda: self._evicted.discard(uid),
+            )
+
+        def refused() -> None:
+            self._nominations.forget(uid)
+            self._evicted.discard(uid)
+            self._on_refused()
+
+        return Task(
+            what=f"evict {pod.metadata.namespace}/{pod.metadata.name}: {eviction.message}",
+            call=send,
+            is_due=lambda: uid in self._evicted,
+            refused=refused,
             done=lambda: self._on_evicted(pod, eviction),
             put_off=lambda why: self._on_forbidden(pod, why),
+            over=lambda: self._nominations.settle(pod, written),
         )
 
-    def _put(self, task: _Task, attempt: int = 1) -> None:
-        """Let it be asked in its turn. A worker whose request was answered sends the next one at once.
 
-        A task for each request, which waits for one of so many slots, would send it a turn of the loop later.
-        """
-        self._queue.append((task, attempt))
-        if self._working < REQUESTS_IN_FLIGHT:
-            self._working += 1
-            _keep(self._workers, self._work())
-
-    async def _work(self) -> None:
-        try:
-            while self._queue:
-                task, attempt = self._queue.popleft()
-                if not await self._carry_out(task, attempt):
-                    _keep(self._delayed, self._put_later(task, attempt + 1))
-        finally:
-            self._working -= 1
-
-    async def _put_later(self, task: _Task, attempt: int) -> None:
-        await self._sleep(_delay_seconds(attempt - 1))
-        self._put(task, attempt)
-
-    async def _carry_out(self, task: _Task, attempt: int) -> bool:
-        """Ask once; True when there was an answer that settles it, or the watch shows the outcome."""
-        if not task.is_assumed():
-            if attempt > 1:
-                task.done()
-            return True
-        try:
-            return self._is_leader() and await self._asked(task, attempt)
-        except (ServerFault, TooManyRequests) as error:
-            _log_repeat(task, attempt, error)
-        except Unreachable as error:
-            # The server is away for all: keeping the worker keeps the number of attempts down.
-            _log_repeat(task, attempt, error)
-            await self._sleep(_delay_seconds(1))
-        except Exception:  # it may have been carried out, and the other requests wait for this worker
-            logger.exception("%s: to be repeated after a mistake in muster", task.what)
-        return False
-
-    async def _asked(self, task: _Task, attempt: int) -> bool:
-        try:
-            async with asyncio.timeout(self._request_seconds):
-                await task.call()
-        except TimeoutError as error:
-            raise Unreachable(f"no answer within {self._request_seconds} s") from error
-        except (Unreachable, ServerFault, TooManyRequests):
-            raise
-        except BudgetRefusal as error:
-            logger.info("%s: %s", task.what, error)
-            task.undo()
-            task.put_off(error.message)
-            self._on_refused()
-        except ClusterError as error:
-            overtaken = isinstance(error, NotFound | Conflict)
-            logger.log(logging.INFO if overtaken else logging.WARNING, "%s: refused: %s", task.what, error)
-            task.undo()
-            self._on_refused()
-        else:
-            logger.info("%s%s", task.what, f" (attempt {attempt})" if attempt > 1 else "")
-            task.done()
-        return True
-
-
-def _keep(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
-    """Let it go on in the background, as one of these tasks."""
-    task = asyncio.create_task(work)
-    tasks.add(task)
-    task.add_done_callback(tasks.discard)
-
-
-def _log_repeat(task: _Task, attempt: int, error: ClusterError) -> None:
-    logger.log(logging.WARNING if attempt == 1 else logging.DEBUG, "%s: to be repeated: %s", task.what, error)
-
-
-def _delay_seconds(attempt: int) -> float:
-    longest = min(LONGEST_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** min(attempt, 8))
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads the load, keeps no secret
+def _gaining(evictions: Collection[Eviction], nominations: Iterable[Binding]) -> dict[str, list[str]]:
+    """By workload for which somebody is evicted, its nominated pods, but for those that are evicted themselves."""
+    beneficiaries = {eviction.beneficiary for eviction in evictions}
+    leaving = {eviction.pod for eviction in evictions}
+    gaining: dict[str, list[str]] = {}
+    for nomination in nominations:
+        if nomination.workload in beneficiaries and nomination.pod not in leaving:
+            gaining.setdefault(nomination.workload, []).append(nomination.pod)
+    return gaining

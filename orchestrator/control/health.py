@@ -1,10 +1,11 @@
 """Whether the operator is well, and the two pages by which Kubernetes asks.
 
 `/healthz` fails when the process cannot go on: the scheduling loop of a leader has stood still. `/readyz` fails as well
-while its decisions fail, so that a mistake is seen where administrators look; a restart would not cure it.
+while its decisions fail, so that a mistake is seen where administrators look; a restart would not cure it. Objects that
+decisions do without are named there, and do not make it fail: nobody may make the operator unready by one of his pods.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -12,6 +13,10 @@ from aiohttp import web
 
 STUCK_SECONDS: Final = 90.0
 """Longer than the longest rest between decisions: a tick, or the wait after a decision that failed."""
+
+
+MAX_LINES: Final = 20
+MAX_CHARACTERS: Final = 300
 
 
 class Health:
@@ -22,6 +27,7 @@ class Health:
         self._leads = False
         self._turned_at = clock()
         self._failure: str | None = None
+        self._set_aside: tuple[str, ...] = ()
 
     def leading(self) -> None:
         """This replica became the leader."""
@@ -31,6 +37,7 @@ class Health:
     def standing_by(self) -> None:
         """This replica waits for its turn."""
         self._leads = False
+        self._set_aside = ()
         self.decided()
 
     def decided(self) -> None:
@@ -42,6 +49,10 @@ class Health:
         """A decision failed."""
         self._turned_at = self._clock()
         self._failure = why
+
+    def sets_aside(self, objects: Iterable[str]) -> None:
+        """Take, in words, what the last decision did without."""
+        self._set_aside = tuple(objects)
 
     def stuck(self) -> str | None:
         """Why the process should be restarted, or None."""
@@ -60,21 +71,32 @@ class Health:
         """What this replica does."""
         return "leading" if self._leads else "standing by"
 
+    def report(self) -> str:
+        """What this replica does, and the objects that its decisions do without: one line each."""
+        count = len(self._set_aside)
+        if not count:
+            return self.role()
+        lines = [self.role(), f"{count} object{'s are' if count > 1 else ' is'} set aside:"]
+        lines += [each[:MAX_CHARACTERS] for each in self._set_aside[:MAX_LINES]]
+        return "\n".join([*lines, f"and {count - MAX_LINES} more"] if count > MAX_LINES else lines)
+
 
 @asynccontextmanager
 async def serving(health: Health, host: str, port: int) -> AsyncIterator[int]:
     """Serve the pages while the block runs; yields the port, which is a free one for 0."""
 
-    def page(problem: Callable[[], str | None]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def page(
+        problem: Callable[[], str | None], otherwise: Callable[[], str]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(_request: web.Request) -> web.Response:
             found = problem()
-            return web.Response(text=f"{found or health.role()}\n", status=503 if found else 200)
+            return web.Response(text=f"{found or otherwise()}\n", status=503 if found else 200)
 
         return answer
 
     app = web.Application()
-    app.router.add_get("/healthz", page(health.stuck))
-    app.router.add_get("/readyz", page(health.unready))
+    app.router.add_get("/healthz", page(health.stuck, health.role))
+    app.router.add_get("/readyz", page(health.unready, health.report))
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:

@@ -1,4 +1,7 @@
-"""The caches that the loops decide on: one reflector for each kind, and one event when any of them changes."""
+"""The caches that the loops decide on: one reflector for each kind, and one event when any of them changes.
+
+Owners of pods are watched as pods refer to them, see `owner_watches`.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -33,13 +36,22 @@ from orchestrator.cluster.resources import (
     STATEFUL_SETS,
     STORAGE_CLASSES,
 )
-from orchestrator.names import MEMBERS_BINDING, UNHEALTHY_GPUS_ANNOTATION
+from orchestrator.control.owner_watches import OwnerWatches
+from orchestrator.names import (
+    MEMBERS_BINDING,
+    NOMINATED_DEVICES_ANNOTATION,
+    SUCCESSOR_NOMINATION_ANNOTATION,
+    UNHEALTHY_GPUS_ANNOTATION,
+)
+from orchestrator.workloads.nominations import nomination_of
+from orchestrator.workloads.unreadable import SetAside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from orchestrator.cluster.transport import Transport
 
+_NOMINATION: Final = (NOMINATED_DEVICES_ANNOTATION, SUCCESSOR_NOMINATION_ANNOTATION)
 SLICE: Final = 1000
 """Of so many objects at most a follower is told before anything else may run."""
 
@@ -51,7 +63,8 @@ class Observer:
         self.changed = asyncio.Event()
         self._listeners: list[Callable[[Change[Any]], None]] = []
         self._followers: list[Callable[[Change[Any]], None]] = []
-        self._is_expected: Callable[[str, str], bool] = _never
+        self._is_binding: Callable[[str, str], bool] = lambda _uid, _node: False
+        self._is_nominating: Callable[[Pod], bool] = lambda _pod: False
         self.nodes = Reflector(transport, NODES, Node, on_change=self._node_changed)
         self.pods = Reflector(transport, PODS, Pod, on_change=self._pod_changed)
         self.namespaces = Reflector(transport, NAMESPACES, Namespace, on_change=self._namespace_changed)
@@ -75,10 +88,16 @@ class Observer:
             metadata_only=True,
             on_change=self._members_changed,
         )
-        # of a pod's owner only the age counts, which wakes nobody: the changes of its pods do
-        self.jobs, self.stateful_sets, self.replica_sets = (
-            Reflector(transport, each, Object, metadata_only=True, on_change=self._tell_followers)
+        # of these only age and owner count, which wake nobody but for a pod that waits for its owner
+        self.jobs, self.stateful_sets, self.replica_sets = owners = tuple(
+            Reflector(transport, each, Object, metadata_only=True, on_change=self._owner_changed)
             for each in (JOBS, STATEFUL_SETS, REPLICA_SETS)
+        )
+        self._owners = OwnerWatches(
+            transport,
+            dict(zip((JOBS, STATEFUL_SETS, REPLICA_SETS), owners, strict=True)),
+            tell=self._tell_followers,
+            wake=self.changed.set,
         )
 
     def listen(self, listener: Callable[[Change[Any]], None]) -> None:
@@ -93,7 +112,9 @@ class Observer:
         """
         self._followers.append(follower)
         told = 0
-        for reflector in self._reflectors():
+        for state in self._owners.states():
+            follower(Change("added", state))
+        for reflector in list(self._caches()):
             for uid in list(reflector.objects):
                 each = reflector.objects.get(uid)  # as it is by now: it may have changed since, or be gone
                 if each is not None:
@@ -102,9 +123,12 @@ class Observer:
                     if told % SLICE == 0:
                         await asyncio.sleep(0)
 
-    def expect(self, is_expected: Callable[[str, str], bool]) -> None:
-        """Take what tells, for a pod's uid and a node, that this process bound it there: its echo is no news."""
-        self._is_expected = is_expected
+    def expect(self, is_binding: Callable[[str, str], bool], is_nominating: Callable[[Pod], bool]) -> None:
+        """Take what tells what this process does itself, so that its echo is no news.
+
+        `is_binding` tells it for a pod's uid and a node, `is_nominating` for a pod with another nomination than before.
+        """
+        self._is_binding, self._is_nominating = is_binding, is_nominating
 
     @asynccontextmanager
     async def running(self) -> "AsyncIterator[asyncio.TaskGroup]":
@@ -113,10 +137,20 @@ class Observer:
             tasks = [group.create_task(each.run()) for each in self._reflectors()]
             for each in self._reflectors():
                 await each.synced()
+            await self._owners.start(group.create_task)
             self.changed.set()
             yield group
+            self._owners.stop()
             for task in tasks:
                 task.cancel()
+
+    def undecodable(self) -> list[SetAside]:
+        """The objects that are kept as they were before, or are not known at all, because they cannot be decoded."""
+        return [
+            SetAside(each.kind, metadata.namespace, metadata.name, uid, f"it is kept as it was before: {why}")
+            for each in self._caches()
+            for uid, (metadata, why) in each.undecodable.items()
+        ]
 
     def _reflectors(self) -> Iterator[Reflector[Any]]:
         # namespaces before pods: whoever follows then knows at once whose each pod is
@@ -125,9 +159,18 @@ class Observer:
         yield self.members
         yield from (self.jobs, self.stateful_sets, self.replica_sets)
 
+    def _caches(self) -> Iterator[Reflector[Any]]:
+        """The reflectors, and those of the kinds of owners that were looked up."""
+        yield from self._reflectors()
+        fixed = set(self._reflectors())
+        yield from (each for each in self._owners.reflectors() if each not in fixed)
+
     def _tell_followers(self, change: Change[Any]) -> None:
         for follower in self._followers:
             follower(change)
+
+    def _owner_changed(self, change: Change[Any]) -> None:
+        self._owners.see_owner(change)
 
     def _notify(self, change: Change[Any]) -> None:
         self.changed.set()
@@ -165,15 +208,19 @@ class Observer:
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         self._tell_followers(change)
+        if change.type != "deleted":
+            self._owners.see_pod(change.object)
         before, pod = change.previous, change.object
-        if change.type != "modified" or before is None or _pod_matters(before, pod):
-            echo = before is not None and not before.spec.node_name and _same_but_node(before, pod)
-            if not (echo and self._is_expected(pod.metadata.uid, pod.spec.node_name)):
-                self._notify(change)
-
-
-def _never(_uid: str, _node: str) -> bool:
-    return False
+        if change.type != "modified" or before is None:
+            is_news = True
+        elif not before.spec.node_name and pod.spec.node_name and _same_but_node(before, pod):
+            is_news = not self._is_binding(pod.metadata.uid, pod.spec.node_name)
+        else:
+            is_news = _pod_matters(before, pod) or (
+                nomination_of(before) != nomination_of(pod) and not self._is_nominating(pod)
+            )
+        if is_news:
+            self._notify(change)
 
 
 def _pod_matters(before: Pod, after: Pod) -> bool:
@@ -183,10 +230,17 @@ def _pod_matters(before: Pod, after: Pod) -> bool:
         or before.spec.scheduling_gates != after.spec.scheduling_gates
         or before.metadata.generation != after.metadata.generation
         or before.metadata.labels != after.metadata.labels
-        or before.metadata.annotations != after.metadata.annotations
+        or _but_nomination(before) != _but_nomination(after)
         or before.metadata.deletion_timestamp != after.metadata.deletion_timestamp
         or (before.status.phase in FINISHED) != (after.status.phase in FINISHED)
     )
+
+
+def _but_nomination(pod: Pod) -> dict[str, str]:
+    annotations = pod.metadata.annotations
+    if annotations.keys().isdisjoint(_NOMINATION):
+        return annotations
+    return {key: text for key, text in annotations.items() if key not in _NOMINATION}
 
 
 def _same_but_node(before: Pod, after: Pod) -> bool:

@@ -14,10 +14,10 @@ from orchestrator.cluster.kubeconfig import Access
 from orchestrator.cluster.lease import LeaseElection
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.choices import DEFAULT_CHOICES, Choices
-from orchestrator.control.executor import REQUEST_SECONDS, REQUESTS_IN_FLIGHT
 from orchestrator.control.health import Health, serving
 from orchestrator.control.observer import Observer
 from orchestrator.control.projects import ProjectController
+from orchestrator.control.requests import REQUEST_SECONDS, REQUESTS_IN_FLIGHT
 from orchestrator.control.scheduler import SchedulerLoop
 from orchestrator.control.settings_record import SettingsRecord
 from orchestrator.control.time_limits import Caches, TimeLimits

@@ -16,10 +16,10 @@ from orchestrator.cluster.resources import NAMESPACES, PROJECTS, ROLE_BINDINGS
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.control.observer import Observer
 from orchestrator.names import MEMBERS_BINDING, NAMESPACE_PREFIX, PROJECT_LABEL
+from orchestrator.planner.accounting.ledger import capacity
+from orchestrator.planner.accounting.quota import cpu_excess, memory_excess, quota_excess
 from orchestrator.planner.gangs import start_chunks
-from orchestrator.planner.ledger import capacity
 from orchestrator.planner.model import Plan
-from orchestrator.planner.quota import cpu_excess, memory_excess, quota_excess
 from orchestrator.roles import RESEARCHER
 from orchestrator.workloads.snapshot import Reading
 

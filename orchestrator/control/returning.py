@@ -1,9 +1,10 @@
 """Evicted jobs keep their place in the queue while they have no pod.
 
-Kubernetes' Job controller makes the next pod of a job only after a back-off of ten seconds or more. Meanwhile the job
-would be in no queue: GPUs that come free would go to younger jobs, and its project's fair share would be counted
-without it. So the pod that was evicted stands in for the one that is to come: it is decided on like any other, and what
-it is given stays free for its successor.
+Kubernetes' Job controller makes the next pod of a job only after a back-off of ten seconds or more, and that of
+StatefulSets a moment after the old one is gone, in which a decision may fall. Meanwhile the job would be in no queue:
+GPUs that come free would go to younger jobs, and its project's fair share would be counted without it. So the pod that
+was evicted stands in for the one that is to come: it is decided on like any other, and what it is given stays free for
+its successor.
 
     evicted, goes on for its grace ──> ended, holds nothing ──────────────> successor there
                                        (in the caches until the Job
@@ -12,8 +13,12 @@ it is given stays free for its successor.
 
 All of it is read off the watch of the pods, where an end comes before the successor's beginning, whatever is answered
 to the eviction and when. A pod that goes on is not stood in for: its job's next pod may be minutes away, and GPUs would
-wait that long for it. This is a courtesy with an end, not state: a new leader finds what the caches still show of it,
-and forgetting it costs the place in the queue.
+wait that long for it.
+
+A place that is kept for the successor goes on with the stand-in, whatever the planner gives to the stand-in is kept for
+the successor too, and the successor inherits it. This is a courtesy with an end, not state: a new leader finds what the
+caches still show of it, the place that is kept included as long as the pod is there, and forgetting it costs the place
+in the queue.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,13 +29,18 @@ import msgspec
 
 from orchestrator.cluster.objects import FINISHED, Object, Pod, PodStatus
 from orchestrator.cluster.reflector import Change
+from orchestrator.cluster.resources import STATEFUL_SETS
 from orchestrator.names import (
     COMPLETION_INDEX_ANNOTATION,
     DISRUPTED_CONDITION,
     EVICTED_BECAUSE_ANNOTATION,
     GPU_DEVICES_ANNOTATION,
+    NOMINATED_DEVICES_ANNOTATION,
+    SUCCESSOR_NOMINATION_ANNOTATION,
 )
-from orchestrator.workloads.snapshot import owner_uid
+from orchestrator.planner.model import Plan
+from orchestrator.workloads.nominations import nomination_of, with_nomination
+from orchestrator.workloads.snapshot import Assumption, owner_uid
 from orchestrator.workloads.status import has_condition
 
 PATIENCE_SECONDS: Final = 30.0
@@ -38,7 +48,12 @@ PATIENCE_SECONDS: Final = 30.0
 since one succeeded, and doubles with each (`pkg/controller/job/backoff_utils.go`); beyond the second the GPUs are of
 more use to others."""
 
-_OF_THIS_POD_ALONE: Final = (GPU_DEVICES_ANNOTATION, EVICTED_BECAUSE_ANNOTATION)
+_OF_THIS_POD_ALONE: Final = (
+    GPU_DEVICES_ANNOTATION,
+    EVICTED_BECAUSE_ANNOTATION,
+    NOMINATED_DEVICES_ANNOTATION,
+    SUCCESSOR_NOMINATION_ANNOTATION,
+)
 _SUFFIX: Final = "/returning"
 
 
@@ -52,15 +67,23 @@ class _Expected:
 
 
 class Returning:
-    """Remembers evicted pods of living jobs from when they leave until a successor is there, or for a while.
+    """Remembers evicted pods of living Jobs and StatefulSets until a successor is there, or for a while.
 
-    `is_evicting` tells, for a uid, whether an eviction is under way that the watch has not shown yet.
+    `is_evicting` tells, for a uid, whether an eviction is under way that the watch has not shown yet; `nomination_of`,
+    for a pod that leaves, which place is kept for its successor.
     """
 
-    def __init__(self, clock: Callable[[], float], is_evicting: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        is_evicting: Callable[[str], bool],
+        nomination_of: Callable[[Pod], Assumption | None] = nomination_of,
+    ) -> None:
         self._clock = clock
         self._is_evicting = is_evicting
+        self._nomination_of = nomination_of
         self._expected: dict[str, _Expected] = {}
+        self._inherited: dict[str, Assumption] = {}
 
     def recall(self, pods: Iterable[Pod]) -> None:
         """Take what the caches of a new leader show: pods that are being deleted, and successors of them."""
@@ -87,19 +110,21 @@ class Returning:
         is_gone = change.type == "deleted"
         if is_gone or _leaves(pod):
             if (before is None or not _leaves(before)) and self._is_evicted(pod):
-                self._expected[pod.metadata.uid] = _Expected(owner_uid(pod), _stand_in(pod))
+                self._expected[pod.metadata.uid] = _Expected(
+                    owner_uid(pod), _stand_in(pod, self._nomination_of(pod))
+                )
             self._see_leaving(pod, is_gone=is_gone)
         elif change.type == "added":
             self._see_new(pod)
 
-    def stand_ins(self, jobs: Mapping[str, Object]) -> dict[str, Pod]:
+    def stand_ins(self, *owners: Mapping[str, Object]) -> dict[str, Pod]:
         """Pods that are to come, by a uid of their own: of those that have ended and have no successor.
 
-        `jobs` are all there are, by uid.
+        `owners` are all Jobs and StatefulSets there are, by uid: what makes a pod anew when the old one has ended.
         """
         now = self._clock()
         for uid, each in list(self._expected.items()):
-            job = jobs.get(each.owner)
+            job = next((group[each.owner] for group in owners if each.owner in group), None)
             is_over = each.until is not None and each.until <= now
             if is_over or job is None or job.metadata.deletion_timestamp is not None:
                 del self._expected[uid]
@@ -108,6 +133,22 @@ class Returning:
             for each in self._expected.values()
             if each.until is not None
         }
+
+    @property
+    def inherited(self) -> dict[str, Assumption]:
+        """By uid of a successor, the place that was kept for it and that no decision knows of yet."""
+        return dict(self._inherited)
+
+    def take(self, decision: Plan, inherited: Iterable[str]) -> None:
+        """Take the places that a decision keeps for pods that are to come; it knew of what these had inherited."""
+        for uid in inherited:
+            self._inherited.pop(uid, None)
+        if self._expected:
+            bindings = (*decision.nominations, *decision.bindings)
+            places = {binding.pod: Assumption(binding.node, binding.devices) for binding in bindings}
+            for uid, expected in self._expected.items():
+                place = places.get(expected.stand_in.metadata.uid, places.get(uid))
+                expected.stand_in = with_nomination(expected.stand_in, place)
 
     def _is_evicted(self, pod: Pod) -> bool:
         return (
@@ -125,30 +166,43 @@ class Returning:
             expected.until = expected.until or self._clock() + PATIENCE_SECONDS
 
     def _see_new(self, pod: Pod) -> None:
-        """One successor less to wait for: that of the same index, else the one that is waited for longest."""
+        """One successor less to wait for: that of the same name or index, else the one that is waited for longest."""
         mine = [uid for uid, each in self._expected.items() if each.owner == owner_uid(pod)]
         if mine:
-            del self._expected[min(mine, key=lambda uid: _index(self._expected[uid].stand_in) != _index(pod))]
+            expected = self._expected.pop(
+                min(mine, key=lambda uid: _role(self._expected[uid].stand_in) != _role(pod))
+            )
+            place = nomination_of(expected.stand_in)
+            has_ended = (
+                expected.until is not None
+            )  # before, the planner has the pod that leaves, and passes it on
+            if place is not None and has_ended:
+                self._inherited[pod.metadata.uid] = place
 
 
 def _leaves(pod: Pod) -> bool:
     return pod.metadata.deletion_timestamp is not None or pod.status.phase in FINISHED
 
 
-def _index(pod: Pod) -> str | None:
+def _role(pod: Pod) -> str | None:
+    """Which of its owner's pods it is: the name of a StatefulSet's, the index of an indexed Job's."""
+    controller = pod.metadata.controller
+    if controller is not None and controller.kind == STATEFUL_SETS.kind:
+        return pod.metadata.name
     return pod.metadata.annotations.get(COMPLETION_INDEX_ANNOTATION)
 
 
-def _stand_in(pod: Pod) -> Pod:
-    """The pod as its successor will be: without a node, not being deleted."""
+def _stand_in(pod: Pod, place: Assumption | None) -> Pod:
+    """The pod as its successor will be: without a node, not being deleted, and with the place that is kept for it."""
     annotations = {
         key: text for key, text in pod.metadata.annotations.items() if key not in _OF_THIS_POD_ALONE
     }
     changed: dict[str, Any] = {"deletion_timestamp": None, "annotations": annotations}
     metadata = msgspec.structs.replace(pod.metadata, uid=pod.metadata.uid + _SUFFIX, **changed)
-    return msgspec.structs.replace(
+    unbound = msgspec.structs.replace(
         pod,
         metadata=metadata,
         spec=msgspec.structs.replace(pod.spec, node_name=""),
         status=PodStatus(phase="Pending"),
     )
+    return with_nomination(unbound, place)

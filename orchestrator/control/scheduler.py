@@ -1,13 +1,15 @@
 """The scheduling loop: wake when something changed, let it settle for a moment, decide, begin what was decided.
 
 Bindings and evictions go on while the next decision is made: what is under way counts as done. A slow tick decides
-again even when nothing was seen to change, so that a lost event costs seconds and not the job.
+again even when nothing was seen to change, so that a lost event costs seconds and not the job. An object that cannot
+be read or decided on is set aside and named; it stops no decision about the others.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from orchestrator.cluster.objects import Pod
@@ -20,11 +22,13 @@ from orchestrator.control.events import Announcer
 from orchestrator.control.executor import Executor
 from orchestrator.control.health import Health
 from orchestrator.control.observer import Observer
+from orchestrator.control.quarantine import PROJECT, Decided, Quarantine
 from orchestrator.control.returning import Returning
+from orchestrator.control.set_aside import MAX_TOLD, SetAsideRecord, quarantined, reasons, undecidable
 from orchestrator.control.watch_lag import WatchLag
 from orchestrator.planner import plan
 from orchestrator.planner.model import Plan, PodState, Snapshot
-from orchestrator.workloads.budgets import planner_budgets
+from orchestrator.workloads.budgets import Budgets
 from orchestrator.workloads.reader import Reader
 from orchestrator.workloads.request import NODE_NAME_LABEL
 from orchestrator.workloads.snapshot import Reading
@@ -70,7 +74,9 @@ class SchedulerLoop:
         self._observer = observer
         self._on_plan = on_plan
         self._is_leader = is_leader
-        self._planner = planner
+        self._quarantine = Quarantine(planner, loop.time)
+        self._budgets = Budgets()
+        self._set_aside = SetAsideRecord(transport, is_leader=is_leader)
         self._clock = loop.time
         self._epoch = wall_clock() - loop.time()
         self._health = health or Health(loop.time)
@@ -90,8 +96,9 @@ class SchedulerLoop:
             claims=self._claims,
             longest_grace_seconds=choices.longest_grace_seconds,
         )
-        self._returning = Returning(loop.time, self._executor.is_evicting)
+        self._returning = Returning(loop.time, self._executor.is_evicting, self._executor.nomination_of)
         self._refused: dict[str, tuple[float, str]] = {}
+        self._left_over: tuple[str, ...] = ()
         self._unready: dict[str, tuple[float, str]] = {}
         self._conditions = ConditionWriter(
             transport,
@@ -103,7 +110,7 @@ class SchedulerLoop:
         )
         self._rest_seconds = 0.0
         self._follows = False
-        observer.expect(self._is_echo)
+        observer.expect(self._is_echo, self._executor.is_nominating)
         observer.listen(self._returning.see)
         observer.listen(self._claims.see)
 
@@ -132,6 +139,7 @@ class SchedulerLoop:
             self._returning.recall(self._observer.pods.objects.values())
             group.create_task(self._audit.run())
             group.create_task(self._announcer.run())
+            group.create_task(self._set_aside.run())
             while True:
                 await self._wait_for_change(TICK_SECONDS)
                 if not self._is_leader():
@@ -158,6 +166,7 @@ class SchedulerLoop:
         """
         if not self._follows:
             await self._observer.follow(self._reader.note)
+            await self._observer.follow(self._executor.see)
             self._follows = True
         while self._reader.behind > SLICE:
             self._reader.read_ahead(SLICE, now_us=self.now_us())
@@ -174,21 +183,33 @@ class SchedulerLoop:
         self._executor.confirm(pods)
         self._unready = self._still(self._unready)
         aside = {uid: why for uid, (_, why) in self._unready.items()}
+        inherited = self._returning.inherited
         reading = self._reader.read(
             assumed=self._executor.assumed,
             evicted=self._executor.evicted,
-            stand_ins=self._returning.stand_ins(self._observer.jobs.objects),
+            stand_ins=self._returning.stand_ins(
+                self._observer.jobs.objects, self._observer.stateful_sets.objects
+            ),
             aside=aside,
+            nominated={**inherited, **self._executor.nominated},
             now_us=self.now_us(),
-            budgets=planner_budgets(
+            left_over=self._left_over,
+            budgets=self._budgets.read(
                 self._observer.budgets.objects.values(), pods, self._executor.evicted, self._refused_now()
             ),
         )
-        decision = await asyncio.to_thread(self._planner, reading.snapshot)
+        decided = await asyncio.to_thread(self._quarantine.decide, reading.snapshot)
+        decision = decided.plan
+        reading = self._name(reading, decided, pods)
         self._on_plan(reading, decision)
         self._audit.know(reading, decision)
-        self._executor.begin(decision.evictions, decision.bindings, pods)
-        self._conditions.want(_reasons(reading, decision, aside))
+        self._executor.begin(decision.evictions, decision.bindings, pods, decision.nominations)
+        self._returning.take(decision, inherited)
+        self._left_over = decision.left_over
+        undecided = reasons(decided, reading.snapshot)
+        self._conditions.want(_reasons(reading, decision, aside, undecided))
+        if decided.undecided or decision.left_over:
+            self._decide_again_soon()
         self._announce_endangered(reading, decision, pods)
         took = self._clock() - started
         self._rest_seconds = min(LONGEST_REST_SECONDS, IDLE_PART_OF_DECISION * took)
@@ -199,6 +220,32 @@ class SchedulerLoop:
             len(decision.evictions),
             len(decision.pending),
         )
+
+    def _name(self, reading: Reading, decided: Decided, pods: Mapping[str, Pod]) -> Reading:
+        """Say what the decision does without, and return the reading with the projects among them."""
+        everything = [
+            *reading.set_aside,
+            *self._budgets.set_aside,
+            *self._observer.undecodable(),
+            *quarantined(decided, reading.snapshot, pods),
+        ]
+        new = self._set_aside.note(everything, left_over=len(decided.plan.left_over))
+        for each in new[:MAX_TOLD]:
+            pod = pods.get(each.uid)
+            if pod is None or pod.spec.node_name:  # a pod that waits is told by its condition, with an event
+                self._announcer.sets_aside(each)
+        self._health.sets_aside(map(str, everything))
+        self._warn_undecided(decided, reading.snapshot, pods)
+        projects = {each.id: undecidable(each.why) for each in decided.quarantined if each.kind == PROJECT}
+        return replace(reading, unreadable_projects={**reading.unreadable_projects, **projects})
+
+    def _warn_undecided(self, decided: Decided, snapshot: Snapshot, pods: Mapping[str, Pod]) -> None:
+        """Tell running pods that nothing is decided for their workload."""
+        whys = {each.id: undecidable(each.why) for each in decided.quarantined}
+        for workload in snapshot.workloads if whys else ():
+            for each in workload.pods if workload.id in whys else ():
+                if each.node is not None and each.id in pods:
+                    self.warn(pods[each.id], "SetAside", whys[workload.id])
 
     def now_us(self) -> int:
         """The time in microseconds since the epoch, by the loop's clock."""
@@ -260,19 +307,22 @@ class SchedulerLoop:
         self._observer.changed.clear()
 
 
-def _reasons(reading: Reading, decision: Plan, aside: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """By pod uid, why it waits; `aside` says so of pods whose volumes are not ready."""
+def _reasons(
+    reading: Reading, decision: Plan, aside: Mapping[str, str], undecided: Mapping[str, str]
+) -> dict[str, tuple[str, str]]:
+    """By pod uid, why it waits.
+
+    `aside` says so of pods whose volumes are not ready, `undecided` of those that the planner cannot decide on.
+    """
     bound = {binding.pod for binding in decision.bindings}
-    reasons = {
+    known = {
         uid: ("VolumeNotReady" if uid in aside else "Unreadable", message)
         for uid, message in reading.unreadable_pods.items()
     }
-    if not decision.pending:
-        return reasons
-    for workload in reading.snapshot.workloads:
+    for workload in reading.snapshot.workloads if decision.pending else ():
         reason = decision.pending.get(workload.id)
         if reason is not None:
             for pod in workload.pods:
                 if pod.state is PodState.PENDING and pod.id not in bound:
-                    reasons[pod.id] = (reason.code.value, reason.message)
-    return reasons
+                    known[pod.id] = (reason.code.value, reason.message)
+    return known | {uid: ("SetAside", message) for uid, message in undecided.items()}

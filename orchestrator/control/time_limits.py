@@ -137,10 +137,20 @@ def limited(
         if pod.metadata.namespace in project_of and _is_running_interactive(pod):
             project = project_of[pod.metadata.namespace]
             limit, seconds = limits[project]
-            started_us = parse_time(pod.status.start_time)
+            started_us = _started_us(pod)
+            if started_us is None:
+                continue
             warning_seconds = min(LONGEST_WARNING_SECONDS, seconds // 10)
             ends_at_us = started_us + seconds * _SECOND_US
             yield Limited(pod, project, limit, ends_at_us - warning_seconds * _SECOND_US, ends_at_us)
+
+
+def _started_us(pod: Pod) -> int | None:
+    try:
+        return parse_time(pod.status.start_time)
+    except ValueError as error:
+        logger.warning("pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, error)
+        return None
 
 
 def _seconds(project: Project) -> int:

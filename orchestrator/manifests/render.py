@@ -9,7 +9,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from orchestrator.names import PRIORITY_CLASSES, SYSTEM_NAMESPACE
-from orchestrator.roles import ROLES
+from orchestrator.roles import CONTROLLERS, ROLES
 
 DEFAULT_REPLICAS = 2
 
@@ -43,6 +43,7 @@ def render(
         "namespace": SYSTEM_NAMESPACE,
         "priority_classes": PRIORITY_CLASSES,
         "roles": ROLES,
+        "controllers": CONTROLLERS,
         "replicas": replicas,
         "operator_arguments": ["operator", "--health-port=8080", *operator_arguments],
     }

@@ -1,38 +1,46 @@
 """One decision: first whoever runs on unhealthy hardware, then from the least to the most disruptive action."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Sequence
 
-from orchestrator.planner.actions.allocate import allocate
-from orchestrator.planner.actions.consolidate import consolidate
+from orchestrator.planner.actions.allocate import allocate, allocate_released
+from orchestrator.planner.actions.consolidate import consolidate_beyond_quota, consolidate_within_quota
 from orchestrator.planner.actions.preempt import preempt
-from orchestrator.planner.actions.reclaim import reclaim
+from orchestrator.planner.actions.reclaim import reclaim_within_fair_share, reclaim_within_quota
+from orchestrator.planner.actions.remake import remake_lost_rooms
 from orchestrator.planner.actions.reserve import reserve, start_reserved
 from orchestrator.planner.actions.stale import evict_stale
 from orchestrator.planner.actions.unhealthy import move_off_unhealthy
-from orchestrator.planner.books import Books
-from orchestrator.planner.decision import Decision
-from orchestrator.planner.explain import explain_the_rest
+from orchestrator.planner.cluster_state import ClusterState
 from orchestrator.planner.model import Plan, Snapshot
-from orchestrator.planner.proof import Bar, in_vain
+from orchestrator.planner.preemption.nominations import restore_nominations
+from orchestrator.planner.reasons.explainer import explain_all
+from orchestrator.planner.session import Session
 
-ACTIONS: Mapping[str, Callable[[Decision], None]] = {
-    "unhealthy": move_off_unhealthy,
-    "reserve": reserve,
-    "allocate": allocate,
-    "consolidate": consolidate,
-    "reclaim": reclaim,
-    "preempt": preempt,
-    "start_reserved": start_reserved,
-    "stale": evict_stale,
-}
+ACTIONS: Sequence[tuple[str, Callable[[Session], None]]] = (
+    ("nominations", restore_nominations),
+    ("nominations", remake_lost_rooms),
+    ("unhealthy", move_off_unhealthy),
+    ("reserve", reserve),
+    ("allocate", allocate),
+    # What a quota covers comes first, by moves and evictions: moves for others would be made for nothing before it.
+    ("consolidate", consolidate_within_quota),
+    ("reclaim", reclaim_within_quota),
+    ("allocate", allocate_released),
+    ("consolidate", consolidate_beyond_quota),
+    ("reclaim", reclaim_within_fair_share),
+    ("preempt", preempt),
+    ("start_reserved", start_reserved),
+    ("stale", evict_stale),
+)
+ACTION_NAMES = frozenset(name for name, _ in ACTIONS)
 
 
-def plan(snapshot: Snapshot, actions: Iterable[str] = tuple(ACTIONS)) -> Plan:
+def plan(snapshot: Snapshot, actions: Iterable[str] = ACTION_NAMES) -> Plan:
     """Who is bound where, who is evicted for whom, and why the rest waits. Same input, same plan.
 
     `actions` restricts the decision to some of its steps, in the order of `ACTIONS`.
     """
-    return _decide(Books(snapshot), frozenset(actions))
+    return _decide(ClusterState(snapshot), frozenset(actions))
 
 
 class Planner:
@@ -42,41 +50,28 @@ class Planner:
     """
 
     def __init__(self) -> None:
-        self._books: Books | None = None
+        self._state: ClusterState | None = None
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """As the function `plan`."""
-        books, self._books = self._books, None
-        if books is None or not books.follows(snapshot):
-            books = Books(snapshot)
-        decided = _decide(books, ACTIONS)
+        state, self._state = self._state, None
+        if state is None or not state.follows(snapshot):
+            state = ClusterState(snapshot)
+        decided = _decide(state, ACTION_NAMES)
         # books that a failure left half-done are never used again
-        self._books = books
+        self._state = state
         return decided
 
 
-def _decide(books: Books, actions: Collection[str]) -> Plan:
-    """Decide, and decide anew while somebody would be evicted in vain, with a last bar that leaves nobody such.
-
-    It ends with that one in any case: an eviction in vain is the lesser evil. The books end as they were.
-    """
-    bar = Bar()
-    while True:
-        decided, guaranteed = _attempt(books, actions, bar)
-        failed = in_vain(books, decided, guaranteed, lambda each: _attempt(each, ACTIONS, Bar())[0])
-        if not failed or bar.is_final:
-            return decided
-        bar = bar.raised(books.workloads[name] for name in failed)
-
-
-def _attempt(books: Books, actions: Collection[str], bar: Bar) -> tuple[Plan, Collection[str]]:
-    """One decision, and for whom it evicts others by right of a quota; the books end as they were."""
-    checkpoint = books.ledger.checkpoint()
-    decision = Decision(books, bar)
-    for name, act in ACTIONS.items():
+def _decide(state: ClusterState, actions: Collection[str]) -> Plan:
+    """One decision; the state ends as it was."""
+    checkpoint = state.ledger.checkpoint()
+    session = Session(state)
+    for name, act in ACTIONS:
         if name in actions:
-            act(decision)
-    explain_the_rest(decision)
-    decided = decision.plan()
-    books.ledger.rollback(checkpoint)
-    return decided, decision.guaranteed
+            act(session)
+    explain_all(session)
+    decided = session.plan()
+    # What was decided comes back with the next snapshot, as far as it has come true.
+    state.ledger.rollback(checkpoint)
+    return decided

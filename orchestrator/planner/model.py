@@ -104,6 +104,8 @@ class PodState(enum.Enum):
 class Pod:
     """One pod. `node` and `devices` (indices of GPUs on the node) are set unless it is pending.
 
+    `nominated_node` and `nominated_devices`: of a pending pod, the room that an earlier decision made for it, its own
+    until it is bound; of a releasing pod, the room that is kept for the pod that its controller makes next.
     `stuck`: it should be gone by now and is not, so nothing is promised on what it holds. `max_runtime_seconds` is how
     long it may run by its own declaration; if it runs, `ends_by_us` is when that is over, 0 when nothing is declared.
     """
@@ -120,6 +122,8 @@ class Pod:
     stuck: bool = False
     max_runtime_seconds: int | None = None
     ends_by_us: int = 0
+    nominated_node: str | None = None
+    nominated_devices: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +267,8 @@ class Settings:
     is moved after `not_ready_grace_seconds`. For a workload that asks for more than one GPU, is entitled to them and
     has waited for `reservation_after_seconds`, room is kept; None: never.
     `topology_levels` are the node labels of the cluster's topology from the widest to the closest, which workloads may
-    name.
+    name. `max_work` bounds what one decision does, in units of about a microsecond on one processor (a node or a victim
+    that is looked at); None: no bound.
     """
 
     max_consolidation_victims: int | None = 16
@@ -273,6 +278,7 @@ class Settings:
     not_ready_grace_seconds: int = 120
     reservation_after_seconds: int | None = 600
     topology_levels: tuple[str, ...] = ()
+    max_work: int | None = 800_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +292,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that a decision may depend on. `now_us` 0: rules about time do not apply."""
+    """Everything that a decision may depend on. `now_us` 0: rules about time do not apply.
+
+    `left_over` are the workloads (ids) that the last decision did not reach: they are first in this one.
+    """
 
     nodes: tuple[Node, ...]
     projects: tuple[Project, ...]
@@ -294,6 +303,7 @@ class Snapshot:
     now_us: int = 0
     settings: Settings = Settings()
     budgets: tuple[Budget, ...] = ()
+    left_over: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +356,9 @@ class PendingReason:
 class Plan:
     """The answer. `shares_gpu_milli` and `allocated_gpu_milli` are by project, departments included.
 
-    `promises` are placements that wait for capacity that is being released; nothing is bound for them yet.
+    `nominations` are all that hold after this decision, made now or before: places of pods that wait for capacity that
+    is being released, under the id of the pending pod, or of the pod that is evicted and comes back there.
+    `left_over` are the workloads that the decision's bound on work did not let it reach.
     `endangered` says, by workload, why one stays on unhealthy hardware.
     """
 
@@ -355,5 +367,6 @@ class Plan:
     shares_gpu_milli: Mapping[str, int]
     allocated_gpu_milli: Mapping[str, int]
     pending: Mapping[str, PendingReason]
-    promises: tuple[Binding, ...] = ()
+    nominations: tuple[Binding, ...] = ()
+    left_over: tuple[str, ...] = ()
     endangered: Mapping[str, str] = field(default_factory=dict)

@@ -26,6 +26,7 @@ from orchestrator.cluster.transport import Transport
 from orchestrator.errors import ConfigurationError
 from orchestrator.planner.model import Settings, Snapshot
 from orchestrator.simulation.settings import SettingsUnknown, settings_in_force
+from orchestrator.workloads.owner_lists import list_owners
 from orchestrator.workloads.reader import read
 from orchestrator.workloads.snapshot import Observed
 
@@ -60,6 +61,7 @@ async def capture(transport: Transport) -> Capture:
     )
     pods = await transport.list(PODS.path(), Pod)
     budgets, unseen = await _budgets(transport)
+    owners, unread = await list_owners(transport, pods.items, {**jobs, **stateful_sets, **replica_sets})
     settings, doubt = await _settings(transport)
     reading = read(
         Observed(
@@ -67,7 +69,7 @@ async def capture(transport: Transport) -> Capture:
             pods={each.metadata.uid: each for each in pods.items},
             namespaces={each.metadata.uid: each for each in namespaces.items},
             projects={each.metadata.uid: each for each in projects.items},
-            owners=(jobs, stateful_sets, replica_sets),
+            owners=(jobs, stateful_sets, replica_sets, owners),
             now_us=time.time_ns() // 1000,
             budgets={each.metadata.uid: each for each in budgets},
         ),
@@ -76,7 +78,7 @@ async def capture(transport: Transport) -> Capture:
     names = {each.metadata.uid: f"{each.metadata.namespace}/{each.metadata.name}" for each in pods.items}
     left_out = [f"pod {names[uid]}: {why}" for uid, why in reading.unreadable_pods.items()]
     left_out += [f"project {name}: {why}" for name, why in reading.unreadable_projects.items()]
-    return Capture(reading.snapshot, tuple(sorted([*left_out, *unseen])), doubt)
+    return Capture(reading.snapshot, tuple(sorted([*left_out, *unseen, *unread])), doubt)
 
 
 async def _settings(transport: Transport) -> tuple[Settings, str]:

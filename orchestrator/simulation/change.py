@@ -8,9 +8,9 @@ import msgspec
 from orchestrator.cluster.objects import Namespace, Pod
 from orchestrator.errors import UsageError
 from orchestrator.names import PRIORITY_CLASSES, PROJECT_LABEL
-from orchestrator.planner.aftermath import moment_after
+from orchestrator.planner.accounting.quota import gpu_model_excess, installed, quota_excess
 from orchestrator.planner.model import DEVICE_MILLI, Project, Snapshot, Workload
-from orchestrator.planner.quota import gpu_model_excess, installed, quota_excess
+from orchestrator.simulation.apply_plan import moment_after
 from orchestrator.workloads.manifest import Placement, workload_manifest
 from orchestrator.workloads.reader import read
 from orchestrator.workloads.snapshot import Observed
@@ -24,7 +24,9 @@ def submit(snapshot: Snapshot, asked: Submission, project: str) -> Snapshot:
     _require_project(snapshot, project)
     if any(each.name == asked.name and each.project == project for each in snapshot.workloads):
         raise UsageError(f"the project {project} has a workload {asked.name} already: choose another name")
-    workload = replace(_workload(asked, project), created_at_us=moment_after(snapshot))
+    workload = replace(
+        _workload(asked, project), id=f"{project}/{asked.name}", created_at_us=moment_after(snapshot)
+    )
     return replace(snapshot, workloads=(*snapshot.workloads, workload))
 
 

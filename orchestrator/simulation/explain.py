@@ -9,7 +9,8 @@ from typing import Final
 
 from orchestrator.errors import UsageError
 from orchestrator.planner import plan
-from orchestrator.planner.ledger import capacity_gpu_milli
+from orchestrator.planner.accounting.ledger import capacity_gpu_milli
+from orchestrator.planner.accounting.quota import amount_text
 from orchestrator.planner.model import (
     DEVICE_MILLI,
     Eviction,
@@ -20,7 +21,6 @@ from orchestrator.planner.model import (
     Snapshot,
     Workload,
 )
-from orchestrator.planner.quota import gpus
 from orchestrator.simulation.change import set_quota
 from orchestrator.simulation.outcome import Place, held_gpu_milli, places
 from orchestrator.simulation.run import settle
@@ -164,6 +164,7 @@ def _ancestors(snapshot: Snapshot, project: str) -> list[Project]:
 
 def _remedies(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy]:
     yield from _higher_quota(snapshot, workload)
+    yield from _higher_limit(snapshot, workload)
     if not workload.preemptible:
         yield from _tried(
             snapshot,
@@ -185,7 +186,21 @@ def _higher_quota(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy]:
         changed = set_quota(snapshot, project.name, wanted)
     except UsageError:
         return  # the cluster has no GPUs left to promise
-    yield from _tried(changed, workload, f"with a quota of {gpus(wanted)} GPUs for {project.name}")
+    yield from _tried(changed, workload, f"with a quota of {amount_text(wanted, 0)} for {project.name}")
+
+
+def _higher_limit(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy]:
+    """For each limit on GPUs, of the project or a department, that the whole workload would pass."""
+    held = held_gpu_milli(snapshot)
+    asked = _asked(pod for pod in workload.pods if pod.state is PodState.PENDING)
+    for project in _ancestors(snapshot, workload.project):
+        wanted = held[project.name] + asked
+        if project.limit_gpu_milli is None or wanted <= project.limit_gpu_milli:
+            continue
+        raised = replace(project, limit_gpu_milli=wanted)
+        projects = tuple(raised if each.name == project.name else each for each in snapshot.projects)
+        what = f"with a limit of {amount_text(wanted, 0)} for {project.name}"
+        yield from _tried(replace(snapshot, projects=projects), workload, what)
 
 
 def _smaller(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy]:
@@ -198,8 +213,8 @@ def _smaller(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy]:
             _tried(
                 snapshot,
                 _asking(workload, count),
-                f"if it asked for {gpus(count * DEVICE_MILLI)} "
-                f"GPU{'' if count == 1 else 's'}{' in each pod' if len(workload.pods) > 1 else ''}",
+                f"if it asked for {amount_text(count * DEVICE_MILLI, 0)}"
+                f"{' in each pod' if len(workload.pods) > 1 else ''}",
             )
         )
         if found:

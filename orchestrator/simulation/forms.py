@@ -36,7 +36,12 @@ COVERED: Final[dict[type, frozenset[str]]] = {
             "gpu_models",
         }
     ),
-    model.Pod: frozenset({"id", "name", "request", "constraints", "state", "node", "devices"}),
+    model.Pod: frozenset(
+        {
+            *("id", "name", "request", "constraints", "state", "node", "devices"),
+            *("nominated_node", "nominated_devices"),
+        }
+    ),
     model.Workload: frozenset(
         {
             *("id", "name", "project", "priority", "preemptible", "created_at_us", "pods", "min_member"),
@@ -138,10 +143,18 @@ class ProjectForm(Form, frozen=True, kw_only=True):
     created: int | str | None = None
 
 
+class NominatedForm(Form, frozen=True, kw_only=True):
+    """The room that is kept for a pod that waits, or for the one that comes instead of a pod that is on its way out."""
+
+    node: str
+    devices: list[int] = []
+
+
 class PodForm(AskForm, frozen=True, kw_only=True):
     """One pod of a workload. What it does not say of its request, the workload says.
 
-    `on` is its node; `devices` are indices of GPUs on it, default: chosen when the file is read.
+    `on` is its node; `devices` are indices of GPUs on it, default: chosen when the file is read. `nominated` is the
+    room that an earlier decision made for it.
     """
 
     id: str | None = None
@@ -149,6 +162,7 @@ class PodForm(AskForm, frozen=True, kw_only=True):
     state: Literal["pending", "allocated", "releasing"] | None = None
     on: str | None = None
     devices: list[int] | None = None
+    nominated: NominatedForm | None = None
 
 
 class WorkloadForm(AskForm, frozen=True, kw_only=True):

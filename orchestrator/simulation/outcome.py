@@ -121,8 +121,9 @@ def places(workload: Workload) -> dict[str, Place]:
 
 def _started(known: Mapping[str, Workload], after: Snapshot) -> Iterable[Started]:
     for workload in _ordered(after):
-        old = places(known[workload.id]) if workload.id in known else {}
-        new = {pod: place for pod, place in places(workload).items() if old.get(pod) != place}
+        # a pod that came instead of another at the same place has its name, and another id
+        old = set(places(known[workload.id]).values()) if workload.id in known else set()
+        new = {pod: place for pod, place in places(workload).items() if place not in old}
         if new:
             amount = sum(pod.request.gpu_milli for pod in workload.pods if pod.id in new)
             yield Started(workload.project, workload.name, amount, tuple(new.values()))
@@ -132,13 +133,22 @@ def _evicted(run: Run) -> Iterable[Evicted]:
     at_first = {each.id: each for each in run.before.workloads}
     at_last = {each.id: each for each in run.after.workloads}
     by_case: dict[tuple[str, str, str], list[Eviction]] = {}
-    for decision in run.steps:
+    requests: dict[str, int] = {}
+    for snapshot, decision in zip(run.snapshots, run.steps, strict=True):
+        if not decision.evictions:
+            continue
+        losers = {each.workload for each in decision.evictions}
+        requests |= {
+            pod.id: pod.request.gpu_milli
+            for each in snapshot.workloads
+            if each.id in losers
+            for pod in each.pods
+        }
         for eviction in decision.evictions:
             case = (eviction.workload, eviction.beneficiary, eviction.rule)
             by_case.setdefault(case, []).append(eviction)
     for (loser_id, winner_id, rule), evictions in by_case.items():
         loser, winner = at_first[loser_id], at_first.get(winner_id)
-        requests = {pod.id: pod.request.gpu_milli for pod in loser.pods}
         now = at_last.get(loser_id)
         yield Evicted(
             project=loser.project,

@@ -164,6 +164,8 @@ class _Reader:
             state=state,
             node=pod.on,
             devices=devices,
+            nominated_node=None if pod.nominated is None else pod.nominated.node,
+            nominated_devices=() if pod.nominated is None else tuple(pod.nominated.devices),
             **self._rest(model.Pod, (pod,)),
         )
 

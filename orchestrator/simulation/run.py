@@ -1,6 +1,6 @@
-"""The smallest cluster that obeys a plan: what the planner decides happens at once, until it decides nothing more.
+"""The smallest cluster that obeys plans, decision by decision, until it is at rest.
 
-`planner.aftermath` says what obeying is. Nothing ends by itself.
+`apply_plan` says what obeying is. Nothing ends by itself.
 """
 
 from collections.abc import Callable
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.planner import plan
-from orchestrator.planner.aftermath import obey, without_releasing
 from orchestrator.planner.model import Plan, Snapshot
+from orchestrator.simulation.apply_plan import Departures, after_decision
 
 MOST_DECISIONS: Final = 100
 
@@ -18,9 +18,10 @@ Planner = Callable[[Snapshot], Plan]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a snapshot. `steps` are the decisions that changed something; `last` is the latest of all.
+    """What came of a snapshot. `steps` are the decisions before the last, `last` is the latest of all.
 
-    `is_stable` says that `last` changed nothing: it then speaks about `after`.
+    `snapshots` are what each of the steps was decided on. `is_stable` says that `last` changed nothing: it then speaks
+    about `after`.
     """
 
     before: Snapshot
@@ -28,27 +29,41 @@ class Run:
     steps: tuple[Plan, ...]
     last: Plan
     is_stable: bool
+    snapshots: tuple[Snapshot, ...] = ()
 
 
-def settle(snapshot: Snapshot, *, most_decisions: int = MOST_DECISIONS, planner: Planner = plan) -> Run:
-    """Decide and obey until a decision changes nothing, or `most_decisions` have been made.
+def settle(
+    snapshot: Snapshot,
+    *,
+    most_decisions: int = MOST_DECISIONS,
+    planner: Planner = plan,
+    grace_decisions: int = 0,
+    late_successors: bool = False,
+) -> Run:
+    """Decide and obey until a decision changes nothing and no pod is on its way out, `most_decisions` times at most.
 
-    Pods that are on their way out are taken to be gone first.
+    Pods that are evicted, or on their way out at the beginning, hold their devices for `grace_decisions` decisions.
+    The pods that come instead wait at once, or, with `late_successors`, when their predecessors are gone.
     """
-    current = without_releasing(snapshot)
+    cluster = Departures(snapshot, lambda _: grace_decisions, lambda _: late_successors)
     steps: list[Plan] = []
+    snapshots: list[Snapshot] = []
     for _ in range(most_decisions):
+        current = cluster.snapshot
         decision = planner(current)
-        if not decision.bindings and not decision.evictions:
-            return Run(snapshot, current, tuple(steps), decision, is_stable=True)
+        if not cluster.carry_out(decision) and cluster.is_quiet:
+            return Run(snapshot, current, tuple(steps), decision, is_stable=True, snapshots=tuple(snapshots))
         steps.append(decision)
-        current = obey(current, decision)
-    return Run(snapshot, current, tuple(steps), steps[-1], is_stable=False)
+        snapshots.append(current)
+    return Run(
+        snapshot, cluster.snapshot, tuple(steps), steps[-1], is_stable=False, snapshots=tuple(snapshots)
+    )
 
 
 def decide_once(snapshot: Snapshot, *, planner: Planner = plan) -> Run:
-    """One decision on the snapshot as it is, and what it changes."""
+    """One decision on the snapshot as it is, and what it changes: who is evicted waits again at once."""
     decision = planner(snapshot)
-    changes = bool(decision.bindings or decision.evictions)
-    after = obey(snapshot, decision) if changes else snapshot
-    return Run(snapshot, after, (decision,) if changes else (), decision, is_stable=not changes)
+    after = after_decision(snapshot, decision)
+    if after is snapshot:
+        return Run(snapshot, snapshot, (), decision, is_stable=True)
+    return Run(snapshot, after, (decision,), decision, is_stable=False, snapshots=(snapshot,))

@@ -102,9 +102,16 @@ def _pod(pod: model.Pod, common: Plain, first: model.Pod | None) -> Plain:
         **_unless(default_state, "state", pod.state, lambda state: state.value),
         **_unless(None, "on", pod.node),
         **({"devices": list(pod.devices)} if pod.node is not None else {}),
+        **_unless(None, "nominated", _nominated(pod)),
         **own,
         **_rest(model.Pod, pod),
     }
+
+
+def _nominated(pod: model.Pod) -> Plain | None:
+    if pod.nominated_node is None:
+        return None
+    return {"node": pod.nominated_node, **_unless([], "devices", list(pod.nominated_devices))}
 
 
 def _same_ask(left: model.Pod, right: model.Pod) -> bool:

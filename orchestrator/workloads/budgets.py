@@ -1,6 +1,7 @@
 """PodDisruptionBudgets in the planner's terms: how many of which pods may be evicted now."""
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 from orchestrator.cluster.objects import (
     FINISHED,
@@ -10,6 +11,52 @@ from orchestrator.cluster.objects import (
     PodDisruptionBudget,
 )
 from orchestrator.planner.model import Budget
+from orchestrator.workloads.unreadable import Boundary, SetAside, Unreadable
+
+MAX_REQUIREMENTS: Final = 64
+MAX_VALUES: Final = 1000
+"""Of one budget's selector, which is looked at for every pod of its namespace in every decision."""
+
+
+class Budgets:
+    """Reads budgets, each by itself; one that cannot be read lets none of the pods of its namespace be evicted."""
+
+    def __init__(self) -> None:
+        self._boundary = Boundary()
+        self.set_aside: tuple[SetAside, ...] = ()
+
+    def read(
+        self,
+        budgets: Iterable[PodDisruptionBudget],
+        pods: Mapping[str, Pod],
+        evicted: Collection[str],
+        refused: Mapping[str, str],
+    ) -> tuple[Budget, ...]:
+        """The budgets that protect any of the pods (by uid), by name; afterwards `set_aside` has the unreadable.
+
+        An eviction that was begun and that the watch has not shown yet (`evicted`) counts already. A budget whose
+        status is older than the budget allows nothing. `refused` has, by uid, why the API server did not evict a pod
+        just now.
+        """
+        read = [Budget(f"an answer to the last try ({why})", 0, (uid,)) for uid, why in refused.items()]
+        set_aside: list[SetAside] = []
+        known = list(budgets)
+        bound = _bound_by_namespace(pods, refused) if known else {}
+        for budget in known:
+            metadata = budget.metadata
+            name = f"the disruption budget {metadata.namespace}/{metadata.name}"
+            there = bound.get(metadata.namespace, [])
+            made = self._boundary.read(name, lambda: _read(name, budget, there, evicted))  # noqa: B023 - at once
+            if isinstance(made, Unreadable):
+                why = f"{made.why}; no pod of its namespace is evicted"
+                set_aside.append(
+                    SetAside("PodDisruptionBudget", metadata.namespace, metadata.name, metadata.uid, why)
+                )
+                made = Budget(name, 0, tuple(sorted(each.metadata.uid for each in there)))
+            if made.pods:
+                read.append(made)
+        self.set_aside = tuple(set_aside)
+        return tuple(sorted(read, key=lambda each: (each.name, each.pods)))
 
 
 def planner_budgets(
@@ -18,39 +65,39 @@ def planner_budgets(
     evicted: Collection[str],
     refused: Mapping[str, str],
 ) -> tuple[Budget, ...]:
-    """The budgets that protect any of the pods (by uid), by name.
-
-    An eviction that was begun and that the watch has not shown yet (`evicted`) counts already. A budget whose status
-    is older than the budget allows nothing. `refused` has, by uid, why the API server did not evict a pod just now.
-    """
-    found = [Budget(f"an answer to the last try ({why})", 0, (uid,)) for uid, why in refused.items()]
-    known = list(budgets)
-    if known:
-        bound = _bound_by_namespace(pods)
-        for budget in known:
-            mine = tuple(
-                sorted(
-                    each.metadata.uid
-                    for each in bound.get(budget.metadata.namespace, ())
-                    if each.metadata.uid not in refused and _protects(budget, each)
-                )
-            )
-            if mine:
-                current = budget.status.observed_generation >= budget.metadata.generation
-                allowed = budget.status.disruptions_allowed if current else 0
-                begun = sum(uid in evicted for uid in mine)
-                name = f"the disruption budget {budget.metadata.namespace}/{budget.metadata.name}"
-                found.append(Budget(name, max(0, allowed - begun), mine))
-    return tuple(sorted(found, key=lambda each: (each.name, each.pods)))
+    """`Budgets.read`, once."""
+    return Budgets().read(budgets, pods, evicted, refused)
 
 
-def _bound_by_namespace(pods: Mapping[str, Pod]) -> dict[str, list[Pod]]:
+def _read(name: str, budget: PodDisruptionBudget, pods: Iterable[Pod], evicted: Collection[str]) -> Budget:
+    selector = budget.spec.selector
+    if selector is not None:
+        _refuse_too_long(selector)
+    mine = tuple(sorted(each.metadata.uid for each in pods if _protects(budget, each)))
+    current = budget.status.observed_generation >= budget.metadata.generation
+    allowed = budget.status.disruptions_allowed if current else 0
+    return Budget(name, max(0, allowed - sum(uid in evicted for uid in mine)), mine)
+
+
+def _refuse_too_long(selector: LabelSelector) -> None:
+    requirements = len(selector.match_labels) + len(selector.match_expressions)
+    values = sum(len(each.values) for each in selector.match_expressions)
+    for count, most, what in (
+        (requirements, MAX_REQUIREMENTS, "requirements"),
+        (values, MAX_VALUES, "values"),
+    ):
+        if count > most:
+            raise ValueError(f"its selector has {count} {what}: at most {most} are read")
+
+
+def _bound_by_namespace(pods: Mapping[str, Pod], refused: Collection[str]) -> dict[str, list[Pod]]:
     bound: dict[str, list[Pod]] = {}
     for pod in pods.values():
         if (
             pod.spec.node_name
             and pod.metadata.deletion_timestamp is None
             and pod.status.phase not in FINISHED
+            and pod.metadata.uid not in refused
         ):
             bound.setdefault(pod.metadata.namespace, []).append(pod)
     return bound

@@ -3,10 +3,13 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 
+from orchestrator.cluster.integers import whole_number
 from orchestrator.cluster.objects import Pod
+from orchestrator.cluster.quantity import shortened
 from orchestrator.names import (
     COMPLETION_INDEX_ANNOTATION,
     SUB_GROUP_ANNOTATION,
@@ -15,7 +18,15 @@ from orchestrator.names import (
     TOPOLOGY_REQUIRED_ANNOTATION,
 )
 from orchestrator.planner import model
-from orchestrator.workloads.request import UnreadableRequest
+from orchestrator.workloads.unreadable import UnreadableRequest
+
+MAX_DEPTH: Final = 16
+"""Clusters have three or four levels to nest gangs by; the planner goes through them one inside the other."""
+MAX_SUB_GROUPS: Final = 256
+"""Of one workload. Each is looked at whenever one of its pods starts or ends."""
+MAX_TREE_CHARACTERS: Final = 1 << 16
+MAX_PODS: Final = 1_000_000
+"""More than any cluster runs: Kubernetes is built for 150,000."""
 
 
 class GroupForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -61,15 +72,15 @@ def sub_group(pod: Pod, levels: tuple[str, ...]) -> str:
     named = annotations.get(SUB_GROUP_ANNOTATION)
     if named is not None:
         if named not in dict(leaves):
-            raise _wrong(SUB_GROUP_ANNOTATION, named, f"the sub-groups are {', '.join(dict(leaves))}")
+            known = ", ".join(dict(leaves))[:200]
+            raise _wrong(SUB_GROUP_ANNOTATION, named, f"the sub-groups are {known}")
         return named
-    text = annotations.get(COMPLETION_INDEX_ANNOTATION, "")
-    if not text.isdecimal():
+    index = whole_number(annotations.get(COMPLETION_INDEX_ANNOTATION, ""))
+    if index is None:
         raise UnreadableRequest(
             f"it does not say in which sub-group it is: annotate it with {SUB_GROUP_ANNOTATION}, "
             "or make its Job Indexed"
         )
-    index = int(text)
     for name, size in leaves:
         if index < size:
             return name
@@ -86,10 +97,7 @@ def _grouping(
     )
     if tree is None:
         return Grouping(topology)
-    try:
-        forms = msgspec.json.decode(tree, type=tuple[GroupForm, ...])
-    except msgspec.MsgspecError as error:
-        raise _wrong(SUB_GROUPS_ANNOTATION, tree, str(error)) from error
+    forms = _forms(tree)
     leaves = tuple(each for form in forms for each in _leaves(form))
     names = [name for name, _ in leaves]
     if not names or len(set(names)) < len(names) or not all(names):
@@ -97,6 +105,47 @@ def _grouping(
     return Grouping(
         topology, model.SubGroup("", children=tuple(_group(each, levels) for each in forms)), leaves
     )
+
+
+def _forms(tree: str) -> tuple[GroupForm, ...]:
+    """The sub-groups that the annotation names. Raises UnreadableRequest, also for more than can be looked at."""
+    if len(tree) > MAX_TREE_CHARACTERS:
+        raise _wrong(SUB_GROUPS_ANNOTATION, tree, f"it is longer than {MAX_TREE_CHARACTERS} characters")
+    # before it is decoded: the decoder goes as deep as the brackets, and ends in a RecursionError
+    if _nesting(tree) > 2 * MAX_DEPTH:
+        raise _wrong(SUB_GROUPS_ANNOTATION, tree, f"sub-groups may be nested {MAX_DEPTH} deep")
+    try:
+        forms = msgspec.json.decode(tree, type=tuple[GroupForm, ...])
+    except msgspec.MsgspecError as error:
+        raise _wrong(SUB_GROUPS_ANNOTATION, tree, str(error)) from error
+    everything = [each for form in forms for each in _all(form)]
+    if len(everything) > MAX_SUB_GROUPS:
+        raise _wrong(
+            SUB_GROUPS_ANNOTATION, tree, f"it has {len(everything)} sub-groups, {MAX_SUB_GROUPS} are allowed"
+        )
+    for form in everything:
+        for count in (form.minimum, form.size):
+            if count is not None and not 0 <= count <= MAX_PODS:
+                raise _wrong(SUB_GROUPS_ANNOTATION, form.name, f"a number of pods is from 0 to {MAX_PODS}")
+    return forms
+
+
+def _nesting(text: str) -> int:
+    """How deep brackets stand in brackets; those in strings count too, which have no business there."""
+    depth = deepest = 0
+    for each in text:
+        if each in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif each in "]}":
+            depth -= 1
+    return deepest
+
+
+def _all(form: GroupForm) -> Iterator[GroupForm]:
+    yield form
+    for child in form.children:
+        yield from _all(child)
 
 
 def _group(form: GroupForm, levels: tuple[str, ...]) -> model.SubGroup:
@@ -139,4 +188,4 @@ def _level(where: str, text: str | None, levels: tuple[str, ...]) -> str | None:
 
 
 def _wrong(annotation: str, text: str, why: str) -> UnreadableRequest:
-    return UnreadableRequest(f"its annotation {annotation} is {text!r}: {why}")
+    return UnreadableRequest(f"its annotation {annotation} is {shortened(text)}: {why}")

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from typing import Final
 
+from orchestrator.cluster.integers import whole_number
 from orchestrator.cluster.objects import Node
-from orchestrator.cluster.quantity import parse_time
+from orchestrator.cluster.quantity import parse_time, whole_count
 from orchestrator.names import GPU_RESOURCE, UNHEALTHY_GPUS_ANNOTATION, UNHEALTHY_KEY
+from orchestrator.workloads.request import MAX_DEVICES
 
 NEVER_US: Final = 1 << 62
 """Later than any time: nothing is moved off a node of which nobody knows since when it has not been ready."""
@@ -27,9 +29,14 @@ class NodeHealth:
 
 
 def node_health(node: Node) -> NodeHealth:
-    """Read a node's health. GPUs that are in its capacity and not allocatable count as lost."""
-    allocatable = int(node.status.allocatable.get(GPU_RESOURCE, 0))
-    count = max(allocatable, int(node.status.capacity.get(GPU_RESOURCE, 0)))
+    """Read a node's health. GPUs that are in its capacity and not allocatable count as lost.
+
+    Raises ValueError when the number of GPUs cannot be read.
+    """
+    allocatable = whole_count(str(node.status.allocatable.get(GPU_RESOURCE, 0)))
+    count = max(allocatable, whole_count(str(node.status.capacity.get(GPU_RESOURCE, 0))))
+    if count > MAX_DEVICES:
+        raise ValueError(f"it says that it has {count} GPUs: at most {MAX_DEVICES} are believed")
     named = named_gpus(node.metadata.annotations.get(UNHEALTHY_GPUS_ANNOTATION, ""), count)
     unhealthy, since_us = _whole_node(node)
     return NodeHealth(
@@ -44,8 +51,8 @@ def node_health(node: Node) -> NodeHealth:
 def named_gpus(text: str, count: int) -> tuple[int, ...]:
     """The indices in `3,5`, in order, as far as the node has them; what is no index is left out."""
     parts = (part.strip() for part in text.split(","))
-    found = {int(part) for part in parts if part.isascii() and part.isdecimal() and len(part) < 5}
-    return tuple(sorted(each for each in found if each < count))
+    indices = {whole_number(part) for part in parts}
+    return tuple(sorted(each for each in indices if each is not None and each < count))
 
 
 def _whole_node(node: Node) -> tuple[str, int]:

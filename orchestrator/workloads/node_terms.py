@@ -1,27 +1,88 @@
 """Conditions on the labels of a node, in the planner's terms. Pure."""
 
 from itertools import product
+from typing import Final
 
 from orchestrator.cluster.objects import NodeSelector
 from orchestrator.planner.model import LabelRequirement
+from orchestrator.workloads.unreadable import UnreadableRequest
 
 Terms = tuple[tuple[LabelRequirement, ...], ...]
 """Any of them must hold, with all its requirements; none at all: every node will do."""
 
+MAX_TERMS: Final = 32
+MAX_REQUIREMENTS: Final = 64
+MAX_VALUES: Final = 1000
+"""Of one pod, in all its terms together. A decision looks at them for every node, so they are what one pod may cost
+all others. People write one to three terms; a list of many hosts has its place in the values."""
+
+_NO_NODE: Final = (LabelRequirement("metadata.name", "In", ()),)
+
 
 def terms_of(selector: NodeSelector | None) -> Terms:
-    """What a selector of Kubernetes asks of a node; requirements on fields are matched like those on labels."""
-    return tuple(
+    """What a selector of Kubernetes asks of a node; requirements on fields are matched like those on labels.
+
+    As in Kubernetes a term without requirements matches no node. Raises UnreadableRequest when there are too many.
+    """
+    if selector is None or not selector.node_selector_terms:
+        return ()
+    listed = selector.node_selector_terms
+    if len(listed) > MAX_TERMS:
+        raise UnreadableRequest(f"its node affinity has {len(listed)} terms: at most {MAX_TERMS} are read")
+    terms = tuple(
         tuple(
             LabelRequirement(each.key, each.operator, tuple(each.values))
             for each in (*term.match_expressions, *term.match_fields)
         )
-        for term in (selector.node_selector_terms if selector is not None else ())
+        for term in listed
+        if term.match_expressions or term.match_fields
     )
+    return bounded(terms, "its node affinity has") or (_NO_NODE,)
 
 
 def both(first: Terms, second: Terms) -> Terms:
-    """The terms that hold where one of the first and one of the second do."""
-    if not first or not second:
+    """The terms that hold where one of the first and one of the second do.
+
+    Values that both ask of one label are intersected, and what no node can match is left out, so that claims of one
+    class ask for no more together than each alone. Raises UnreadableRequest when too many remain.
+    """
+    if not first or not second or first == second:
         return first or second
-    return tuple((*one, *other) for one, other in product(first, second))
+    merged = (_merged(one, other) for one, other in product(first, second))
+    terms = tuple(dict.fromkeys(each for each in merged if each is not None))
+    return bounded(terms, "its node affinity and its volumes have together") or (_NO_NODE,)
+
+
+def bounded(terms: Terms, whose: str) -> Terms:
+    """Return the terms. Raises UnreadableRequest, which begins with `whose`, when there are too many to look at."""
+    requirements = sum(map(len, terms))
+    values = sum(len(each.values) for term in terms for each in term)
+    for count, most, what in (
+        (len(terms), MAX_TERMS, "terms"),
+        (requirements, MAX_REQUIREMENTS, "requirements"),
+        (values, MAX_VALUES, "values"),
+    ):
+        if count > most:
+            raise UnreadableRequest(f"{whose} {count} {what}: at most {most} are read")
+    return terms
+
+
+def _merged(
+    one: tuple[LabelRequirement, ...], other: tuple[LabelRequirement, ...]
+) -> tuple[LabelRequirement, ...] | None:
+    """All that both ask; None when no node can match it."""
+    lists: dict[str, tuple[str, ...]] = {}
+    merged: dict[tuple[str, str, tuple[str, ...]], LabelRequirement] = {}
+    for each in (*one, *other):
+        if each.operator != "In":
+            merged.setdefault((each.key, each.operator, each.values), each)
+            continue
+        known = lists.get(each.key)
+        allowed = set(each.values)
+        lists[each.key] = (
+            each.values if known is None else tuple(value for value in known if value in allowed)
+        )
+        if not lists[each.key]:
+            return None
+        merged[each.key, "In", ()] = LabelRequirement(each.key, "In", lists[each.key])
+    return tuple(merged.values())

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from orchestrator import names
+from orchestrator.cluster.integers import whole_number
 from orchestrator.cluster.objects import Node, Pod, Wire
 from orchestrator.cluster.quantity import cpu_milli, format_gpu, memory_bytes
 from orchestrator.planner.model import DEVICE_MILLI, Request
-from orchestrator.workloads.health import node_health
-from orchestrator.workloads.request import UnreadableRequest, pod_request
+from orchestrator.workloads.health import NodeHealth, node_health
+from orchestrator.workloads.request import MAX_AMOUNT, UnreadableRequest, pod_request
 from orchestrator.workloads.status import has_condition
 
 GPU_PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
@@ -198,15 +199,15 @@ def record(view: NodeView) -> dict[str, Any]:
 
 def gpu_memory_mib(node: Node) -> int:
     """Return the memory of each of the node's GPUs in MiB, 0 where it does not say."""
-    text = node.metadata.labels.get(names.GPU_MEMORY_LABEL, "")
-    return int(text) if text.isascii() and text.isdecimal() else 0
+    mib = whole_number(node.metadata.labels.get(names.GPU_MEMORY_LABEL, ""))
+    return mib if mib is not None and mib <= MAX_AMOUNT >> 20 else 0
 
 
 def _view(node: Node, pods: Iterable[Pod], summary: Summary | None) -> NodeView:
     metadata, status = node.metadata, node.status
     memory_mib = gpu_memory_mib(node)
     used = summary.usage_by_pod() if summary else {}
-    health = node_health(node)
+    health = _health(node)
     return NodeView(
         name=metadata.name,
         uid=metadata.uid,
@@ -228,6 +229,14 @@ def _view(node: Node, pods: Iterable[Pod], summary: Summary | None) -> NodeView:
         ),
         usage=summary.usage() if summary else Usage(),
     )
+
+
+def _health(node: Node) -> NodeHealth:
+    """Its health; one whose GPUs cannot be counted is shown without any, with the reason."""
+    try:
+        return node_health(node)
+    except ValueError as error:
+        return NodeHealth(gpu_count=0, unhealthy=f"it cannot be read: {error}")
 
 
 def _pod(pod: Pod, memory_mib: int, usage: Usage) -> NodePod:

@@ -1,11 +1,15 @@
 """What one pod asks for, and where it may run: from the pod's specification to the planner's terms."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
 
+from orchestrator.cluster.integers import MAX_DIGITS, whole_number
 from orchestrator.cluster.objects import Container, Pod
-from orchestrator.cluster.quantity import cpu_milli, gpu_milli, memory_bytes
+from orchestrator.cluster.quantity import cpu_milli, gpu_milli, memory_bytes, shortened, whole_count
 from orchestrator.names import (
     CHECKPOINT_GRACE_ANNOTATION,
+    GPU_DEVICES_ANNOTATION,
     GPU_FRACTION_ANNOTATION,
     GPU_FRACTION_DEVICES_ANNOTATION,
     GPU_MEMORY_ANNOTATION,
@@ -13,27 +17,117 @@ from orchestrator.names import (
 )
 from orchestrator.planner.model import Constraints, Request, Toleration
 from orchestrator.workloads.node_terms import Terms, both, terms_of
+from orchestrator.workloads.unreadable import UnreadableRequest
+
+__all__ = [
+    "GPU_PARTS",
+    "MAX_AMOUNT",
+    "MAX_DEVICES",
+    "NODE_NAME_LABEL",
+    "Held",
+    "UnreadableRequest",
+    "checkpoint_grace_seconds",
+    "gpu_devices",
+    "grace_seconds",
+    "held_on_node",
+    "pod_constraints",
+    "pod_request",
+    "resource_request",
+]
 
 NODE_NAME_LABEL = "metadata.name"
 """Under this pseudo label a node carries its own name, so that terms on fields are matched like terms on labels."""
 
+MAX_AMOUNT: Final = 10**15
+"""Of thousandths of a CPU, or of bytes: a thousand times what the largest machines have. A pod that asks for more is
+not counted with, because sums with it would reach what stands for unlimited."""
+MAX_DEVICES: Final = 1024
+"""GPUs of one node or pod. Nodes have 16 at most; device plugins that announce each several times, some hundreds."""
+MAX_TOLERATIONS: Final = 128
+MAX_SELECTOR_LABELS: Final = 64
+
 _MIB = 1 << 20
+_UNITS: Final = {GPU_RESOURCE: "devices", "cpu": "thousandths of a CPU", "memory": "bytes"}
+GPU_PARTS: Final = frozenset((GPU_FRACTION_ANNOTATION, GPU_MEMORY_ANNOTATION))
+"""The annotations that ask for parts of GPUs."""
 
 
-class UnreadableRequest(ValueError):
-    """The pod asks for something that cannot be meant; the message names the annotation or resource."""
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a bound pod holds on its node; None where it cannot be read, which has to count as all there is."""
+
+    gpu_count: int | None
+    cpu_milli: int | None
+    memory_bytes: int | None
+    problem: str = ""
 
 
 def resource_request(pod: Pod) -> Request:
     """What the pod asks of Kubernetes itself, whatever its annotations say. Raises UnreadableRequest."""
-    try:
-        return Request(
-            gpu_count=_total(pod, GPU_RESOURCE, int),
-            cpu_milli=_total(pod, "cpu", cpu_milli),
-            memory_bytes=_total(pod, "memory", memory_bytes),
+    return Request(
+        gpu_count=_resource(pod, GPU_RESOURCE, whole_count, MAX_DEVICES),
+        cpu_milli=_resource(pod, "cpu", cpu_milli, MAX_AMOUNT),
+        memory_bytes=_resource(pod, "memory", memory_bytes, MAX_AMOUNT),
+    )
+
+
+def held_on_node(pod: Pod, *, is_ours: bool = False) -> Held:
+    """What a bound pod holds, each resource read by itself. Annotations count for pods that are ours."""
+    problems: list[str] = []
+
+    def read(resource: str, parse: Callable[[str], int], most: int) -> int | None:
+        try:
+            return _resource(pod, resource, parse, most)
+        except UnreadableRequest as error:
+            problems.append(str(error))
+            return None
+
+    gpus = read(GPU_RESOURCE, whole_count, MAX_DEVICES)
+    if is_ours and gpus is not None and pod.metadata.annotations.keys() & GPU_PARTS:
+        gpus = max(gpus, len(_devices_or_none(pod))) or None
+    return Held(
+        gpus,
+        read("cpu", cpu_milli, MAX_AMOUNT),
+        read("memory", memory_bytes, MAX_AMOUNT),
+        "; ".join(problems),
+    )
+
+
+def gpu_devices(pod: Pod) -> tuple[int, ...]:
+    """The indices of the GPUs that a bound pod holds on its node; empty when none are written down.
+
+    Raises UnreadableRequest for what muster never writes.
+    """
+    text = pod.metadata.annotations.get(GPU_DEVICES_ANNOTATION, "")
+    if not text:
+        return ()
+    numbers = [whole_number(part) for part in text.split(",", MAX_DEVICES)]
+    devices = dict.fromkeys(each for each in numbers if each is not None and each < MAX_DEVICES)
+    if len(devices) < len(numbers):
+        raise UnreadableRequest(
+            f"its annotation {GPU_DEVICES_ANNOTATION} is {shortened(text)}: "
+            "muster writes the indices of GPUs there, with commas between them"
         )
+    return tuple(devices)
+
+
+def _devices_or_none(pod: Pod) -> tuple[int, ...]:
+    try:
+        return gpu_devices(pod)
+    except UnreadableRequest:
+        return ()
+
+
+def _resource(pod: Pod, resource: str, parse: Callable[[str], int], most: int) -> int:
+    try:
+        amount = _total(pod, resource, parse)
     except ValueError as error:
-        raise UnreadableRequest(f"its resource requests cannot be read: {error}") from error
+        raise UnreadableRequest(f"its request of {resource} cannot be read: {error}") from error
+    if not 0 <= amount <= most:
+        raise UnreadableRequest(
+            f"it asks for {amount} of {resource}, in {_UNITS[resource]}: allowed is {most}"
+        )
+    return amount
 
 
 def pod_request(pod: Pod) -> Request:
@@ -67,7 +161,7 @@ def _portion_milli(annotations: Mapping[str, str]) -> int:
         ) from error
     if not 0 < portion < 1000:
         raise UnreadableRequest(
-            f"its annotation {GPU_FRACTION_ANNOTATION} is {fraction}: allowed is 0.001 to 0.999"
+            f"its annotation {GPU_FRACTION_ANNOTATION} is {shortened(fraction)}: allowed is 0.001 to 0.999"
         )
     return portion
 
@@ -82,22 +176,39 @@ def _gpu_memory_mib(annotations: Mapping[str, str]) -> int:
     except ValueError as error:
         raise UnreadableRequest(f"its annotation {GPU_MEMORY_ANNOTATION} cannot be read: {error}") from error
     if mib <= 0:
-        raise UnreadableRequest(f"its annotation {GPU_MEMORY_ANNOTATION} is {text}: it must be above 0")
+        raise UnreadableRequest(
+            f"its annotation {GPU_MEMORY_ANNOTATION} is {shortened(text)}: it must be above 0"
+        )
+    if mib > MAX_AMOUNT // _MIB:
+        raise UnreadableRequest(
+            f"its annotation {GPU_MEMORY_ANNOTATION} is {shortened(text)}: no GPU has so much"
+        )
     return mib
 
 
 def _shared_devices(annotations: Mapping[str, str]) -> int:
     text = annotations.get(GPU_FRACTION_DEVICES_ANNOTATION, "1")
-    if not (text.isascii() and text.isdecimal() and int(text[:4]) > 0 and len(text) < 4):
+    devices = whole_number(text)
+    if devices is None or not 0 < devices < 1000:
         raise UnreadableRequest(
-            f"its annotation {GPU_FRACTION_DEVICES_ANNOTATION} is {text}: allowed is a number of GPUs from 1 up"
+            f"its annotation {GPU_FRACTION_DEVICES_ANNOTATION} is {shortened(text)}: "
+            "allowed is a number of GPUs from 1 up"
         )
-    return int(text)
+    return devices
 
 
 def pod_constraints(pod: Pod, volumes: Terms = ()) -> Constraints:
-    """Where the pod may run, if its volumes ask for nodes that match these terms."""
+    """Where the pod may run, if its volumes ask for nodes that match these terms.
+
+    Raises UnreadableRequest when it has more conditions than a decision can look at for every node.
+    """
     spec = pod.spec
+    for count, most, what in (
+        (len(spec.tolerations), MAX_TOLERATIONS, "tolerations"),
+        (len(spec.node_selector), MAX_SELECTOR_LABELS, "labels in its node selector"),
+    ):
+        if count > most:
+            raise UnreadableRequest(f"it has {count} {what}: at most {most} are read")
     affinity = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
     return Constraints(
         node_selector=tuple(sorted(spec.node_selector.items())),
@@ -114,7 +225,7 @@ def checkpoint_grace_seconds(pod: Pod, longest_seconds: int) -> int | None:
     text = pod.metadata.annotations.get(CHECKPOINT_GRACE_ANNOTATION, "").strip()
     if not (text.isascii() and text.isdecimal()):
         return None
-    return min(int(text[:9]), longest_seconds)
+    return min(whole_number(text[:MAX_DIGITS]) or 0, longest_seconds)
 
 
 def grace_seconds(pod: Pod, longest_seconds: int) -> int | None:

@@ -1,6 +1,6 @@
 """From the objects in the cluster to the planner's snapshot. Pure: objects in, snapshot out.
 
-A workload is the pods of one namespace that share a controlling owner; a bare pod is a workload of one. Its age is the
+A workload is the pods that share their topmost owner (`owners`); a bare pod is a workload of one. Its age is the
 owner's, so an evicted job keeps its place in the queue. Kubernetes' timestamps count whole seconds: workloads made
 within about the same second are put in order by the time that `submit` wrote down.
 """
@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from orchestrator.cluster.objects import Namespace, Node, Object, Pod, PodDisruptionBudget, Project
-from orchestrator.cluster.quantity import cpu_milli, gpu_milli, memory_bytes, parse_time
+from orchestrator.cluster.quantity import (
+    cpu_milli,
+    gpu_milli,
+    memory_bytes,
+    parse_time,
+    whole_count,
+)
 from orchestrator.errors import UsageError
 from orchestrator.names import (
-    GPU_DEVICES_ANNOTATION,
-    GPU_MEMORY_LABEL,
     INTERACTIVE,
-    MIN_MEMBER_ANNOTATION,
     NODE_TYPE_LABEL,
     PREEMPTIBLE_ANNOTATION,
     SUBMITTED_AT_ANNOTATION,
@@ -24,24 +27,34 @@ from orchestrator.names import (
 )
 from orchestrator.planner import model
 from orchestrator.planner.gangs import has_gang
+from orchestrator.workloads.gangs import required
 from orchestrator.workloads.grouping import grouping, sub_group
 from orchestrator.workloads.health import node_health
 from orchestrator.workloads.node_terms import Terms
+from orchestrator.workloads.nodes import gpu_memory_mib
+from orchestrator.workloads.owners import Chain
 from orchestrator.workloads.request import (
+    GPU_PARTS,
+    MAX_AMOUNT,
     NODE_NAME_LABEL,
+    Held,
+    gpu_devices,
     pod_constraints,
     pod_request,
     resource_request,
 )
+from orchestrator.workloads.unreadable import SetAside, Unreadable, UnreadableRequest
 from orchestrator.workloads.values import parse_duration_seconds
 from orchestrator.workloads.volumes import StorageObject
 
 _SECOND_US = 1_000_000
+MAX_DEPARTMENTS = 64
+"""Above one project. Organisations have three or four levels; the planner goes up from each project, and down."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """A binding that was made but has not been seen on the watch yet."""
+    """A binding or nomination that was made but has not been seen on the watch yet."""
 
     node: str
     devices: tuple[int, ...]
@@ -49,7 +62,7 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What the caches hold, by uid, and what is known beyond them: bindings and evictions just made, by pod uid.
+    """What the caches hold, by uid, and what is known beyond them: bindings, evictions and nominations, by pod uid.
 
     `now_us` is the time of the decision; 0: rules about time do not apply.
     """
@@ -61,6 +74,7 @@ class Observed:
     owners: Sequence[Mapping[str, Object]] = ()
     assumed: Mapping[str, Assumption] = field(default_factory=dict)
     evicted: frozenset[str] = frozenset()
+    nominated: Mapping[str, Assumption | None] = field(default_factory=dict)
     now_us: int = 0
     budgets: Mapping[str, PodDisruptionBudget] = field(default_factory=dict)
     storage: Sequence[StorageObject] = ()
@@ -68,11 +82,15 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The snapshot, and for each pod or project that could not be read (by uid or name) the reason in one line."""
+    """The snapshot, and for each pod or project that could not be read (by uid or name) the reason in one line.
+
+    `set_aside` names these and all else that no decision counts with: nodes, pods of other schedulers.
+    """
 
     snapshot: model.Snapshot
     unreadable_pods: Mapping[str, str]
     unreadable_projects: Mapping[str, str]
+    set_aside: tuple[SetAside, ...] = ()
 
 
 def owner_uid(pod: Pod) -> str:
@@ -118,6 +136,21 @@ def planner_project(project: Project) -> model.Project:
     )
 
 
+def too_deep(name: str, projects: Mapping[str, model.Project]) -> Unreadable | None:
+    """Why a project has more departments above it than are looked at, or None. A circle has no end either."""
+    above: list[str] = []
+    parent = projects[name].parent
+    while parent is not None and parent in projects and parent != name and parent not in above:
+        above.append(parent)
+        if len(above) > MAX_DEPARTMENTS:
+            return Unreadable(
+                f"there are more than {MAX_DEPARTMENTS} departments above it: "
+                f"give it a parent nearer the top than {above[0]}"
+            )
+        parent = projects[parent].parent
+    return None
+
+
 def _bound(quantity: str | int | None, parse: Callable[[str], int]) -> int | None:
     return None if quantity is None else parse(str(quantity))
 
@@ -129,34 +162,50 @@ def _seconds(name: str, duration: str | None) -> int | None:
         raise ValueError(str(error)) from error
 
 
-def planner_node(node: Node, foreign: Iterable[Pod] = ()) -> model.Node:
-    """The node in the planner's terms, with what pods of other schedulers hold on it."""
+def planner_node(node: Node, held: Iterable[Held] = ()) -> model.Node:
+    """The node in the planner's terms, with what pods of other schedulers hold on it.
+
+    Raises ValueError when what it has cannot be read.
+    """
     allocatable = node.status.allocatable
     health = node_health(node)
-    held = [resource_request(pod) for pod in foreign]
-    memory = node.metadata.labels.get(GPU_MEMORY_LABEL, "")
+    cpu = _amount(allocatable, "cpu", cpu_milli)
+    memory = _amount(allocatable, "memory", memory_bytes)
+    foreign = list(held)
     return model.Node(
         name=node.metadata.name,
         gpu_count=health.gpu_count,
-        cpu_milli=cpu_milli(str(allocatable.get("cpu", 0))),
-        memory_bytes=memory_bytes(str(allocatable.get("memory", 0))),
-        pod_slots=int(allocatable.get("pods", 110)),
+        cpu_milli=cpu,
+        memory_bytes=memory,
+        pod_slots=whole_count(str(allocatable.get("pods", 110))),
         labels={**node.metadata.labels, NODE_NAME_LABEL: node.metadata.name},
         taints=tuple(model.Taint(each.key, each.value, each.effect) for each in node.spec.taints),
         schedulable=not health.unhealthy and not node.spec.unschedulable,
         node_type=node.metadata.labels.get(NODE_TYPE_LABEL, ""),
         foreign=model.Request(
-            gpu_count=sum(each.gpu_count for each in held),
-            cpu_milli=sum(each.cpu_milli for each in held),
-            memory_bytes=sum(each.memory_bytes for each in held),
+            gpu_count=_sum((each.gpu_count for each in foreign), health.gpu_count),
+            cpu_milli=_sum((each.cpu_milli for each in foreign), cpu),
+            memory_bytes=_sum((each.memory_bytes for each in foreign), memory),
         ),
-        foreign_pods=len(held),
-        gpu_memory_mib=int(memory) if memory.isascii() and memory.isdecimal() else 0,
+        foreign_pods=len(foreign),
+        gpu_memory_mib=gpu_memory_mib(node),
         unhealthy=health.unhealthy,
         unhealthy_since_us=health.since_us,
         unhealthy_gpus=health.unhealthy_gpus,
         lost_gpus=health.lost_gpus,
     )
+
+
+def _amount(allocatable: Mapping[str, str | int], resource: str, parse: Callable[[str], int]) -> int:
+    amount = parse(str(allocatable.get(resource, 0)))
+    if not 0 <= amount <= MAX_AMOUNT:
+        raise ValueError(f"it says that it has {amount} of {resource}: at most {MAX_AMOUNT} is believed")
+    return amount
+
+
+def _sum(amounts: Iterable[int | None], everything: int) -> int:
+    """What they hold together; one that is not known holds everything."""
+    return sum(everything if amount is None else amount for amount in amounts)
 
 
 def belongs(pod: Pod, assumed: Mapping[str, Assumption]) -> bool:
@@ -171,12 +220,16 @@ def planner_pod(
     assumed: Assumption | None = None,
     *,
     evicted: bool = False,
+    nominated: Assumption | None = None,
     levels: tuple[str, ...] = (),
     volumes: Terms = (),
+    part: str = "",
 ) -> model.Pod:
     """The pod in the planner's terms, with a binding or an eviction that is under way. Raises UnreadableRequest.
 
-    `levels` are the cluster's levels of topology, `volumes` what the pod's volumes ask of its node.
+    `nominated` is the place that is kept for it or, if it leaves, for its successor; a pod that stays has none.
+    `levels` are the cluster's levels of topology, `volumes` what the pod's volumes ask of its node, `part` its part of
+    the gang that its controller implies.
     """
     node = pod.spec.node_name or (assumed.node if assumed else None)
     state = model.PodState.PENDING
@@ -184,7 +237,9 @@ def planner_pod(
     if node:
         releasing = pod.metadata.deletion_timestamp is not None or evicted
         state = model.PodState.RELEASING if releasing else model.PodState.ALLOCATED
-        devices = assumed.devices if assumed and not pod.spec.node_name else devices_of(pod)
+        devices = assumed.devices if assumed and not pod.spec.node_name else gpu_devices(pod)
+    if state is model.PodState.ALLOCATED:
+        nominated = None
     return model.Pod(
         id=pod.metadata.uid,
         name=pod.metadata.name,
@@ -193,9 +248,34 @@ def planner_pod(
         state=state,
         node=node,
         devices=devices,
-        sub_group=sub_group(pod, levels),
+        sub_group=sub_group(pod, levels) or part,
         max_runtime_seconds=pod.spec.active_deadline_seconds,
         ends_by_us=_ends_by_us(pod) if node else 0,
+        nominated_node=nominated.node if nominated else None,
+        nominated_devices=nominated.devices if nominated else (),
+    )
+
+
+def held_pod(pod: Pod, assumed: Assumption | None = None, *, evicted: bool = False) -> model.Pod | None:
+    """What a bound pod that cannot be read holds, without all that a decision about it would look at.
+
+    None when it is not known which GPUs of its node it holds.
+    """
+    try:
+        devices = assumed.devices if assumed and not pod.spec.node_name else gpu_devices(pod)
+        request = resource_request(pod)
+    except UnreadableRequest:
+        return None
+    if request.gpu_count > len(devices) or (not devices and pod.metadata.annotations.keys() & GPU_PARTS):
+        return None
+    releasing = pod.metadata.deletion_timestamp is not None or evicted
+    return model.Pod(
+        id=pod.metadata.uid,
+        name=pod.metadata.name,
+        request=replace(request, gpu_count=len(devices)),
+        state=model.PodState.RELEASING if releasing else model.PodState.ALLOCATED,
+        node=pod.spec.node_name or (assumed.node if assumed else None),
+        devices=devices,
     )
 
 
@@ -203,14 +283,15 @@ def planner_pod(
 class Together:
     """The pods of one workload, oldest first, each with what it is to the planner, and what is known about them.
 
-    `stale_since_us` is since when the gang is short of pods, if it is.
+    `chain` leads to its owner, `succeeded` are the pods that have done their part. `stale_since_us` is since when the
+    gang is short of pods, if it is.
     """
 
     uid: str
     pods: Sequence[tuple[Pod, model.Pod]]
-    owner: Object | None
+    chain: Chain
     project: str
-    has_succeeded: bool
+    succeeded: Sequence[Pod]
     stale_since_us: int
 
 
@@ -219,25 +300,21 @@ def planner_workload(together: Together, levels: tuple[str, ...] = ()) -> model.
     first = together.pods[0][0]
     interactive = first.metadata.labels.get(TYPE_LABEL) == INTERACTIVE
     started = [_time_us(pod.status.start_time) for pod, _ in together.pods if pod.status.start_time]
-    members = _min_member(first)
-    if together.has_succeeded:  # a job that comes to its end has fewer pods than its gang had
-        members = min(members, len(together.pods))
+    members, groups = required(together.chain, together.pods, together.succeeded, levels)
     running = sum(pod.state is model.PodState.ALLOCATED for _, pod in together.pods)
-    asked = grouping(first.metadata.annotations, levels)
-    groups = None if together.has_succeeded else asked.groups
     workload = model.Workload(
         id=together.uid,
-        name=first.metadata.labels.get(WORKLOAD_LABEL, first.metadata.name),
+        name=first.metadata.labels.get(WORKLOAD_LABEL, together.chain.name),
         project=together.project,
         priority=first.spec.priority,
         preemptible=_preemptible(first, interactive=interactive),
-        created_at_us=_created_at_us(together.owner, first),
+        created_at_us=_created_at_us(together.chain.owner, first),
         pods=tuple(pod for _, pod in together.pods),
         min_member=members,
         interactive=interactive,
         started_at_us=min(started, default=0),
         groups=groups,
-        topology=asked.topology,
+        topology=grouping(first.metadata.annotations, levels).topology,
         waiting_since_us=max(
             (
                 _time_us(pod.metadata.creation_timestamp)
@@ -251,9 +328,25 @@ def planner_workload(together: Together, levels: tuple[str, ...] = ()) -> model.
     return replace(workload, stale_since_us=together.stale_since_us) if is_stale else workload
 
 
-def _min_member(pod: Pod) -> int:
-    text = pod.metadata.annotations.get(MIN_MEMBER_ANNOTATION, "1")
-    return int(text) if text.isdecimal() and int(text) > 0 else 1
+def held_workload(together: Together) -> model.Workload:
+    """The bound pods of a workload that cannot be read: they hold what they hold, and nothing is decided for them.
+
+    It counts against its project, and may be evicted as its pods say; what it asks as a gang is not looked at.
+    """
+    first = together.pods[0][0]
+    interactive = first.metadata.labels.get(TYPE_LABEL) == INTERACTIVE
+    started = [_time_us(pod.status.start_time) for pod, _ in together.pods if pod.status.start_time]
+    return model.Workload(
+        id=together.uid,
+        name=first.metadata.labels.get(WORKLOAD_LABEL, together.chain.name),
+        project=together.project,
+        priority=first.spec.priority,
+        preemptible=_preemptible(first, interactive=interactive),
+        created_at_us=_created_at_us(together.chain.owner, first),
+        pods=tuple(replace(each, constraints=model.Constraints(), sub_group="") for _, each in together.pods),
+        interactive=interactive,
+        started_at_us=min(started, default=0),
+    )
 
 
 def _created_at_us(owner: Object | None, first: Pod) -> int:
@@ -264,9 +357,11 @@ def _created_at_us(owner: Object | None, first: Pod) -> int:
 
 
 def devices_of(pod: Pod) -> tuple[int, ...]:
-    """The indices of the GPUs that a bound pod holds on its node; empty when none are written down."""
-    text = pod.metadata.annotations.get(GPU_DEVICES_ANNOTATION, "")
-    return tuple(int(part) for part in text.split(",") if part.isdecimal())
+    """The indices of the GPUs that a bound pod holds on its node; empty when none that can be read are written down."""
+    try:
+        return gpu_devices(pod)
+    except UnreadableRequest:
+        return ()
 
 
 def _ends_by_us(pod: Pod) -> int:

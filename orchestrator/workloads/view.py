@@ -1,6 +1,6 @@
 """What `list` and `get` show: workloads joined with their pods, services and ingresses.
 
-A workload is the pods of one namespace that share a controlling owner; a bare pod is a workload of one. Jobs and
+A workload is the pods that share their topmost owner (`owners`); a bare pod is a workload of one. Jobs and
 StatefulSets are shown even without pods, because a workload that waits or has ended may have none. Everything
 here is pure; times are microseconds since the epoch.
 """
@@ -11,8 +11,21 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from orchestrator import names
-from orchestrator.cluster.objects import Event, Ingress, Job, Metadata, Pod, PodSpec, Service, StatefulSet
-from orchestrator.cluster.quantity import format_gpu, gpu_milli, parse_time
+from orchestrator.cluster.integers import whole_number
+from orchestrator.cluster.objects import (
+    Event,
+    Ingress,
+    Job,
+    Metadata,
+    Object,
+    Pod,
+    PodSpec,
+    Service,
+    StatefulSet,
+)
+from orchestrator.cluster.quantity import format_gpu, gpu_milli, parse_time, whole_count
+from orchestrator.planner.model import DEVICE_MILLI
+from orchestrator.workloads.owners import Chain, Owners
 from orchestrator.workloads.status import has_condition, pod_status, workload_status
 
 PENDING_ADDRESS: Final = "<pending>"
@@ -26,7 +39,10 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The objects of one or more namespaces as they were read. `projects` maps a namespace to its project."""
+    """The objects of one or more namespaces as they were read. `projects` maps a namespace to its project.
+
+    `owners` are those of pods, Jobs and StatefulSets, whatever kinds they are.
+    """
 
     projects: Mapping[str, str]
     jobs: Sequence[Job] = ()
@@ -34,6 +50,7 @@ class Listing:
     pods: Sequence[Pod] = ()
     services: Sequence[Service] = ()
     ingresses: Sequence[Ingress] = ()
+    owners: Sequence[Object] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +114,7 @@ class _Source:
     replicas: int
     pods: tuple[Pod, ...]
     workload: Job | StatefulSet | None = None
+    gpu_milli: int | None = None
 
 
 def workload_views(listing: Listing) -> list[WorkloadView]:
@@ -205,37 +223,40 @@ def requested_gpu_milli(metadata: Metadata, spec: PodSpec) -> int:
         if fraction is not None:
             return gpu_milli(fraction) * _fraction_devices(metadata)
         limits = (each.resources.limits.get(names.GPU_RESOURCE, 0) for each in spec.containers)
-        return sum(gpu_milli(limit) for limit in limits)
+        return sum(whole_count(str(limit)) * DEVICE_MILLI for limit in limits)
     except (ValueError, ArithmeticError):
         return 0
 
 
 def _fraction_devices(metadata: Metadata) -> int:
     text = metadata.annotations.get(names.GPU_FRACTION_DEVICES_ANNOTATION, "1")
-    return int(text) if re.fullmatch("[0-9]{1,3}", text) else 1
+    return (whole_number(text) or 1) if len(text) < 4 else 1
 
 
 def suspended_replicas(workload: StatefulSet) -> int | None:
     """Return how many replicas a suspended StatefulSet had, or None where nothing tells."""
     text = workload.metadata.annotations.get(names.SUSPENDED_REPLICAS_ANNOTATION, "")
-    return int(text) if re.fullmatch("[0-9]{1,6}", text) else None
+    return whole_number(text) if len(text) < 7 else None
 
 
 def _sources(listing: Listing) -> list[_Source]:
-    pods_by_owner: dict[str, list[Pod]] = {}
-    for pod in sorted(listing.pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name)):
-        owner = pod.metadata.controller
-        pods_by_owner.setdefault(owner.uid if owner else pod.metadata.uid, []).append(pod)
-    sources = []
     workloads: list[Job | StatefulSet] = [*listing.jobs, *listing.stateful_sets]
+    owners = Owners({pod.metadata.uid: pod for pod in listing.pods}, [*listing.owners, *workloads])
+    pods_by_owner: dict[str, list[Pod]] = {}
+    chains: dict[str, Chain] = {}
+    for pod in sorted(listing.pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name)):
+        chain = owners.chain(pod)
+        chains[chain.id] = chain
+        pods_by_owner.setdefault(chain.id, []).append(pod)
+    sources = []
     for workload in workloads:
         pods = tuple(pods_by_owner.pop(workload.metadata.uid, ()))
-        if workload.metadata.namespace in listing.projects:
+        if workload.metadata.namespace in listing.projects and not owners.is_part(workload):
             sources.append(_source(workload, pods))
-    for group in pods_by_owner.values():
+    for owner, group in pods_by_owner.items():
         first = group[0]
         if first.metadata.namespace in listing.projects and first.spec.scheduler_name == names.SCHEDULER_NAME:
-            sources.append(_pods_alone(group))
+            sources.append(_pods_alone(group, chains[owner]))
     return sources
 
 
@@ -252,18 +273,20 @@ def _source(workload: Job | StatefulSet, pods: tuple[Pod, ...]) -> _Source:
     return _Source(kind, workload.metadata, template.metadata, template.spec, replicas, pods, workload)
 
 
-def _pods_alone(pods: Sequence[Pod]) -> _Source:
-    first, owner = pods[0], pods[0].metadata.controller
-    if owner is None:
-        return _Source("Pod", first.metadata, first.metadata, first.spec, 1, tuple(pods))
+def _pods_alone(pods: Sequence[Pod], chain: Chain) -> _Source:
+    """Pods whose owner is none that muster makes; the first stands for them all but for what they ask for."""
+    first = pods[0]
+    created = first.metadata if chain.owner is None else chain.owner.metadata
     metadata = Metadata(
-        name=owner.name,
+        name=chain.name,
         namespace=first.metadata.namespace,
-        uid=owner.uid,
-        creation_timestamp=first.metadata.creation_timestamp,
+        uid=chain.id,
+        creation_timestamp=created.creation_timestamp,
         labels=first.metadata.labels,
+        annotations=first.metadata.annotations,
     )
-    return _Source(owner.kind, metadata, first.metadata, first.spec, len(pods), tuple(pods))
+    asked = sum(requested_gpu_milli(pod.metadata, pod.spec) for pod in pods)
+    return _Source(chain.kind, metadata, first.metadata, first.spec, len(pods), tuple(pods), gpu_milli=asked)
 
 
 def _view(source: _Source, projects: Mapping[str, str], addresses: "_Addresses") -> WorkloadView:
@@ -285,7 +308,11 @@ def _view(source: _Source, projects: Mapping[str, str], addresses: "_Addresses")
         nodes=_nodes(source.pods),
         image=source.spec.containers[0].image if source.spec.containers else "",
         user=annotations.get(names.USER_ANNOTATION, ""),
-        gpu_milli=requested_gpu_milli(source.template, source.spec) * source.replicas,
+        gpu_milli=(
+            requested_gpu_milli(source.template, source.spec) * source.replicas
+            if source.gpu_milli is None
+            else source.gpu_milli
+        ),
         gpu_memory=source.template.annotations.get(names.GPU_MEMORY_ANNOTATION, ""),
         gpu_count=_fraction_devices(source.template) * source.replicas,
         created_by_cli=names.COMMAND_LINE_ANNOTATION in annotations,

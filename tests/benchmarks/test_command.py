@@ -80,6 +80,51 @@ def test_the_lab_benchmark_compares_the_operator_with_a_raw_client() -> None:
 
 
 @pytest.mark.lab
+@pytest.mark.parametrize("backlog", [(), ("--backlog",)])
+def test_kube_scheduler_and_the_operator_bind_pods_in_turns(backlog: tuple[str, ...]) -> None:
+    answer = bench(
+        "lab", "--against", "kube-scheduler", "--nodes", "4", "--pods", "20", "--rounds", "2", *backlog
+    )
+    results = answer["results"]
+    assert isinstance(results, list)
+    assert [result["case"] for result in results] == [
+        "against: kube-scheduler-1",
+        "against: muster-1",
+        "against: muster-2",
+        "against: kube-scheduler-2",
+        "against: kube-scheduler, all",
+        "against: muster, all",
+    ]
+    assert all(set(result) >= FIELDS | {"pods_per_second", "processor_ms_per_pod"} for result in results)
+    assert all(result["seconds"] * 1000 >= result["p99_ms"] >= result["p50_ms"] > 0 for result in results)
+    assert all(result["peak_rss_bytes"] > 1 << 20 for result in results)
+    assert [result["jobs"] for result in results] == [20, 20, 20, 20, 40, 40]
+    assert all(
+        result["program"].startswith("Kubernetes v") == ("kube-scheduler" in result["case"])
+        for result in results
+    )
+    assert all(result["processors_elsewhere"] > -0.5 for result in results)
+    whole = results[-1]
+    assert min(whole["pods_per_second_part"], whole["p50_ms_part"], whole["rss_part"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--pods", "20"), "--pods and --backlog go with --against"),
+        (("--backlog",), "--pods and --backlog go with --against"),
+        (("--against", "kube-scheduler", "--nodes", "4", "--pods", "33"), "33 pods of one GPU do not fit"),
+    ],
+)
+def test_a_comparison_that_cannot_be_made_is_refused(arguments: tuple[str, ...], message: str) -> None:
+    done = subprocess.run(
+        [*MUSTER, "bench", "lab", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode != 0
+    assert message in done.stderr
+
+
+@pytest.mark.lab
 def test_a_lab_benchmark_that_is_terminated_leaves_nothing_behind(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*MUSTER, "bench", "lab", "--nodes", "4", "--jobs", "20"],

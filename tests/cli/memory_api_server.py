@@ -2,7 +2,8 @@
 
     with serving() as server:
         server.add(node("dgx1-1", gpus=8))
-        server.refuse("POST", "/api/v1/namespaces/muster-a/services", 403, "Forbidden")
+        server.serve(Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet"))
+    server.refuse("POST", "/api/v1/namespaces/muster-a/services", 403, "Forbidden")
 
 Objects get a uid, a version and a creation time. Deleting an object deletes what belongs to it. A project gets its
 namespace at once while `operator_runs`. Label selectors know `key` and `key=value`. Collections can be watched. Who
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 Key = tuple[str, str, str]
 
-_BY_PLACE = {(resource.group, resource.plural): resource for resource in ALL}
-
 
 class MemoryApiServer:
     """See the module."""
@@ -39,6 +38,7 @@ class MemoryApiServer:
         self.url = ""
         self.operator_runs = True
         self.requests: list[tuple[str, str]] = []
+        self._resources = list(ALL)
         self._objects: dict[Key, JSON] = {}
         self._refusals: dict[tuple[str, str], tuple[int, str]] = {}
         self.user: JSON = {"username": "ann", "uid": "uid-of-ann", "groups": ["team", "system:authenticated"]}
@@ -50,6 +50,10 @@ class MemoryApiServer:
         self._watches: list[tuple[Resource, str, str, queue.Queue[JSON]]] = []
         self._count = 0
         self._lock = threading.RLock()
+
+    def serve(self, resource: Resource) -> None:
+        """Know one kind more, as after its definition was applied."""
+        self._resources.append(resource)
 
     def refuse(self, method: str, path: str, code: int, reason: str) -> None:
         """Answer every request of that method and path with a failure."""
@@ -63,7 +67,7 @@ class MemoryApiServer:
         """Keep objects as if somebody else had created them."""
         for each in objects:
             group = each["apiVersion"].rpartition("/")[0]
-            resource = next(one for one in ALL if one.group == group and one.kind == each["kind"])
+            resource = next(one for one in self._resources if one.group == group and one.kind == each["kind"])
             metadata = each.setdefault("metadata", {})
             namespace = metadata.get("namespace", "") if resource.namespaced else ""
             self._keep(resource, namespace, each)
@@ -89,7 +93,7 @@ class MemoryApiServer:
         """Return a queue of the events of a collection from now on."""
         url = urlsplit(target)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
-        place = _place(url.path)
+        place = self._place(url.path)
         assert place is not None
         events: queue.Queue[JSON] = queue.Queue()
         with self._lock:
@@ -116,13 +120,17 @@ class MemoryApiServer:
             special = self._special(url.path, body or {})
             if special is not None:
                 return special
-            place = _place(url.path)
+            place = self._place(url.path)
             if place is None:
                 return _failure(404, "NotFound", "the server could not find the requested resource")
             return self._act(method, place, query, body or {})
 
     def _special(self, path: str, body: JSON) -> tuple[int, JSON] | None:
         """Answer what is no object that is kept: reviews, and what a kubelet says."""
+        if len(path.split("/")) == 4 and path.startswith("/apis/"):
+            served = [each for each in self._resources if f"/apis/{each.api_version}" == path]
+            answer = {"kind": "APIResourceList", "resources": [_served(each) for each in served]}
+            return (200, answer) if served else _failure(404, "NotFound", "no such group and version")
         if path.endswith("/selfsubjectreviews"):
             return 201, {**body, "status": {"userInfo": self.user}}
         if path.endswith("/selfsubjectaccessreviews"):
@@ -201,20 +209,30 @@ class MemoryApiServer:
     def _delete(self, key: Key) -> None:
         gone = self._objects.pop(key)
         uid = gone["metadata"]["uid"]
-        self._tell("DELETED", next(each for each in ALL if each.plural == key[0]), gone)
+        self._tell("DELETED", next(each for each in self._resources if each.plural == key[0]), gone)
         for other, each in list(self._objects.items()):
             if any(owner["uid"] == uid for owner in each["metadata"].get("ownerReferences", [])):
                 self._delete(other)
 
+    def _place(self, path: str) -> tuple[Resource, str, str] | None:
+        parts = path.strip("/").split("/")
+        group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])
+        namespace = ""
+        if len(rest) > 2 and rest[0] == "namespaces":
+            namespace, rest = rest[1], rest[2:]
+        place = group, rest[0]
+        resource = next((each for each in self._resources if (each.group, each.plural) == place), None)
+        return (resource, namespace, rest[1] if len(rest) > 1 else "") if resource else None
 
-def _place(path: str) -> tuple[Resource, str, str] | None:
-    parts = path.strip("/").split("/")
-    group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])
-    namespace = ""
-    if len(rest) > 2 and rest[0] == "namespaces":
-        namespace, rest = rest[1], rest[2:]
-    resource = _BY_PLACE.get((group, rest[0]))
-    return (resource, namespace, rest[1] if len(rest) > 1 else "") if resource else None
+
+def _served(resource: Resource) -> JSON:
+    """An entry of an `APIResourceList`."""
+    return {
+        "name": resource.plural,
+        "kind": resource.kind,
+        "namespaced": resource.namespaced,
+        "verbs": ["create", "delete", "get", "list", "patch", "update", "watch"],
+    }
 
 
 def _name(each: JSON) -> str:

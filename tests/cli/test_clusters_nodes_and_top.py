@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -224,3 +225,41 @@ def _add_context(kubeconfig: Path) -> None:
     document: dict[str, Any] = yaml.safe_load(kubeconfig.read_text())
     document["contexts"].append({"name": "other", "context": {"cluster": "lab", "user": "lab"}})
     kubeconfig.write_text(yaml.safe_dump(document))
+
+
+def test_what_no_decision_counts_with_is_listed(
+    muster: Callable[..., Outcome], server: MemoryApiServer
+) -> None:
+    outcome = muster("cluster", "status")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "muster-system/muster-set-aside" in outcome.err
+    objects = [
+        {
+            "kind": "Pod",
+            "namespace": "muster-team-a",
+            "name": "odd",
+            "why": "its annotation is odd",
+            "since": "2026-11-22T10:00:00Z",
+        },
+        {"kind": "Node", "namespace": "", "name": "n-1", "why": "x", "since": "2026-11-22T10:00:01Z"},
+    ]
+    text = json.dumps({"objects": objects, "more": 2, "leftOver": 3})
+    metadata = {"name": "muster-set-aside", "namespace": "muster-system"}
+    server.add(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata,
+            "data": {"set-aside.json": text},
+        }
+    )
+    assert muster("cluster", "status").lines == [
+        "Objects that no decision counts with:",
+        "KIND  NAMESPACE      NAME  SINCE                 REASON",
+        "Pod   muster-team-a  odd   2026-11-22T10:00:00Z  its annotation is odd",
+        "Node  -              n-1   2026-11-22T10:00:01Z  x",
+        "and 2 more",
+        "The last decision did not reach 3 workloads: they are first in the next.",
+    ]
+    assert muster("cluster", "status", "-o", "json").json["objects"] == objects
+    assert muster("cluster", "status", "-o", "name").out == "muster-team-a/odd\nn-1\n"

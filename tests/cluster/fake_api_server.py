@@ -51,9 +51,9 @@ class Answer:
 
 
 class Watch:
-    """An answer that streams: events (objects), raw bytes, and at the end END, CUT or SILENCE."""
+    """An answer that streams: events (objects), raw bytes, what is waited for, and at the end END, CUT or SILENCE."""
 
-    def __init__(self, *steps: JSON | bytes | str) -> None:
+    def __init__(self, *steps: JSON | bytes | str | asyncio.Event) -> None:
         self.steps = steps
 
 
@@ -133,6 +133,9 @@ class FakeApiServer:
             if step == SILENCE or isinstance(step, Hang):
                 await self._stopped.wait()
                 break
+            if isinstance(step, asyncio.Event):
+                await step.wait()
+                continue
             await response.write(step if isinstance(step, bytes) else json.dumps(step).encode() + b"\n")
         return response
 

@@ -1,17 +1,23 @@
 from __future__ import annotations
 
+import pkgutil
 from decimal import Decimal
+from importlib import import_module
 
 import msgspec
 import pytest
 
+import orchestrator.cluster
 from orchestrator.cluster.objects import Job, Node, Object, Pod, Project, Service
 from orchestrator.cluster.resources import resource_of
 from orchestrator.cluster.transport import encode
 
 
-def kinds(base: type[Object] = Object) -> list[type[Object]]:
-    return base.__subclasses__()
+def kinds() -> list[type[Object]]:
+    """Every kind that the cluster layer reads and writes, whatever other tests have imported."""
+    for module in pkgutil.iter_modules(orchestrator.cluster.__path__, "orchestrator.cluster."):
+        import_module(module.name)
+    return [kind for kind in Object.__subclasses__() if kind.__module__.startswith("orchestrator.cluster.")]
 
 
 @pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.__name__)

@@ -12,6 +12,7 @@ from orchestrator.cluster.quantity import (
     gpu_milli,
     memory_bytes,
     parse_time,
+    whole_count,
 )
 
 
@@ -54,6 +55,26 @@ def test_processor_time_is_read_in_thousandths(text: str, expected: int) -> None
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no Kubernetes quantity"):
         memory_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("110", 110), ("1k", 1000), ("1Ki", 1024), ("1e3", 1000), ("2000m", 2), ("0", 0)]
+)
+def test_whole_things_are_counted_in_every_form_of_a_quantity(text: str, expected: int) -> None:
+    assert whole_count(text) == expected
+
+
+@pytest.mark.parametrize("text", ["1.5", "500m", "-1", "many", "9" * 5000, "1e99"])
+def test_what_is_no_number_of_things_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no (whole number of things|Kubernetes quantity)"):
+        whole_count(text)
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "1e99", "9223372036854775808"])
+def test_a_quantity_that_the_api_server_never_stores_is_refused(text: str) -> None:
+    for parse in (memory_bytes, cpu_milli):
+        with pytest.raises(ValueError, match="is more than a Kubernetes quantity can be"):
+            parse(text)
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ async def test_an_eviction_leaves_a_record_of_who_lost_what_to_whom_by_which_rul
         at="2026-01-01T00:00:00.250000Z",
         project="team-b",
         workload="b-1",
-        workload_id="b-1-0",
+        workload_id="b-1",
         pod="name-b-1-0",
         pod_uid="b-1-0",
         gpu_milli=2000,

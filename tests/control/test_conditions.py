@@ -1,11 +1,12 @@
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from orchestrator.cluster.objects import Condition, Metadata, Pod, PodSpec, PodStatus
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.conditions import REFRESH_SECONDS, ConditionWriter
-from tests.cluster.fake_api_server import Answer, FakeApiServer, access_to, pod, refusal, serving
+from tests.cluster.fake_api_server import Answer, FakeApiServer, Request, access_to, pod, refusal, serving
 from tests.cluster.waiting import ManualClock, running, until
 
 STATUS = "/api/v1/namespaces/team/pods/job/status"
@@ -111,3 +112,22 @@ async def test_a_write_that_is_refused_does_not_end_the_writer(world: World, cod
         await until(lambda: world.server.asked("PATCH", path))
         world.want("ClusterFull", "x")
         await until(lambda: world.server.asked("PATCH", STATUS))
+
+
+async def test_a_pod_that_changed_meanwhile_is_told_at_its_new_version_without_another_decision(
+    world: World,
+) -> None:
+    path = "/api/v1/namespaces/team/pods/first/status"
+
+    def answer(request: Request) -> Answer:
+        is_current = request.body["metadata"]["resourceVersion"] == "8"
+        return Answer(pod("first")) if is_current else refusal(409, "Conflict")
+
+    world.server.on("PATCH", path, answer)
+    first = Metadata(name="first", namespace="team", uid="uid-first", resource_version="7")
+    world.pods["uid-first"] = Pod(metadata=first)
+    async with running(world.writer.run()):
+        world.writer.want({"uid-first": ("ClusterFull", "x")})
+        await until(lambda: len(world.server.asked("PATCH", path)) >= 3)
+        world.pods["uid-first"] = Pod(metadata=msgspec.structs.replace(first, resource_version="8"))
+        await until(lambda: world.told == ["ClusterFull: x"])

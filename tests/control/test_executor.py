@@ -10,8 +10,9 @@ import pytest
 
 from orchestrator.cluster.objects import Metadata, Pod, PodSpec
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.executor import REQUESTS_IN_FLIGHT, Executor
+from orchestrator.control.executor import Executor
 from orchestrator.control.operator import LIMITS
+from orchestrator.control.requests import REQUESTS_IN_FLIGHT
 from orchestrator.planner.model import Binding, Eviction
 from tests.cluster.fake_api_server import (
     CUT,

@@ -1,5 +1,6 @@
 """An evicted job keeps its place in the queue until its next pod is there."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -7,15 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.cluster.objects import Pod
+from orchestrator.cluster.objects import OwnerReference, Pod
 from orchestrator.cluster.quantity import parse_time
 from orchestrator.cluster.reflector import Change
 from orchestrator.control.returning import PATIENCE_SECONDS, Returning
-from orchestrator.names import EVICTED_BECAUSE_ANNOTATION, GPU_DEVICES_ANNOTATION
+from orchestrator.names import (
+    EVICTED_BECAUSE_ANNOTATION,
+    GPU_DEVICES_ANNOTATION,
+    SUCCESSOR_NOMINATION_ANNOTATION,
+)
 from orchestrator.planner import plan
-from orchestrator.planner.model import PodState
+from orchestrator.planner.model import Binding, Plan, PodState
+from orchestrator.workloads.nominations import nomination_of
 from orchestrator.workloads.reader import Reader, read
-from orchestrator.workloads.snapshot import Observed
+from orchestrator.workloads.snapshot import Assumption, Observed
 from tests.cluster.waiting import ManualClock
 from tests.workloads.objects import by_uid, decoded, job, namespace, node, pod, project
 
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
 
 JOBS = by_uid(job("train", "2026-11-21T09:00:00Z"), job("young", "2026-11-21T10:30:00Z"))
 DELETED = "2026-11-21T11:00:30Z"
+PLACE = Assumption("dgx1-2", (6, 7))
 
 
 def running(name: str, owner: str = "train") -> Pod:
@@ -55,7 +62,8 @@ def ended(each: Pod, phase: str = "Failed") -> Pod:
 
 
 def disrupted(each: Pod) -> Pod:
-    told = decoded(Pod, status={"conditions": [{"type": "DisruptionTarget", "status": "True"}]})
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    told = decoded(Pod, status={"conditions": [condition]})
     status = msgspec.structs.replace(each.status, conditions=told.status.conditions)
     return msgspec.structs.replace(each, status=status)
 
@@ -81,6 +89,16 @@ class Stream:
 
     def waited_for(self) -> list[str]:
         return [each.metadata.name for each in self.returning.stand_ins(JOBS).values()]
+
+    def kept(self) -> list[Assumption | None]:
+        """The places that are kept for the pods that are waited for."""
+        return [nomination_of(each) for each in self.returning.stand_ins(JOBS).values()]
+
+    def decide(self, *nominations: Binding, bind: tuple[Binding, ...] = ()) -> None:
+        """A decision that keeps these places, of which stand-ins can have some at once."""
+        nothing = Plan(bindings=bind, evictions=(), shares_gpu_milli={}, allocated_gpu_milli={}, pending={})
+        inherited = self.returning.inherited
+        self.returning.take(replace(nothing, nominations=nominations), inherited)
 
 
 def leave(stream: Stream, each: Pod) -> None:
@@ -218,6 +236,91 @@ def test_a_new_leader_finds_what_the_caches_still_show() -> None:
         assert stream.waited_for() == expected
     stream.drop(ended(first))
     assert stream.waited_for() == ["train-1"], "it was going when the leader began"
+
+
+def moved(name: str, place: str = "dgx1-2:6,7") -> Pod:
+    """A pod that is being evicted, for whose successor a place is kept."""
+    each = deleted(disrupted(annotated(running(name))))
+    annotations = {**each.metadata.annotations, SUCCESSOR_NOMINATION_ANNOTATION: place}
+    return msgspec.structs.replace(
+        each, metadata=msgspec.structs.replace(each.metadata, annotations=annotations)
+    )
+
+
+def place_for(uid: str, node: str, *devices: int) -> Binding:
+    return Binding(uid, "train", node, devices)
+
+
+def test_the_place_of_a_moved_pod_is_its_stand_ins_and_then_its_successors() -> None:
+    stream = Stream()
+    stream.show(running("train-1"), moved("train-1"), ended(moved("train-1")))
+    assert stream.kept() == [PLACE]
+    stream.drop(ended(moved("train-1")))
+    assert stream.kept() == [PLACE]
+    stream.show(pod("train-2", owner="train", gpus=2))
+    assert stream.returning.inherited == {"uid-train-2": PLACE}
+    stream.decide(place_for("uid-train-2", "dgx1-2", 6, 7))
+    assert stream.returning.inherited == {}, "from now on it is on the pod itself"
+
+
+def test_a_place_goes_to_the_pod_of_the_same_name_of_a_stateful_set() -> None:
+    stream = Stream()
+    owner = OwnerReference("apps/v1", "StatefulSet", "train", "train", controller=True)
+
+    def member(each: Pod) -> Pod:
+        metadata = msgspec.structs.replace(each.metadata, owner_references=[owner])
+        return msgspec.structs.replace(each, metadata=metadata)
+
+    for number in (0, 1):
+        going = member(moved(f"train-{number}", f"dgx1-2:{number}"))
+        stream.show(going, ended(going))
+        stream.drop(ended(going))
+    assert stream.kept() == [Assumption("dgx1-2", (0,)), Assumption("dgx1-2", (1,))]
+    stream.show(member(pod("train-1", uid="uid-again")))
+    assert stream.returning.inherited == {"uid-again": Assumption("dgx1-2", (1,))}
+    assert stream.kept() == [Assumption("dgx1-2", (0,))]
+
+
+def test_a_decision_changes_and_ends_the_place_of_a_pod_that_is_to_come() -> None:
+    stream = Stream()
+    stream.show(running("train-1"), moved("train-1"))
+    stream.decide(place_for("uid-train-1", "dgx1-3", 1, 2))
+    stream.show(ended(moved("train-1")))
+    assert stream.kept() == [Assumption("dgx1-3", (1, 2))]
+    stand_in = "uid-train-1/returning"
+    stream.decide(bind=(place_for(stand_in, "dgx1-1", 4, 5),))
+    assert stream.kept() == [Assumption("dgx1-1", (4, 5))], "what is free for it is kept for it too"
+    before = stream.returning.stand_ins(JOBS)[stand_in]
+    stream.decide(place_for(stand_in, "dgx1-1", 4, 5))
+    assert stream.returning.stand_ins(JOBS)[stand_in] is before
+    stream.decide()
+    assert stream.kept() == [None]
+    stream.show(pod("train-2", owner="train", gpus=2))
+    assert stream.returning.inherited == {}
+
+
+def test_a_successor_inherits_nothing_from_a_pod_that_goes_on() -> None:
+    stream = Stream()
+    stream.show(running("train-1"), moved("train-1"), pod("train-2", owner="train", gpus=2))
+    assert stream.returning.inherited == {}, "the planner knows both, and whose the place is"
+
+
+def test_a_decision_does_not_end_what_was_inherited_while_it_was_made() -> None:
+    stream = Stream()
+    stream.show(running("train-1"), moved("train-1"), ended(moved("train-1")))
+    known = stream.returning.inherited
+    stream.show(pod("train-2", owner="train", gpus=2))
+    nothing = Plan(bindings=(), evictions=(), shares_gpu_milli={}, allocated_gpu_milli={}, pending={})
+    stream.returning.take(nothing, known)
+    assert stream.returning.inherited == {"uid-train-2": PLACE}
+
+
+def test_a_new_leader_finds_the_place_that_is_kept() -> None:
+    stream = Stream()
+    stream.pods = by_uid(moved("train-1"), pod("other", owner="young"))
+    stream.returning.recall(stream.pods.values())
+    stream.show(ended(moved("train-1")))
+    assert stream.kept() == [PLACE]
 
 
 @st.composite

@@ -148,6 +148,26 @@ async def test_what_happens_in_the_status_of_a_running_pod_wakes_nobody(server: 
     assert changes == 2, "the pod was added, and it ended"
 
 
+@pytest.mark.parametrize(("is_ours", "changes"), [(True, 1), (False, 2)], ids=["echo", "of another"])
+async def test_a_nomination_wakes_nobody_if_it_is_our_own(is_ours: bool, changes: int) -> None:
+    nominated = pod("job", version="11", annotations={"muster.dev/nominated-devices": "0"})
+    nominated["status"]["nominatedNodeName"] = "node-1"
+    labelled = {**nominated, "metadata": {**nominated["metadata"], "resourceVersion": "12"}}
+    news: list[object] = []
+    async with serving() as server:
+        for path in LISTS:
+            server.on("GET", path, page(pod("job", version="10")) if path.endswith("/pods") else page())
+        events = Watched(event("MODIFIED", nominated), event("MODIFIED", labelled), b"\n")
+        server.on("WATCH", "/api/v1/pods", events)
+        async with Transport(access_to(server)) as transport:
+            observer = Observer(transport)
+            observer.expect(lambda _uid, _node: False, lambda pod: is_ours and bool(pod))
+            observer.listen(news.append)
+            async with observer.running():
+                await until(lambda: observer.pods.counters.events >= 2)
+    assert len(news) == changes
+
+
 class MemoryLease:
     """In the place of a transport: one lease, always there, and how often it was written."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab import build
-from lab.build import CONTROL_PLANE, REAL_NODES, Recipe
+from lab.build import CONTROL_PLANE, KUBE_SCHEDULER, REAL_NODES, Recipe
 from lab.progress import Reporter
 from tests.lab.conftest import World
 
@@ -32,7 +32,9 @@ def recipe_copy(recipe: Recipe, directory: Path) -> Recipe:
 
 
 @pytest.mark.parametrize("name", ["go.mod", "go.sum"])
-@pytest.mark.parametrize(("recipe", "part"), [(CONTROL_PLANE, 0), (REAL_NODES, 0), (REAL_NODES, 1)])
+@pytest.mark.parametrize(
+    ("recipe", "part"), [(CONTROL_PLANE, 0), (REAL_NODES, 0), (REAL_NODES, 1), (KUBE_SCHEDULER, 0)]
+)
 def test_the_cache_key_changes_with_every_pinned_file(
     recipe: Recipe, part: int, name: str, tmp_path: Path
 ) -> None:
@@ -56,6 +58,11 @@ def test_what_real_nodes_need_is_built_only_when_asked_for(world: World) -> None
     assert both.returncode == 0, both.stderr
     assert world.cached() == sorted([build.cache_key(), build.cache_key(REAL_NODES)])
     assert world.builds() == 3  # the control plane, the kubelet, containerd
+
+
+def test_each_set_of_programs_has_a_place_of_its_own_in_the_cache() -> None:
+    keys = {build.cache_key(recipe) for recipe in (CONTROL_PLANE, REAL_NODES, KUBE_SCHEDULER)}
+    assert len(keys) == 3
 
 
 def test_a_build_that_failed_leaves_neither_programs_nor_a_lab(world: World) -> None:

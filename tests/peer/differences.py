@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.planner.entitlement import coverage, filling_order
-from orchestrator.planner.quota import ProjectTree
+from orchestrator.planner.accounting.coverage import coverage, filling_order
+from orchestrator.planner.accounting.quota import ProjectTree
 from tests.peer.scenarios import World
 
 Case = Mapping[str, Any]

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from orchestrator.planner.accounting.quota import ProjectTree
+from orchestrator.planner.accounting.shares import Claim, divide, divide_surplus, fair_shares
 from orchestrator.planner.model import UNLIMITED, Amounts, Project
 from orchestrator.planner.ordering import turn_key
-from orchestrator.planner.quota import ProjectTree
-from orchestrator.planner.rules import (
+from orchestrator.planner.preemption.reclaim_rules import (
     Figures,
     holds_more_than_entitled,
     may_lose,
@@ -15,7 +16,6 @@ from orchestrator.planner.rules import (
     reclaim_is_lawful,
     restores_quota,
 )
-from orchestrator.planner.shares import Claim, divide, divide_surplus, fair_shares
 
 Case = Mapping[str, Any]
 
@@ -190,7 +190,10 @@ def is_legal(case: Case) -> bool:
 
 def victim_filter(case: Case) -> bool:
     victim = next(each for each in case["queues"] if each["id"] == case["victim_queue"])
-    found = may_lose(figures(victim), asked(case["reclaimer"]["requires"]))
+    reclaimer = next(each for each in case["queues"] if each["id"] == case["reclaimer"]["queue"])
+    found = may_lose(
+        unlimited_when_unset(victim), asked(case["reclaimer"]["requires"]), unlimited_when_unset(reclaimer)
+    )
     return found is bool(case["expected"]["result"])
 
 

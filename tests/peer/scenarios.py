@@ -176,7 +176,7 @@ class World:
         for binding in decision.bindings:
             task = self.tasks[binding.pod]
             task.status, task.node, task.devices = "Binding", binding.node, binding.devices
-        for promise in decision.promises:
+        for promise in decision.nominations:
             task = self.tasks[promise.pod]
             task.status, task.node, task.devices = "Pipelined", promise.node, promise.devices
         return decision

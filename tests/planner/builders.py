@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from orchestrator.planner import Planner, plan
-from orchestrator.planner.aftermath import moment_after, obey
 from orchestrator.planner.model import (
     Constraints,
     Node,
@@ -16,6 +15,7 @@ from orchestrator.planner.model import (
     Snapshot,
     Workload,
 )
+from orchestrator.simulation.apply_plan import after_decision, moment_after
 
 ANYWHERE = Constraints()
 
@@ -98,10 +98,11 @@ class Cluster:
             "books that were kept and new ones decide differently"
         )
         self.evicted += sorted({eviction.workload for eviction in decision.evictions})
-        self.evicted_pods += sorted(eviction.pod for eviction in decision.evictions)
+        names = {pod.id: pod.name for each in snapshot.workloads for pod in each.pods}
+        self.evicted_pods += sorted(names[eviction.pod] for eviction in decision.evictions)
         moved = ("consolidation", "unhealthy")
         self.moving |= {each.workload for each in decision.evictions if each.rule in moved}
-        self.workloads = {each.id: each for each in obey(snapshot, decision).workloads}
+        self.workloads = {each.id: each for each in after_decision(snapshot, decision).workloads}
         return decision
 
     def settle(self, most_steps: int = 50) -> Plan:

@@ -159,7 +159,7 @@ def test_who_is_moved_has_a_place_before_being_evicted() -> None:
     mine = [running(workload("x", "a", 2000), "node-1", 0), running(workload("y", "a", 2000), "node-2", 0)]
     decision = decide(["node-1", "node-2"], [project("a", 8000)], [*mine, workload("new", "a", 4000)], gpus=4)
     assert [each.rule for each in decision.evictions] == ["consolidation"]
-    assert {each.workload for each in decision.promises} == {"new", decision.evictions[0].workload}
+    assert {each.workload for each in decision.nominations} == {"new", decision.evictions[0].workload}
 
 
 def test_more_urgent_work_of_a_project_takes_the_place_of_less_urgent() -> None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from orchestrator.planner.entitlement import coverage, filling_order
+from orchestrator.planner.accounting.coverage import coverage, filling_order
+from orchestrator.planner.accounting.quota import gpu_model_excess
 from orchestrator.planner.model import (
     GPU_MODEL_LABEL,
     UNLIMITED,
@@ -18,7 +19,6 @@ from orchestrator.planner.model import (
     Waiting,
     Workload,
 )
-from orchestrator.planner.quota import gpu_model_excess
 from tests.planner.builders import Cluster, node, project, workload
 
 V100, A100 = "Tesla-V100-SXM2-32GB", "NVIDIA-A100-SXM4-40GB"
@@ -73,7 +73,6 @@ class Claim:
         Claim(quota_a=2, quota_b=2, asked=2, evicted=True),
         Claim(quota_a=2, quota_b=None, asked=3, evicted=False),
         Claim(quota_a=0, quota_b=2, asked=2, evicted=False),
-        Claim(quota_a=0, quota_b=None, asked=1, evicted=False),
     ],
 )
 def test_a_quota_for_a_model_is_given_back_by_who_has_none_for_it(case: Claim) -> None:

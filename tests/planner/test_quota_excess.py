@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.planner.quota import cpu_excess, memory_excess, quota_excess
+from orchestrator.planner.accounting.quota import cpu_excess, memory_excess, quota_excess
 
 GI = 1 << 30
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import pytest
 
 from orchestrator.planner import plan
-from orchestrator.planner.aftermath import obey
 from orchestrator.planner.model import (
     Node,
     Plan,
@@ -18,6 +17,7 @@ from orchestrator.planner.model import (
     Waiting,
     Workload,
 )
+from orchestrator.simulation.apply_plan import after_decision
 from tests.planner.builders import node, project, workload
 
 MINUTE_US = 60_000_000
@@ -75,7 +75,7 @@ def minute_of_the_start(
             work[new.id] = replace(new, created_at_us=now_us)
         for _ in range(3):
             snapshot = Snapshot(machines, projects, tuple(work.values()), now_us, settings)
-            after = obey(snapshot, plan(snapshot))
+            after = after_decision(snapshot, plan(snapshot))
             work = {
                 each.id: replace(each, started_at_us=min(each.started_at_us, now_us))
                 for each in after.workloads
@@ -165,7 +165,12 @@ def test_what_is_kept_is_lent_to_what_ends_in_time_or_can_be_evicted(case: Backf
     assert ("at the latest in 60 min" in reason.message) is case.known_end
     if not case.starts:
         assert decision.pending["new"].code is Waiting.HELD
-        assert "held for gang of a, which has waited 20 min" in decision.pending["new"].message
+        message = decision.pending["new"].message
+        assert "held for gang of a, which has waited 20 min" in message
+        helps = "starts at once if its pods declare that they end within 60 min" in message
+        shorter = waiting(new, minutes=case.minutes, max_runtime_minutes=60)
+        again = decide([node("node-0", 4)], projects, [last, gang, shorter])
+        assert helps is ("new" in started(again))
     assert "new" in started(decide([node("node-0", 4)], projects, [last, gang, new], NEVER)), (
         "nothing else keeps it from starting"
     )
@@ -198,7 +203,7 @@ def test_who_was_let_in_ahead_goes_when_the_gang_fits() -> None:
     decision = decide([node("node-0", 4)], projects, [gang, late])
     assert [(each.workload, each.rule) for each in decision.evictions] == [("late", "reservation")]
     assert "let in ahead of gang" in decision.evictions[0].message
-    assert {each.workload for each in decision.promises} == {"gang"}
+    assert {each.workload for each in decision.nominations} == {"gang"}
 
 
 def test_the_nodes_where_least_is_to_be_returned_are_kept() -> None:
@@ -212,9 +217,9 @@ def test_the_nodes_where_least_is_to_be_returned_are_kept() -> None:
     projects = [project("a", 4000), project("b", 8000)]
     machines = [node(f"node-{each}", 4) for each in range(3)]
     decision = decide(machines, projects, [*busy, gang])
-    assert "1 of them on node-2 are held" in decision.pending["gang"].message
+    assert "4 GPUs on node-2 are held for it, 3 of them are still in use" in decision.pending["gang"].message
     decision = decide(machines[:2], projects, [*busy[:2], gang])
-    assert "3 of them on node-1 are held" in decision.pending["gang"].message
+    assert "4 GPUs on node-1 are held for it, 1 of them is still in use" in decision.pending["gang"].message
 
 
 def at_the_limit(settings: Settings, *, preemptible: bool, ticks: int = 20) -> int | None:
@@ -245,6 +250,6 @@ def test_who_may_not_pass_a_gang_at_the_limit_is_told_so() -> None:
     decision = decide(machines, projects, [busy, gang, new, other])
     assert decision.pending["gang"].code is Waiting.PROJECT_LIMIT
     assert decision.pending["new"].code is Waiting.HELD
-    assert "3 of what a may hold are kept for gang" in decision.pending["new"].message
+    assert "a keeps 3 GPUs of what it may hold for gang" in decision.pending["new"].message
     assert started(decision) == {"other"}, "no node is kept while the limit is in the way"
     assert "new" in started(decide(machines, projects, [busy, gang, new, other], NEVER))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.planner import plan
-from orchestrator.planner.ledger import capacity_gpu_milli
+from orchestrator.planner.accounting.ledger import capacity_gpu_milli
 from orchestrator.planner.model import Node, Plan, Project, Settings, Snapshot, Workload
 from orchestrator.simulation.explain import explain
 from tests.planner.builders import node, project, workload
@@ -46,7 +46,7 @@ def test_work_on_a_node_marked_unhealthy_is_moved_and_has_a_promised_place() -> 
     assert evicted(decision) == ["job-0"]
     assert [(each.rule, each.beneficiary) for each in decision.evictions] == [("unhealthy", "job")]
     assert "node-1 is unhealthy (marked by the administrator)" in decision.evictions[0].message
-    assert [(each.pod, each.node) for each in decision.promises] == [("job-0", "node-2")]
+    assert [(each.pod, each.node) for each in decision.nominations] == [("job-0", "node-2")]
     assert not decision.endangered
 
 
@@ -56,7 +56,7 @@ def test_only_what_uses_an_unhealthy_gpu_is_moved_and_the_gpu_is_given_to_nobody
     new = workload("new", "a", 1000)
     decision = decide([node("node-1", unhealthy_gpus=(3,))], [hit, beside, new])
     assert evicted(decision) == ["hit-0"]
-    assert decision.promises[0].devices == (4, 5)
+    assert decision.nominations[0].devices == (4, 5)
     assert [each.devices for each in decision.bindings] == [(6,)]
 
 
@@ -101,7 +101,7 @@ def test_what_fits_nowhere_else_stays_and_is_told_until_there_is_room() -> None:
     full = running(workload("full", "a", 6000), "node-2")
     stays = decide([sick("node-1"), node("node-2")], [job, full])
     assert not stays.evictions
-    assert "stays until 4 GPUs are free for it elsewhere" in stays.endangered["job"]
+    assert "stays until it finds 4 GPUs elsewhere" in stays.endangered["job"]
     assert evicted(decide([sick("node-1"), node("node-2"), node("node-3")], [job, full])) == ["job-0"]
 
 
@@ -138,7 +138,7 @@ def test_nobody_is_moved_to_a_place_that_another_would_get(team: str) -> None:
     decision = decide([sick("node-1"), node("node-2")], [job, workload("new", team, 8000)], projects)
     assert not decision.evictions
     assert [each.workload for each in decision.bindings] == ["new"]
-    assert "stays until 8 GPUs are free for it elsewhere" in decision.endangered["job"]
+    assert "stays until it finds 8 GPUs elsewhere" in decision.endangered["job"]
 
 
 def test_the_cap_on_evictions_holds_for_moves_too() -> None:

@@ -9,8 +9,14 @@ import pytest
 
 from orchestrator.errors import UsageError
 from orchestrator.planner import model, plan
-from orchestrator.planner.aftermath import moment_after, obey, without_releasing
 from orchestrator.simulation import change
+from orchestrator.simulation.apply_plan import (
+    Departures,
+    after_decision,
+    apply_plan,
+    moment_after,
+    successor,
+)
 from orchestrator.simulation.explain import explain
 from orchestrator.simulation.outcome import held_gpu_milli, outcome
 from orchestrator.simulation.run import decide_once, settle
@@ -44,7 +50,7 @@ A_1 = builders.workload("a-1", "team-a", 2000, age=7)
 
 def test_a_bound_pod_runs_and_is_younger_than_all_that_ran_before() -> None:
     before = a_snapshot(B_1, A_1)
-    after = obey(before, plan(before))
+    after = after_decision(before, plan(before))
     started = after.workloads[1]
     assert state(started) == ["allocated"]
     assert (started.pods[0].node, started.pods[0].devices) == ("dgx1-1", (2, 3))
@@ -64,7 +70,7 @@ def test_a_workload_that_grows_keeps_its_start() -> None:
     elastic = builders.workload("b-1", "team-b", 1000, pods=2)
     first = replace(elastic.pods[0], state=model.PodState.ALLOCATED, node="dgx1-1", devices=(0,))
     before = a_snapshot(replace(elastic, pods=(first, elastic.pods[1]), started_at_us=5))
-    (grown,) = obey(before, plan(before)).workloads
+    (grown,) = after_decision(before, plan(before)).workloads
     assert (state(grown), grown.started_at_us) == (["allocated", "allocated"], 5)
 
 
@@ -87,10 +93,65 @@ def test_a_planner_that_never_comes_to_rest_is_cut_off() -> None:
     assert (len(run.steps), run.is_stable) == (7, False)
 
 
-def test_pods_on_their_way_out_are_taken_to_be_gone() -> None:
+def test_pods_on_their_way_out_are_gone_first_and_others_wait_in_their_place() -> None:
     leaving = replace(B_1, pods=(replace(B_1.pods[0], state=model.PodState.RELEASING),))
-    assert state(without_releasing(a_snapshot(leaving)).workloads[0]) == ["pending"]
-    assert settle(a_snapshot(leaving, gpus=2)).is_stable
+    run = settle(a_snapshot(leaving, gpus=2))
+    assert (run.is_stable, state(run.after.workloads[0])) == (True, ["allocated"])
+    assert [pod.id for pod in run.after.workloads[0].pods] == ["b-1-0+1"]
+
+
+def evicting(pod: model.Pod, room: str | None = None) -> model.Plan:
+    kept = () if room is None else (model.Binding(pod.id, "b-1", room, (2, 3)),)
+    return model.Plan((), (model.Eviction(pod.id, "b-1", "a-1", "quota", ""),), {}, {}, {}, nominations=kept)
+
+
+NOTHING = model.Plan((), (), {}, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("grace", "late", "expected"),
+    [
+        (0, False, [["pending"]] * 3),
+        (0, True, [["pending"]] * 3),
+        (1, False, [["releasing", "pending"], ["pending"], ["pending"]]),
+        (1, True, [["releasing"], ["pending"], ["pending"]]),
+        (2, False, [["releasing", "pending"], ["releasing", "pending"], ["pending"]]),
+        (2, True, [["releasing"], ["releasing"], ["pending"]]),
+    ],
+)
+def test_an_evicted_pod_goes_after_its_grace_and_its_successor_comes_at_once_or_late(
+    grace: int, late: bool, expected: list[list[str]]
+) -> None:
+    cluster = Departures(a_snapshot(B_1), lambda _: grace, lambda _: late)
+    states = []
+    for decision in (evicting(B_1.pods[0]), NOTHING, NOTHING):
+        cluster.carry_out(decision)
+        states.append(state(cluster.snapshot.workloads[0]))
+    assert states == expected
+    assert cluster.is_quiet
+    (pod,) = cluster.snapshot.workloads[0].pods
+    assert (pod.id, pod.name, pod.node, pod.devices) == ("b-1-0+1", "b-1-0", None, ())
+    assert successor(pod).id == "b-1-0+2"
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_the_room_of_an_evicted_pod_is_its_successors(late: bool) -> None:
+    cluster = Departures(a_snapshot(B_1), lambda _: 1, lambda _: late)
+    plan_with_room = evicting(B_1.pods[0], "dgx1-1")
+    cluster.carry_out(plan_with_room)
+    rooms = [(pod.nominated_node, pod.nominated_devices) for pod in cluster.snapshot.workloads[0].pods]
+    assert rooms == [("dgx1-1", (2, 3)), (None, ())][: len(rooms)]
+    cluster.carry_out(replace(NOTHING, nominations=plan_with_room.nominations))
+    (pod,) = cluster.snapshot.workloads[0].pods
+    assert (pod.state.value, pod.nominated_node, pod.nominated_devices) == ("pending", "dgx1-1", (2, 3))
+    cluster.carry_out(NOTHING)
+    assert cluster.snapshot.workloads[0].pods[0].nominated_node is None
+
+
+def test_what_a_decision_did_not_reach_is_in_the_next_snapshot() -> None:
+    after = apply_plan(a_snapshot(B_1), replace(NOTHING, left_over=("b-1",)))
+    assert after.left_over == ("b-1",)
+    assert apply_plan(after, replace(NOTHING, left_over=("b-1",))) is after
 
 
 def test_an_eviction_names_loser_winner_rule_and_whether_the_loser_runs_again() -> None:
@@ -181,6 +242,27 @@ def test_a_remedy_is_named_only_when_the_workload_then_runs() -> None:
         "hopeless", "team-a", 3000, constraints=model.Constraints((("no", "where"),))
     )
     assert explain(a_snapshot(hopeless), hopeless).remedies == ()
+
+
+@pytest.mark.parametrize(
+    ("limits", "remedies"),
+    [
+        ((2000, None), {"with a limit of 3 GPUs for team-a"}),
+        ((None, 2000), {"with a limit of 3 GPUs for all"}),
+        ((2000, 2000), set()),
+        ((3000, 3000), set()),
+    ],
+)
+def test_a_higher_limit_is_named_where_it_lets_the_workload_run(
+    limits: tuple[int | None, int | None], remedies: set[str]
+) -> None:
+    projects = (
+        builders.project("all", 4000, limit_gpu_milli=limits[1]),
+        builders.project("team-a", 4000, limit_gpu_milli=limits[0], parent="all"),
+    )
+    large = builders.workload("large", "team-a", 3000)
+    told = explain(model.Snapshot((builders.node("dgx1-1", 4),), projects, (large,)), large)
+    assert {remedy.what for remedy in told.remedies if "limit" in remedy.what} == remedies
 
 
 def test_work_that_may_not_be_evicted_is_told_that_it_could_be() -> None:

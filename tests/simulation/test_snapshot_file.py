@@ -125,6 +125,25 @@ def test_a_pod_says_what_differs_from_its_workload(loaded: Callable[[str], model
     assert second.request == model.Request(gpu_count=2, cpu_milli=4000, memory_bytes=1 << 30)
 
 
+def test_nominations_and_what_was_left_over_are_read(loaded: Callable[[str], model.Snapshot]) -> None:
+    snapshot = loaded(
+        SMALL
+        + """  - name: a-2
+    project: team-a
+    gpus: 1
+    pods:
+      - {nominated: {node: dgx1-1, devices: [2]}}
+      - {state: releasing, on: dgx1-1, nominated: {node: dgx1-1}}
+      - {}
+leftOver: [team-a/a-2]
+"""
+    )
+    pods = snapshot.workloads[1].pods
+    rooms = [(pod.state.value, pod.nominated_node, pod.nominated_devices) for pod in pods]
+    assert rooms == [("pending", "dgx1-1", (2,)), ("releasing", "dgx1-1", ()), ("pending", None, ())]
+    assert snapshot.left_over == ("team-a/a-2",)
+
+
 def test_constraints_taints_and_times_are_read(loaded: Callable[[str], model.Snapshot]) -> None:
     snapshot = loaded("""
 nodes:
@@ -277,7 +296,8 @@ def constraints(draw: st.DrawFn) -> model.Constraints:
 
 @st.composite
 def pods(draw: st.DrawFn, pod_id: str) -> model.Pod:
-    node = draw(st.none() | NAMES)
+    node, nominated = draw(st.none() | NAMES), draw(st.none() | NAMES)
+    devices = st.lists(st.integers(0, 15), max_size=3).map(tuple)
     running = st.sampled_from([model.PodState.ALLOCATED, model.PodState.RELEASING])
     return model.Pod(
         id=pod_id,
@@ -286,7 +306,9 @@ def pods(draw: st.DrawFn, pod_id: str) -> model.Pod:
         constraints=draw(constraints()),
         state=model.PodState.PENDING if node is None else draw(running),
         node=node,
-        devices=() if node is None else draw(st.lists(st.integers(0, 15), max_size=3).map(tuple)),
+        devices=() if node is None else draw(devices),
+        nominated_node=nominated,
+        nominated_devices=() if nominated is None else draw(devices),
         **{name: draw(each) for name, each in rest(model.Pod).items()},
     )
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.cluster.reflector import Change
-from orchestrator.planner.books import Books
+from orchestrator.planner.cluster_state import ClusterState
 from orchestrator.planner.model import Snapshot, Workload
 from orchestrator.workloads.reader import Reader, read
 from orchestrator.workloads.snapshot import Assumption, Observed, Reading
@@ -213,14 +213,14 @@ def around(reader: Reader) -> Snapshot:
 
 def test_what_changes_nothing_for_a_decision_opens_no_new_books() -> None:
     reader = Reader()
-    books = Books(around(reader))
+    state = ClusterState(around(reader))
     told(reader, project("team-a", quota=4))  # a new object each: the operator wrote its status
     told(reader, node("dgx1-1"))  # a heartbeat
     told(reader, job("g", "2026-11-21T10:00:00Z"))  # a pod of it became ready
     told(reader, *gang("runs", "runs", "waits"))
-    before, after = books.snapshot, reader.read(now_us=2).snapshot
-    assert books.follows(after)
-    assert books.snapshot.now_us == 2
+    before, after = state.snapshot, reader.read(now_us=2).snapshot
+    assert state.follows(after)
+    assert state.snapshot.now_us == 2
     assert (after.workloads is before.workloads, after.nodes is before.nodes) == (True, True)
 
 
@@ -229,6 +229,6 @@ def test_a_change_touches_its_own_workload_only() -> None:
     before = around(reader)
     told(reader, pod("other", owner="o", node="dgx1-1"))
     after = reader.read(now_us=2).snapshot
-    assert [each.id for each in after.workloads] == ["g", "o"]
+    assert [each.name for each in after.workloads] == ["g", "o"]
     assert [is_(*pair) for pair in zip(before.workloads, after.workloads, strict=True)] == [True, False]
     assert after.nodes is before.nodes

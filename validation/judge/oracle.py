@@ -11,7 +11,8 @@ The definition:
    still fit. What fits is guaranteed. What does not fit borrows if it is preemptible, and waits if it is
    not.
 2. The fair share of a project is its quota as far as it asks for it, plus a part of what all quotas leave
-   unused, in proportion to the weights of the projects that still want more (water-filling).
+   unused, in proportion to the weights of the projects that still want more (water-filling). A workload
+   whose gang is larger than the whole capacity is not asked for: it could never run.
 3. Free GPUs go to borrowing workloads one at a time, each time to the project that would stand lowest
    relative to its fair share with its next workload.
 """
@@ -120,7 +121,9 @@ def divide(capacity_milli: int, projects: Sequence[Project], demands: Sequence[D
         covered = guaranteed(project.quota_milli, mine)
         running += covered
         borrowers[project.name] = [d for d in mine if d not in covered and d.preemptible]
-        requested[project.name] = sum(_size(d) for d in covered + borrowers[project.name])
+        requested[project.name] = sum(
+            _size(d) for d in covered + borrowers[project.name] if _size(_units(d)[0]) <= capacity_milli
+        )
     share = fair_shares(capacity_milli, projects, requested)
     allocated = {project.name: 0 for project in projects}
     for demand in running:

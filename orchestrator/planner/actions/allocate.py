@@ -1,140 +1,183 @@
 """Give what is free, best founded requests first, project by project in the order of turns, disturbing nobody."""
 
+from orchestrator.planner.accounting.tiers import EntitlementTier, tier, tier_with_model
 from orchestrator.planner.actions.evicting import ROOM_IS_MISSING, better_claims, lacks_only
+from orchestrator.planner.actions.hopeless import Hopeless
 from orchestrator.planner.actions.rearrange import Rearranger
-from orchestrator.planner.decision import Decision, Placed
-from orchestrator.planner.explain import Explainer
-from orchestrator.planner.gangs import Chunk, chunk_amounts
-from orchestrator.planner.model import Constraints, Request, SubGroup, TopologyRule, Workload
+from orchestrator.planner.gangs import chunk_amounts, chunk_gpu_milli
+from orchestrator.planner.model import Workload
 from orchestrator.planner.ordering import workload_order
-from orchestrator.planner.standing import Standing, standing, standing_with_model
-
-Shape = tuple[
-    str,
-    bool,
-    TopologyRule | None,
-    SubGroup | None,
-    tuple[object, ...],
-    tuple[tuple[Request, Constraints, str], ...],
-]
+from orchestrator.planner.placement.chunks import Placed
+from orchestrator.planner.preemption.nominations import start_nominated_elsewhere
+from orchestrator.planner.reasons.explainer import Explainer
+from orchestrator.planner.session import Session
 
 
-def allocate(decision: Decision) -> None:
+def allocate(session: Session) -> None:
     """Place every pending workload that fits; remember for the others why they do not.
 
     What is free only shrinks here, so a shape that found no place is not tried again, unless what was started goes to
     other places.
     """
-    hopeless: set[Shape] = set()
-    explainer = Explainer(decision)
-    rearranger = Rearranger(decision)
-    waiting = decision.pending()
-    for level in Standing:
-        turns = decision.turns(waiting)
+    hopeless = Hopeless()
+    explainer = Explainer(session)
+    rearranger = Rearranger(session)
+    waiting = session.pending()
+    for level in EntitlementTier:
+        # Where room has come free it need not wait for a release; but at its tier, as its claim is no better.
+        for nominee in session.waiting_nominees():
+            if _tier_without_nomination(session, nominee) <= level:
+                start_nominated_elsewhere(session, nominee)
+        turns = session.turns(waiting)
         waiting, stuck = [], []
         while (workload := turns.pop()) is not None:
             grown = None
-            if decision.standing(workload, decision.next_chunk(workload)) <= level:
-                grown = _start(decision, workload, hopeless, explainer, level)
+            if session.tier(workload, session.next_chunk(workload)) <= level:
+                grown = _start(session, workload, hopeless, explainer, level)
             if grown is None:
                 waiting.append(workload)
             elif not grown:
                 stuck.append(workload)
-            turns.settle(workload.project, workload if grown and decision.next_chunk(workload) else None)
+            turns.settle(workload.project, workload if grown and session.next_chunk(workload) else None)
         for workload in stuck:
             if rearranger.start(workload):
                 hopeless.clear()
-                waiting += [workload] if decision.next_chunk(workload) else []
-    _prefer_older(decision, explainer)
+                waiting += [workload] if session.next_chunk(workload) else []
+    _prefer_older(session, explainer)
 
 
-def _prefer_older(decision: Decision, explainer: Explainer) -> None:
+def allocate_released(session: Session) -> None:
+    """Promise what evictions free beyond their need to whoever has the best claim to it, before others make more room.
+
+    A gang that goes for one GPU frees all of its GPUs, and its project may now be within its quota again.
+    """
+    explainer, hopeless = Explainer(session), Hopeless()
+    waiting = session.pending()
+    for level in EntitlementTier:
+        spare = sum(session.ledger.nodes[position].later_milli for position in session.ledger.spare_nodes)
+        if not spare:
+            return
+        small = [each for each in waiting if chunk_gpu_milli(session.next_chunk(each)) <= spare]
+        turns = session.turns(small)
+        while (workload := turns.pop()) is not None:
+            grown = False
+            chunk = session.next_chunk(workload)
+            if not session.is_out_of_work and session.tier(workload, chunk) <= level:
+                grown = bool(_start(session, workload, hopeless, explainer, level))
+            turns.settle(workload.project, workload if grown and session.next_chunk(workload) else None)
+        waiting = [each for each in small if session.next_chunk(each)]
+
+
+def _prefer_older(session: Session, explainer: Explainer) -> None:
     """Inside a project nobody is overtaken by younger or less urgent work that was started in this decision.
 
     Standing puts a small request before a larger one of the same project; where only one of them fits, the queue
     decides. What the older one would only borrow is not taken from others for it that have a better claim to it.
     """
-    hopeless: set[Shape] = set()
-    waiting = sorted(lacks_only(decision, ROOM_IS_MISSING), key=workload_order)
+    hopeless = Hopeless()
+    waiting = sorted(lacks_only(session, ROOM_IS_MISSING), key=workload_order)
     last = {
         project: max(workload_order(each) for each in granted)
         for project in {each.project for each in waiting}
-        if (granted := decision.granted(project))
+        if (granted := _started_now(session, project))
     }
     for workload in waiting:
         if workload.project not in last or workload_order(workload) > last[workload.project]:
             continue
         later = [
             each
-            for each in decision.granted(workload.project)
+            for each in _started_now(session, workload.project)
             if workload_order(each) > workload_order(workload)
         ]
-        chunk = decision.next_chunk(workload)
-        if not later or decision.is_whole(workload) or _shape(decision, workload, chunk) in hopeless:
+        chunk = session.next_chunk(workload)
+        if (
+            not later
+            or session.is_whole(workload)
+            or hopeless.includes(session, workload, chunk, workload.project)
+        ):
             continue
-        checkpoint = decision.ledger.checkpoint()
+        checkpoint = session.ledger.checkpoint()
         for each in later:
-            decision.suspend(each)
-        refused = decision.refusal(workload, chunk)
+            session.suspend(each)
+        violation_found = session.violation(workload, chunk)
         placed = None
-        if refused is None and not better_claims(decision, workload, chunk, later):
-            placed = decision.place_all(workload, chunk)
+        if violation_found is None and not better_claims(session, workload, chunk, later):
+            placed = session.place_all(workload, chunk)
         if placed is None:
-            decision.ledger.rollback(checkpoint)
-            hopeless.add(_shape(decision, workload, chunk))
+            session.ledger.rollback(checkpoint)
+            hopeless.add(session, workload, chunk, workload.project)
             continue
         for each in later:
-            decision.cancel(each)
-        decision.grant(workload, placed)
+            session.cancel(each)
+        session.grant(workload, placed)
+        # What still fits beside the older workload does not have to wait for it.
         for each in sorted(later, key=workload_order):
-            while decision.next_chunk(each) and _start(decision, each, set(), explainer):
+            while session.next_chunk(each) and _start(session, each, Hopeless(), explainer):
                 pass
 
 
+def _started_now(session: Session, project: str) -> list[Workload]:
+    """What the project was given in this decision, but for what was its own since an earlier one."""
+    return [each for each in session.granted(project) if not session.is_bound_nominee(each)]
+
+
 def _start(
-    decision: Decision,
+    session: Session,
     workload: Workload,
-    hopeless: set[Shape],
+    hopeless: Hopeless,
     explainer: Explainer,
-    level: Standing = Standing.SURPLUS,
+    level: EntitlementTier = EntitlementTier.SURPLUS,
 ) -> bool | None:
     """Place the next chunk, or remember why not; None when only GPU models would do that others come before it for."""
-    chunk = decision.next_chunk(workload)
-    refused = decision.refusal(workload, chunk)
-    if refused is not None:
-        decision.refuse(workload, refused)
+    chunk = session.next_chunk(workload)
+    violation_found = session.violation(workload, chunk)
+    if violation_found is not None:
+        session.refuse(workload, violation_found)
         return False
-    shape = _shape(decision, workload, chunk)
-    checkpoint = decision.ledger.checkpoint()
-    placed = None if shape in hopeless else decision.place_all(workload, chunk)
+    checkpoint = session.ledger.checkpoint()
+    placed = None
+    if not hopeless.includes(session, workload, chunk, workload.project):
+        placed = session.place_all(workload, chunk)
+        if placed is None:
+            hopeless.add(session, workload, chunk, workload.project)
     if placed is None:
-        hopeless.add(shape)
-        decision.refuse(workload, explainer.no_room(workload, chunk))
+        session.refuse(workload, explainer.no_room(workload, chunk))
         return False
-    if _standing_as_placed(decision, workload, placed) > level:
-        decision.ledger.rollback(checkpoint)
+    if _tier_as_placed(session, workload, placed) > level:
+        session.ledger.rollback(checkpoint)
         return None
-    decision.grant(workload, placed)
+    session.grant(workload, placed)
     return True
 
 
-def _standing_as_placed(decision: Decision, workload: Workload, placed: Placed) -> Standing:
+def _tier_without_nomination(session: Session, workload: Workload) -> EntitlementTier:
+    """How well founded the nominated pods' claim is, which is on the ledger already."""
+    checkpoint = session.ledger.checkpoint()
+    nominated = session.nominated_places(workload)
+    for pod, where in nominated:
+        session.ledger.unplace(workload, pod, where.node, where.devices)
+    tier = session.tier(workload, tuple(pod for pod, _ in nominated))
+    session.ledger.rollback(checkpoint)
+    return tier
+
+
+def _tier_as_placed(session: Session, workload: Workload, placed: Placed) -> EntitlementTier:
     """How well founded what is on the ledger is by each GPU model on which it really is."""
-    ledger, tree = decision.ledger, decision.tree
+    ledger, tree = session.ledger, session.tree
     chunk = tuple(pod for pod, _ in placed)
-    if not tree.promised_models or decision.models.bound(workload, chunk) is not None:
-        return Standing.GUARANTEED  # judged before it was placed
+    if not tree.promised_models or session.models.bound(workload, chunk) is not None:
+        return EntitlementTier.GUARANTEED  # judged before it was placed
     on: dict[str, int] = {}
     checkpoint = ledger.checkpoint()
     for pod, where in placed:
         ledger.unplace(workload, pod, where.node, where.devices)
         model = ledger.by_name[where.node].model
         on[model] = on.get(model, 0) + pod.request.gpu_milli
-    total = standing(ledger, decision.shares, workload, chunk_amounts(chunk))
+    total = tier(ledger, session.shares, workload, chunk_amounts(chunk))
     found = [
-        standing_with_model(
+        tier_with_model(
             ledger,
-            decision.models.shares,
+            session.models.shares,
             total,
             lineage=tree.lineage[workload.project],
             gpu_milli=amount,
@@ -144,14 +187,3 @@ def _standing_as_placed(decision: Decision, workload: Workload, placed: Placed) 
     ]
     ledger.rollback(checkpoint)
     return max(found)
-
-
-def _shape(decision: Decision, workload: Workload, chunk: Chunk) -> Shape:
-    return (
-        workload.project,
-        workload.interactive,
-        workload.topology,
-        workload.groups,
-        decision.standing_towards_holds(workload, chunk),
-        tuple((pod.request, pod.constraints, pod.sub_group) for pod in chunk),
-    )

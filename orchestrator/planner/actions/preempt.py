@@ -2,125 +2,209 @@
 
 from collections.abc import Collection, Sequence
 
+from orchestrator.planner.accounting.coverage import Victim
+from orchestrator.planner.accounting.quota import preempt_min_runtime
+from orchestrator.planner.accounting.quota_checks import keeps_limits, quota_violation
 from orchestrator.planner.actions.evicting import (
     ROOM_IS_MISSING,
     better_claims,
     carry_out,
-    may_make_room,
+    lacks_only,
     move_elsewhere,
-    shape_of,
 )
-from orchestrator.planner.decision import Decision, Placed
-from orchestrator.planner.entitlement import Victim
+from orchestrator.planner.actions.hopeless import Hopeless
 from orchestrator.planner.gangs import chunk_amounts
-from orchestrator.planner.gates import keeps_limits, quota_refusal
-from orchestrator.planner.model import Amounts, PendingReason, Waiting, Workload
-from orchestrator.planner.room import Pool, RoomFinder, Taken
-from orchestrator.planner.search import make_room
-from orchestrator.planner.victims import Ruling, lower_priorities
+from orchestrator.planner.model import Amounts, Waiting, Workload
+from orchestrator.planner.ordering import workload_order
+from orchestrator.planner.placement.chunks import Placed
+from orchestrator.planner.preemption.candidates import Candidates, Piece
+from orchestrator.planner.preemption.search import preempt_for
+from orchestrator.planner.preemption.victim_selection import Order, Taken, VictimSelector
+from orchestrator.planner.preemption.victims import EvictionReason, is_protected
+from orchestrator.planner.reasons.texts import Overtaken
+from orchestrator.planner.session import Session
 
 
-class PriorityLaw:
-    """Every candidate may go; the project's limits hold afterwards."""
+class PriorityPolicy:
+    """Inside the project every piece of lower priority may go; the project's limits hold afterwards.
 
-    def ruling(self, workload: Workload, asked: Amounts, victim: Victim) -> Ruling | None:
+    `ceiling`: only pieces of this priority or less, so that nobody more urgent goes while others would do.
+    """
+
+    spares_covered = False
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.ceiling: int | None = None
+
+    def key(self, workload: Workload) -> tuple[object, ...]:
+        """The project, and up to which priority."""
+        return ("preempt", workload.project, workload.priority, self.ceiling)
+
+    def may_go(self, workload: Workload, piece: Piece) -> bool:
+        """Whether the piece is of lower priority in the same project, and has run for as long as that asks for."""
+        victim = piece.workload
+        if piece.is_move:
+            return False
+        if victim.project != workload.project or victim.priority >= workload.priority:
+            return False
+        if self.ceiling is not None and victim.priority > self.ceiling:
+            return False
+        seconds = self._session.tree.nearest(workload.project, preempt_min_runtime)
+        return not (piece.victim.is_core and is_protected(victim, seconds, self._session.snapshot.now_us))
+
+    def is_closed(self, workload: Workload, asked: Amounts, project: str) -> bool:
+        """Other projects lose nothing by priority."""
+        del asked
+        return project != workload.project
+
+    def order(self, workload: Workload) -> Order:
+        """As `victim_order` says."""
+        del workload
+        return lambda piece: (not piece.is_harmless, piece.order)
+
+    def falls_below_quota(self, workload: Workload, pieces: Sequence[Piece]) -> bool:
+        """Never: what the project loses, it gets."""
+        del workload, pieces
+        return False
+
+    def is_borrowed(self, workload: Workload, piece: Piece) -> bool:
+        """Not asked for here."""
+        del workload, piece
+        return True
+
+    def eviction_reason(self, workload: Workload, asked: Amounts, victim: Victim) -> EvictionReason | None:
         """The rule of priority."""
         del asked
         ours, theirs = workload.priority, victim.workload.priority
-        return Ruling("priority", f"priority {ours} goes before {theirs} inside {workload.project}")
+        return EvictionReason("priority", f"priority {ours} goes before {theirs} inside {workload.project}")
 
-    def tolerates(self, decision: Decision, taken: Taken) -> bool:
+    def tolerates(self, session: Session, taken: Taken) -> bool:
         """Whether the cap on evictions is kept so far."""
-        return decision.may_evict(victim.pods for victim, _ in taken)
+        return session.may_evict(victim.pods for victim, _ in taken)
 
-    def accepts(self, decision: Decision, workload: Workload, taken: Taken) -> bool:
+    def accepts(self, session: Session, workload: Workload, taken: Taken) -> bool:
         """Whether the cap on evictions and the limits hold."""
-        return decision.may_evict(victim.pods for victim, _ in taken) and keeps_limits(
-            decision.ledger, workload
+        return session.may_evict(victim.pods for victim, _ in taken) and keeps_limits(
+            session.ledger, workload
         )
 
 
-def preempt(decision: Decision) -> None:
+def preempt(session: Session) -> None:
     """For every workload that lacks room or stands at its project's limit, in the order of turns."""
-    waiting = may_make_room(decision, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT))
+    waiting = lacks_only(session, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT))
     if not waiting:
         return
-    law = PriorityLaw()
-    hopeless: set[tuple[object, ...]] = set()
-    lowest = _lowest_priorities(decision, {each.project for each in waiting})
-    turns = decision.turns(
-        each for each in waiting if lowest.get(each.project, each.priority) < each.priority
-    )
-    while (workload := turns.pop()) is not None:
-        started = _preempt_for(decision, workload, law, hopeless)
-        turns.settle(workload.project, workload if started and decision.next_chunk(workload) else None)
+    policy = PriorityPolicy(session)
+    selector = VictimSelector(session, session.once(Candidates), policy)
+    hopeless = Hopeless()
+    session.allow_work(20)
+    lowest = _lowest_priorities(session, {each.project for each in waiting})
+    urgent = [each for each in waiting if lowest.get(each.project, each.priority) < each.priority]
+    for turns in session.turns_left_over_first(urgent):
+        while (workload := session.next_turn(turns)) is not None:
+            started = preempt_lower_for(session, workload, selector, policy, hopeless)
+            turns.settle(workload.project, workload if started and session.next_chunk(workload) else None)
 
 
-def _lowest_priorities(decision: Decision, projects: Collection[str]) -> dict[str, int]:
+def _lowest_priorities(session: Session, projects: Collection[str]) -> dict[str, int]:
     """By project, the lowest priority of what could give way: preemptible work that runs or was just started."""
     lowest: dict[str, int] = {}
-    started = (each for project in sorted(projects) for each in decision.granted(project))
-    for workload in (*(each for each in decision.running() if each.preemptible), *started):
+    started = (each for project in sorted(projects) for each in session.granted(project))
+    for workload in (*(each for each in session.running() if each.preemptible), *started):
         if workload.project in projects:
             lowest[workload.project] = min(workload.priority, lowest.get(workload.project, workload.priority))
     return lowest
 
 
-def _preempt_for(
-    decision: Decision, workload: Workload, law: PriorityLaw, hopeless: set[tuple[object, ...]]
+def preempt_lower_for(
+    session: Session,
+    workload: Workload,
+    selector: VictimSelector,
+    policy: PriorityPolicy,
+    hopeless: Hopeless,
 ) -> bool:
-    chunk = decision.next_chunk(workload)
+    """Evict less urgent work of the project for the next chunk; or leave everything as it was."""
+    chunk = session.next_chunk(workload)
     asked = chunk_amounts(chunk)
-    if not chunk or quota_refusal(decision.ledger, workload, asked) or decision.kept_back(workload, chunk):
+    if not chunk or quota_violation(session.ledger, workload, asked) or session.kept_back(workload, chunk):
         return False
-    shape = (workload.project, workload.priority, *shape_of(decision, workload, chunk))
-    if shape in hopeless:
+    owner = (workload.project, workload.priority)
+    if hopeless.includes(session, workload, chunk, owner):
         return False
-    victims = lower_priorities(decision, workload)
-    granted = [each for each in decision.granted(workload.project) if each.priority < workload.priority]
-    if not victims and not granted:
-        return False
-    checkpoint = decision.ledger.checkpoint()
+    granted = [each for each in session.granted(workload.project) if each.priority < workload.priority]
+    checkpoint = session.ledger.checkpoint()
     for each in granted:
-        decision.suspend(each)
-    finder = RoomFinder(decision, Pool({workload.project: victims}))
-    found = make_room(decision, workload, chunk, finder, law)
-    if found is None or (granted and _is_due_to_others(decision, workload, found[1], granted)):
-        decision.ledger.rollback(checkpoint)
-        hopeless.add(shape)
+        session.suspend(each)
+    found = _least_urgent(session, workload, selector, policy)
+    if found is None or (granted and _is_due_to_others(session, workload, found[1], granted)):
+        session.ledger.rollback(checkpoint)
+        hopeless.add(session, workload, chunk, owner)
         return False
     for each in granted:
-        decision.cancel(each)
-        message = f"{workload.name} of the same project is more urgent and takes its place"
-        decision.refuse(each, PendingReason(Waiting.CLUSTER_FULL, message))
+        session.cancel(each)
+        session.refuse(each, Overtaken(workload.name))
     taken, placed = found
-    moved = move_elsewhere(decision, taken)
-    carry_out(decision, workload, taken, placed)
+    moved = move_elsewhere(session, taken)
+    carry_out(session, workload, taken, placed)
     for name, places in moved.items():
-        decision.promise(decision.workload(name), places)
-    for each in granted:
-        _start_again(decision, each)
+        session.promise(session.workload(name), places)
+    # Whose room was its own since an earlier decision comes first: it must not lose it to what was started only now.
+    for each in sorted(granted, key=lambda each: (not session.is_bound_nominee(each), workload_order(each))):
+        _start_again(session, each)
     return True
 
 
+def _least_urgent(
+    session: Session, workload: Workload, selector: VictimSelector, policy: PriorityPolicy
+) -> tuple[Taken, Placed] | None:
+    """Room for the next chunk, made by victims of as low a priority as will do."""
+    chunk = session.next_chunk(workload)
+    policy.ceiling = None
+    checkpoint = session.ledger.checkpoint()
+    outcome = preempt_for(session, workload, chunk, selector)
+    if outcome is None or not outcome[0]:
+        return outcome
+    # Least harm may have taken one urgent pod rather than two less urgent ones. There is room at all, so it is worth
+    # trying with less urgent ones alone, from the lowest priority up.
+    highest = max(victim.workload.priority for victim, _ in outcome[0])
+    for ceiling in sorted(_priorities_below(selector, workload)):
+        if ceiling >= highest:
+            break
+        policy.ceiling = ceiling
+        session.ledger.rollback(checkpoint)
+        lower = preempt_for(session, workload, chunk, selector)
+        if lower is not None:
+            policy.ceiling = None
+            return lower
+    policy.ceiling = None
+    session.ledger.rollback(checkpoint)
+    return preempt_for(session, workload, chunk, selector)
+
+
+def _priorities_below(selector: VictimSelector, workload: Workload) -> set[int]:
+    pieces = selector.candidates.by_project.get(workload.project, ())
+    return {piece.workload.priority for piece in pieces if piece.workload.priority < workload.priority}
+
+
 def _is_due_to_others(
-    decision: Decision, workload: Workload, placed: Placed, suspended: Sequence[Workload]
+    session: Session, workload: Workload, placed: Placed, suspended: Sequence[Workload]
 ) -> bool:
     """Whether other projects have a better claim to what less urgent work of this one gives back."""
-    checkpoint = decision.ledger.checkpoint()
+    checkpoint = session.ledger.checkpoint()
     for pod, where in placed:
-        decision.ledger.unplace(workload, pod, where.node, where.devices)
-    due = better_claims(decision, workload, tuple(pod for pod, _ in placed), suspended)
-    decision.ledger.rollback(checkpoint)
+        session.ledger.unplace(workload, pod, where.node, where.devices)
+    due = better_claims(session, workload, tuple(pod for pod, _ in placed), suspended)
+    session.ledger.rollback(checkpoint)
     return due
 
 
-def _start_again(decision: Decision, workload: Workload) -> None:
+def _start_again(session: Session, workload: Workload) -> None:
     """Give back what still fits beside the more urgent work."""
-    while chunk := decision.next_chunk(workload):
-        if decision.refusal(workload, chunk) is not None:
+    while chunk := session.next_chunk(workload):
+        if session.violation(workload, chunk) is not None:
             return
-        placed = decision.place_all(workload, chunk)
+        placed = session.place_all(workload, chunk)
         if placed is None:
             return
-        decision.grant(workload, placed)
+        session.grant(workload, placed)

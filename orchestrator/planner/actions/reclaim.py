@@ -1,107 +1,129 @@
 """Take borrowed GPUs back for projects that hold less than they may, once the whole placement is shown to work."""
 
+from orchestrator.planner.accounting.quota_checks import quota_violation
+from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.actions.evicting import (
     ROOM_IS_MISSING,
     carry_out,
-    may_make_room,
+    lacks_only,
     move_elsewhere,
 )
-from orchestrator.planner.decision import Decision
-from orchestrator.planner.entitlement import Victim
+from orchestrator.planner.actions.hopeless import Hopeless
 from orchestrator.planner.gangs import chunk_amounts
-from orchestrator.planner.gates import keeps_limits, quota_refusal
-from orchestrator.planner.model import Amounts, Waiting, Workload
-from orchestrator.planner.room import Pool, RoomFinder, Taken
-from orchestrator.planner.rules import NOTHING
-from orchestrator.planner.search import make_room
-from orchestrator.planner.standing import Standing
-from orchestrator.planner.victims import Court, Ruling
+from orchestrator.planner.model import Waiting, Workload
+from orchestrator.planner.preemption.candidates import Candidates
+from orchestrator.planner.preemption.moving import MovePolicy
+from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
+from orchestrator.planner.preemption.repacking import repack_for
+from orchestrator.planner.preemption.search import preempt_for
+from orchestrator.planner.preemption.victim_selection import VictimSelector
+from orchestrator.planner.session import Session
+
+_MAX_FAILURES = 8
+_MAX_NODES = 24
 
 
-class ReclaimLaw:
-    """Only what is borrowed, and only as far as the rules between projects let it go."""
-
-    def __init__(self, court: Court) -> None:
-        self._court = court
-
-    def ruling(self, workload: Workload, asked: Amounts, victim: Victim) -> Ruling | None:
-        """The rule by which the victim may be taken now."""
-        return self._court.ruling(workload, asked, victim)
-
-    def tolerates(self, decision: Decision, taken: Taken) -> bool:
-        """Whether the cap on evictions is kept so far."""
-        return decision.may_evict(victim.pods for victim, _ in taken)
-
-    def accepts(self, decision: Decision, workload: Workload, taken: Taken) -> bool:
-        """Whether nobody who lost is served worse than the side that took, and departments keep to their limits."""
-        return (
-            decision.may_evict(victim.pods for victim, _ in taken)
-            and keeps_limits(decision.ledger, workload)
-            and self._court.leaves_balance(workload, NOTHING, [victim for victim, _ in taken])
-        )
+def reclaim_within_quota(session: Session) -> None:
+    """For workloads that the quota of their project covers."""
+    _reclaim(session, EntitlementTier.GUARANTEED, work_percent=40)
 
 
-def reclaim(decision: Decision) -> None:
-    """For every workload that only lacks room, best founded first: evict what it may and must, or nothing."""
-    court = Court(decision)
-    law = ReclaimLaw(court)
-    finders: dict[tuple[str, str | None], RoomFinder] = {}
-    waiting = may_make_room(decision, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT))
-    hopeless: set[tuple[object, ...]] = set()
-    for level in (Standing.GUARANTEED, Standing.FAIR):
-        turns = decision.turns(waiting)
-        while (workload := turns.pop()) is not None:
+def reclaim_within_fair_share(session: Session) -> None:
+    """For workloads that their project's fair share covers."""
+    _reclaim(session, EntitlementTier.FAIR, work_percent=20)
+
+
+def _reclaim(session: Session, level: EntitlementTier, *, work_percent: int) -> None:
+    """For every workload that only lacks room: evict what it may and must, or nothing."""
+    waiting = [
+        each
+        for each in lacks_only(session, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT))
+        if session.tier(each, session.next_chunk(each), levels=1) is level
+    ]
+    if not waiting:
+        return
+    session.allow_work(work_percent)
+    selector = VictimSelector(session, session.once(Candidates), ReclaimPolicy(session))
+    hopeless = Hopeless()
+    moving = MovesWithinQuota(session)
+    for turns in session.turns_left_over_first(waiting):
+        while (workload := session.next_turn(turns)) is not None:
             again = None
-            if _may_reclaim(decision, workload, level):
-                model = decision.models.claim(workload, decision.next_chunk(workload))
-                key = (workload.project, model if model in decision.tree.promised_models else None)
-                finder = finders.get(key)
-                if finder is None:
-                    pool = Pool(court.candidates(workload, key[1]), court.claim)
-                    finder = finders[key] = RoomFinder(decision, pool)
-                if _reclaim_for(decision, workload, finder, law, hopeless) and decision.next_chunk(workload):
-                    again = workload
+            if _may_reclaim(session, workload, level) and reclaim_for(
+                session, workload, selector, hopeless, moving
+            ):
+                again = workload if session.next_chunk(workload) else None
             turns.settle(workload.project, again)
 
 
-def _may_reclaim(decision: Decision, workload: Workload, level: Standing) -> bool:
-    chunk = decision.next_chunk(workload)
+def _may_reclaim(session: Session, workload: Workload, level: EntitlementTier) -> bool:
+    chunk = session.next_chunk(workload)
     asked = chunk_amounts(chunk)
-    if not any(asked[each] for each in decision.tree.resources):
+    if not any(asked):
         return False
-    if decision.standing(workload, chunk, levels=1) is not level:
+    # The project alone: departments are compared where the lineages part, victim by victim.
+    if session.tier(workload, chunk, levels=1) is not level:
         return False
-    return quota_refusal(decision.ledger, workload, asked) is None and not decision.kept_back(workload, chunk)
+    return quota_violation(session.ledger, workload, asked) is None and not session.kept_back(workload, chunk)
 
 
-def _reclaim_for(
-    decision: Decision,
+def reclaim_for(
+    session: Session,
     workload: Workload,
-    finder: RoomFinder,
-    law: ReclaimLaw,
-    hopeless: set[tuple[object, ...]],
+    selector: VictimSelector,
+    hopeless: Hopeless,
+    moving: "MovesWithinQuota",
 ) -> bool:
-    chunk = decision.next_chunk(workload)
-    shape = (
-        workload.project,
-        workload.preemptible,
-        workload.interactive,
-        workload.topology,
-        workload.groups,
-        decision.standing_towards_holds(workload, chunk),
-        tuple((pod.request, pod.constraints) for pod in chunk),
-    )
-    if shape in hopeless:
+    """Evict borrowed work of others for the next chunk; or leave everything as it was."""
+    chunk = session.next_chunk(workload)
+    owner = (workload.project, workload.preemptible)
+    if hopeless.includes(session, workload, chunk, owner):
         return False
-    checkpoint = decision.ledger.checkpoint()
-    found = make_room(decision, workload, chunk, finder, law)
-    if found is None:
-        decision.ledger.rollback(checkpoint)
-        hopeless.add(shape)
+    outcome = preempt_for(session, workload, chunk, selector)
+    if outcome is None:
+        within_quota = session.tier(workload, chunk) is EntitlementTier.GUARANTEED
+        if within_quota and moving.make_room(workload):
+            return True
+        hopeless.add(session, workload, chunk, owner)
         return False
-    taken, placed = found
-    moved = move_elsewhere(decision, taken)
-    carry_out(decision, workload, taken, placed)
+    taken, placed = outcome
+    moved = move_elsewhere(session, taken)
+    carry_out(session, workload, taken, placed)
     for name, places in moved.items():
-        decision.promise(decision.workload(name), places)
+        session.promise(session.workload(name), places)
     return True
+
+
+class MovesWithinQuota:
+    """Evictions of borrowed work and moves of covered work in one step, for claims within the quota.
+
+    A search without success is expensive: after _MAX_FAILURES no more are tried in this decision.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._cap = session.snapshot.settings.max_consolidation_victims
+        self._failures = 0
+
+    def make_room(self, workload: Workload) -> bool:
+        """Make room for the workload's next chunk, or leave everything as it was."""
+        session = self._session
+        if self._cap == 0 or self._failures >= _MAX_FAILURES:
+            return False
+        chunk = session.next_chunk(workload)
+        policy = MovePolicy(self._cap, ReclaimPolicy(session))
+        policy.asked = chunk_amounts(chunk)
+        selector = VictimSelector(session, session.once(Candidates), policy, max_nodes=_MAX_NODES)
+        outcome = preempt_for(session, workload, chunk, selector)
+        if outcome is None:
+            outcome = repack_for(session, workload, chunk, selector)
+        if outcome is None:
+            self._failures += 1
+            return False
+        taken, placed = outcome
+        evicted = [(victim, reason) for victim, reason in taken if not victim.is_move]
+        places = move_elsewhere(session, evicted) | policy.moved
+        carry_out(session, workload, taken, placed)
+        for name, placed_again in places.items():
+            session.promise(session.workload(name), placed_again)
+        return True

@@ -6,141 +6,172 @@ ends in time by its own declaration, or that can be evicted for it: borrowed wor
 work of its own project that is behind it in the queue.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from orchestrator.planner.actions.evicting import ROOM_IS_MISSING, carry_out, may_make_room, move_elsewhere
-from orchestrator.planner.actions.reclaim import ReclaimLaw
-from orchestrator.planner.decision import Decision, Placed
-from orchestrator.planner.entitlement import Victim
+from orchestrator.planner.accounting.coverage import Victim
+from orchestrator.planner.accounting.quota import preempt_min_runtime
+from orchestrator.planner.accounting.quota_checks import violation
+from orchestrator.planner.accounting.tiers import EntitlementTier
+from orchestrator.planner.actions.evicting import ROOM_IS_MISSING, carry_out, lacks_only, move_elsewhere
 from orchestrator.planner.gangs import Chunk, chunk_amounts, chunk_gpu_milli, give_up_chunks
-from orchestrator.planner.gates import refusal
-from orchestrator.planner.holds import Hold, Kept
 from orchestrator.planner.model import DEVICE_MILLI, Amounts, Pod, PodState, Waiting, Workload
 from orchestrator.planner.ordering import workload_order
-from orchestrator.planner.quota import preempt_min_runtime
-from orchestrator.planner.room import Pool, RoomFinder
-from orchestrator.planner.search import make_room
-from orchestrator.planner.standing import Standing
-from orchestrator.planner.victims import Court, Ruling, dispensable, is_protected
+from orchestrator.planner.placement.chunks import Placed
+from orchestrator.planner.placement.reservations import Reservation, ReservedCapacity
+from orchestrator.planner.preemption.candidates import Candidates, Piece
+from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
+from orchestrator.planner.preemption.search import preempt_for
+from orchestrator.planner.preemption.victim_selection import VictimSelector
+from orchestrator.planner.preemption.victims import EvictionReason, is_protected, victim_order
+from orchestrator.planner.session import Session
 
 RULE = "reservation"
 _SECOND_US = 1_000_000
-_MOST_HOLDS = 4
-_MOST_TRIES = 16
+_MAX_RESERVATIONS = 4
+_MAX_TRIES = 16
 
-Ending = tuple[tuple[bool, int, int, int, int], Workload, Pod]
+Ending = tuple[tuple[bool, int, int, int, str, str], Workload, Pod]
 """A running pod by when it will be gone: the known ends first, then node by node."""
 
 
-def starving_since_us(decision: Decision, workload: Workload) -> int:
+def starving_since_us(session: Session, workload: Workload) -> int:
     """When the workload had waited for so long that room is kept for it; 0 when that never happens."""
-    after = decision.snapshot.settings.reservation_after_seconds
-    if after is None or not decision.snapshot.now_us:
+    after = session.snapshot.settings.reservation_after_seconds
+    if after is None or not session.snapshot.now_us:
         return 0
     return (workload.waiting_since_us or workload.created_at_us) + after * _SECOND_US
 
 
-def reserve(decision: Decision) -> None:
+def reserve(session: Session) -> None:
     """Keep room for the first workloads, in the order of turns, that starve and are entitled to what they ask for."""
-    if not starving_since_us(decision, _NOBODY):
+    if not starving_since_us(session, _NOBODY):
         return
-    starving = [each for each in decision.pending() if _is_starving(decision, each)]
-    turns = decision.turns(starving)
+    starving = [each for each in session.pending() if _is_starving(session, each)]
+    turns = session.turns(starving)
     tries = 0
     endings: list[Ending] | None = None
-    while tries < _MOST_TRIES and (workload := turns.pop()) is not None:
-        chunk = decision.next_chunk(workload)
-        standing, limited = _claim(decision, workload, chunk)
-        if standing is not None:
+    while tries < _MAX_TRIES and (workload := turns.pop()) is not None:
+        chunk = session.next_chunk(workload)
+        tier, limited = _claim(session, workload, chunk)
+        if tier is not None:
             tries += 1
-            endings = _endings(decision) if endings is None else endings
-            hold = _earliest(decision, workload, chunk, standing, endings)
-            if hold is not None and limited:
-                hold = replace(hold, nodes={}, starts_us=0, missing_milli=0)
-            if hold is not None:
-                decision.holds.add(hold)
-                if sum(1 for _ in decision.holds) >= _MOST_HOLDS:
+            endings = _endings(session) if endings is None else endings
+            reservation = _earliest(session, workload, chunk, tier, endings)
+            if reservation is not None and limited:
+                reservation = replace(reservation, nodes={}, starts_us=0, missing_milli=0)
+            if reservation is not None:
+                session.reservations.add(reservation)
+                if sum(1 for _ in session.reservations) >= _MAX_RESERVATIONS:
                     return
         turns.settle(workload.project)
 
 
-def start_reserved(decision: Decision) -> None:
+def start_reserved(session: Session) -> None:
     """Start what room is kept for, when the only thing in its way is work that uses its nodes on loan."""
     reasons = (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT)
-    waiting = may_make_room(decision, reasons) if decision.holds else []
-    for hold in [each for each in decision.holds if any(each.workload.id == one.id for one in waiting)]:
-        workload = decision.workload(hold.workload.id)
-        chunk = decision.next_chunk(workload)
-        court = Court(decision)
-        model = decision.models.claim(workload, chunk)
-        sides = court.candidates(workload, model if model in decision.tree.promised_models else None)
-        own = list(_lent_inside(decision, workload))
-        if not own:
+    waiting = lacks_only(session, reasons) if session.reservations else []
+    for reservation in [
+        each for each in session.reservations if any(each.workload.id == one.id for one in waiting)
+    ]:
+        workload = session.workload(reservation.workload.id)
+        chunk = session.next_chunk(workload)
+        lent = {victim.workload.id for victim in _lent_inside(session, workload)}
+        if not lent:
             continue  # whatever others borrow is taken back by the rules of every day
-        finder = RoomFinder(decision, Pool(sides | {workload.project: own}, court.claim))
-        found = make_room(decision, workload, chunk, finder, ReservationLaw(court))
-        if found is None:
+        selector = VictimSelector(session, session.once(Candidates), ReservationPolicy(session, lent))
+        outcome = preempt_for(session, workload, chunk, selector)
+        if outcome is None:
             continue
-        moved = move_elsewhere(decision, found[0])
-        carry_out(decision, workload, *found)
+        moved = move_elsewhere(session, outcome[0])
+        carry_out(session, workload, *outcome)
         for name, places in moved.items():
-            decision.promise(decision.workload(name), places)
+            session.promise(session.workload(name), places)
 
 
-class ReservationLaw(ReclaimLaw):
-    """Inside the project, whoever was let in ahead of the workload; of others what may be reclaimed."""
+class ReservationPolicy(ReclaimPolicy):
+    """Inside the project, whoever was let in ahead of the workload; of others what may be reclaimed.
 
-    def ruling(self, workload: Workload, asked: Amounts, victim: Victim) -> Ruling | None:
+    `lent` are the ids of the project's workloads that run on loan.
+    """
+
+    def __init__(self, session: Session, lent: Collection[str]) -> None:
+        super().__init__(session)
+        self._lent = lent
+
+    def key(self, workload: Workload) -> tuple[object, ...]:
+        """The workload: what was let in ahead of it is its own."""
+        return ("reservation", workload.id)
+
+    def may_go(self, workload: Workload, piece: Piece) -> bool:
+        """Whether the piece runs on loan, or may be reclaimed."""
+        if piece.project == workload.project:
+            return piece.workload.id in self._lent and not piece.is_move
+        return super().may_go(workload, piece)
+
+    def is_closed(self, workload: Workload, asked: Amounts, project: str) -> bool:
+        """The own project is open for what runs on loan."""
+        return project != workload.project and super().is_closed(workload, asked, project)
+
+    def falls_below_quota(self, workload: Workload, pieces: Sequence[Piece]) -> bool:
+        """As for reclaim; what the own project loses, it gets."""
+        others = [piece for piece in pieces if piece.project != workload.project]
+        return bool(others) and super().falls_below_quota(workload, others)
+
+    def is_borrowed(self, workload: Workload, piece: Piece) -> bool:
+        """Whether the piece runs on loan, or no quota covers it."""
+        return piece.project == workload.project or super().is_borrowed(workload, piece)
+
+    def eviction_reason(self, workload: Workload, asked: Amounts, victim: Victim) -> EvictionReason | None:
         """The rule by which the victim may be taken now."""
         if victim.workload.project == workload.project:
-            return Ruling(
+            return EvictionReason(
                 RULE, f"it was let in ahead of {workload.name}, which waits longer, until that fits"
             )
-        return super().ruling(workload, asked, victim)
+        return super().eviction_reason(workload, asked, victim)
 
 
-def _claim(decision: Decision, workload: Workload, chunk: Chunk) -> tuple[Standing | None, bool]:
+def _claim(session: Session, workload: Workload, chunk: Chunk) -> tuple[EntitlementTier | None, bool]:
     """How well founded the claim is, None when the project is not entitled to so much, or could not hold it.
 
     What the project runs behind the workload's back does not count against it. Also whether some of that, which
     cannot be taken back, has to end first because the project's limits have no room for both: no nodes are kept then.
     """
-    checkpoint = decision.ledger.checkpoint()
+    checkpoint = session.ledger.checkpoint()
     behind = [
         each
-        for each in decision.running()
+        for each in session.running()
         if each.project == workload.project and workload_order(each) > workload_order(workload)
     ]
-    _set_aside(decision, (each for each in behind if each.preemptible))
+    _set_aside(session, (each for each in behind if each.preemptible))
     asked = chunk_amounts(chunk)
-    limited = refusal(decision.ledger, workload, asked) is not None
-    _set_aside(decision, behind)
-    refused = refusal(decision.ledger, workload, asked)
-    claim = decision.standing(workload, chunk)
-    decision.ledger.rollback(checkpoint)
-    return (None if refused is not None or claim is Standing.SURPLUS else claim), limited
+    limited = violation(session.ledger, workload, asked) is not None
+    _set_aside(session, behind)
+    violation_found = violation(session.ledger, workload, asked)
+    claim = session.tier(workload, chunk)
+    session.ledger.rollback(checkpoint)
+    return (None if violation_found is not None or claim is EntitlementTier.SURPLUS else claim), limited
 
 
-def _set_aside(decision: Decision, workloads: Iterable[Workload]) -> None:
+def _set_aside(session: Session, workloads: Iterable[Workload]) -> None:
     for each in workloads:
         for pod in each.pods:
             if pod.state is PodState.ALLOCATED:
-                decision.ledger.evict(each, pod)
+                session.ledger.evict(each, pod)
 
 
-def _is_starving(decision: Decision, workload: Workload) -> bool:
-    chunk = decision.next_chunk(workload)
+def _is_starving(session: Session, workload: Workload) -> bool:
+    chunk = session.next_chunk(workload)
     large = len(chunk) > 1 or chunk_gpu_milli(chunk) > DEVICE_MILLI
     return (
         large
         and chunk_gpu_milli(chunk) > 0
-        and not decision.is_whole(workload)
-        and decision.snapshot.now_us >= starving_since_us(decision, workload)
+        and not session.is_whole(workload)
+        and session.snapshot.now_us >= starving_since_us(session, workload)
     )
 
 
-def _endings(decision: Decision) -> list[Ending]:
+def _endings(session: Session) -> list[Ending]:
     """All running pods with GPUs, in the order in which they will probably be gone.
 
     Of those that do not say when they end, the ones on the node that has fewest of them come first: a node on which
@@ -149,40 +180,41 @@ def _endings(decision: Decision) -> list[Ending]:
     open_ended: dict[str, int] = {}
     running = [
         (workload, pod)
-        for workload in decision.running()
+        for workload in session.running()
         for pod in workload.pods
-        if pod.state is PodState.ALLOCATED and pod.request.gpu_milli and pod.node in decision.ledger.by_name
+        if pod.state is PodState.ALLOCATED and pod.request.gpu_milli and pod.node in session.ledger.by_name
     ]
     for workload, pod in running:
         if not pod.ends_by_us:
             weight = 1 if workload.preemptible else 1 << 20
             open_ended[pod.node or ""] = open_ended.get(pod.node or "", 0) + weight * pod.request.gpu_milli
     endings: list[Ending] = []
-    for index, (workload, pod) in enumerate(running):
-        position = decision.ledger.by_name[pod.node or ""].position
+    for workload, pod in running:
+        position = session.ledger.by_name[pod.node or ""].position
         key = (
-            (False, pod.ends_by_us, 0, position, index)
+            (False, pod.ends_by_us, 0, position, workload.id, pod.id)
             if pod.ends_by_us
-            else (True, open_ended[pod.node or ""], position, 0, index)
+            else (True, open_ended[pod.node or ""], position, 0, workload.id, pod.id)
         )
         endings.append((key, workload, pod))
     return sorted(endings, key=lambda each: each[0])
 
 
 def _earliest(
-    decision: Decision, workload: Workload, chunk: Chunk, standing: Standing, endings: list[Ending]
-) -> Hold | None:
+    session: Session, workload: Workload, chunk: Chunk, tier: EntitlementTier, endings: list[Ending]
+) -> Reservation | None:
     """The hold on the nodes where the chunk fits after the fewest endings; None when it fits nowhere even then."""
-    ledger = decision.ledger
+    ledger = session.ledger
     checkpoint = ledger.checkpoint()
 
     def attempt(count: int) -> Placed | None:
         ledger.rollback(checkpoint)
         for _, owner, pod in endings[:count]:
             ledger.evict(owner, pod)
-        return decision.place_all(workload, chunk)
+        return session.place_all(workload, chunk)
 
-    low, high = _fewest(decision, chunk, endings) - 1, None
+    # Every attempt places the whole chunk, so their number is kept to a logarithm: steps that double, then halves.
+    low, high = _fewest(session, chunk, endings) - 1, None
     for count in _steps(low + 1, len(endings)):
         if attempt(count) is not None:
             high = count
@@ -196,31 +228,31 @@ def _earliest(
         low, high = (low, middle) if attempt(middle) is not None else (middle, high)
     placed = attempt(high) or []
     ledger.rollback(checkpoint)
-    nodes: dict[int, Kept] = {}
+    nodes: dict[int, ReservedCapacity] = {}
     for pod, where in placed:
         position = ledger.by_name[where.node].position
-        nodes[position] = nodes.get(position, Kept()).plus(pod)
+        nodes[position] = nodes.get(position, ReservedCapacity()).plus(pod)
     awaited = [
         (key, pod) for key, _, pod in endings[:high] if ledger.by_name[pod.node or ""].position in nodes
     ]
     idle = sum(min(kept.devices, ledger.nodes[each].idle_devices) for each, kept in nodes.items())
-    now_us = decision.snapshot.now_us
+    now_us = session.snapshot.now_us
     is_open = any(key[0] for key, _ in awaited)
-    return Hold(
+    return Reservation(
         workload=workload,
-        standing=standing,
+        tier=tier,
         nodes=nodes,
         starts_us=0 if is_open else max([pod.ends_by_us for _, pod in awaited], default=now_us),
         missing_milli=max(0, sum(kept.devices for kept in nodes.values()) - idle) * DEVICE_MILLI,
         waited_us=now_us - (workload.waiting_since_us or workload.created_at_us),
         asked=chunk_amounts(chunk),
-        yielding=_yielding(decision, workload),
+        yielding=_yielding(session, workload),
     )
 
 
-def _fewest(decision: Decision, chunk: Chunk, endings: list[Ending]) -> int:
+def _fewest(session: Session, chunk: Chunk, endings: list[Ending]) -> int:
     """How many pods must end at least, by counting what is free alone."""
-    missing = chunk_gpu_milli(chunk) - sum(each.later_milli for each in decision.ledger.nodes)
+    missing = chunk_gpu_milli(chunk) - sum(each.later_milli for each in session.ledger.nodes)
     for count, (_, _, pod) in enumerate(endings):
         if missing <= 0:
             return count
@@ -237,30 +269,31 @@ def _steps(first: int, most: int) -> Iterator[int]:
     yield most
 
 
-def _yielding(decision: Decision, workload: Workload) -> Amounts:
+def _yielding(session: Session, workload: Workload) -> Amounts:
     """What of its project is evicted for the workload as soon as that helps."""
-    pods = {pod.id: pod for each in _lent_inside(decision, workload) for pod in each.pods}
+    pods = {pod.id: pod for each in _lent_inside(session, workload) for pod in each.pods}
     return chunk_amounts(pods.values())
 
 
-def _lent_inside(decision: Decision, workload: Workload) -> Iterator[Victim]:
+def _lent_inside(session: Session, workload: Workload) -> Iterator[Victim]:
     """What the project started behind the workload's back since it starves, most dispensable first."""
-    since_us = starving_since_us(decision, workload)
-    seconds = decision.tree.nearest(workload.project, preempt_min_runtime)
+    since_us = starving_since_us(session, workload)
+    seconds = session.tree.nearest(workload.project, preempt_min_runtime)
     found: list[Victim] = []
-    for each in decision.running():
+    for each in session.running():
         if (
             each.project != workload.project
+            or each.id == workload.id
             or not each.preemptible
             or each.started_at_us < since_us
             or workload_order(each) < workload_order(workload)
-            or is_protected(each, seconds, decision.snapshot.now_us)
+            or is_protected(each, seconds, session.snapshot.now_us)
         ):
             continue
         *surplus, everything = give_up_chunks(each)
         found += [Victim(each, part, is_core=False) for part in surplus]
         found.append(Victim(each, everything))
-    yield from sorted(found, key=dispensable)
+    yield from sorted(found, key=victim_order)
 
 
 _NOBODY = Workload("", "", "", 0, preemptible=True, created_at_us=0, pods=())

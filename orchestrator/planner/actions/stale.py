@@ -1,7 +1,7 @@
 """Give up gangs that lost a member: what is left of them holds GPUs and gets nothing done."""
 
-from orchestrator.planner.decision import Decision
 from orchestrator.planner.model import Eviction, PodState, Workload
+from orchestrator.planner.session import Session
 
 _SECOND_US = 1_000_000
 
@@ -14,18 +14,18 @@ def is_stale(workload: Workload, now_us: int, grace_seconds: int) -> bool:
     return now_us - workload.stale_since_us >= grace * _SECOND_US
 
 
-def evict_stale(decision: Decision) -> None:
+def evict_stale(session: Session) -> None:
     """Evict what is left of every stale gang, as far as the cap on evictions and the budgets allow."""
-    settings = decision.snapshot.settings
-    for workload in decision.below_minimum():
-        if decision.is_whole(workload) or not is_stale(
-            workload, decision.snapshot.now_us, settings.stale_grace_seconds
+    settings = session.snapshot.settings
+    for workload in sorted(session.below_minimum(), key=lambda each: each.id):
+        if session.is_whole(workload) or not is_stale(
+            workload, session.snapshot.now_us, settings.stale_grace_seconds
         ):
             continue
         left = [pod for pod in workload.pods if pod.state is PodState.ALLOCATED]
-        if not (decision.may_evict([left]) and decision.budgets_allow(left)):
+        if not (session.may_evict([left]) and session.budgets_allow(left)):
             continue
         message = f"{workload.name} runs with fewer pods than it needs: all start again together"
         for pod in left:
-            decision.ledger.evict(workload, pod)
-        decision.take(Eviction(each.id, workload.id, workload.id, "stale-gang", message) for each in left)
+            session.ledger.evict(workload, pod)
+        session.take(Eviction(each.id, workload.id, workload.id, "stale-gang", message) for each in left)

@@ -7,27 +7,28 @@ still be working is not traded for one that waits. The plan says who stays, and 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from orchestrator.planner.actions.evicting import move_elsewhere
-from orchestrator.planner.decision import Decision
-from orchestrator.planner.entitlement import Victim
-from orchestrator.planner.gangs import has_gang
+from orchestrator.planner.accounting.coverage import Victim
+from orchestrator.planner.actions.evicting import move_elsewhere, shape_of
+from orchestrator.planner.gangs import chunk_amounts, has_gang
 from orchestrator.planner.model import Eviction, Node, Pod, PodState, Workload
 from orchestrator.planner.ordering import workload_order
-from orchestrator.planner.quota import gpus
-from orchestrator.planner.victims import Ruling
+from orchestrator.planner.placement.chunks import Placed
+from orchestrator.planner.preemption.victims import EvictionReason
+from orchestrator.planner.reasons.texts import amounts_text
+from orchestrator.planner.session import Session
 
 RULE = "unhealthy"
 _SECOND_US = 1_000_000
 
 
-def move_off_unhealthy(decision: Decision) -> None:
+def move_off_unhealthy(session: Session) -> None:
     """Move, or name as endangered, every workload that runs on unhealthy hardware; the oldest of a project first."""
-    if not decision.ledger.unhealthy:
+    if not session.ledger.unhealthy:
         return
-    for workload in sorted(decision.running(), key=lambda each: (each.project, *workload_order(each))):
-        struck = list(_struck(decision, workload))
+    for workload in sorted(session.running(), key=lambda each: (each.project, *workload_order(each))):
+        struck = list(_struck(session, workload))
         if struck:
-            _move(decision, workload, struck)
+            _move(session, workload, struck)
 
 
 def trouble(node: Node, pod: Pod, now_us: int, grace_seconds: int) -> str:
@@ -42,49 +43,76 @@ def trouble(node: Node, pod: Pod, now_us: int, grace_seconds: int) -> str:
     return ""
 
 
-def _struck(decision: Decision, workload: Workload) -> Iterator[tuple[Pod, str]]:
-    snapshot = decision.snapshot
+def _struck(session: Session, workload: Workload) -> Iterator[tuple[Pod, str]]:
+    snapshot = session.snapshot
     for pod in workload.pods:
-        if pod.state is PodState.ALLOCATED and pod.node in decision.ledger.unhealthy:
-            node = decision.ledger.by_name[pod.node].node
+        if pod.state is PodState.ALLOCATED and pod.node in session.ledger.unhealthy:
+            node = session.ledger.by_name[pod.node].node
             why = trouble(node, pod, snapshot.now_us, snapshot.settings.not_ready_grace_seconds)
             if why:
                 yield pod, why
 
 
-def _move(decision: Decision, workload: Workload, struck: Sequence[tuple[Pod, str]]) -> None:
+def _move(session: Session, workload: Workload, struck: Sequence[tuple[Pod, str]]) -> None:
     why = "; ".join(dict.fromkeys(each for _, each in struck))
-    project = decision.tree.projects.get(workload.project)
+    project = session.tree.projects.get(workload.project)
     if project is None:
         return
     if not workload.preemptible and not project.moves_non_preemptible:
-        decision.endangered[workload.id] = (
+        session.endangered[workload.id] = (
             f"{why}: {workload.name} is not preemptible and stays; delete and submit it again to move it, "
             "or set nonPreemptibleOnUnhealthy of the project to Move"
         )
         return
     victim = Victim(workload, _together(workload, [pod for pod, _ in struck]))
-    if not (decision.may_evict([victim.pods]) and decision.budgets_allow(victim.pods)):
-        decision.endangered[workload.id] = (
+    if not (session.may_evict([victim.pods]) and session.budgets_allow(victim.pods)):
+        session.endangered[workload.id] = (
             f"{why}: {workload.name} is moved as soon as the cap on evictions or a disruption budget allows"
         )
         return
-    checkpoint = decision.ledger.checkpoint()
+    checkpoint = session.ledger.checkpoint()
     for pod in victim.pods:
-        decision.ledger.evict(workload, pod)
-    moved = move_elsewhere(decision, [(victim, Ruling(RULE, why))])
+        session.ledger.evict(workload, pod)
+    moved = move_elsewhere(session, [(victim, EvictionReason(RULE, why))])
     fits = sum(len(placed) for placed in moved.values()) == len(victim.pods)
-    if not fits or not decision.may_make_room(workload):
-        decision.ledger.rollback(checkpoint)
-        asked = gpus(sum(pod.request.gpu_milli for pod in victim.pods))
-        decision.endangered[workload.id] = (
-            f"{why}: {workload.name} stays until {asked} GPUs are free for it elsewhere"
-            + (", and would not be taken by others" if fits else "")
+    if not fits or _is_due_to_others(session, workload, victim.pods, moved[workload.id]):
+        session.ledger.rollback(checkpoint)
+        asked = amounts_text(chunk_amounts(victim.pods))
+        session.endangered[workload.id] = f"{why}: {workload.name} stays until it finds {asked} elsewhere" + (
+            ", to which nobody has a better claim" if fits else ""
         )
         return
-    decision.take(_eviction(workload, pod, why) for pod in victim.pods)
+    session.take(_eviction(workload, pod, why) for pod in victim.pods)
     for placed in moved.values():
-        decision.promise(decision.workload(workload.id), placed)
+        session.promise(session.workload(workload.id), placed)
+
+
+def _is_due_to_others(session: Session, workload: Workload, pods: Sequence[Pod], placed: Placed) -> bool:
+    """Whether somebody who waits has a better claim to the places, and would fit there only."""
+    checkpoint = session.ledger.checkpoint()
+    for pod, where in placed:
+        session.ledger.unplace(workload, pod, where.node, where.devices)
+    ours = session.tier(workload, tuple(pods))
+    rivals = []
+    kinds: set[tuple[object, ...]] = set()
+    for each in sorted(session.pending(), key=workload_order):
+        chunk = session.next_chunk(each)
+        kind = (each.project, *shape_of(session, each, chunk))
+        ahead = each.project == workload.project and workload_order(each) < workload_order(workload)
+        if kind in kinds or not (ahead or session.tier(each, chunk) < ours):
+            continue
+        kinds.add(kind)
+        if session.violation(each, chunk) is None and session.place_all(each, chunk) is not None:
+            rivals.append((each, chunk))
+            session.ledger.rollback(checkpoint)
+            for pod, where in placed:
+                session.ledger.unplace(workload, pod, where.node, where.devices)
+    session.ledger.rollback(checkpoint)
+    due = False
+    for each, chunk in rivals:
+        due = due or session.place_all(each, chunk) is None
+        session.ledger.rollback(checkpoint)
+    return due
 
 
 def _together(workload: Workload, struck: Sequence[Pod]) -> tuple[Pod, ...]:
@@ -97,5 +125,5 @@ def _together(workload: Workload, struck: Sequence[Pod]) -> tuple[Pod, ...]:
 
 
 def _eviction(workload: Workload, pod: Pod, why: str) -> Eviction:
-    message = f"{gpus(pod.request.gpu_milli)} GPUs moved to another place by the rule of {RULE}: {why}"
+    message = f"{amounts_text(pod.request.amounts)} moved to another place by the rule of {RULE}: {why}"
     return Eviction(pod.id, workload.id, workload.id, RULE, message)

@@ -84,6 +84,15 @@ def test_a_gang_that_does_not_fit_as_a_whole_gets_nothing_and_does_not_hold_up_s
     assert division.allocated_milli == {"p": 2000, "q": 4000}
 
 
+def test_a_gang_that_is_larger_than_the_cluster_does_not_count_as_asked_for() -> None:
+    projects = [Project(name, 0, Fraction(1)) for name in ("p", "q", "r")]
+    others = [Demand("p", "s", 1000), *(Demand(name, "many", 1000, pods=12) for name in ("q", "r"))]
+    shares = divide(12_000, projects, [*others, Demand("p", "gang", 1000, pods=13, min_member=13)]).fair_share
+    assert shares == {"p": 1000, "q": 5500, "r": 5500}
+    shares = divide(12_000, projects, [*others, Demand("p", "gang", 1000, pods=13, min_member=12)]).fair_share
+    assert shares == {"p": 4000, "q": 4000, "r": 4000}
+
+
 def test_pods_beyond_the_gang_are_added_one_by_one() -> None:
     elastic = Demand("p", "elastic", 1000, pods=6, min_member=2)
     assert divide(4000, [Project("p", 0)], [elastic]).allocated_milli == {"p": 4000}

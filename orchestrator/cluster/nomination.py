@@ -1,0 +1,49 @@
+"""Writing down, on a pod, the place that is kept for it.
+
+`status.nominatedNodeName` is where kube-scheduler says the same of its pods; `kubectl get pod -o wide` prints it. It is
+written as kube-scheduler and the kubelet do (`PatchPodStatus`): a strategic merge patch of the `status` subresource,
+the uid being a precondition. The pod's own metadata goes through that subresource too, but for its owner references
+(`podStatusStrategy` in `pkg/registry/core/pod/strategy.go`), so node and annotations are one write: nobody ever reads
+one without the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.cluster.resources import PODS
+from orchestrator.cluster.transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orchestrator.cluster.transport import Transport
+
+
+async def nominate(
+    transport: Transport,
+    *,
+    namespace: str,
+    name: str,
+    uid: str,
+    node: str | None,
+    annotations: Mapping[str, str | None],
+) -> None:
+    """Set the nominated node of the unbound pod with that uid, and annotations; None takes one away.
+
+    Raises NotFound if there is no such pod, Invalid if it is another pod of that name or, from Kubernetes 1.35, is
+    bound by now, and the other leaves of ClusterError. After Unreachable it is safe to repeat.
+    """
+    body: dict[str, Any] = {
+        "metadata": {"uid": uid, "annotations": dict(annotations)},
+        "status": {"nominatedNodeName": node},
+    }
+    await transport.patch(PODS.path(namespace, name, "status"), body, content_type=STRATEGIC_MERGE_PATCH)
+
+
+async def annotate(
+    transport: Transport, *, namespace: str, name: str, uid: str, annotations: Mapping[str, str | None]
+) -> None:
+    """Set annotations of the pod with that uid; None takes one away. Raises as `nominate`, and is as safe to repeat."""
+    body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
+    await transport.patch(PODS.path(namespace, name), body, content_type=MERGE_PATCH)

@@ -1,0 +1,379 @@
+"""When the planner raises: who of the cluster's objects it cannot decide on, and a decision for all others. No I/O.
+
+    plan ── raises ──> halve the workloads ──> few culprits ──> plan without them ──> decided
+                                          └──> many: halve nodes, then projects ──> whichever lets more start
+
+A culprit that runs keeps what it holds: it stays in the snapshot as pods without conditions, or, if that raises too, as
+use by another scheduler. Culprits are left out of later decisions as well, for a time that doubles with each relapse,
+and counted with at once when they change.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Final
+
+from orchestrator.planner.model import (
+    Constraints,
+    Node,
+    Plan,
+    Pod,
+    Project,
+    Request,
+    Snapshot,
+    Workload,
+)
+
+logger = logging.getLogger(__name__)
+
+FIRST_SECONDS: Final = 60.0
+LONGEST_SECONDS: Final = 3600.0
+MAX_REMEMBERED: Final = 1000
+MAX_PLANS: Final = 100
+"""So many plans one decision makes at most to find culprits of one kind. Each culprit among 4,000 workloads takes some
+25, most of them of a small part of the workloads."""
+SEARCH_SECONDS: Final = 30.0
+"""So long a search may take: less than the time after which the loop counts as stuck."""
+FEW: Final = 2
+"""So many workloads are believed to be culprits themselves, without a look at nodes and projects."""
+
+Planner = Callable[[Snapshot], Plan]
+Object = Workload | Node | Project
+Key = tuple[str, str]
+"""Kind, and id of a workload or name of a node or project."""
+
+WORKLOAD: Final = "Workload"
+NODE: Final = "Node"
+PROJECT: Final = "Project"
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """An object that the planner raised on, and with what."""
+
+    kind: str
+    id: str
+    object: Object
+    why: str
+
+    @property
+    def key(self) -> Key:
+        """Which object it is, whatever its state."""
+        return (self.kind, self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A decision, and whom it leaves out.
+
+    `undecided` are ids of workloads that it leaves out as well, because it is not known yet whether they are culprits.
+    """
+
+    plan: Plan
+    quarantined: tuple[Culprit, ...] = ()
+    undecided: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Entry:
+    culprit: Culprit
+    seconds: float
+    until: float
+
+
+class Quarantine:
+    """Decides, and remembers whom it had to leave out. `clock` is monotonic, in seconds."""
+
+    def __init__(self, planner: Planner, clock: Callable[[], float], *, max_plans: int = MAX_PLANS) -> None:
+        self._planner = planner
+        self._clock = clock
+        self._max_plans = max_plans
+        self._entries: dict[Key, _Entry] = {}
+        self._as_foreign = False
+        self._reduced: dict[Key, tuple[Workload, Workload]] = {}
+
+    def decide(self, snapshot: Snapshot) -> Decided:
+        """Plan for the snapshot without its culprits. Raises what the planner raises if none can be found."""
+        quarantined = self._in_force(snapshot)
+        self._as_foreign = self._as_foreign and bool(quarantined)
+        try:
+            reduced = self._without(snapshot, quarantined, as_foreign=self._as_foreign)
+            return Decided(self._planner(reduced), tuple(quarantined))
+        except Exception as error:
+            logger.exception("the planner raised; looking for the object that it cannot decide on")
+            return self._find(snapshot, quarantined, error)
+
+    def _in_force(self, snapshot: Snapshot) -> list[Culprit]:
+        """The culprits that are in the snapshot as they were, and whose time is not over."""
+        now = self._clock()
+        # who was well for so long has no relapse but begins anew
+        forgotten = [key for key, each in self._entries.items() if now >= each.until + LONGEST_SECONDS]
+        forgotten += list(self._entries)[: max(0, len(self._entries) - MAX_REMEMBERED)]
+        for key in forgotten:
+            self._entries.pop(key, None)
+        self._reduced = {key: each for key, each in self._reduced.items() if key in self._entries}
+        there = _objects(snapshot, self._entries)
+        return [
+            entry.culprit
+            for key, entry in self._entries.items()
+            if now < entry.until and there.get(key) == entry.culprit.object
+        ]
+
+    def _find(self, snapshot: Snapshot, quarantined: list[Culprit], error: Exception) -> Decided:
+        if quarantined and not self._as_foreign:
+            plan = self._plan_without(snapshot, quarantined, ())
+            if plan is not None:
+                return Decided(plan, tuple(quarantined))
+        without = self._without(snapshot, quarantined, as_foreign=True)
+        search = _Search(self._planner, without, self._clock, max_plans=self._max_plans, error=error)
+        answers: list[Decided] = []
+        for kind in (WORKLOAD, NODE, PROJECT):
+            suspects = _objects(without, [key for key in self._entries if key[0] == kind])
+            keys, unknown = search.culprits(kind, list(suspects))
+            there = _objects(snapshot, keys)
+            culprits = [Culprit(*key, there[key], search.why.get(key, _words(error))) for key in keys]
+            undecided = tuple(name for each, name in unknown if each == WORKLOAD)
+            plan = self._plan_without(snapshot, [*quarantined, *culprits], undecided) if keys else None
+            if plan is None:
+                continue
+            answers.append(Decided(plan, (*quarantined, *culprits), undecided))
+            if len(keys) <= FEW and 2 * len(keys) < len(_of_kind(without, kind)) and not undecided:
+                break
+        if not answers:
+            raise error
+        best = max(answers, key=lambda each: len(each.plan.bindings))
+        for each in best.quarantined[len(quarantined) :]:
+            self._remember(each)
+        return best
+
+    def _remember(self, culprit: Culprit) -> None:
+        known = self._entries.pop(culprit.key, None)
+        seconds = FIRST_SECONDS if known is None else min(LONGEST_SECONDS, 2 * known.seconds)
+        self._entries[culprit.key] = _Entry(culprit, seconds, self._clock() + seconds)
+        logger.error(
+            "%s %s is left out of decisions for %.0f s, or until it changes: %s",
+            culprit.kind,
+            culprit.id,
+            seconds,
+            culprit.why,
+        )
+
+    def _plan_without(
+        self, snapshot: Snapshot, culprits: list[Culprit], undecided: tuple[str, ...]
+    ) -> Plan | None:
+        """The plan without the culprits, with what they hold in the first form that the planner can decide on."""
+        for as_foreign in (False, True):
+            try:
+                plan = self._planner(self._without(snapshot, culprits, undecided, as_foreign=as_foreign))
+            except Exception as error:  # the caller has another way, or raises what came first
+                logger.warning("the planner raised without the culprits too: %s", _words(error))
+            else:
+                self._as_foreign = as_foreign
+                return plan
+        return None
+
+    def _without(
+        self,
+        snapshot: Snapshot,
+        culprits: Iterable[Culprit],
+        undecided: Iterable[str] = (),
+        *,
+        as_foreign: bool = False,
+    ) -> Snapshot:
+        keys = {each.key for each in culprits} | {(WORKLOAD, each) for each in undecided}
+        if not keys:
+            return snapshot
+        out = [each for each in snapshot.workloads if _key(each) in keys]
+        stay = [each for each in snapshot.workloads if _key(each) not in keys]
+        nodes = tuple(each for each in snapshot.nodes if _key(each) not in keys)
+        if as_foreign:
+            nodes = _with_foreign(nodes, out)
+        else:
+            stay += [self._reduced_of(each) for each in out if any(pod.node for pod in each.pods)]
+            stay.sort(key=lambda each: each.id)
+        return replace(
+            snapshot,
+            nodes=nodes,
+            projects=tuple(each for each in snapshot.projects if _key(each) not in keys),
+            workloads=tuple(stay),
+        )
+
+    def _reduced_of(self, workload: Workload) -> Workload:
+        """What the workload holds; the same object for the same workload, so that the planner need not look again."""
+        known = self._reduced.get(_key(workload))
+        if known is None or known[0] is not workload:
+            known = self._reduced[_key(workload)] = (workload, holding(workload))
+        return known[1]
+
+
+class _Search:
+    """Looks for culprits by halving, with at most so many plans for each kind. `why` is what was raised, by culprit."""
+
+    def __init__(
+        self,
+        planner: Planner,
+        snapshot: Snapshot,
+        clock: Callable[[], float],
+        *,
+        max_plans: int,
+        error: Exception,
+    ) -> None:
+        self.why: dict[Key, str] = {}
+        self._planner = planner
+        self._snapshot = snapshot
+        self._clock = clock
+        self._ends = clock() + SEARCH_SECONDS
+        self._max_plans = max_plans
+        self._plans = 0
+        self._first = self._last = _words(error)
+
+    def culprits(self, kind: str, suspects: Collection[Key]) -> tuple[list[Key], list[Key]]:
+        """Objects of one kind without which the planner does not raise, and those of which nothing is known yet.
+
+        `suspects` were culprits before: they are tried first. Both are empty if the kind has nothing to do with it.
+        """
+        self._plans, self._last = self._max_plans, self._first
+        everything = [_key(each) for each in _of_kind(self._snapshot, kind)]
+        rest = [each for each in everything if each not in suspects]
+        if suspects and not self._raises(rest, kind):
+            return self._grow(rest, list(suspects), kind)
+        if self._raises([], kind):
+            return [], []
+        alone, unknown = self._alone(everything, kind)
+        out = {*alone, *unknown}
+        rest = [each for each in everything if each not in out]
+        if not out or (rest and self._raises(rest, kind)):
+            together, more = self._grow([], rest, kind)
+            return alone + together, unknown + more
+        return alone, unknown
+
+    def _alone(self, chunk: list[Key], kind: str) -> tuple[list[Key], list[Key]]:
+        """Those of a chunk that raises which raise by themselves; and those that could not be tried."""
+        if len(chunk) <= 1:
+            self.why.update(dict.fromkeys(chunk, self._last))
+            return chunk, []
+        culprits: list[Key] = []
+        unknown: list[Key] = []
+        middle = len(chunk) // 2
+        for half in (chunk[:middle], chunk[middle:]):
+            if self._is_spent():
+                unknown += half
+            elif self._raises(half, kind):
+                more, untried = self._alone(half, kind)
+                culprits += more
+                unknown += untried
+        return culprits, unknown
+
+    def _grow(self, good: list[Key], chunk: list[Key], kind: str) -> tuple[list[Key], list[Key]]:
+        """Add as much of a chunk as possible to what does not raise: what remains is culprits, or unknown."""
+        culprits: list[Key] = []
+        unknown: list[Key] = []
+        stack = [chunk]
+        while stack:
+            part = stack.pop()
+            if self._is_spent():
+                unknown += part
+            elif not self._raises([*good, *part], kind):
+                good = [*good, *part]
+            elif len(part) <= 1:
+                self.why.update(dict.fromkeys(part, self._last))
+                culprits += part
+            else:
+                middle = len(part) // 2
+                stack += [part[middle:], part[:middle]]
+        return culprits, unknown
+
+    def _is_spent(self) -> bool:
+        return self._plans <= 0 or self._clock() >= self._ends
+
+    def _raises(self, keys: Collection[Key], kind: str) -> bool:
+        """Whether the planner raises on the snapshot with these alone of the kind."""
+        self._plans -= 1
+        try:
+            self._planner(_only(self._snapshot, kind, frozenset(keys)))
+        except Exception as error:  # whatever it is: this is how culprits are found
+            self._last = _words(error)
+            return True
+        return False
+
+
+def _only(snapshot: Snapshot, kind: str, keys: Collection[Key]) -> Snapshot:
+    """The snapshot with these alone of one kind."""
+    if kind == WORKLOAD:
+        return replace(snapshot, workloads=tuple(each for each in snapshot.workloads if _key(each) in keys))
+    if kind == NODE:
+        return replace(snapshot, nodes=tuple(each for each in snapshot.nodes if _key(each) in keys))
+    return replace(snapshot, projects=tuple(each for each in snapshot.projects if _key(each) in keys))
+
+
+def _of_kind(snapshot: Snapshot, kind: str) -> Sequence[Object]:
+    if kind == WORKLOAD:
+        return snapshot.workloads
+    return snapshot.nodes if kind == NODE else snapshot.projects
+
+
+def holding(workload: Workload) -> Workload:
+    """The bound pods of the workload, which hold what they hold; nothing else of it is looked at."""
+    return Workload(
+        id=workload.id,
+        name=workload.name,
+        project=workload.project,
+        priority=0,
+        preemptible=False,
+        created_at_us=workload.created_at_us,
+        pods=tuple(_holding(each) for each in workload.pods if each.node is not None),
+    )
+
+
+def _holding(pod: Pod) -> Pod:
+    return replace(
+        pod,
+        constraints=Constraints(),
+        sub_group="",
+        max_runtime_seconds=None,
+        ends_by_us=0,
+        nominated_node=None,
+        nominated_devices=(),
+    )
+
+
+def _with_foreign(nodes: Iterable[Node], workloads: Iterable[Workload]) -> tuple[Node, ...]:
+    """The nodes with what the workloads hold on them as if it were other schedulers' pods: in whole GPUs."""
+    held: dict[str, list[Pod]] = {}
+    for workload in workloads:
+        for pod in workload.pods:
+            if pod.node is not None:
+                held.setdefault(pod.node, []).append(pod)
+    return tuple(_with_pods(each, held[each.name]) if each.name in held else each for each in nodes)
+
+
+def _with_pods(node: Node, pods: Sequence[Pod]) -> Node:
+    before = node.foreign
+    return replace(
+        node,
+        foreign=Request(
+            gpu_count=before.gpu_count + sum(max(len(pod.devices), pod.request.gpu_count) for pod in pods),
+            cpu_milli=before.cpu_milli + sum(pod.request.cpu_milli for pod in pods),
+            memory_bytes=before.memory_bytes + sum(pod.request.memory_bytes for pod in pods),
+        ),
+        foreign_pods=node.foreign_pods + len(pods),
+    )
+
+
+def _objects(snapshot: Snapshot, keys: Collection[Key]) -> dict[Key, Object]:
+    """Those of these objects that are in the snapshot."""
+    if not keys:
+        return {}
+    everything: Iterable[Object] = chain(snapshot.workloads, snapshot.nodes, snapshot.projects)
+    return {key: each for each in everything if (key := _key(each)) in keys}
+
+
+def _key(each: Object) -> Key:
+    if isinstance(each, Workload):
+        return (WORKLOAD, each.id)
+    return (NODE if isinstance(each, Node) else PROJECT, each.name)
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:200]}"

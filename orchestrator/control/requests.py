@@ -1,0 +1,197 @@
+"""Requests in the background, so many at once, each repeated until there is an answer."""
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from orchestrator.cluster.errors import (
+    BudgetRefusal,
+    ClusterError,
+    Conflict,
+    NotFound,
+    ServerFault,
+    TooManyRequests,
+    Unreachable,
+)
+
+logger = logging.getLogger(__name__)
+
+REQUESTS_IN_FLIGHT: Final = 64
+UNHURRIED_IN_FLIGHT: Final = 16
+"""Of the requests in flight, at most so many are of those that wait for the others."""
+REQUEST_SECONDS: Final = 2.5
+"""How long a request may take. At most the margin by which a leader stops before its lease expires, so that no request
+of a former leader is under way when the next one reads the cluster."""
+FIRST_DELAY_SECONDS: Final = 0.1
+LONGEST_DELAY_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One thing to do to one pod: its name in the log and the call.
+
+    `is_due` says whether it is still to be done, `refused` is called when the answer was no, `put_off` with the API
+    server's words when a budget forbade it, `done` when it was carried out, and `over` at the end, whatever the end.
+    What is not urgent gives way to what is.
+    """
+
+    what: str
+    call: Callable[[], Awaitable[None]]
+    is_due: Callable[[], bool]
+    refused: Callable[[], None]
+    done: Callable[[], None] = lambda: None
+    put_off: Callable[[str], None] = lambda _why: None
+    over: Callable[[], None] = lambda: None
+    urgent: bool = True
+
+
+class Requests:
+    """Carries tasks out in the order in which they come, urgent ones first. Nothing is sent unless `is_leader()`."""
+
+    def __init__(
+        self,
+        *,
+        is_leader: Callable[[], bool],
+        request_seconds: float = REQUEST_SECONDS,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.request_seconds = request_seconds
+        self._is_leader = is_leader
+        self._sleep = sleep
+        self._urgent: deque[tuple[Task, int]] = deque()
+        self._unhurried: deque[tuple[Task, int]] = deque()
+        self._workers: set[asyncio.Task[None]] = set()
+        self._working = 0  # a worker that has ended is among the tasks until the loop's next turn
+        self._working_unhurried = 0
+        self._delayed: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """End what is under way and forget what waits."""
+        self._urgent.clear()
+        self._unhurried.clear()
+        running = [*self._delayed, *self._workers]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is under way or waits for its turn."""
+        return bool(self._workers or self._delayed)
+
+    async def idle(self) -> None:
+        """Wait until nothing is under way."""
+        while running := self._workers | self._delayed:
+            await asyncio.wait(running)
+
+    def put(self, task: Task, *, after: Iterable[asyncio.Future[None]] = ()) -> None:
+        """Let it be sent in its turn, but not before `after` is done, however that ends.
+
+        That is not waited for longer than for an answer; what has waited goes before what came meanwhile.
+        """
+        earlier = [future for future in after if not future.done()]
+        if earlier:
+            keep(self._delayed, self._put_after(task, earlier))
+        else:
+            self._put(task)
+
+    def _put(self, task: Task, attempt: int = 1, *, first: bool = False) -> None:
+        """A worker whose request was answered sends the next one at once.
+
+        A task for each request, which waits for one of so many slots, would send it a turn of the loop later.
+        """
+        queue = self._urgent if task.urgent else self._unhurried
+        (queue.appendleft if first else queue.append)((task, attempt))
+        if self._working < REQUESTS_IN_FLIGHT:
+            self._working += 1
+            keep(self._workers, self._work())
+
+    async def _work(self) -> None:
+        try:
+            while (entry := self._next()) is not None:
+                task, attempt = entry
+                self._working_unhurried += not task.urgent
+                try:
+                    is_settled = await self._carry_out(task, attempt)
+                finally:
+                    self._working_unhurried -= not task.urgent
+                if is_settled:
+                    task.over()
+                else:
+                    keep(self._delayed, self._put_later(task, attempt + 1))
+        finally:
+            self._working -= 1
+
+    def _next(self) -> tuple[Task, int] | None:
+        if self._urgent:
+            return self._urgent.popleft()
+        if self._unhurried and self._working_unhurried < UNHURRIED_IN_FLIGHT:
+            return self._unhurried.popleft()
+        return None
+
+    async def _put_after(self, task: Task, earlier: Iterable[asyncio.Future[None]]) -> None:
+        await asyncio.wait(earlier, timeout=self.request_seconds)
+        self._put(task, first=True)
+
+    async def _put_later(self, task: Task, attempt: int) -> None:
+        await self._sleep(_delay_seconds(attempt - 1))
+        self._put(task, attempt)
+
+    async def _carry_out(self, task: Task, attempt: int) -> bool:
+        """Ask once; True when there was an answer that settles it, or the watch shows the outcome."""
+        if not task.is_due():
+            if attempt > 1:
+                task.done()
+            return True
+        try:
+            return self._is_leader() and await self._send(task, attempt)
+        except (ServerFault, TooManyRequests) as error:
+            _log_repeat(task, attempt, error)
+        except Unreachable as error:
+            # The server is away for all: keeping the worker keeps the number of attempts down.
+            _log_repeat(task, attempt, error)
+            await self._sleep(_delay_seconds(1))
+        except Exception:  # it may have been carried out, and the other requests wait for this worker
+            logger.exception("%s: to be repeated after a mistake in muster", task.what)
+        return False
+
+    async def _send(self, task: Task, attempt: int) -> bool:
+        try:
+            async with asyncio.timeout(self.request_seconds):
+                await task.call()
+        except TimeoutError as error:
+            raise Unreachable(f"no answer within {self.request_seconds} s") from error
+        except (Unreachable, ServerFault, TooManyRequests):
+            raise
+        except BudgetRefusal as error:
+            logger.info("%s: %s", task.what, error)
+            task.refused()
+            task.put_off(error.message)
+        except ClusterError as error:
+            overtaken = isinstance(error, NotFound | Conflict)
+            logger.log(logging.INFO if overtaken else logging.WARNING, "%s: refused: %s", task.what, error)
+            task.refused()
+        else:
+            logger.info("%s%s", task.what, f" (attempt {attempt})" if attempt > 1 else "")
+            task.done()
+        return True
+
+
+def keep(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
+    """Let it go on in the background, as one of these tasks."""
+    task = asyncio.create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+
+
+def _log_repeat(task: Task, attempt: int, error: ClusterError) -> None:
+    logger.log(logging.WARNING if attempt == 1 else logging.DEBUG, "%s: to be repeated: %s", task.what, error)
+
+
+def _delay_seconds(attempt: int) -> float:
+    longest = min(LONGEST_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** min(attempt, 8))
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads the load, keeps no secret

@@ -1,0 +1,197 @@
+"""What no decision counts with, where people look: the log, and the ConfigMap that `muster cluster status` reads.
+
+The leader writes the ConfigMap `muster-set-aside` when something comes or goes; nothing is decided by it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from orchestrator.cluster.errors import ClusterError, Forbidden, NotFound
+from orchestrator.cluster.objects import ConfigMap, Pod
+from orchestrator.cluster.resources import CONFIG_MAPS
+from orchestrator.cluster.transport import Transport
+from orchestrator.control.quarantine import WORKLOAD, Decided
+from orchestrator.errors import MusterError
+from orchestrator.names import SET_ASIDE_CONFIG_MAP, SYSTEM_NAMESPACE
+from orchestrator.planner.model import PodState, Snapshot
+from orchestrator.workloads.unreadable import SetAside
+
+logger = logging.getLogger(__name__)
+
+FIELD_MANAGER: Final = "muster-set-aside"
+PATH: Final = CONFIG_MAPS.path(SYSTEM_NAMESPACE, SET_ASIDE_CONFIG_MAP)
+KEY: Final = "set-aside.json"
+MAX_LISTED: Final = 200
+"""So many objects are listed: a ConfigMap holds a MiB, and people read the first ones."""
+MAX_CHARACTERS: Final = 400
+MAX_TOLD: Final = 20
+"""Of so many objects that come at once there are lines in the log and Events."""
+WRITE_SECONDS: Final = 1.0
+"""The record is written at most once in this time."""
+LOOK_SECONDS: Final = 60.0
+"""How often it is written again although nothing has changed: somebody may have changed or deleted it."""
+_UNDECIDED: Final = (
+    "muster found no decision with it yet, because another object stops the planner; it is tried again"
+)
+
+
+class NoRecord(MusterError):
+    """What is set aside is not written down, or may not be read."""
+
+
+class Listed(msgspec.Struct, frozen=True, rename="camel"):
+    """One object that is set aside; `since` is RFC 3339."""
+
+    kind: str
+    namespace: str
+    name: str
+    why: str
+    since: str
+
+
+class Record(msgspec.Struct, frozen=True, rename="camel"):
+    """What the leader sets aside; `more` objects are not listed. `left_over` workloads were not reached in time."""
+
+    objects: tuple[Listed, ...] = ()
+    more: int = 0
+    left_over: int = 0
+
+
+def quarantined(decided: Decided, snapshot: Snapshot, pods: Mapping[str, Pod]) -> list[SetAside]:
+    """The objects that the planner could not decide on, and those that were left out with them."""
+    workloads = {each.id: each for each in snapshot.workloads}
+    whys = [(each.kind, each.id, undecidable(each.why)) for each in decided.quarantined]
+    whys += [(WORKLOAD, each, _UNDECIDED) for each in decided.undecided]
+    answer = []
+    for kind, name, why in whys:
+        workload = workloads.get(name) if kind == WORKLOAD else None
+        if workload is None:
+            answer.append(SetAside(kind, "", name, "", why))
+            continue
+        pod = next((pods[each.id] for each in workload.pods if each.id in pods), None)
+        namespace = "" if pod is None else pod.metadata.namespace
+        answer.append(SetAside(kind, namespace, workload.name, workload.id, why))
+    return answer
+
+
+def reasons(decided: Decided, snapshot: Snapshot) -> dict[str, str]:
+    """By uid of a pod that waits, why nothing is decided for its workload."""
+    if not decided.quarantined and not decided.undecided:
+        return {}
+    whys = {each.key: undecidable(each.why) for each in decided.quarantined}
+    whys |= {(WORKLOAD, each): _UNDECIDED for each in decided.undecided}
+    answer = {}
+    for workload in snapshot.workloads:
+        why = whys.get((WORKLOAD, workload.id))
+        if why is None and (project := whys.get(("Project", workload.project))) is not None:
+            why = f"the project {workload.project} is set aside: {project}"
+        for pod in workload.pods if why else ():
+            if pod.state is PodState.PENDING:
+                answer[pod.id] = why or ""
+    return answer
+
+
+def undecidable(why: str) -> str:
+    """What people are told of an object that the planner raised on."""
+    return f"muster cannot decide on it, by a mistake of its own ({why}); it is tried again later, or when it changes"
+
+
+class SetAsideRecord:
+    """Keeps the log and the ConfigMap as the last decision was, while `is_leader()`."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        is_leader: Callable[[], bool],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._transport = transport
+        self._is_leader = is_leader
+        self._now = now
+        self._sleep = sleep
+        self._since: dict[SetAside, str] = {}
+        self._record = Record()
+        self._changed = asyncio.Event()
+        self._changed.set()
+
+    def note(self, objects: Iterable[SetAside], *, left_over: int = 0) -> list[SetAside]:
+        """Take what the last decision did without; return what is new of it."""
+        there = list(objects)
+        new = [each for each in there if each not in self._since]
+        at = self._now().strftime("%Y-%m-%dT%H:%M:%SZ") if new else ""
+        for each in new[:MAX_TOLD]:
+            logger.warning("set aside: %s", each)
+        if len(new) > MAX_TOLD:
+            logger.warning("set aside: %d objects more", len(new) - MAX_TOLD)
+        gone = len(self._since) + len(new) - len(there)
+        if gone:
+            logger.info("%d objects are counted with again that were set aside", gone)
+        if new or gone or left_over != self._record.left_over:
+            self._since = {each: self._since.get(each, at) for each in there}
+            self._record = Record(
+                tuple(
+                    Listed(each.kind, each.namespace, each.name, each.why[:MAX_CHARACTERS], since)
+                    for each, since in list(self._since.items())[:MAX_LISTED]
+                ),
+                max(0, len(there) - MAX_LISTED),
+                left_over,
+            )
+            self._changed.set()
+        return new
+
+    async def run(self) -> None:
+        """Write until cancelled; failures of the API are logged and waited out."""
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._changed.wait()
+            except TimeoutError:
+                logger.debug("what is set aside is written down again")
+            self._changed.clear()
+            try:
+                await self.write()
+            except ClusterError as error:
+                logger.warning("what is set aside is not written down yet: %s", error)
+                self._changed.set()
+            await self._sleep(WRITE_SECONDS)
+
+    async def write(self) -> None:
+        """Write the record. Raises leaves of ClusterError."""
+        if not self._is_leader():
+            return
+        body = {
+            "apiVersion": CONFIG_MAPS.api_version,
+            "kind": CONFIG_MAPS.kind,
+            "metadata": {
+                "name": SET_ASIDE_CONFIG_MAP,
+                "namespace": SYSTEM_NAMESPACE,
+                "labels": {"app.kubernetes.io/part-of": "muster"},
+            },
+            "data": {KEY: msgspec.json.encode(self._record).decode()},
+        }
+        await self._transport.apply(PATH, body, field_manager=FIELD_MANAGER)
+
+
+async def recorded(transport: Transport) -> Record:
+    """What the leader sets aside, by its own record. Raises NoRecord, and ClusterError leaves."""
+    try:
+        data = (await transport.get(PATH, ConfigMap)).data
+        return msgspec.json.decode(data[KEY], type=Record)
+    except NotFound as error:
+        raise NoRecord(
+            f"no operator of this version has led this cluster yet: there is no ConfigMap "
+            f"{SYSTEM_NAMESPACE}/{SET_ASIDE_CONFIG_MAP}"
+        ) from error
+    except Forbidden as error:
+        raise NoRecord(f"what the operator sets aside is for administrators: {error.message}") from error
+    except (KeyError, msgspec.DecodeError) as error:
+        raise NoRecord(
+            f"the ConfigMap {SYSTEM_NAMESPACE}/{SET_ASIDE_CONFIG_MAP} cannot be read: {error}"
+        ) from error

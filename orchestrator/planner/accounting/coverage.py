@@ -1,0 +1,128 @@
+"""Which running work a project's quota covers. Only what it does not cover is borrowed and can be reclaimed.
+
+The quota is filled in the order of what is hardest to take back: work that is not preemptible, then by priority, then
+by age. A workload that does not fit into what is left of the quota is borrowed; a smaller one behind it may still be
+covered. Of a workload with more pods than its gang needs, the surplus is judged pod by pod.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from orchestrator.planner.gangs import chunk_amounts, chunk_gpu_milli, held_parts
+from orchestrator.planner.model import Amounts, Pod, Workload
+from orchestrator.planner.ordering import EVERY_RESOURCE, workload_order
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """Pods that one workload gives up together. `is_core`: without them it does not run at all.
+
+    `model`: its project's total quota covers them, and only who claims GPUs of that very model may take them.
+    `is_move`: the pods do not go for good, another place is promised to them.
+    """
+
+    workload: Workload
+    pods: tuple[Pod, ...]
+    is_core: bool = True
+    model: str = ""
+    is_move: bool = False
+
+    @property
+    def gpu_milli(self) -> int:
+        """What the pods hold."""
+        return chunk_gpu_milli(self.pods)
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What a quota covers and what is borrowed, each in the order in which the quota is filled.
+
+    `lent` is what the total quota covers but no quota for the GPU model that it runs on, with that model: the same
+    GPUs of another model would do.
+    """
+
+    covered: tuple[Victim, ...]
+    borrowed: tuple[Victim, ...]
+    lent: tuple[Victim, ...] = ()
+
+
+def filling_order(workloads: Iterable[Workload]) -> list[Victim]:
+    """The workloads in pieces: first what each needs to run, then its surplus pods one by one."""
+    pieces: list[Victim] = []
+    for workload in sorted(workloads, key=lambda each: (each.preemptible, *workload_order(each))):
+        core, surplus = held_parts(workload)
+        if core:
+            pieces.append(Victim(workload, core))
+        pieces += [Victim(workload, (pod,), is_core=False) for pod in surplus]
+    return pieces
+
+
+def coverage(
+    pieces: Iterable[Victim],
+    quota: Amounts,
+    resources: Iterable[int] = EVERY_RESOURCE,
+    model_quota: Mapping[str, int] | None = None,
+    model_of: Callable[[Pod], str] | None = None,
+) -> Coverage:
+    """Fill the quota with the pieces; whoever loses what it needs to run loses its surplus too.
+
+    What a quota for its GPU model covers (`model_quota`, for the models that somebody has one for) is taken first.
+    """
+    left = list(quota)
+    counted = tuple(resources)
+    ordered = list(pieces)
+    model_left = dict(model_quota or {})
+    firm = _firm(ordered, left, counted, model_left, model_of) if model_left and model_of else set()
+    covered: list[Victim] = []
+    beyond: list[Victim] = []
+    lent: list[Victim] = []
+    stopped: set[str] = set()
+    for piece in ordered:
+        fits = id(piece) in firm or (piece.workload.id not in stopped and _fill(left, piece, counted))
+        if fits or not piece.workload.preemptible:
+            covered.append(piece)
+            if model_of is not None and id(piece) not in firm and piece.workload.preemptible:
+                models = sorted({model_of(pod) for pod in piece.pods} & model_left.keys())
+                lent += [replace(piece, model=model) for model in models]
+            continue
+        beyond.append(piece)
+        if piece.is_core:
+            stopped.add(piece.workload.id)
+    return Coverage(tuple(covered), tuple(beyond), tuple(lent))
+
+
+def _fill(left: list[int], piece: Victim, counted: Iterable[int]) -> bool:
+    """Take what the piece holds from what is left, if it is there."""
+    held = chunk_amounts(piece.pods)
+    for each in counted:
+        if held[each] > left[each]:
+            return False
+    for each in counted:
+        left[each] -= held[each]
+    return True
+
+
+def _firm(
+    pieces: Iterable[Victim],
+    left: list[int],
+    counted: tuple[int, ...],
+    model_left: dict[str, int],
+    model_of: Callable[[Pod], str],
+) -> set[int]:
+    """The pieces (by identity) that quotas for GPU models cover; what they hold is taken from what is left."""
+    firm: set[int] = set()
+    stopped: set[str] = set()
+    for piece in pieces:
+        on: dict[str, int] = {}
+        for pod in piece.pods:
+            model = model_of(pod)
+            if model in model_left and pod.request.gpu_milli:
+                on[model] = on.get(model, 0) + pod.request.gpu_milli
+        enough = bool(on) and all(amount <= model_left[model] for model, amount in on.items())
+        if enough and piece.workload.id not in stopped and _fill(left, piece, counted):
+            for model, amount in on.items():
+                model_left[model] -= amount
+            firm.add(id(piece))
+        elif piece.is_core:
+            stopped.add(piece.workload.id)
+    return firm

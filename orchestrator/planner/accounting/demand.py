@@ -1,0 +1,257 @@
+"""What each project asks for, as far as the cluster could ever serve it.
+
+Work that runs counts as it is. Of what waits:
+- a chunk counts for nothing if it cannot start even on empty nodes: no node that admits one of its pods is large
+  enough for that, or all of them together are too small for the chunk;
+- what may run only on some of the nodes counts at most what these have in total, with what runs there already.
+
+Demand beyond that would inflate the project's fair share at the expense of those who could use it. Node sets that are
+nested in each other or disjoint are bounded exactly; sets that overlap otherwise, by their union.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from orchestrator.planner.accounting.quota import ProjectTree
+from orchestrator.planner.model import DEVICE_MILLI, Amounts, Constraints, Pod, PodState, Request, Workload
+from orchestrator.planner.placement.node_sets import NodeSet, NodeSets
+from orchestrator.planner.placement.placer import node_types_for
+
+MAX_NESTED = 64
+"""Sets of nodes that are compared with each other, for one project; more are only bounded one by one, and by their
+union."""
+
+Block = tuple[NodeSet, list[int]]
+"""A set of nodes, and the amounts of each resource that are bound to it."""
+
+Part = tuple[Request, Constraints, int]
+"""Alike pods of a chunk, and how many."""
+
+Shape = tuple[tuple[str, ...], tuple[Part, ...]]
+"""What a chunk asks for: the node types that its project allows, and its parts."""
+
+Served = tuple[tuple[NodeSet, NodeSet, Amounts], ...]
+"""For each part the nodes that admit its pods, those that could hold one as well, and what all of them ask for."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Alike chunks of one project."""
+
+    served: Served
+    chunks: int = 0
+
+
+@dataclass(slots=True)
+class _Running:
+    """Pods of one project with the same constraints."""
+
+    nodes: NodeSet
+    pods: int = 0
+    amounts: list[int] = field(default_factory=lambda: [0, 0, 0])
+
+
+@dataclass(slots=True)
+class _ProjectDemand:
+    """What one project holds and what waits.
+
+    `outside` is held on nodes that would not admit it any more (cordoned, other labels): no bound concerns that.
+    `total` is the answer, None while it has to be added up again.
+    """
+
+    pending: dict[Shape, _Pending] = field(default_factory=dict)
+    running: dict[tuple[tuple[str, ...], Constraints], _Running] = field(default_factory=dict)
+    held: list[int] = field(default_factory=lambda: [0, 0, 0])
+    outside: list[int] = field(default_factory=lambda: [0, 0, 0])
+    total: Amounts | None = None
+
+
+class Demand:
+    """The demand of every project, kept up to date workload by workload, for one tree of projects and these nodes."""
+
+    def __init__(self, tree: ProjectTree, nodes: NodeSets) -> None:
+        self._tree = tree
+        self._nodes = nodes
+        self._projects = {name: _ProjectDemand() for name in tree.projects}
+
+    def count(self, workload: Workload, chunks: Sequence[Sequence[Pod]], sign: int) -> None:
+        """Add (`sign` 1) or take off (-1) a workload whose pending pods start in these chunks.
+
+        Pending pods that are in no chunk, as their gang is not complete, count one by one. A workload of an unknown
+        project counts nowhere.
+        """
+        mine = self._projects.get(workload.project)
+        if mine is None:
+            return
+        mine.total = None
+        types = node_types_for(self._tree.projects[workload.project], workload)
+        waiting = 0
+        for pod in workload.pods:
+            if pod.state is PodState.ALLOCATED:
+                self._count_running(mine, types, pod, sign)
+            elif pod.state is PodState.PENDING:
+                waiting += 1
+        for chunk in chunks:
+            waiting -= len(chunk)
+            self._count_pending(mine, (types, _parts(chunk)), sign)
+        if waiting:
+            chosen = {pod.id for chunk in chunks for pod in chunk}
+            for pod in workload.pods:
+                if pod.state is PodState.PENDING and pod.id not in chosen:
+                    self._count_pending(mine, (types, _parts((pod,))), sign)
+
+    def by_project(self) -> dict[str, Amounts]:
+        """What each project asks for; of a department, what its own workloads do."""
+        return {name: self._total(mine) for name, mine in self._projects.items()}
+
+    def by_model(self, held: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+        """By leaf project and GPU model that somebody bounds: what is held, and what waits for that very model."""
+        tree = self._tree
+        demand = {
+            (name, model): held.get((name, model), 0)
+            for name in tree.projects
+            if name not in tree.children
+            for model in tree.models
+        }
+        for name, mine in self._projects.items() if tree.models else ():
+            groups: dict[str, dict[NodeSet, list[int]]] = {}
+            for pending in mine.pending.values():
+                for admitted, nodes, amounts in pending.served:
+                    models = self._nodes.models_in(admitted)
+                    if amounts[0] and len(models) == 1 and (name, models[0]) in demand:
+                        _add(groups.setdefault(models[0], {}), nodes, amounts, pending.chunks)
+            for model, waiting in groups.items():
+                bounded = bounded_demand(waiting, self._nodes.capacity)[0]
+                present = demand[name, model]
+                most = self._nodes.capacity(self._nodes.of_model(model))[0]
+                demand[name, model] = max(present, min(present + bounded, most))
+        return demand
+
+    def _count_running(self, mine: _ProjectDemand, types: tuple[str, ...], pod: Pod, sign: int) -> None:
+        request = pod.request
+        amounts = request.amounts
+        for resource, amount in enumerate(amounts):
+            mine.held[resource] += sign * amount
+        key = (types, pod.constraints)
+        running = mine.running.get(key) or _Running(self._nodes.admitting(pod.constraints, types))
+        if not self._nodes.contains(running.nodes, pod.node):
+            for resource, amount in enumerate(amounts):
+                mine.outside[resource] += sign * amount
+            return
+        mine.running[key] = running
+        running.pods += sign
+        for resource, amount in enumerate(amounts):
+            running.amounts[resource] += sign * amount
+        if not running.pods:
+            del mine.running[key]
+
+    def _count_pending(self, mine: _ProjectDemand, shape: Shape, sign: int) -> None:
+        pending = mine.pending.get(shape)
+        if pending is None:
+            pending = mine.pending[shape] = _Pending(self._served(shape))
+        pending.chunks += sign
+        if not pending.chunks:
+            del mine.pending[shape]
+
+    def _served(self, shape: Shape) -> Served:
+        """The parts of the chunk with their nodes; nothing if it could not start on empty nodes."""
+        types, parts = shape
+        served: list[tuple[NodeSet, NodeSet, Amounts]] = []
+        on_devices: dict[NodeSet, list[int]] = {}
+        for request, constraints, count in parts:
+            admitted = self._nodes.admitting(constraints, types)
+            nodes = admitted & self._nodes.holding(request)
+            if not nodes:
+                return ()
+            gpu, cpu, memory = request.amounts
+            served.append((admitted, nodes, (gpu * count, cpu * count, memory * count)))
+            # A request for GPU memory counts against quotas as its part of the smallest GPU, which may be several.
+            most = max(request.gpu_count, request.shared_devices if request.is_shared else 0) * DEVICE_MILLI
+            _add(on_devices, nodes, (min(gpu, most), cpu, memory), count)
+        total = _merged(on_devices.items())[1]
+        return tuple(served) if bounded_demand(on_devices, self._nodes.capacity) == tuple(total) else ()
+
+    def _total(self, mine: _ProjectDemand) -> Amounts:
+        if mine.total is None:
+            groups: dict[NodeSet, list[int]] = {}
+            for running in mine.running.values():
+                _add(groups, running.nodes, running.amounts)
+            for pending in mine.pending.values():
+                for _, nodes, amounts in pending.served:
+                    _add(groups, nodes, amounts, pending.chunks)
+            bounded, held, outside = bounded_demand(groups, self._nodes.capacity), mine.held, mine.outside
+            mine.total = (
+                max(held[0], outside[0] + bounded[0]),
+                max(held[1], outside[1] + bounded[1]),
+                max(held[2], outside[2] + bounded[2]),
+            )
+        return mine.total
+
+
+def bounded_demand(
+    groups: Mapping[NodeSet, Sequence[int]], capacity: Callable[[NodeSet], Amounts]
+) -> Amounts:
+    """What of the amounts, each bound to its set of nodes, these nodes could serve if they were empty."""
+    if len(groups) > MAX_NESTED:
+        blocks = [(nodes, _bounded(amounts, capacity(nodes))) for nodes, amounts in groups.items()]
+        blocks = [_merged(blocks)]
+    else:
+        blocks = _connected(_nested(groups, capacity))
+    gpu = cpu = memory = 0
+    for nodes, amounts in blocks:
+        most = capacity(nodes)
+        gpu += min(amounts[0], most[0])
+        cpu += min(amounts[1], most[1])
+        memory += min(amounts[2], most[2])
+    return gpu, cpu, memory
+
+
+def _nested(groups: Mapping[NodeSet, Sequence[int]], capacity: Callable[[NodeSet], Amounts]) -> list[Block]:
+    """The sets that lie in no other, each with what those in it and itself could serve."""
+    blocks: list[Block] = []
+    # From the smallest set: what it can serve is part of what every set around it has to.
+    for nodes in sorted(groups, key=lambda candidate: (candidate.bit_count(), candidate)):
+        inner = [block for block in blocks if block[0] & nodes == block[0]]
+        blocks = [block for block in blocks if block[0] & nodes != block[0]]
+        _, amounts = _merged([*inner, (nodes, groups[nodes])])
+        blocks.append((nodes, _bounded(amounts, capacity(nodes))))
+    return blocks
+
+
+def _connected(blocks: Iterable[Block]) -> list[Block]:
+    """The blocks, those that overlap made one."""
+    merged: list[Block] = []
+    for block in blocks:
+        touching = [other for other in merged if other[0] & block[0]]
+        merged = [other for other in merged if not other[0] & block[0]]
+        merged.append(_merged([*touching, block]))
+    return merged
+
+
+def _merged(blocks: Iterable[tuple[NodeSet, Sequence[int]]]) -> Block:
+    union, total = 0, [0, 0, 0]
+    for nodes, amounts in blocks:
+        union |= nodes
+        for resource, amount in enumerate(amounts):
+            total[resource] += amount
+    return union, total
+
+
+def _bounded(amounts: Sequence[int], most: Amounts) -> list[int]:
+    return [min(amount, bound) for amount, bound in zip(amounts, most, strict=True)]
+
+
+def _add(groups: dict[NodeSet, list[int]], nodes: NodeSet, amounts: Sequence[int], times: int = 1) -> None:
+    total = groups.setdefault(nodes, [0, 0, 0])
+    for resource, amount in enumerate(amounts):
+        total[resource] += amount * times
+
+
+def _parts(chunk: Sequence[Pod]) -> tuple[Part, ...]:
+    if len(chunk) == 1:
+        return ((chunk[0].request, chunk[0].constraints, 1),)
+    counts: dict[tuple[Request, Constraints], int] = {}
+    for pod in chunk:
+        key = (pod.request, pod.constraints)
+        counts[key] = counts.get(key, 0) + 1
+    return tuple((request, constraints, count) for (request, constraints), count in counts.items())

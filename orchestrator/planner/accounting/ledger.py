@@ -1,0 +1,354 @@
+"""Who holds what, during one decision: mutable, exact, and undone step by step.
+
+Every try of the planner happens on one ledger. A change is remembered in a log; `rollback` undoes the log down to a
+checkpoint. Nothing is ever copied, and a what-if is the same code as the real thing.
+
+Capacity that a pod is giving back (evicted, but not gone) is *releasing*: it cannot be bound to now, but it can be
+promised, so that a decision made in the last cycle is not made again in this one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from orchestrator.planner.accounting.free_index import FreeIndex
+from orchestrator.planner.accounting.quota import ProjectTree
+from orchestrator.planner.model import (
+    DEVICE_MILLI,
+    Amounts,
+    Node,
+    Pod,
+    PodState,
+    Request,
+    Workload,
+)
+from orchestrator.planner.preemption.reclaim_rules import Figures
+
+
+class NodeAccount:
+    """What is used and what is being released on one node. Device lists are indexed by GPU index, in `gpu_milli`."""
+
+    __slots__ = (
+        "blocked",
+        "cpu_releasing_milli",
+        "cpu_used_milli",
+        "idle_devices",
+        "later_milli",
+        "lost",
+        "memory_releasing_bytes",
+        "memory_used_bytes",
+        "model",
+        "most_free",
+        "node",
+        "pods_releasing",
+        "pods_used",
+        "position",
+        "releasing_milli",
+        "tenants",
+        "unused_devices",
+        "used_milli",
+        "version",
+    )
+
+    def __init__(self, node: Node, position: int) -> None:
+        self.node = node
+        self.position = position
+        self.version = 0
+        self.most_free = (-1, 0, 0)
+        self.model = node.gpu_model
+        self.used_milli = [0] * node.gpu_count
+        self.releasing_milli = [0] * node.gpu_count
+        self.tenants: list[dict[str, int]] = [{} for _ in range(node.gpu_count)]
+        self.unused_devices = node.gpu_count
+        self.lost = node.lost_gpus
+        self.blocked = frozenset(each for each in node.unhealthy_gpus if each < node.gpu_count)
+        self.later_milli = (node.gpu_count - self.lost) * DEVICE_MILLI
+        self.cpu_used_milli = node.foreign.cpu_milli
+        self.memory_used_bytes = node.foreign.memory_bytes
+        self.pods_used = node.foreign_pods
+        self.cpu_releasing_milli = self.memory_releasing_bytes = self.pods_releasing = 0
+        healthy = [device for device in range(node.gpu_count) if device not in self.blocked]
+        foreign = healthy[max(0, len(healthy) - node.foreign.gpu_count) :]
+        for device in self.blocked.union(foreign):
+            self.used_milli[device] = DEVICE_MILLI
+            self.later_milli -= DEVICE_MILLI
+            self.unused_devices -= 1
+        self.idle_devices = max(0, self.unused_devices - self.lost)
+
+    def has_room(self, request: Request, *, later: bool) -> bool:
+        """Whether processors, memory and a pod slot are there; `later` counts what is being released."""
+        cpu = self.cpu_used_milli - (self.cpu_releasing_milli if later else 0)
+        memory = self.memory_used_bytes - (self.memory_releasing_bytes if later else 0)
+        pods = self.pods_used - (self.pods_releasing if later else 0)
+        return (
+            cpu + request.cpu_milli <= self.node.cpu_milli
+            and memory + request.memory_bytes <= self.node.memory_bytes
+            and pods < self.node.pod_slots
+        )
+
+    def free_milli(self, device: int, *, later: bool) -> int:
+        """What a pod could take of this device, in `gpu_milli`; never negative."""
+        used = self.used_milli[device] - (self.releasing_milli[device] if later else 0)
+        return max(0, DEVICE_MILLI - used)
+
+    def most_free_milli(self, *, later: bool) -> int:
+        """The most that a pod could take of one device, in `gpu_milli`; counted once until the node changes."""
+        if self.most_free[0] != self.version:
+            count = self.node.gpu_count
+            now = max((self.free_milli(device, later=False) for device in range(count)), default=0)
+            then = now
+            if any(self.releasing_milli):
+                then = max((self.free_milli(device, later=True) for device in range(count)), default=0)
+            self.most_free = (self.version, now, then)
+        return self.most_free[2 if later else 1]
+
+    def whole_devices(self, *, later: bool) -> list[int]:
+        """Indices of the devices that a pod could be given whole; as many unused ones are left out as were lost."""
+        whole = [d for d in range(self.node.gpu_count) if self.free_milli(d, later=later) == DEVICE_MILLI]
+        return whole[: max(0, len(whole) - self.lost)] if self.lost else whole
+
+    def share_milli(self, request: Request) -> int:
+        """What the request takes of each device that it gets."""
+        if request.gpu_memory_mib:
+            if not self.node.gpu_memory_mib:
+                return DEVICE_MILLI
+            return -(-DEVICE_MILLI * request.gpu_memory_mib // self.node.gpu_memory_mib)
+        return request.gpu_portion_milli or DEVICE_MILLI
+
+    def occupy(self, request: Request, devices: Iterable[int], project: str, sign: int) -> None:
+        """Add (`sign` 1) or remove (-1) a pod's use."""
+        share = self.share_milli(request)
+        for device in devices:
+            if device in self.blocked:
+                continue
+            self.later_milli -= sign * share
+            before = self.used_milli[device]
+            self.used_milli[device] = before + sign * share
+            self.unused_devices += (self.used_milli[device] == 0) - (before == 0)
+            tenants = self.tenants[device]
+            tenants[project] = tenants.get(project, 0) + sign
+            if not tenants[project]:
+                del tenants[project]
+        self.idle_devices = max(0, self.unused_devices - self.lost)
+        self.cpu_used_milli += sign * request.cpu_milli
+        self.memory_used_bytes += sign * request.memory_bytes
+        self.pods_used += sign
+
+    def release(self, request: Request, devices: Iterable[int], sign: int) -> None:
+        """Mark (`sign` 1) or unmark (-1) a pod's use as being given back."""
+        share = self.share_milli(request)
+        for device in devices:
+            if device in self.blocked:
+                continue
+            self.later_milli += sign * share
+            self.releasing_milli[device] += sign * share
+        self.cpu_releasing_milli += sign * request.cpu_milli
+        self.memory_releasing_bytes += sign * request.memory_bytes
+        self.pods_releasing += sign
+
+
+class Ledger:
+    """The accounts of all nodes and projects, with an undo log.
+
+    First everything that holds something is loaded, then `index_free_devices` is called once. What is loaded between
+    decisions is not in the log. `changes` are the positions of the nodes that changed in this decision, one after the
+    other.
+    """
+
+    def __init__(self, nodes: Sequence[Node], tree: ProjectTree) -> None:
+        self.tree = tree
+        self.nodes = [
+            NodeAccount(node, position)
+            for position, node in enumerate(sorted(nodes, key=lambda each: each.name))
+        ]
+        self.by_name = {account.node.name: account for account in self.nodes}
+        self.unhealthy = frozenset(each.name for each in nodes if each.unhealthy or each.unhealthy_gpus)
+        self.capacity = capacity(nodes)
+        self.model_capacity = model_capacity(nodes)
+        self.allocated = {name: [0, 0, 0] for name in tree.projects}
+        self.non_preemptible = {name: [0, 0, 0] for name in tree.projects}
+        self.model_held: dict[tuple[str, str], int] = {}
+        self.model_kept: dict[tuple[str, str], int] = {}
+        self.releasing_nodes: dict[int, int] = {}
+        self.spare_nodes: set[int] = set()
+        self.evicted: set[str] = set()
+        self.version = 0
+        self.most_free = (-1, 0, 0)
+        self.changes: list[int] = []
+        self._log: list[Callable[[], None]] = []
+        self.free: FreeIndex | None = None
+
+    def index_free_devices(self) -> None:
+        """Sort the nodes by their idle GPUs."""
+        self.free = FreeIndex(self.nodes)
+
+    def load(self, workload: Workload, sign: int) -> None:
+        """Enter (`sign` 1) or strike out (-1) what the workload's pods hold."""
+        for pod in workload.pods:
+            if pod.node is None:
+                continue
+            account = self.by_name.get(pod.node)
+            if account is not None:
+                devices = _devices(account, pod)
+                self._occupy(account, workload, pod, devices, sign)
+                if pod.state is PodState.RELEASING and not pod.stuck:
+                    self._release(account, pod.request, devices, sign)
+            if pod.state is PodState.ALLOCATED:
+                self._charge(workload, pod.request, account, sign)
+
+    @property
+    def allocated_gpu_milli(self) -> dict[str, int]:
+        """What each project and department holds in GPUs."""
+        return {name: held[0] for name, held in self.allocated.items()}
+
+    def figures(self, name: str, shares: Mapping[str, Amounts]) -> Figures:
+        """Where the project or department stands now."""
+        held, kept = self.allocated[name], self.non_preemptible[name]
+        return Figures(
+            quota=self.tree.quota[name],
+            limit=self.tree.limit[name],
+            share=shares[name],
+            held=(held[0], held[1], held[2]),
+            held_non_preemptible=(kept[0], kept[1], kept[2]),
+        )
+
+    def with_idle_devices(self, count: int) -> Iterator[int]:
+        """Positions of nodes with that many idle GPUs or more: the fullest nodes first, then by name."""
+        if self.free is None:
+            self.index_free_devices()
+        return iter(()) if self.free is None else self.free.with_at_least(count)
+
+    def checkpoint(self) -> int:
+        """A mark to roll back to."""
+        return len(self._log)
+
+    def rollback(self, checkpoint: int) -> None:
+        """Undo everything since `checkpoint`, last change first."""
+        while len(self._log) > checkpoint:
+            self._log.pop()()
+
+    def place(self, workload: Workload, pod: Pod, node: str, devices: tuple[int, ...]) -> None:
+        """Give a pending pod these devices; also used for a promise on what is being released."""
+        account = self.by_name[node]
+        self._occupy(account, workload, pod, devices, 1)
+        self._charge(workload, pod.request, account, 1)
+
+        def undo() -> None:
+            self._occupy(account, workload, pod, devices, -1)
+            self._charge(workload, pod.request, account, -1)
+
+        self._log.append(undo)
+
+    def unplace(self, workload: Workload, pod: Pod, node: str, devices: tuple[int, ...]) -> None:
+        """Take a placement of this decision back."""
+        account = self.by_name[node]
+        self._occupy(account, workload, pod, devices, -1)
+        self._charge(workload, pod.request, account, -1)
+
+        def undo() -> None:
+            self._occupy(account, workload, pod, devices, 1)
+            self._charge(workload, pod.request, account, 1)
+
+        self._log.append(undo)
+
+    def evict(self, workload: Workload, pod: Pod) -> None:
+        """Turn an allocated pod's use into capacity that is being released; once is enough."""
+        if pod.id in self.evicted:
+            return
+        self.evicted.add(pod.id)
+        account = self.by_name.get(pod.node) if pod.node is not None else None
+        if account is not None:
+            self._release(account, pod.request, _devices(account, pod), 1)
+        self._charge(workload, pod.request, account, -1)
+
+        def undo() -> None:
+            self.evicted.discard(pod.id)
+            if account is not None:
+                self._release(account, pod.request, _devices(account, pod), -1)
+            self._charge(workload, pod.request, account, 1)
+
+        self._log.append(undo)
+
+    def _occupy(
+        self, account: NodeAccount, workload: Workload, pod: Pod, devices: tuple[int, ...], sign: int
+    ) -> None:
+        before = account.idle_devices
+        self.version += 1
+        account.version = self.version
+        self.changes.append(account.position)
+        account.occupy(pod.request, devices, workload.project, sign)
+        if self.free is not None:
+            self.free.move(account, before)
+        if account.position in self.releasing_nodes:
+            self._note_spare(account)
+
+    def _release(self, account: NodeAccount, request: Request, devices: tuple[int, ...], sign: int) -> None:
+        account.release(request, devices, sign)
+        self.version += 1
+        account.version = self.version
+        self.changes.append(account.position)
+        count = self.releasing_nodes.get(account.position, 0) + sign
+        if count:
+            self.releasing_nodes[account.position] = count
+        else:
+            self.releasing_nodes.pop(account.position, None)
+        self._note_spare(account)
+
+    def _note_spare(self, account: NodeAccount) -> None:
+        """Keep `spare_nodes`: where GPUs are being released that are not all promised yet."""
+        if account.later_milli > 0 and account.position in self.releasing_nodes:
+            self.spare_nodes.add(account.position)
+        else:
+            self.spare_nodes.discard(account.position)
+
+    def _charge(self, workload: Workload, request: Request, account: NodeAccount | None, sign: int) -> None:
+        gpu, cpu, memory = sign * request.gpu_milli, sign * request.cpu_milli, sign * request.memory_bytes
+        for project in self.tree.lineage.get(workload.project, ()):
+            held = self.allocated[project]
+            held[0] += gpu
+            held[1] += cpu
+            held[2] += memory
+            if not workload.preemptible:
+                kept = self.non_preemptible[project]
+                kept[0] += gpu
+                kept[1] += cpu
+                kept[2] += memory
+        if account is not None and gpu and account.model in self.tree.models:
+            self._charge_model(workload, account.model, gpu)
+
+    def _charge_model(self, workload: Workload, model: str, gpu_milli: int) -> None:
+        for project in self.tree.lineage.get(workload.project, ()):
+            key = (project, model)
+            self.model_held[key] = self.model_held.get(key, 0) + gpu_milli
+            if not workload.preemptible:
+                self.model_kept[key] = self.model_kept.get(key, 0) + gpu_milli
+
+
+def capacity(nodes: Iterable[Node]) -> Amounts:
+    """What projects can share: what nodes that take work have, less what other schedulers hold."""
+    gpu = cpu = memory = 0
+    for node in nodes:
+        if node.schedulable:
+            gpu += max(0, node.usable_gpus - node.foreign.gpu_count) * DEVICE_MILLI
+            cpu += max(0, node.cpu_milli - node.foreign.cpu_milli)
+            memory += max(0, node.memory_bytes - node.foreign.memory_bytes)
+    return gpu, cpu, memory
+
+
+def model_capacity(nodes: Iterable[Node]) -> dict[str, int]:
+    """`capacity` in GPUs of each model."""
+    found: dict[str, int] = {}
+    for node in nodes:
+        if node.gpu_model and node.schedulable:
+            found[node.gpu_model] = found.get(node.gpu_model, 0) + capacity_gpu_milli((node,))
+    return found
+
+
+def capacity_gpu_milli(nodes: Iterable[Node]) -> int:
+    """`capacity` in GPUs."""
+    return capacity(nodes)[0]
+
+
+def _devices(account: NodeAccount, pod: Pod) -> tuple[int, ...]:
+    """The pod's devices that the node still has."""
+    if not pod.devices or max(pod.devices) < account.node.gpu_count:
+        return pod.devices
+    return tuple(device for device in pod.devices if device < account.node.gpu_count)

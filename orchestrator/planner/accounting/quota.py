@@ -1,0 +1,206 @@
+"""Quotas as a tree: who is whose parent, and whether the guarantees can all be kept at once."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Amounts, Node, Project
+
+
+def quota_excess(
+    projects: Mapping[str, tuple[str | None, int | None]], capacity_gpu_milli: int
+) -> str | None:
+    """One line that says which guarantees cannot be kept together, or None.
+
+    `projects` maps a name to (parent, quota_gpu_milli). The quotas of one department's projects may not exceed
+    the department's, and those of the top level may not exceed `capacity_gpu_milli`. A quota of None promises
+    nothing that could be added up.
+    """
+    return _excess(projects, capacity_gpu_milli, gpus, "GPUs")
+
+
+def cpu_excess(projects: Mapping[str, tuple[str | None, int | None]], capacity_cpu_milli: int) -> str | None:
+    """`quota_excess` for processors; amounts are `cpu_milli`."""
+    return _excess(projects, capacity_cpu_milli, gpus, "processors")
+
+
+def memory_excess(
+    projects: Mapping[str, tuple[str | None, int | None]], capacity_memory_bytes: int
+) -> str | None:
+    """`quota_excess` for memory; amounts are `memory_bytes`."""
+    return _excess(projects, capacity_memory_bytes, _gibibytes, "of memory")
+
+
+def _excess(
+    projects: Mapping[str, tuple[str | None, int | None]],
+    capacity: int,
+    written: Callable[[int], str],
+    what: str,
+) -> str | None:
+    totals: dict[str | None, int] = {}
+    for name in sorted(projects):
+        parent, quota = projects[name]
+        if quota is None:
+            continue
+        parent = parent if parent in projects else None
+        totals[parent] = totals.get(parent, 0) + quota
+    for parent in sorted(name for name in totals if name is not None):
+        quota = projects[parent][1]
+        if quota is not None and totals[parent] > quota:
+            return (
+                f"the quotas of the projects in {parent} add up to {written(totals[parent])} {what}, "
+                f"{parent} itself has {written(quota)}"
+            )
+    top = totals.get(None, 0)
+    if top > capacity:
+        return f"the quotas add up to {written(top)} {what}, the cluster has {written(capacity)}"
+    return None
+
+
+def _gibibytes(memory_bytes: int) -> str:
+    """`512Gi`, `0.5Gi`, to the thousandth."""
+    return f"{gpus(memory_bytes * DEVICE_MILLI // (1 << 30))}Gi"
+
+
+def installed(nodes: Iterable[Node]) -> dict[str, int]:
+    """By GPU model, what there is, in `gpu_milli`, whether its nodes take work now or not."""
+    found: dict[str, int] = {}
+    for node in nodes:
+        if node.gpu_model:
+            found[node.gpu_model] = found.get(node.gpu_model, 0) + node.gpu_count * DEVICE_MILLI
+    return found
+
+
+def gpus(gpu_milli: int) -> str:
+    """Thousandths of a GPU as people write them: `2`, `0.5`, `0.125`, `unlimited`."""
+    if gpu_milli >= UNLIMITED:
+        return "unlimited"
+    whole, rest = divmod(gpu_milli, DEVICE_MILLI)
+    return str(whole) if rest == 0 else f"{whole}.{rest:03d}".rstrip("0")
+
+
+def amount_text(amount: int, resource: int) -> str:
+    """An amount of GPUs (0), CPU (1) or memory (2) as people write it: `1 GPU`, `0.5 CPUs`, `16 GiB`."""
+    if resource < 2:
+        return f"{gpus(amount)} {'GPU' if resource == 0 else 'CPU'}{'' if amount == DEVICE_MILLI else 's'}"
+    if amount >= UNLIMITED:
+        return "unlimited memory"
+    if 0 < amount < 1 << 30:
+        return f"{gpus(amount * DEVICE_MILLI >> 20)} MiB"
+    return f"{gpus(amount * DEVICE_MILLI >> 30)} GiB"
+
+
+def gpu_model_excess(
+    projects: Mapping[str, tuple[str | None, int | None, Mapping[str, int]]],
+    capacity_gpu_milli: Mapping[str, int],
+) -> str | None:
+    """`quota_excess` for the quotas of GPU models: of one project, of a department's projects, of all together.
+
+    `projects` maps a name to (parent, total quota, quota by model), `capacity_gpu_milli` a model to what there is.
+    """
+    totals: dict[tuple[str, str | None], int] = {}
+    for name in sorted(projects):
+        parent, total, quotas = projects[name]
+        if total is not None and sum(quotas.values()) > total:
+            return (
+                f"the quotas of {name} for GPU models add up to {gpus(sum(quotas.values()))} GPUs, "
+                f"its quota is {gpus(total)}"
+            )
+        for model, quota in quotas.items():
+            key = (model, parent if parent in projects else None)
+            totals[key] = totals.get(key, 0) + quota
+    for (model, parent), total in sorted(totals.items(), key=str):
+        if parent is not None:
+            own = projects[parent][2].get(model)
+            if own is not None and total > own:
+                return (
+                    f"the quotas for {model} of the projects in {parent} add up to {gpus(total)} GPUs, "
+                    f"{parent} itself has {gpus(own)}"
+                )
+        elif total > capacity_gpu_milli.get(model, 0):
+            known = ", ".join(
+                f"{gpus(capacity_gpu_milli[each])} of {each}" for each in sorted(capacity_gpu_milli)
+            )
+            return f"the quotas for {model} add up to {gpus(total)} GPUs, the cluster has {known or 'none'}"
+    return None
+
+
+class ProjectTree:
+    """The projects with their parents and children. An unknown or circular parent counts as none.
+
+    `quota` and `limit` are by project and resource, UNLIMITED where nothing is set; `resources` are the indices of
+    those that somebody bounds: GPUs always, processors and memory only then. `model_quota` and `model_limit` are by
+    project and GPU model, for the `models` that somebody bounds; without a quota of its own for a model, a project
+    has none of it, and a department what its projects have.
+    """
+
+    def __init__(self, projects: Iterable[Project]) -> None:
+        self.projects = {project.name: project for project in sorted(projects, key=lambda each: each.name)}
+        self.lineage: dict[str, tuple[str, ...]] = {}
+        self.children: dict[str | None, list[str]] = {None: []}
+        for name in self.projects:
+            lineage = self._climb(name)
+            self.lineage[name] = lineage
+            self.children.setdefault(lineage[1] if len(lineage) > 1 else None, []).append(name)
+        self.quota: dict[str, Amounts] = {name: _quota(each) for name, each in self.projects.items()}
+        self.limit: dict[str, Amounts] = {name: _limit(each) for name, each in self.projects.items()}
+        bounds = [*self.quota.values(), *self.limit.values()]
+        self.models = frozenset(each.model for one in self.projects.values() for each in one.gpu_models)
+        self.model_quota: dict[tuple[str, str], int] = {}
+        self.model_limit: dict[tuple[str, str], int] = {}
+        for model in self.models:
+            for name in self.children[None]:
+                self._bound_model(name, model)
+        self.promised_models = frozenset(model for (_, model), quota in self.model_quota.items() if quota)
+        self.resources = (0, *(each for each in (1, 2) if any(bound[each] < UNLIMITED for bound in bounds)))
+
+    def nearest(self, name: str, seconds: Callable[[Project], int | None]) -> int:
+        """The first setting on the way up from the project, else 0."""
+        found = (seconds(self.projects[each]) for each in self.lineage[name])
+        return next((each for each in found if each is not None), 0)
+
+    def _bound_model(self, name: str, model: str) -> int:
+        below = sum(self._bound_model(child, model) for child in self.children.get(name, ()))
+        own = next((each for each in self.projects[name].gpu_models if each.model == model), None)
+        quota = below if own is None or own.quota_gpu_milli is None else own.quota_gpu_milli
+        self.model_quota[name, model] = quota
+        self.model_limit[name, model] = _or_unlimited(None if own is None else own.limit_gpu_milli)
+        return quota
+
+    def _climb(self, name: str) -> tuple[str, ...]:
+        lineage = [name]
+        parent = self.projects[name].parent
+        while parent is not None and parent in self.projects:
+            if parent in lineage:
+                return (name,)
+            lineage.append(parent)
+            parent = self.projects[parent].parent
+        return tuple(lineage)
+
+
+def preempt_min_runtime(project: Project) -> int | None:
+    """For `ProjectTree.nearest`."""
+    return project.preempt_min_runtime_seconds
+
+
+def reclaim_min_runtime(project: Project) -> int | None:
+    """For `ProjectTree.nearest`."""
+    return project.reclaim_min_runtime_seconds
+
+
+def _quota(project: Project) -> Amounts:
+    return (
+        _or_unlimited(project.quota_gpu_milli),
+        _or_unlimited(project.quota_cpu_milli),
+        _or_unlimited(project.quota_memory_bytes),
+    )
+
+
+def _limit(project: Project) -> Amounts:
+    return (
+        _or_unlimited(project.limit_gpu_milli),
+        _or_unlimited(project.limit_cpu_milli),
+        _or_unlimited(project.limit_memory_bytes),
+    )
+
+
+def _or_unlimited(amount: int | None) -> int:
+    return UNLIMITED if amount is None else amount

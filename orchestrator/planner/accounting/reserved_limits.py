@@ -1,0 +1,28 @@
+"""What a starving workload needs of its own project's limits, and who of that project may not take it.
+
+Room on nodes is no use to a gang whose project stands at its limit because smaller jobs of the same project take every
+GPU that one of them gives back. So as long as room is kept for a workload, what is behind it in the queue starts only
+as far as the limits have room for both, or if it goes as soon as it has to.
+"""
+
+from orchestrator.planner.accounting.ledger import Ledger
+from orchestrator.planner.model import Amounts, Workload
+from orchestrator.planner.placement.reservations import Reservation
+from orchestrator.planner.reasons.texts import LimitKept
+
+
+def kept_back(
+    ledger: Ledger, reservation: Reservation, workload: Workload, asked: Amounts
+) -> LimitKept | None:
+    """Why the workload, of the same project, may not hold that much more before the other one has started."""
+    both = not workload.preemptible and not reservation.workload.preemptible
+    for name in ledger.tree.lineage[workload.project]:
+        held, kept = ledger.allocated[name], ledger.non_preemptible[name]
+        for each in ledger.tree.resources:
+            if not (asked[each] and reservation.asked[each]):
+                continue
+            wanted = asked[each] + reservation.asked[each]
+            full = held[each] - reservation.yielding[each] + wanted > ledger.tree.limit[name][each]
+            if full or (both and kept[each] + wanted > ledger.tree.quota[name][each]):
+                return LimitKept(name, asked, reservation.asked, reservation.workload.name)
+    return None

@@ -1,0 +1,181 @@
+"""Fair shares: what each project may hold now, given what everybody asks for.
+
+Level by level, as a parent's share is its children's total:
+1. everybody gets what is asked for, up to the quota;
+2. what is left over goes by priority from high to low: a lower priority gets nothing while a higher one asks for more
+   and has a weight;
+3. inside a priority it is divided in proportion to the weights; a project that asks for less than its part gets exactly
+   what it asks for, and the others divide the rest;
+4. their parts are rounded down to whole devices, once and at the end, so that a share is something a job can use; the
+   devices that this leaves go one each to the largest remainders, then to the older project.
+
+Nobody is given more than was asked for, and the sum never exceeds the total unless the quotas themselves do.
+A department asks for what its projects may hold: what their limits keep them from is not asked for.
+All arithmetic is exact, in integers.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.planner.accounting.quota import ProjectTree
+from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Amounts
+
+ModelAmounts = Mapping[tuple[str, str], int]
+"""By project and GPU model, in `gpu_milli`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One project's side of a division. `limit` None: unlimited. All amounts in the unit of the total."""
+
+    name: str
+    quota: int
+    demand: int
+    limit: int | None = None
+    weight: int = 1
+    priority: int = 0
+    created_at_us: int = 0
+
+    @property
+    def wanted(self) -> int:
+        """What it may be given at most."""
+        return self.demand if self.limit is None else min(self.demand, self.limit)
+
+
+def divide(total: int, claims: Sequence[Claim], unit: int = DEVICE_MILLI) -> dict[str, int]:
+    """Each claim's fair share of `total`; `unit` is the granule of the surplus."""
+    shares = {
+        claim.name: min(total if claim.quota >= UNLIMITED else claim.quota, claim.wanted) for claim in claims
+    }
+    return divide_surplus(total - sum(shares.values()), claims, shares, unit)[0]
+
+
+def divide_surplus(
+    surplus: int, claims: Sequence[Claim], guaranteed: Mapping[str, int], unit: int = DEVICE_MILLI
+) -> tuple[dict[str, int], int]:
+    """Add each claim's part of the surplus to what it is guaranteed; also the part that nobody may be given."""
+    shares = dict(guaranteed)
+    rest = max(0, surplus)
+    buckets: dict[int, list[tuple[Claim, int]]] = {}
+    for claim in claims:
+        missing = claim.wanted - shares[claim.name]
+        if missing > 0 and claim.weight > 0:
+            buckets.setdefault(claim.priority, []).append((claim, missing))
+    for priority in sorted(buckets, reverse=True):
+        if not rest:
+            break
+        for name, part in _divide_among_equals(rest, buckets[priority], unit).items():
+            shares[name] += part
+            rest -= part
+    return shares, rest
+
+
+def _divide_among_equals(total: int, hungry: list[tuple[Claim, int]], unit: int) -> dict[str, int]:
+    """Parts of the total by weight, none above what is missing. There is a rest only if nobody misses anything more."""
+    # In the order in which a rising level of `part / weight` satisfies them. Two different ratios differ by at least
+    # 1 / heaviest², so that scaling by its square keeps their order in integers.
+    scale = max(claim.weight for claim, _ in hungry) ** 2
+    by_level = sorted(hungry, key=lambda entry: entry[1] * scale // entry[0].weight)
+    parts: dict[str, int] = {}
+    weights = sum(claim.weight for claim, _ in hungry)
+    satisfied = 0
+    for claim, missing in by_level:
+        if missing * weights > total * claim.weight:
+            break
+        parts[claim.name] = missing
+        total -= missing
+        weights -= claim.weight
+        satisfied += 1
+    remainders: list[tuple[int, int, str, int]] = []
+    rounded_off = total
+    for claim, missing in by_level[satisfied:]:
+        part = total * claim.weight // (weights * unit) * unit
+        parts[claim.name] = part
+        rounded_off -= part
+        remainder = total * claim.weight - part * weights
+        remainders.append((-remainder, claim.created_at_us, claim.name, missing - part))
+    # What each may get here is more than its remainder, so one pass hands out all that was rounded off.
+    for _, _, name, missing in sorted(remainders):
+        extra = min(unit, rounded_off, missing)
+        parts[name] += extra
+        rounded_off -= extra
+    return parts
+
+
+def fair_shares(
+    tree: ProjectTree,
+    demand: Mapping[str, Amounts],
+    capacity: Amounts,
+    model_demand: ModelAmounts | None = None,
+) -> dict[str, Amounts]:
+    """The fair share of every project and department; `demand` counts the leaves' jobs.
+
+    `model_demand` is the part of it that can only be served on one GPU model: limits for models bound it as well.
+    A resource that no project bounds is not divided: everybody's share of it is UNLIMITED.
+    """
+    requested = total_demand(tree, demand, model_demand or {})
+    shares = {name: [UNLIMITED, UNLIMITED, UNLIMITED] for name in tree.projects}
+    for resource in tree.resources:
+        levels: list[tuple[str | None, int]] = [(None, capacity[resource])]
+        while levels:
+            parent, total = levels.pop()
+            children = tree.children.get(parent, ())
+            claims = [_claim(tree, name, resource, requested[name][resource]) for name in children]
+            for name, share in divide(total, claims, DEVICE_MILLI if resource == 0 else 1).items():
+                shares[name][resource] = share
+                if name in tree.children:
+                    levels.append((name, share))
+    return {name: (share[0], share[1], share[2]) for name, share in shares.items()}
+
+
+def total_demand(
+    tree: ProjectTree, demand: Mapping[str, Amounts], model_demand: ModelAmounts
+) -> dict[str, Amounts]:
+    """What every project and department asks for; of a department, what the limits below it let its projects hold.
+
+    What a project's limits for GPU models keep it from is taken off; its own limit for all GPUs is not yet.
+    """
+    by_model = total_model_demand(tree, model_demand)
+    totals = {name: list(demand.get(name, (0, 0, 0))) for name in tree.projects}
+    for name in _children_first(tree):
+        total = totals[name]
+        beyond = sum(
+            max(0, by_model.get((name, model), 0) - tree.model_limit[name, model]) for model in tree.models
+        )
+        total[0] = max(0, total[0] - beyond)
+        for parent in tree.lineage[name][1:2]:
+            for resource, limit in enumerate(tree.limit[name]):
+                totals[parent][resource] += min(total[resource], limit)
+    return {name: (total[0], total[1], total[2]) for name, total in totals.items()}
+
+
+def total_model_demand(tree: ProjectTree, demand: ModelAmounts) -> dict[tuple[str, str], int]:
+    """`total_demand` for the GPU models that somebody bounds; a project's own limit for them is not taken off yet."""
+    totals = {key: amount for key, amount in demand.items() if key[0] in tree.projects}
+    if not totals:
+        return {}
+    for name in _children_first(tree):
+        for parent in tree.lineage[name][1:2]:
+            for model in tree.models:
+                within = min(totals.get((name, model), 0), tree.model_limit[name, model])
+                totals[parent, model] = totals.get((parent, model), 0) + within
+    return totals
+
+
+def _children_first(tree: ProjectTree) -> list[str]:
+    return sorted(tree.projects, key=lambda name: -len(tree.lineage[name]))
+
+
+def _claim(tree: ProjectTree, name: str, resource: int, demand: int) -> Claim:
+    project = tree.projects[name]
+    weights = (project.over_quota_weight, project.cpu_over_quota_weight, project.memory_over_quota_weight)
+    limit = tree.limit[name][resource]
+    return Claim(
+        name=name,
+        quota=tree.quota[name][resource],
+        demand=demand,
+        limit=None if limit >= UNLIMITED else limit,
+        weight=max(0, weights[resource]),
+        priority=project.priority,
+        created_at_us=project.created_at_us,
+    )

@@ -1,0 +1,72 @@
+"""How well founded a request is: on the project's quota, on its fair share, or only on what nobody else wants.
+
+The three are served in this order, over all projects. Whoever could take GPUs back by reclaim is thus served before
+anybody who would have to give them back, and no decision undoes the one before it.
+"""
+
+import enum
+from collections.abc import Mapping, Sequence
+
+from orchestrator.planner.accounting.ledger import Ledger
+from orchestrator.planner.model import Amounts, Workload
+
+
+class EntitlementTier(enum.IntEnum):
+    """From the best founded to the least."""
+
+    GUARANTEED = 0
+    FAIR = 1
+    SURPLUS = 2
+
+
+def tier(
+    ledger: Ledger,
+    shares: Mapping[str, Amounts],
+    workload: Workload,
+    asked: Amounts,
+    *,
+    levels: int | None = None,
+) -> EntitlementTier:
+    """Where the workload's project, and every department above it, would stand with that much more.
+
+    `levels` 1 looks at the project alone.
+    """
+    worst = EntitlementTier.GUARANTEED
+    for name in ledger.tree.lineage[workload.project][:levels]:
+        held, quota, share = ledger.allocated[name], ledger.tree.quota[name], shares[name]
+        for resource in ledger.tree.resources:
+            if not asked[resource]:
+                continue
+            then = held[resource] + asked[resource]
+            if then > max(quota[resource], share[resource]):
+                return EntitlementTier.SURPLUS
+            if then > quota[resource]:
+                worst = EntitlementTier.FAIR
+    return worst
+
+
+def tier_with_model(
+    ledger: Ledger,
+    model_shares: Mapping[tuple[str, str], int],
+    total: EntitlementTier,
+    *,
+    lineage: Sequence[str],
+    gpu_milli: int,
+    model: str,
+) -> EntitlementTier:
+    """The standing of work that is bound to a GPU model, which its quota in total would give the standing `total`.
+
+    Beyond the quota for the model it comes after those that have one. Beyond the total quota it has to stay within
+    the fair share of the model as well.
+    """
+    if model not in ledger.tree.promised_models or total is EntitlementTier.SURPLUS:
+        return total
+    worst = total
+    for name in lineage:
+        then = ledger.model_held.get((name, model), 0) + gpu_milli
+        if then <= ledger.tree.model_quota[name, model]:
+            continue
+        if total is EntitlementTier.FAIR and then > model_shares.get((name, model), 0):
+            return EntitlementTier.SURPLUS
+        worst = EntitlementTier.FAIR
+    return worst

@@ -1,0 +1,68 @@
+"""Room for nominations whose place somebody holds: an operator that ended before it could evict had promised it.
+
+A nomination is written down before the evictions that make its room. The next leader may thus find it on GPUs that are
+in use. The room is made again before anything else is given away: else the free part of it goes to younger work first.
+"""
+
+from orchestrator.planner.accounting.tiers import EntitlementTier
+from orchestrator.planner.actions.consolidate import consolidate_for
+from orchestrator.planner.actions.hopeless import Hopeless
+from orchestrator.planner.actions.preempt import PriorityPolicy, preempt_lower_for
+from orchestrator.planner.actions.reclaim import MovesWithinQuota, reclaim_for
+from orchestrator.planner.model import PodState, Workload
+from orchestrator.planner.preemption.candidates import Candidates
+from orchestrator.planner.preemption.moving import MovePolicy
+from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
+from orchestrator.planner.preemption.victim_selection import VictimSelector
+from orchestrator.planner.session import Session
+
+_WORK_PERCENT = 20
+_MAX_NODES = 24
+
+
+def remake_lost_rooms(session: Session) -> None:
+    """For workloads with a nomination that could not be restored and that fit nowhere now, the oldest first."""
+    lost = [
+        workload
+        for workload in session.nominated_workloads()
+        if any(
+            pod.nominated_node is not None and pod.state is PodState.PENDING
+            for pod in session.next_chunk(workload)
+        )
+    ]
+    if not lost:
+        return
+    session.allow_work(_WORK_PERCENT)
+    reclaim = VictimSelector(session, session.once(Candidates), ReclaimPolicy(session))
+    for workload in sorted(lost, key=lambda each: (each.created_at_us, each.id)):
+        if not session.take_turn():
+            return
+        if not _fits(session, workload):
+            _remake(session, session.workload(workload.id), reclaim)
+
+
+def _fits(session: Session, workload: Workload) -> bool:
+    """Whether the next chunk may not start at all, or has a place without evictions: both are for `allocate`."""
+    chunk = session.next_chunk(workload)
+    if session.violation(workload, chunk) is not None:
+        return True
+    checkpoint = session.ledger.checkpoint()
+    placed = session.place_all(workload, chunk)
+    session.ledger.rollback(checkpoint)
+    return placed is not None
+
+
+def _remake(session: Session, workload: Workload, reclaim: VictimSelector) -> bool:
+    """By moves, by what others borrow, or by what is less urgent in its project, as the room was made before."""
+    candidates = session.once(Candidates)
+    cap = session.snapshot.settings.max_consolidation_victims
+    moves = VictimSelector(session, candidates, MovePolicy(cap), max_nodes=_MAX_NODES)
+    if workload.preemptible and cap != 0 and consolidate_for(session, workload, moves, Hopeless()):
+        return True
+    tier = session.tier(workload, session.next_chunk(workload), levels=1)
+    moving = MovesWithinQuota(session)
+    if tier is not EntitlementTier.SURPLUS and reclaim_for(session, workload, reclaim, Hopeless(), moving):
+        return True
+    policy = PriorityPolicy(session)
+    lower = VictimSelector(session, candidates, policy)
+    return preempt_lower_for(session, workload, lower, policy, Hopeless())

@@ -1,0 +1,132 @@
+"""What every decision starts from, kept current by differences instead of being added up again.
+
+Snapshots share what did not change: a workload that is the same object as last time is not looked at. A change of
+nodes or projects opens new books. What the books say never depends on how they came about.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import compress, count
+from operator import is_, is_not
+
+from orchestrator.planner.accounting.demand import Demand
+from orchestrator.planner.accounting.ledger import Ledger
+from orchestrator.planner.accounting.quota import ProjectTree
+from orchestrator.planner.gangs import Chunk, start_chunks
+from orchestrator.planner.model import DEVICE_MILLI, Pod, PodState, Snapshot, Workload
+from orchestrator.planner.placement.node_sets import NodeSets
+
+
+class ClusterState:
+    """The ledger between decisions, what is asked for by project, and which workloads wait or run.
+
+    `incomplete` wait for pods that their gangs need and nobody has made yet, `homeless` for their projects.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.tree = ProjectTree(snapshot.projects)
+        self.ledger = Ledger(snapshot.nodes, self.tree)
+        self.workloads: dict[str, Workload] = {}
+        self.waiting: dict[str, list[Chunk]] = {}
+        self.running: dict[str, None] = {}
+        self.stale: dict[str, None] = {}
+        self.nominated: dict[str, None] = {}
+        self.homeless: dict[str, str] = {}
+        self.incomplete: dict[str, None] = {}
+        self.nodes = NodeSets([account.node for account in self.ledger.nodes])
+        self.demand = Demand(self.tree, self.nodes)
+        self._gpu_sizes_mib = sorted({node.gpu_memory_mib for node in snapshot.nodes if node.gpu_memory_mib})
+        for workload in snapshot.workloads:
+            self._enter(workload)
+        self.ledger.index_free_devices()
+
+    def follows(self, snapshot: Snapshot) -> bool:
+        """Take over the new snapshot; False when new books are needed."""
+        if not (
+            _same(snapshot.nodes, self.snapshot.nodes) and _same(snapshot.projects, self.snapshot.projects)
+        ):
+            return False
+        before, after = self.snapshot.workloads, snapshot.workloads
+        self.snapshot = snapshot
+        if _same(before, after):
+            return True
+        gone, come = _differing(before, after)
+        for name in {each.id for each in gone}:
+            self._strike(name)
+        for workload in come:
+            self._enter(workload)
+        return True
+
+    def _enter(self, workload: Workload) -> None:
+        workload = in_pod_order(self._sized(workload))
+        self.ledger.load(workload, 1)
+        if workload.project not in self.tree.projects:
+            if any(pod.state is PodState.PENDING for pod in workload.pods):
+                self.homeless[workload.id] = workload.project
+            self.workloads[workload.id] = workload
+            return
+        self.workloads[workload.id] = workload
+        states = {pod.state for pod in workload.pods}
+        chunks = start_chunks(workload) if PodState.PENDING in states else []
+        self.demand.count(workload, chunks, 1)
+        if PodState.PENDING in states:
+            if chunks:
+                self.waiting[workload.id] = chunks
+            else:
+                self.incomplete[workload.id] = None
+        if PodState.ALLOCATED in states:
+            self.running[workload.id] = None
+        if workload.stale_since_us:
+            self.stale[workload.id] = None
+        if any(pod.nominated_node is not None for pod in workload.pods):
+            self.nominated[workload.id] = None
+
+    def _strike(self, name: str) -> None:
+        workload = self.workloads.pop(name)
+        self.ledger.load(workload, -1)
+        self.homeless.pop(name, None)
+        self.demand.count(workload, self.waiting.pop(name, ()), -1)
+        self.incomplete.pop(name, None)
+        self.running.pop(name, None)
+        self.stale.pop(name, None)
+        self.nominated.pop(name, None)
+
+    def _sized(self, workload: Workload) -> Workload:
+        """Requests for GPU memory with what quotas count them as: the portion of the smallest GPU that has so much."""
+        if not any(pod.request.gpu_memory_mib for pod in workload.pods):
+            return workload
+        return replace(workload, pods=tuple(self._sized_pod(pod) for pod in workload.pods))
+
+    def _sized_pod(self, pod: Pod) -> Pod:
+        asked = pod.request.gpu_memory_mib
+        if not asked:
+            return pod
+        smallest = next((size for size in self._gpu_sizes_mib if size >= asked), asked)
+        portion = -(-DEVICE_MILLI * asked // smallest)
+        return replace(pod, request=replace(pod.request, gpu_portion_milli=portion))
+
+
+def in_pod_order(workload: Workload) -> Workload:
+    """The workload with its pods by name, numbers in their order, so that no plan depends on the order of the input."""
+    if len(workload.pods) < 2:
+        return workload
+    pods = tuple(sorted(workload.pods, key=lambda pod: (len(pod.name), pod.name, pod.id)))
+    return workload if pods == workload.pods else replace(workload, pods=pods)
+
+
+def _differing(
+    before: Sequence[Workload], after: Sequence[Workload]
+) -> tuple[list[Workload], list[Workload]]:
+    """What is only in the one, and what is only in the other; their equal beginnings and ends are not looked at."""
+    start = next(compress(count(), map(is_not, before, after)), min(len(before), len(after)))
+    rest = min(len(before), len(after)) - start
+    end = next(compress(count(), map(is_not, reversed(before), reversed(after))), rest)
+    end = min(end, rest)
+    before, after = before[start : len(before) - end], after[start : len(after) - end]
+    old, new = set(map(id, before)), set(map(id, after))
+    return [each for each in before if id(each) not in new], [each for each in after if id(each) not in old]
+
+
+def _same(left: tuple[object, ...], right: tuple[object, ...]) -> bool:
+    return left is right or (len(left) == len(right) and all(map(is_, left, right)))

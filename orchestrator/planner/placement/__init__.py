@@ -1,0 +1,1 @@
+"""Where pods can go: predicates, devices, topology, reservations."""

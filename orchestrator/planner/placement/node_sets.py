@@ -1,0 +1,227 @@
+"""Sets of nodes as integers: bit `n` stands for the node at position `n`.
+
+Which nodes admit a pod, which of them could hold it if they were empty, and what a set of nodes has in total: each
+costs a few operations on whole sets, however many nodes there are. A pod's constraints are thus answered for a cluster
+in microseconds, also where every pod has constraints of its own.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from orchestrator.planner.model import DEVICE_MILLI, Amounts, Constraints, LabelRequirement, Node, Request
+from orchestrator.planner.placement.predicates import matches_requirement, tolerates
+
+NodeSet = int
+
+_Value = TypeVar("_Value", bound=Hashable)
+
+MAX_CACHED = 20_000
+"""Entries in one cache; above that it is emptied, as books may be kept for weeks."""
+
+
+def node_set(positions: Iterable[int], size: int) -> NodeSet:
+    """The set of these positions among `size` nodes."""
+    digits = bytearray(b"0" * (size + 1))
+    for position in positions:
+        digits[size - position] = ord("1")
+    return int(digits, 2)
+
+
+def positions_in(nodes: NodeSet) -> Iterator[int]:
+    """The positions of the nodes in the set, from the lowest."""
+    while nodes:
+        lowest = nodes & -nodes
+        yield lowest.bit_length() - 1
+        nodes ^= lowest
+
+
+class Column:
+    """One amount of every node, kept as one set of nodes for each binary digit of the amounts."""
+
+    def __init__(self, amounts: Sequence[int]) -> None:
+        self._everywhere = (1 << len(amounts)) - 1
+        self._digits = [
+            node_set((at for at, amount in enumerate(amounts) if amount >> digit & 1), len(amounts))
+            for digit in range(max(amounts, default=0).bit_length())
+        ]
+
+    def total(self, nodes: NodeSet) -> int:
+        """The sum over the nodes of the set."""
+        return sum((nodes & having).bit_count() << digit for digit, having in enumerate(self._digits))
+
+    def most(self, nodes: NodeSet) -> int:
+        """The largest amount of a node of the set; 0 for an empty one."""
+        amount = 0
+        for digit in reversed(range(len(self._digits))):
+            having = nodes & self._digits[digit]
+            if having:
+                nodes, amount = having, amount | 1 << digit
+        return amount
+
+    def at_least(self, amount: int) -> NodeSet:
+        """The nodes that have the amount or more."""
+        if amount <= 0:
+            return self._everywhere
+        if amount.bit_length() > len(self._digits):
+            return 0
+        more, equal = 0, self._everywhere
+        for digit in reversed(range(len(self._digits))):
+            if amount >> digit & 1:
+                equal &= self._digits[digit]
+            else:
+                more |= equal & self._digits[digit]
+                equal &= ~self._digits[digit]
+        return more | equal
+
+
+class NodeSets:
+    """The nodes of a cluster by what pods and projects ask of them. Positions are those of `nodes`.
+
+    What other schedulers hold is not there, as it is not in the capacity that projects share.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._positions = {node.name: position for position, node in enumerate(nodes)}
+        self.everywhere: NodeSet = (1 << len(nodes)) - 1
+        self.schedulable = self._those(position for position, node in enumerate(nodes) if node.schedulable)
+        self._devices = Column([max(0, node.usable_gpus - node.foreign.gpu_count) for node in nodes])
+        self._cpu_milli = Column([max(0, node.cpu_milli - node.foreign.cpu_milli) for node in nodes])
+        self._memory_bytes = Column([max(0, node.memory_bytes - node.foreign.memory_bytes) for node in nodes])
+        self._gpu_memory_mib = Column([node.gpu_memory_mib for node in nodes])
+        self._with_slot = Column([max(0, node.pod_slots - node.foreign_pods) for node in nodes]).at_least(1)
+        self._types = self._grouped(node.node_type for node in nodes)
+        self._taints = self._grouped(node.taints for node in nodes)
+        self._models = self._grouped(node.gpu_model for node in nodes)
+        self._with_gpus = self._those(position for position, node in enumerate(nodes) if node.gpu_count)
+        self._labels: dict[str, dict[str, NodeSet]] = {}
+        self._admitting: dict[tuple[Constraints, tuple[str, ...]], NodeSet] = {}
+        self._capacity: dict[NodeSet, Amounts] = {}
+
+    def admitting(self, constraints: Constraints, node_types: tuple[str, ...] = ()) -> NodeSet:
+        """The nodes that `predicates.accepts` lets pods with these constraints on."""
+        key = (constraints, node_types)
+        nodes = self._admitting.get(key)
+        if nodes is None:
+            if len(self._admitting) >= MAX_CACHED:
+                self._admitting.clear()
+            nodes = self._admitting[key] = self._find_admitting(constraints, node_types)
+        return nodes
+
+    def holding(self, request: Request) -> NodeSet:
+        """The nodes that could hold a pod with this request if no other pod of ours were there."""
+        devices = request.shared_devices if request.is_shared else request.gpu_count
+        nodes = (
+            self._with_slot
+            & self._devices.at_least(devices)
+            & self._cpu_milli.at_least(request.cpu_milli)
+            & self._memory_bytes.at_least(request.memory_bytes)
+        )
+        if request.gpu_memory_mib:
+            # On GPUs whose memory nobody knows, the request takes whole ones.
+            unknown = self.everywhere & ~self._gpu_memory_mib.at_least(1)
+            nodes &= self._gpu_memory_mib.at_least(request.gpu_memory_mib) | unknown
+        return nodes
+
+    def largest(self, nodes: NodeSet) -> Amounts:
+        """The most of each resource that one node of the set has."""
+        return (
+            self._devices.most(nodes) * DEVICE_MILLI,
+            self._cpu_milli.most(nodes),
+            self._memory_bytes.most(nodes),
+        )
+
+    def contains(self, nodes: NodeSet, name: str | None) -> bool:
+        """Whether the node of this name is in the set."""
+        position = None if name is None else self._positions.get(name)
+        return position is not None and bool(nodes >> position & 1)
+
+    def capacity(self, nodes: NodeSet) -> Amounts:
+        """What the schedulable nodes of the set have in total."""
+        amounts = self._capacity.get(nodes)
+        if amounts is None:
+            if len(self._capacity) >= MAX_CACHED:
+                self._capacity.clear()
+            usable = nodes & self.schedulable
+            amounts = self._capacity[nodes] = (
+                self._devices.total(usable) * DEVICE_MILLI,
+                self._cpu_milli.total(usable),
+                self._memory_bytes.total(usable),
+            )
+        return amounts
+
+    def of_model(self, model: str) -> NodeSet:
+        """The nodes whose GPUs are of this model."""
+        return self._models.get(model, 0)
+
+    def models_in(self, nodes: NodeSet) -> list[str]:
+        """The models of the GPUs in the set; empty stands for those that no label names."""
+        nodes &= self._with_gpus
+        return [model for model, having in self._models.items() if nodes & having]
+
+    def _find_admitting(self, constraints: Constraints, node_types: tuple[str, ...]) -> NodeSet:
+        nodes = self.schedulable
+        if node_types:
+            nodes &= _union(self._types.get(node_type, 0) for node_type in node_types)
+        for key, value in constraints.node_selector:
+            nodes &= self._label(key).get(value, 0)
+        if constraints.node_terms:
+            nodes &= _union(self._matching(term) for term in constraints.node_terms)
+        return nodes & _union(
+            having
+            for taints, having in self._taints.items()
+            if all(
+                taint.effect == "PreferNoSchedule"
+                or any(tolerates(toleration, taint) for toleration in constraints.tolerations)
+                for taint in taints
+            )
+        )
+
+    def _matching(self, term: Iterable[LabelRequirement]) -> NodeSet:
+        nodes = self.everywhere
+        for requirement in term:
+            nodes &= self._satisfying(requirement)
+        return nodes
+
+    def _satisfying(self, requirement: LabelRequirement) -> NodeSet:
+        labels = self._label(requirement.key)
+        # A label such as the host name has a value for each node: these two operators need not look at all of them.
+        if requirement.operator in ("In", "NotIn"):
+            nodes = _union(labels.get(value, 0) for value in requirement.values)
+            return nodes if requirement.operator == "In" else self.everywhere & ~nodes
+        nodes = _union(
+            having
+            for value, having in labels.items()
+            if matches_requirement({requirement.key: value}, requirement)
+        )
+        if matches_requirement({}, requirement):
+            nodes |= self.everywhere & ~_union(labels.values())
+        return nodes
+
+    def _label(self, key: str) -> dict[str, NodeSet]:
+        """The nodes that have the label, by its value."""
+        sets = self._labels.get(key)
+        if sets is None:
+            positions: dict[str, list[int]] = {}
+            for position, node in enumerate(self._nodes):
+                value = node.labels.get(key)
+                if value is not None:
+                    positions.setdefault(value, []).append(position)
+            sets = self._labels[key] = {value: self._those(at) for value, at in positions.items()}
+        return sets
+
+    def _grouped(self, values: Iterable[_Value]) -> dict[_Value, NodeSet]:
+        positions: dict[_Value, list[int]] = {}
+        for position, value in enumerate(values):
+            positions.setdefault(value, []).append(position)
+        return {value: self._those(at) for value, at in positions.items()}
+
+    def _those(self, positions: Iterable[int]) -> NodeSet:
+        return node_set(positions, len(self._nodes))
+
+
+def _union(sets: Iterable[NodeSet]) -> NodeSet:
+    union = 0
+    for nodes in sets:
+        union |= nodes
+    return union

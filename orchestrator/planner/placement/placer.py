@@ -1,0 +1,260 @@
+"""Where a pod goes: the first node and devices that fit, packed so that large requests keep finding room.
+
+Whole devices go to the fullest node that has enough of them. A portion goes to devices that are shared already, first
+those that the same project shares, then the fullest; a new device is opened only when no shared one fits. With the
+setting `spread` the emptiest node comes first.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from orchestrator.planner.accounting.ledger import Ledger, NodeAccount
+from orchestrator.planner.accounting.model_bounds import may_take, within_quota
+from orchestrator.planner.model import DEVICE_MILLI, Constraints, Pod, Project, Request, Workload
+from orchestrator.planner.placement.node_sets import NodeSet, NodeSets
+from orchestrator.planner.placement.reservations import Reservations
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A node and devices for a pod; `promised` when part of it is still being released."""
+
+    node: str
+    devices: tuple[int, ...]
+    promised: bool
+
+
+class Placer:
+    """Finds placements on one ledger."""
+
+    def __init__(
+        self, ledger: Ledger, node_sets: NodeSets, reservations: Reservations, *, spread: bool = False
+    ) -> None:
+        self.ledger = ledger
+        self._spread = spread
+        self._models, self._promised = ledger.tree.models, ledger.tree.promised_models
+        self._reservations = reservations
+        self._node_sets = node_sets
+        self.looked_at = 0
+        self._admitting: dict[tuple[int, tuple[str, ...]], NodeSet] = {}
+
+    def find(
+        self,
+        workload: Workload,
+        pod: Pod,
+        positions: Collection[int] | None = None,
+        *,
+        only_now: bool = False,
+    ) -> Placement | None:
+        """The best placement now, else the best one on what is being released, else None; on these nodes, if given."""
+        placement = self._find(workload, pod, positions, later=False)
+        if placement is None and self.ledger.releasing_nodes and not only_now:
+            placement = self._find(workload, pod, positions, later=True)
+        return placement
+
+    def keep(self, workload: Workload, pod: Pod, node: str, devices: tuple[int, ...]) -> Placement | None:
+        """Exactly this place, free now or once all releases are through; None when the node cannot keep it."""
+        account, request = self.ledger.by_name.get(node), pod.request
+        if account is None or not self.accepts(account, workload, pod):
+            return None
+        count = request.shared_devices if request.is_shared else request.gpu_count
+        if len(set(devices)) != count or len(devices) != count:
+            return None
+        if not account.has_room(request, later=True) or not self._may_take(account, workload, pod):
+            return None
+        now = account.has_room(request, later=False)
+        share = account.share_milli(request) if count else 0
+        for device in devices:
+            if not 0 <= device < account.node.gpu_count or account.free_milli(device, later=True) < share:
+                return None
+            now = now and account.free_milli(device, later=False) >= share
+        if account.lost and not _spares_lost(account, devices, later=True):
+            return None
+        now = now and (not account.lost or _spares_lost(account, devices, later=False))
+        return Placement(node, devices, promised=not now)
+
+    def accepts(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
+        """Whether the node's labels, taints and the project's node types let the pod in."""
+        project = self.ledger.tree.projects[workload.project]
+        return self.admits(account, pod.constraints, node_types_for(project, workload))
+
+    def admitting(self, workload: Workload, pod: Pod) -> NodeSet:
+        """The nodes that `accepts` lets the pod on."""
+        project = self.ledger.tree.projects[workload.project]
+        return self._nodes_for(pod.constraints, node_types_for(project, workload))
+
+    def admits(self, account: NodeAccount, constraints: Constraints, node_types: tuple[str, ...]) -> bool:
+        """`accepts` for any pod with these constraints."""
+        return bool(self._nodes_for(constraints, node_types) >> account.position & 1)
+
+    def _nodes_for(self, constraints: Constraints, node_types: tuple[str, ...]) -> NodeSet:
+        """The nodes that admit such pods; known by identity: to hash constraints costs more than the answer."""
+        key = (id(constraints), node_types)
+        nodes = self._admitting.get(key)
+        if nodes is None:
+            nodes = self._admitting[key] = self._node_sets.admitting(constraints, node_types)
+        return nodes
+
+    def fits_on(self, account: NodeAccount, workload: Workload, pod: Pod) -> tuple[int, ...] | None:
+        """Devices on this node once all releases are through, or None."""
+        if not self.accepts(account, workload, pod) or not account.has_room(pod.request, later=True):
+            return None
+        if not self._may_take(account, workload, pod):
+            return None
+        devices = devices_for(account, pod.request, workload.project, later=True)
+        if devices is None or not self._leaves_reserved(account, workload, pod, devices, later=True):
+            return None
+        return devices
+
+    def count_on(self, account: NodeAccount, workload: Workload, pod: Pod) -> int:
+        """About how many such pods would fit on the node, by GPUs alone where it has CPU and memory for one."""
+        request = pod.request
+        if not self.accepts(account, workload, pod) or not account.has_room(request, later=True):
+            return 0
+        if request.is_shared:
+            portion = account.share_milli(request)
+            fitting = sum(
+                account.free_milli(device, later=True) // portion for device in range(account.node.gpu_count)
+            )
+            return fitting // request.shared_devices
+        if not request.gpu_count:
+            return 1
+        return len(account.whole_devices(later=True)) // request.gpu_count
+
+    def _find(
+        self, workload: Workload, pod: Pod, positions: Collection[int] | None, *, later: bool
+    ) -> Placement | None:
+        if pod.request.is_shared:
+            return self._find_portion(workload, pod, positions, later=later)
+        second: Placement | None = None
+        project = self.ledger.tree.projects[workload.project]
+        admitting = self._nodes_for(pod.constraints, node_types_for(project, workload))
+        for position in self._candidates(pod.request, positions, later=later):
+            self.looked_at += 1
+            account = self.ledger.nodes[position]
+            if not admitting >> position & 1 or not account.has_room(pod.request, later=later):
+                continue
+            if not self._may_take(account, workload, pod):
+                continue
+            lent = self._is_promised(account, workload, pod)
+            if lent and second is not None:
+                continue
+            devices = devices_for(account, pod.request, workload.project, later=later)
+            if devices is None or not self._leaves_reserved(account, workload, pod, devices, later=later):
+                continue
+            found = Placement(account.node.name, devices, promised=later)
+            if not lent:
+                return found
+            second = found
+        return second
+
+    def _may_take(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
+        """Whether the project may hold that much more of the node's GPU model."""
+        if account.model not in self._models or not pod.request.gpu_milli:
+            return True
+        return may_take(self.ledger, workload, pod.request.gpu_milli, account.model)
+
+    def _leaves_reserved(
+        self, account: NodeAccount, workload: Workload, pod: Pod, devices: tuple[int, ...], *, later: bool
+    ) -> bool:
+        """Whether what is kept on the node for somebody else stays there, or the pod may use it."""
+        return not self._reservations or self._reservations.lets(account, workload, pod, devices, later=later)
+
+    def _is_promised(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
+        """Whether the node's GPU model is promised to others, so that any other node is better."""
+        if account.model not in self._promised or not pod.request.gpu_milli:
+            return False
+        return not within_quota(self.ledger, workload, pod.request.gpu_milli, account.model)
+
+    def _candidates(
+        self, request: Request, positions: Collection[int] | None, *, later: bool
+    ) -> Iterable[int]:
+        nodes = self.ledger.nodes
+        if later:
+            need = request.gpu_count * DEVICE_MILLI
+            known = self.ledger.spare_nodes if need else self.ledger.releasing_nodes
+            return [
+                each
+                for each in sorted(known)
+                if nodes[each].later_milli >= need and (positions is None or each in positions)
+            ]
+        if positions is None and not self._spread:
+            return self.ledger.with_idle_devices(request.gpu_count)
+        chosen = range(len(nodes)) if positions is None else positions
+        sign = -1 if self._spread else 1
+        enough = [each for each in chosen if nodes[each].idle_devices >= request.gpu_count]
+        return sorted(enough, key=lambda each: (sign * nodes[each].idle_devices, each))
+
+    def _find_portion(
+        self, workload: Workload, pod: Pod, positions: Collection[int] | None, *, later: bool
+    ) -> Placement | None:
+        best: tuple[tuple[bool, bool, int, int, int], NodeAccount, tuple[int, ...]] | None = None
+        project = self.ledger.tree.projects[workload.project]
+        admitting = self._nodes_for(pod.constraints, node_types_for(project, workload))
+        nodes = self.ledger.nodes
+        for account in nodes if positions is None else map(nodes.__getitem__, positions):
+            self.looked_at += 1
+            portion = account.share_milli(pod.request)
+            if account.later_milli < portion * pod.request.shared_devices:
+                continue
+            if account.most_free_milli(later=later) < portion:
+                continue
+            if not admitting >> account.position & 1 or not account.has_room(pod.request, later=later):
+                continue
+            if not self._may_take(account, workload, pod):
+                continue
+            choice = best_devices(account, pod.request, workload.project, later=later)
+            if choice is None:
+                continue
+            chosen = tuple(device for _, _, device in choice)
+            if not self._leaves_reserved(account, workload, pod, chosen, later=later):
+                continue
+            foreign, free, _ = choice[0]
+            lent = self._is_promised(account, workload, pod)
+            key = (lent, foreign, free, account.idle_devices, account.position)
+            if best is None or key < best[0]:
+                best = (key, account, chosen)
+        return None if best is None else Placement(best[1].node.name, best[2], promised=later)
+
+
+def _spares_lost(account: NodeAccount, devices: tuple[int, ...], *, later: bool) -> bool:
+    """Whether as many unused devices as the node has lost stay unused beside these."""
+    unused = {device for device in devices if account.free_milli(device, later=later) == DEVICE_MILLI}
+    return unused <= set(account.whole_devices(later=later))
+
+
+def node_types_for(project: Project, workload: Workload) -> tuple[str, ...]:
+    """The node types that the project allows for this kind of workload; empty allows all."""
+    return project.interactive_node_types if workload.interactive else project.train_node_types
+
+
+def devices_for(
+    account: NodeAccount, request: Request, project: str, *, later: bool
+) -> tuple[int, ...] | None:
+    """Device indices on this node for the request; () when it asks for no GPU; None when they are not there."""
+    if request.is_shared:
+        choice = best_devices(account, request, project, later=later)
+        return None if choice is None else tuple(device for _, _, device in choice)
+    if request.gpu_count == 0:
+        return ()
+    whole = account.whole_devices(later=later)
+    return tuple(whole[: request.gpu_count]) if len(whole) >= request.gpu_count else None
+
+
+def best_devices(
+    account: NodeAccount, request: Request, project: str, *, later: bool
+) -> list[tuple[bool, int, int]] | None:
+    """(not shared by this project yet, free part in `gpu_milli`, index) of the tightest devices that fit, or None."""
+    choices: list[tuple[bool, int, int]] = []
+    portion = account.share_milli(request)
+    whole = account.whole_devices(later=later) if account.lost else ()
+    for device in range(account.node.gpu_count):
+        free = account.free_milli(device, later=later)
+        if free < portion:
+            continue
+        if account.lost and free == DEVICE_MILLI and device not in whole:
+            continue
+        shared_by_us = free < DEVICE_MILLI and project in account.tenants[device]
+        choices.append((not shared_by_us, free, device))
+    choices.sort()
+    return choices[: request.shared_devices] if len(choices) >= request.shared_devices else None

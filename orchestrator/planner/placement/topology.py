@@ -1,0 +1,85 @@
+"""Which nodes form a domain, and in what order domains are tried: the fullest that can take the pods first."""
+
+from collections.abc import Callable, Collection, Sequence
+from operator import itemgetter
+
+from orchestrator.planner.accounting.ledger import Ledger
+from orchestrator.planner.gangs import chunk_gpu_milli
+from orchestrator.planner.model import Pod, PodState, TopologyRule, Workload
+
+Domain = tuple[int, ...]
+
+
+def domains(ledger: Ledger, levels: Sequence[str], scope: Collection[int] | None) -> list[Domain]:
+    """The nodes in groups with the same labels for all `levels`; a node that lacks one of them is in no group."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    for position in range(len(ledger.nodes)) if scope is None else sorted(scope):
+        labels = ledger.nodes[position].node.labels
+        values = tuple(labels.get(level, "") for level in levels)
+        if all(values):
+            found.setdefault(values, []).append(position)
+    return [tuple(found[values]) for values in sorted(found)]
+
+
+def domains_to_try(
+    ledger: Ledger,
+    rule: TopologyRule,
+    chunk: Sequence[Pod],
+    scope: Collection[int] | None,
+    occupied: Collection[int],
+) -> list[Collection[int] | None]:
+    """Sets of nodes for the pods, best first. `occupied` are the nodes where the workload runs already."""
+    tries: list[Collection[int] | None] = []
+    for level in _levels_to_try(rule):
+        below = rule.levels[: rule.levels.index(level) + 1]
+        possible = domains(ledger, below, scope)
+        at_home = [each for each in possible if set(occupied) <= set(each)] if occupied else possible
+        asked = chunk_gpu_milli(chunk)
+        rooms_of = _rooms(ledger, below, scope)
+        roomy = [(each, rooms_of(each)) for each in at_home]
+        tries += [each for each, rooms in sorted(roomy, key=itemgetter(1)) if rooms[-1] >= asked]
+    if rule.required is None:
+        tries.append(scope)
+    return tries
+
+
+def candidate_domains(ledger: Ledger, rule: TopologyRule, workload: Workload) -> list[Domain]:
+    """Domains in which the workload's pods could be together, whatever is free there; closest levels first."""
+    occupied = {
+        ledger.by_name[pod.node].position
+        for pod in workload.pods
+        if pod.state is PodState.ALLOCATED and pod.node in ledger.by_name
+    }
+    candidates: list[Domain] = []
+    for level in _levels_to_try(rule):
+        possible = domains(ledger, rule.levels[: rule.levels.index(level) + 1], None)
+        candidates += [domain for domain in possible if occupied <= set(domain)]
+    return candidates
+
+
+def _levels_to_try(rule: TopologyRule) -> list[str]:
+    """From the preferred level outward, no further than the required one."""
+    known = [level for level in (rule.preferred, rule.required) if level in rule.levels]
+    if not known:
+        return []
+    deepest = max(rule.levels.index(level) for level in known)
+    widest = rule.levels.index(rule.required) if rule.required in rule.levels else 0
+    return list(reversed(rule.levels[widest : deepest + 1]))
+
+
+def _rooms(
+    ledger: Ledger, levels: Sequence[str], scope: Collection[int] | None
+) -> Callable[[Domain], list[int]]:
+    """What is free, or will be, around a domain at each level, from the widest, in `gpu_milli`."""
+    rooms: dict[tuple[str, ...], int] = {}
+
+    def path(position: int) -> list[tuple[str, ...]]:
+        values = tuple(ledger.nodes[position].node.labels.get(level, "") for level in levels)
+        return [values[: depth + 1] for depth in range(len(levels))]
+
+    for position in range(len(ledger.nodes)) if scope is None else scope:
+        account = ledger.nodes[position]
+        if account.node.schedulable:
+            for domain in path(position):
+                rooms[domain] = rooms.get(domain, 0) + account.later_milli
+    return lambda domain: [rooms.get(each, 0) for each in path(domain[0])]

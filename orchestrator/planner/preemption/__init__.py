@@ -1,0 +1,1 @@
+"""Who has to make way for whom: reclaim rules, victims, nominations."""

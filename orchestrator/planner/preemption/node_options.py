@@ -1,0 +1,201 @@
+"""Sets of pieces after which one pod fits on one node, by counting alone.
+
+A set is minimal: without any one of its pieces the pod does not fit. Nodes hold few pieces, so all sets are looked at,
+smaller ones first, up to a bound.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from orchestrator.planner.accounting.ledger import NodeAccount
+from orchestrator.planner.model import DEVICE_MILLI, Request
+from orchestrator.planner.preemption.candidates import Piece
+
+MAX_SETS = 300
+MAX_PIECES = 12
+_SMALLEST = 8
+"""Of more pieces than MAX_PIECES on a node, so many that go first are looked at, and the largest of the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A set of pieces. `excess_milli` is what they free beyond the need, `gpu_milli` what they free in all.
+
+    `pod_count` is how many pods are evicted, `covered` how many pieces a quota covers, `projects` who loses them
+    and `freed_milli` what each of these loses.
+    """
+
+    pieces: tuple[Piece, ...]
+    excess_milli: int
+    pod_count: int
+    gpu_milli: int
+    projects: tuple[str, ...]
+    freed_milli: tuple[int, ...]
+    covered: int
+
+    def harm(self, *, spare_covered: bool) -> tuple[int, int, int]:
+        """Pieces that a quota covers where that matters, GPUs freed beyond the need, pods."""
+        return (self.covered if spare_covered else 0, self.excess_milli, self.pod_count)
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """What is missing on a node: devices or a part of each of some, CPU, memory and pod slots."""
+
+    devices: int
+    portion_milli: int
+    cpu_milli: int
+    memory_bytes: int
+    slots: int
+
+
+def minimal_options(
+    account: NodeAccount,
+    request: Request,
+    pieces: Sequence[Piece],
+    allowed: Callable[[Sequence[Piece]], bool] | None = None,
+) -> tuple[list[Option], int]:
+    """All minimal options on this node; also how many sets were looked at. `allowed` leaves sets out."""
+    if len(pieces) > MAX_PIECES:
+        ranked = sorted(pieces, key=lambda piece: piece.order)
+        others = sorted(ranked[_SMALLEST:], key=lambda piece: -piece.gpu_milli)
+        pieces = [*ranked[:_SMALLEST], *others[: MAX_PIECES - _SMALLEST]]
+    node = _Node(account, _need(account, request), pieces)
+    if node.excess_milli(range(len(pieces))) is None:
+        return [], 1
+    options: list[Option] = []
+    enough: list[int] = []
+    looked = 1
+    for indices in _sets(node.fewest_pieces(), len(pieces), enough):
+        looked += 1
+        if looked > MAX_SETS and options:
+            break
+        members = sum(1 << index for index in indices)
+        if any(fewer & members == fewer for fewer in enough):
+            continue
+        excess = node.excess_milli(indices)
+        if excess is None:
+            continue
+        chosen = tuple(pieces[index] for index in indices)
+        if allowed is not None and not allowed(chosen):
+            continue
+        enough.append(members)
+        options.append(_option(chosen, excess))
+    return options, looked
+
+
+def _option(pieces: tuple[Piece, ...], excess_milli: int) -> Option:
+    projects = tuple(sorted({piece.project for piece in pieces}))
+    return Option(
+        pieces,
+        excess_milli,
+        pod_count=sum(piece.pod_count for piece in pieces),
+        gpu_milli=sum(piece.gpu_milli for piece in pieces),
+        projects=projects,
+        freed_milli=tuple(
+            sum(piece.gpu_milli for piece in pieces if piece.project == project) for project in projects
+        ),
+        covered=sum(piece.is_covered for piece in pieces),
+    )
+
+
+def _sets(fewest: int, count: int, enough: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Sets of at least so many indices, smaller ones first, larger ones without those `enough` (bit masks) alone."""
+    rest = list(range(count))
+    if fewest <= 1:
+        yield from ((index,) for index in rest)
+        rest = [index for index in rest if 1 << index not in enough]
+    for size in range(max(2, fewest), len(rest) + 1):
+        yield from combinations(rest, size)
+
+
+def _need(account: NodeAccount, request: Request) -> _Need:
+    cpu = account.cpu_used_milli - account.cpu_releasing_milli + request.cpu_milli - account.node.cpu_milli
+    memory = (
+        account.memory_used_bytes
+        - account.memory_releasing_bytes
+        + request.memory_bytes
+        - account.node.memory_bytes
+    )
+    return _Need(
+        devices=request.shared_devices if request.is_shared else request.gpu_count,
+        portion_milli=account.share_milli(request) if request.is_shared else DEVICE_MILLI,
+        cpu_milli=cpu,
+        memory_bytes=memory,
+        slots=account.pods_used - account.pods_releasing + 1 - account.node.pod_slots,
+    )
+
+
+class _Node:
+    """One node's devices with what each piece holds of them."""
+
+    def __init__(self, account: NodeAccount, need: _Need, pieces: Sequence[Piece]) -> None:
+        self._need = need
+        self._lost = account.lost
+        count = account.node.gpu_count
+        self._free = [account.free_milli(device, later=True) for device in range(count)]
+        self._blocked = account.blocked
+        self._held: list[dict[int, int]] = []
+        self._amounts: list[tuple[int, int, int, int]] = []
+        for piece in pieces:
+            held: dict[int, int] = {}
+            cpu = memory = slots = 0
+            for pod in piece.pods_on[account.position]:
+                share = account.share_milli(pod.request)
+                for device in pod.devices:
+                    if device < count and device not in account.blocked:
+                        held[device] = held.get(device, 0) + share
+                cpu += pod.request.cpu_milli
+                memory += pod.request.memory_bytes
+                slots += 1
+            self._held.append(held)
+            self._amounts.append((piece.gpu_milli, cpu, memory, slots))
+
+    def fewest_pieces(self) -> int:
+        """How many pieces must go at least, if those that hold most of the devices went."""
+        free = sum(min(self._need.portion_milli, free) for free in self._free)
+        missing = self._need.devices * self._need.portion_milli - free
+        held = sorted((sum(shares.values()) for shares in self._held), reverse=True)
+        for count, share in enumerate(held):
+            if missing <= 0:
+                return count
+            missing -= share
+        return len(held)
+
+    def excess_milli(self, indices: Sequence[int]) -> int | None:
+        """What the pieces free beyond the need, None when they are not enough."""
+        need = self._need
+        total = cpu = memory = slots = 0
+        for index in indices:
+            amounts = self._amounts[index]
+            total += amounts[0]
+            cpu += amounts[1]
+            memory += amounts[2]
+            slots += amounts[3]
+        if cpu < need.cpu_milli or memory < need.memory_bytes or slots < need.slots:
+            return None
+        if not need.devices:
+            return total
+        freed: dict[int, int] = {}
+        for index in indices:
+            for device, share in self._held[index].items():
+                freed[device] = freed.get(device, 0) + share
+        return self._excess_of_devices(freed, total)
+
+    def _excess_of_devices(self, freed: dict[int, int], total: int) -> int | None:
+        """`total` less what is needed of it: the devices that fit, those that need least of what is freed first."""
+        portion, lost = self._need.portion_milli, self._lost
+        costs: list[int] = []
+        for device, free in enumerate(self._free):
+            then = free + freed.get(device, 0)
+            if then < portion or device in self._blocked:
+                continue
+            if lost and then >= DEVICE_MILLI:
+                lost -= 1
+                continue
+            costs.append(max(0, portion - free))
+        if len(costs) < self._need.devices:
+            return None
+        costs.sort()
+        return total - sum(costs[: self._need.devices])

@@ -1,0 +1,152 @@
+"""Nominations: room that was made for a pod is its own from decision to decision, until it is bound.
+
+    decision 1: b is evicted for a ──> a is nominated to b's devices
+    decision 2: b is still leaving ──> the nomination is on the ledger before anybody else is looked at
+    decision 3: b is gone          ──> a is bound there
+
+A decision begins with the nominations, so neither the successors of victims nor younger work can take the room. A
+nomination ends when the pod is bound or gone, when its node cannot keep it, or when somebody with a better claim comes:
+nominated pods are victims like running ones, by the same rules, but nobody is harmed by taking their room.
+
+A pod that is moved is evicted with a nomination of its own; the pod that its controller makes next inherits it.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from orchestrator.planner.gangs import Chunk, chunk_amounts
+from orchestrator.planner.model import Pod, PodState, Workload
+from orchestrator.planner.placement.chunks import Placed
+from orchestrator.planner.session import Session
+
+if TYPE_CHECKING:
+    from orchestrator.planner.placement.placer import Placement
+
+Place = tuple[str, tuple[int, ...]]
+"""A node by its name, and indices of its devices."""
+
+
+def restore_nominations(session: Session) -> None:
+    """Put the nominations of earlier decisions on the ledger, the oldest workloads first; bind what is free by now.
+
+    Those whose places are all intact come first: pods that need another place must not take theirs.
+    """
+    # If not all of the room is left, the youngest promises go; the order is the same in every decision.
+    nominated = sorted(session.nominated_workloads(), key=lambda each: (each.created_at_us, each.id))
+    inherited: set[str] = set()
+    for workload in nominated:
+        _restore(session, workload, inherited, find_others=False)
+    for workload in nominated:
+        _keep_for_successors(session, workload, inherited)
+    # A pod that lost its place looks for another one, which could be the place of somebody who is restored after it.
+    for workload in nominated:
+        _restore(session, workload, inherited, find_others=True)
+
+
+def start_nominated_elsewhere(session: Session, workload: Workload) -> bool:
+    """Bind nominated pods where room is free now instead of waiting for what is being released."""
+    nominated = session.nominated_places(workload)
+    checkpoint = session.ledger.checkpoint()
+    for pod, where in nominated:
+        session.ledger.unplace(workload, pod, where.node, where.devices)
+    placed = session.place_all(workload, tuple(pod for pod, _ in nominated), only_now=True)
+    if placed is None:
+        session.ledger.rollback(checkpoint)
+        return False
+    session.bind_nominated(workload, placed)
+    return True
+
+
+def inherited_places(
+    workload: Workload, startable: Mapping[str, Pod], inherited: Collection[str]
+) -> tuple[dict[str, Place], dict[str, str]]:
+    """Where pods are nominated, by pod id; pods that wait inherit from those of the same kind that leave.
+
+    `startable` are pods that may start, by id, `inherited` leaving pods whose place is gone already. Also, by heir, the
+    leaving pod that it inherits from.
+    """
+    places: dict[str, Place] = {
+        pod.id: (pod.nominated_node, pod.nominated_devices)
+        for pod in workload.pods
+        if pod.nominated_node is not None and pod.state is PodState.PENDING
+    }
+    without = [pod for pod in startable.values() if pod.id not in places]
+    heirs: dict[str, str] = {}
+    for pod in workload.pods:
+        if pod.nominated_node is None or pod.state is not PodState.RELEASING or pod.id in inherited:
+            continue
+        heir = next(
+            (each for each in without if each.request == pod.request and each.sub_group == pod.sub_group),
+            None,
+        )
+        if heir is not None:
+            without.remove(heir)
+            places[heir.id] = (pod.nominated_node, pod.nominated_devices)
+            heirs[heir.id] = pod.id
+    return places, heirs
+
+
+def _restore(session: Session, workload: Workload, inherited: set[str], *, find_others: bool) -> None:
+    """Restore the workload's nominations chunk by chunk; with `find_others`, lost places are replaced by others.
+
+    Adds to `inherited` the leaving pods whose place a waiting one has now.
+    """
+    chunks = session.chunks_of(workload)
+    startable = {pod.id: pod for chunk in chunks for pod in chunk}
+    places, heirs = inherited_places(workload, startable, inherited)
+    for chunk in chunks:
+        if any(pod.id in places for pod in chunk):
+            placed = _places(session, workload, chunk, places, find_others=find_others)
+            if placed is not None:
+                session.restore(workload, chunk, placed)
+                inherited.update(heirs[pod.id] for pod in chunk if pod.id in heirs)
+                continue
+        if len(chunk) > 1 or not session.is_whole(workload):
+            break  # the rest of it grows only once its gang is there
+
+
+def _keep_for_successors(session: Session, workload: Workload, inherited: set[str]) -> None:
+    """Keep the places of pods whose gang is not complete yet because others of it are still leaving."""
+    if not any(pod.state is PodState.RELEASING and not pod.stuck for pod in workload.pods):
+        return
+    startable = {pod.id: pod for chunk in session.chunks_of(workload) for pod in chunk}
+    _, heirs = inherited_places(workload, startable, inherited)
+    settled = {*startable, *inherited, *heirs.values()}
+    for pod in workload.pods:
+        if pod.nominated_node is None or pod.id in settled or pod.stuck:
+            continue
+        if pod.state is PodState.ALLOCATED or session.is_nominated(pod) or session.is_bound(pod):
+            continue
+        placement = session.placer.keep(workload, pod, pod.nominated_node, pod.nominated_devices)
+        if placement is not None and session.violation(workload, (pod,)) is None:
+            session.ledger.place(workload, pod, placement.node, placement.devices)
+            session.nominate(workload, [(pod, placement)])
+
+
+def _places(
+    session: Session, workload: Workload, chunk: Chunk, places: Mapping[str, Place], *, find_others: bool
+) -> Placed | None:
+    """The chunk on the ledger, nominated pods where they are nominated; None when it cannot be had as a whole."""
+    if session.violation(workload, chunk) is not None or not any(chunk_amounts(chunk)):
+        return None
+    checkpoint = session.ledger.checkpoint()
+    placed: Placed = []
+    homeless: list[Pod] = []
+    for pod in chunk:
+        placement = session.placer.keep(workload, pod, *places[pod.id]) if pod.id in places else None
+        if placement is None:
+            homeless.append(pod)
+            continue
+        session.ledger.place(workload, pod, placement.node, placement.devices)
+        placed.append((pod, placement))
+    bound_together = workload.topology is not None or workload.groups is not None
+    # One pod elsewhere could break a topology: such a gang loses its nominations and is placed anew as a whole.
+    may_find = find_others and not bound_together
+    for pod in homeless:
+        other: Placement | None = session.placer.find(workload, pod) if may_find else None
+        if other is None:
+            session.ledger.rollback(checkpoint)
+            return None
+        session.ledger.place(workload, pod, other.node, other.devices)
+        placed.append((pod, other))
+    return placed

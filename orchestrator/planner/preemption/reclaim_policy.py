@@ -1,0 +1,277 @@
+"""Whom a project may take GPUs back from, on the ledger as it stands.
+
+At the level where two lineages part, a side may lose a piece when it holds more than it may (rule `fair-share`) or more
+than its quota while the taking side stays within its own (rule `quota`). Nobody falls below what the quotas promise
+while another set of victims exists; where none does, only pieces that no quota covers go.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from orchestrator.planner.accounting.coverage import Coverage, Victim, coverage, filling_order
+from orchestrator.planner.accounting.quota import amount_text, gpus, reclaim_min_runtime
+from orchestrator.planner.accounting.quota_checks import keeps_limits
+from orchestrator.planner.model import UNLIMITED, Amounts, Pod, Workload
+from orchestrator.planner.ordering import dominant_share, is_over_share
+from orchestrator.planner.preemption.candidates import Piece
+from orchestrator.planner.preemption.reclaim_rules import (
+    NOTHING,
+    Figures,
+    divergence_point,
+    entitled_amounts,
+    exceeds_somewhere,
+    holds_more_than_entitled,
+    is_better_served,
+    plus,
+    restores_quota,
+    within,
+)
+from orchestrator.planner.preemption.victim_selection import Order, Taken
+from orchestrator.planner.preemption.victims import EvictionReason, is_protected
+from orchestrator.planner.session import Session
+
+SideKey = tuple[bool, int, int, int, str]
+
+
+class ReclaimPolicy:
+    """What one project may reclaim from others, for one decision."""
+
+    spares_covered = True
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._ledger = session.ledger
+        self._tree = session.tree
+        self._entitled: dict[str, Amounts] = {}
+        self._parting: dict[tuple[str, str], tuple[str | None, str | None]] = {}
+        self._side_keys: dict[str, tuple[tuple[int, ...], SideKey]] = {}
+        self._coverages: dict[str, Coverage] = {}
+        self._coverage_version = -1
+        self._has_protection = bool(session.snapshot.now_us) and any(
+            project.reclaim_min_runtime_seconds for project in self._tree.projects.values()
+        )
+
+    def key(self, workload: Workload) -> tuple[object, ...]:
+        """Protection depends on where the lineages part, everything else on the piece's project alone."""
+        return ("reclaim", workload.project if self._has_protection else "")
+
+    def may_go(self, workload: Workload, piece: Piece) -> bool:
+        """Whether the piece is another project's and has run for as long as that asks for."""
+        if piece.is_move:
+            return False
+        if not self._has_protection or not piece.victim.is_core:
+            return piece.project != workload.project
+        _, theirs = self._divergence_point(workload.project, piece.project)
+        if theirs is None:
+            return False
+        seconds = self._tree.nearest(theirs, reclaim_min_runtime)
+        return not is_protected(piece.workload, seconds, self._session.snapshot.now_us)
+
+    def is_closed(self, workload: Workload, asked: Amounts, project: str) -> bool:
+        """Whether neither rule lets the project lose anything now."""
+        ours, theirs = self._divergence_point(workload.project, project)
+        if ours is None or theirs is None:
+            return True
+        held = self._ledger.allocated[theirs]
+        entitled = self._entitled.get(theirs)
+        if entitled is None:
+            entitled = self._entitled[theirs] = entitled_amounts(self._figures(theirs))
+        if held[0] > entitled[0] or held[1] > entitled[1] or held[2] > entitled[2]:
+            return False
+        return self._reason(workload, asked, project) is None
+
+    def order(self, workload: Workload) -> Order:
+        """The side with the weakest claim first, then the pieces of a project as `victim_order` says."""
+        sides: dict[str, SideKey] = {}
+
+        def key(piece: Piece) -> tuple[object, ...]:
+            side = sides.get(piece.project)
+            if side is None:
+                theirs = self._divergence_point(workload.project, piece.project)[1] or piece.project
+                side = sides[piece.project] = self._side_key(theirs)
+            return (not piece.is_harmless, side, piece.order)
+
+        return key
+
+    def falls_below_quota(self, workload: Workload, pieces: Sequence[Piece]) -> bool:
+        """Whether a project, or a department on its side, would hold less than its quota without these pieces."""
+        freed: dict[str, list[int]] = {}
+        on_model: dict[tuple[str, str], int] = {}
+        counted: set[str] = set()
+        for piece in pieces:
+            lineage = self._lineage_below(workload.project, piece.project)
+            for pod in piece.victim.pods:
+                if pod.id in counted or pod.id in self._ledger.evicted:
+                    continue
+                counted.add(pod.id)
+                amounts, model = pod.request.amounts, self._model_of(pod)
+                for name in lineage:
+                    sums = freed.setdefault(name, [0, 0, 0])
+                    for resource in self._tree.resources:
+                        sums[resource] += amounts[resource]
+                    if model in self._tree.promised_models:
+                        on_model[name, model] = on_model.get((name, model), 0) + amounts[0]
+        for name, sums in freed.items():
+            held, quota = self._ledger.allocated[name], self._tree.quota[name]
+            for resource in self._tree.resources:
+                # CPU without a bound is promised to nobody; a GPU quota without a bound promises all GPUs.
+                promised = quota[resource] < UNLIMITED or resource == 0
+                if promised and sums[resource] and held[resource] - sums[resource] < quota[resource]:
+                    return True
+        return any(
+            self._ledger.model_held.get(key, 0) - amount < self._tree.model_quota[key]
+            for key, amount in on_model.items()
+        )
+
+    def is_borrowed(self, workload: Workload, piece: Piece) -> bool:
+        """Whether no quota covers the piece; for a claim on a GPU model, whether none for that model does."""
+        _, theirs = self._divergence_point(workload.project, piece.project)
+        if theirs is None:
+            return False
+        covered = self._coverage_of(theirs)
+        pods = {pod.id for pod in piece.victim.pods}
+        uncovered = {pod.id for victim in covered.borrowed for pod in victim.pods}
+        model = self._claimed_model(workload)
+        if model is not None:
+            uncovered |= {pod.id for victim in covered.lent if victim.model == model for pod in victim.pods}
+        return pods <= uncovered
+
+    def eviction_reason(self, workload: Workload, asked: Amounts, victim: Victim) -> EvictionReason | None:
+        """The rule by which the victim may be taken now, or None. `asked` is not yet on the ledger."""
+        return self._reason(workload, asked, victim.workload.project)
+
+    def tolerates(self, session: Session, taken: Taken) -> bool:
+        """Whether the cap on evictions is kept so far."""
+        return session.may_evict(victim.pods for victim, _ in taken)
+
+    def accepts(self, session: Session, workload: Workload, taken: Taken) -> bool:
+        """Whether nobody who lost is served worse than the side that took, and departments keep to their limits."""
+        return (
+            session.may_evict(victim.pods for victim, _ in taken)
+            and keeps_limits(session.ledger, workload)
+            and self._leaves_balance(workload, [victim for victim, _ in taken])
+        )
+
+    def _reason(self, workload: Workload, asked: Amounts, project: str) -> EvictionReason | None:
+        ours, theirs = self._divergence_point(workload.project, project)
+        if ours is None or theirs is None:
+            return None
+        our_side, their_side = self._figures(ours), self._figures(theirs)
+        if restores_quota(our_side, asked, their_side, their_side.held):
+            over = self._exceeded(their_side.held, their_side.quota)
+            return EvictionReason(
+                "quota",
+                f"{theirs} holds {amount_text(their_side.held[over], over)}, over its quota of "
+                f"{amount_text(their_side.quota[over], over)}; {ours} is within its own",
+            )
+        if holds_more_than_entitled(their_side, their_side.held):
+            entitled = entitled_amounts(their_side)
+            over = self._exceeded(their_side.held, entitled)
+            return EvictionReason(
+                "fair-share",
+                f"{theirs} holds {amount_text(their_side.held[over], over)}, over its fair share of "
+                f"{amount_text(entitled[over], over)}",
+            )
+        model = self._claimed_model(workload)
+        return None if model is None else self._model_reason(ours, theirs, asked, model)
+
+    def _model_reason(self, ours: str, theirs: str, asked: Amounts, model: str) -> EvictionReason | None:
+        """Our quota for the model goes before what they hold of it beyond theirs, though their total covers it."""
+        held, quota = self._ledger.model_held, self._tree.model_quota
+        mine, lent = held.get((ours, model), 0), held.get((theirs, model), 0)
+        our_side = self._figures(ours)
+        if (
+            mine + asked[0] > quota[ours, model]
+            or lent <= quota[theirs, model]
+            or not within(plus(our_side.held, asked), our_side.quota)
+        ):
+            return None
+        return EvictionReason(
+            "quota",
+            f"{theirs} holds {amount_text(lent, 0)} of {model}, over its quota of {gpus(quota[theirs, model])} for "
+            f"that model; {ours} is within its own of {gpus(quota[ours, model])}",
+        )
+
+    def _leaves_balance(self, reclaimer: Workload, victims: Sequence[Victim]) -> bool:
+        """Whether, after the evictions, nobody who lost is served worse than the side that takes."""
+        for project in sorted({victim.workload.project for victim in victims}):
+            ours, theirs = self._divergence_point(reclaimer.project, project)
+            if ours is None or theirs is None:
+                continue
+            taker, loser = self._figures(ours), self._figures(theirs)
+            # Within its quota the taker gets what is promised, however the loser is served.
+            if exceeds_somewhere(plus(taker.held, NOTHING), taker.quota) and is_better_served(
+                taker, taker.held, loser, loser.held, self._tree.resources
+            ):
+                return False
+        return True
+
+    def _side_key(self, side: str) -> SideKey:
+        """How strong a side's claim to what it holds is: the weakest, which gives first, sorts first."""
+        held = tuple(self._ledger.allocated[side])
+        known = self._side_keys.get(side)
+        if known is not None and known[0] == held:
+            return known[1]
+        figures, project = self._figures(side), self._tree.projects[side]
+        resources = self._tree.resources
+        share = dominant_share(figures.held, entitled_amounts(figures), self._ledger.capacity, resources)
+        key = (
+            not is_over_share(figures, resources),
+            project.priority,
+            -share,
+            -project.created_at_us,
+            side,
+        )
+        self._side_keys[side] = (held, key)
+        return key
+
+    def _coverage_of(self, side: str) -> Coverage:
+        if self._coverage_version != len(self._session.evicted_pods):
+            self._coverages.clear()
+            self._coverage_version = len(self._session.evicted_pods)
+        covered = self._coverages.get(side)
+        if covered is None:
+            by_project: dict[str, list[Workload]] = {}
+            for workload in self._session.running():
+                by_project.setdefault(workload.project, []).append(workload)
+            covered = self._coverages[side] = self._coverage(side, by_project)
+        return covered
+
+    def _coverage(self, side: str, by_project: Mapping[str, Sequence[Workload]]) -> Coverage:
+        pieces = filling_order(by_project.get(side, ()))
+        parts = [self._coverage(child, by_project) for child in self._tree.children.get(side, ())]
+        inside = sorted(
+            (piece for part in parts for piece in part.covered), key=lambda piece: piece.workload.preemptible
+        )
+        pieces += [*inside, *(piece for part in parts for piece in part.borrowed)]
+        models = {model: self._tree.model_quota[side, model] for model in self._tree.promised_models}
+        return coverage(pieces, self._tree.quota[side], self._tree.resources, models, self._model_of)
+
+    def _claimed_model(self, workload: Workload) -> str | None:
+        if not self._tree.promised_models:
+            return None
+        model = self._session.models.claim(workload, self._session.next_chunk(workload))
+        return model if model in self._tree.promised_models else None
+
+    def _model_of(self, pod: Pod) -> str:
+        account = self._ledger.by_name.get(pod.node or "")
+        return "" if account is None else account.model
+
+    def _exceeded(self, held: Amounts, bounds: Amounts) -> int:
+        return next((each for each in self._tree.resources if held[each] > bounds[each]), 0)
+
+    def _lineage_below(self, ours: str, theirs: str) -> Sequence[str]:
+        """The other project and its departments up to where the lineages part."""
+        lineage = self._tree.lineage[theirs]
+        side = self._divergence_point(ours, theirs)[1]
+        return lineage[: lineage.index(side) + 1] if side is not None else lineage
+
+    def _divergence_point(self, ours: str, theirs: str) -> tuple[str | None, str | None]:
+        key = (ours, theirs)
+        known = self._parting.get(key)
+        if known is None:
+            known = divergence_point(self._tree.lineage[ours], self._tree.lineage[theirs])
+            self._parting[key] = known
+        return known
+
+    def _figures(self, name: str) -> Figures:
+        return self._ledger.figures(name, self._session.shares)

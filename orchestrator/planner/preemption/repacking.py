@@ -1,0 +1,222 @@
+"""Room made by packing some nodes anew: everything that may go or move is lifted, then put down again, largest first.
+
+The last resort, where taking one set of pieces off one node does not help: moves that make room for other moves. It
+looks at a few nodes only, in a bounded number of steps.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from orchestrator.planner.gangs import Chunk, chunk_amounts
+from orchestrator.planner.model import Pod, Workload
+from orchestrator.planner.placement.chunks import Placed
+from orchestrator.planner.placement.placer import Placement
+from orchestrator.planner.preemption.candidates import Piece
+from orchestrator.planner.preemption.moving import MovePolicy
+from orchestrator.planner.preemption.victim_selection import Taken, VictimSelector
+from orchestrator.planner.session import Session
+
+_MAX_NODES = 8
+_MAX_STEPS = 1_500
+_FEW_MOVES = 4
+_FEW_NODES = 12
+_STEPS_AMONG_MANY = 150
+"""With more nodes than _FEW_NODES there are other ways to make room, and less to gain here."""
+_WORK_OF_STEP = 15
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A pod to put down; `piece` is the move that it is lifted by, None for a pod of the chunk."""
+
+    workload: Workload
+    pod: Pod
+    piece: Piece | None
+
+
+def repack_for(
+    session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector
+) -> tuple[Taken, Placed] | None:
+    """Places for the whole chunk on the ledger, with who is moved and evicted; None, with the ledger as it was."""
+    policy = selector.policy
+    if not isinstance(policy, MovePolicy) or workload.topology is not None or workload.groups is not None:
+        return None
+    return _Repacking(session, workload, chunk, selector, policy).run()
+
+
+class _Repacking:
+    def __init__(
+        self,
+        session: Session,
+        workload: Workload,
+        chunk: Chunk,
+        selector: VictimSelector,
+        policy: MovePolicy,
+    ) -> None:
+        self._session, self._ledger = session, session.ledger
+        self._workload, self._chunk = workload, chunk
+        self._selector, self._policy = selector, policy
+        self._asked = chunk_amounts(chunk)
+        self._positions = self._choose_nodes()
+        self._steps = 0
+        self._steps_left = 0
+        self._max_steps = _MAX_STEPS if len(self._ledger.nodes) <= _FEW_NODES else _STEPS_AMONG_MANY
+
+    def run(self) -> tuple[Taken, Placed] | None:
+        checkpoint = self._ledger.checkpoint()
+        evicted = [piece for piece in self._pieces() if not piece.is_move and self._lift(piece)]
+        lifted = [piece for piece in self._pieces() if piece.is_move and self._lift(piece)]
+        items = [_Item(self._workload, pod, None) for pod in self._chunk]
+        items += [_Item(piece.workload, piece.victim.pods[0], piece) for piece in lifted]
+        items.sort(key=lambda item: (-item.pod.request.gpu_milli, item.piece is not None))
+        places: list[tuple[_Item, Placement]] = []
+        fits = self._put_down_with_fewest_moves(items, places)
+        # Everything that may go was lifted; who has most to lose is the first to be put back.
+        spared = {id(piece) for piece in reversed(evicted) if self._put_back(piece)} if fits else set()
+        self._ledger.rollback(checkpoint)
+        self._session.spend(self._steps * _WORK_OF_STEP)
+        if not fits:
+            return None
+        moved = [
+            (item, where) for item, where in places if item.piece is not None and not _stays(item, where)
+        ]
+        outcome = self._carry_out([piece for piece in evicted if id(piece) not in spared], moved, places)
+        if outcome is None:
+            self._ledger.rollback(checkpoint)
+        return outcome
+
+    def _choose_nodes(self) -> list[int]:
+        """Nodes for the pods of the chunk where most is free or could be lifted, less what cannot."""
+        largest = max(self._chunk, key=lambda pod: pod.request.gpu_milli)
+        weights: list[tuple[int, int]] = []
+        for position, account in enumerate(self._ledger.nodes):
+            if account.node.schedulable:
+                liftable = {
+                    pod.id: pod.request.gpu_milli
+                    for piece in self._selector.candidates.by_node.get(position, ())
+                    if piece.is_move and not piece.is_gone(self._ledger.evicted)
+                    for pod in piece.pods_on[position]
+                }
+                accepts = self._session.placer.accepts(account, self._workload, largest)
+                weight = account.later_milli * 4 + sum(liftable.values()) + 1_000_000 * accepts
+                weights.append((-weight, position))
+        self._session.spend(2 * len(self._ledger.nodes))
+        return sorted(position for _, position in sorted(weights)[:_MAX_NODES])
+
+    def _pieces(self) -> Iterator[Piece]:
+        """Pieces that are wholly on the chosen nodes and may go, who has least to lose first."""
+        chosen = set(self._positions)
+        pieces = {
+            id(piece): piece
+            for position in self._positions
+            for piece in self._selector.candidates.by_node.get(position, ())
+            if chosen.issuperset(piece.pods_on) and self._policy.may_go(self._workload, piece)
+        }
+        yield from sorted(pieces.values(), key=self._policy.order(self._workload))
+
+    def _lift(self, piece: Piece) -> bool:
+        """Take the piece off the ledger, if the policy and the budgets let it go."""
+        if piece.is_gone(self._ledger.evicted) or (piece.is_harmless and piece.is_move):
+            return False
+        if self._policy.falls_below_quota(self._workload, [piece]) and not self._policy.is_borrowed(
+            self._workload, piece
+        ):
+            return False
+        checkpoint = self._ledger.checkpoint()
+        if self._selector.evict(self._workload, self._asked, [piece]) is None:
+            self._ledger.rollback(checkpoint)
+            return False
+        return True
+
+    def _put_down_with_fewest_moves(self, items: list[_Item], places: list[tuple[_Item, Placement]]) -> bool:
+        """Place all items so that as few as possible of those that are lifted go anywhere else."""
+        lifted = sum(item.piece is not None for item in items)
+        most = min(lifted, self._policy.max_moves)
+        self._steps_left = self._max_steps
+        for moves in sorted({*range(min(most, _FEW_MOVES) + 1), most}):
+            if self._put_down(items, 0, places, moves):
+                return True
+        return False
+
+    def _put_down(
+        self, items: list[_Item], index: int, places: list[tuple[_Item, Placement]], moves: int
+    ) -> bool:
+        """Place all items from this one on, with so many moves at most; backtracks until the bound on steps."""
+        if index == len(items):
+            return True
+        item = items[index]
+        for where in self._choices(item):
+            moves_left = moves - (item.piece is not None and not _stays(item, where))
+            if moves_left < 0:
+                continue
+            self._steps += 1
+            self._steps_left -= 1
+            if self._steps_left < 0:
+                return False
+            checkpoint = self._ledger.checkpoint()
+            self._ledger.place(item.workload, item.pod, where.node, where.devices)
+            places.append((item, where))
+            if self._put_down(items, index + 1, places, moves_left):
+                return True
+            places.pop()
+            self._ledger.rollback(checkpoint)
+        return False
+
+    def _choices(self, item: _Item) -> Iterator[Placement]:
+        """Where the pod could be: a lifted one first where it was."""
+        placer = self._session.placer
+        home = item.pod.node if item.piece is not None else None
+        if home is not None and (where := placer.keep(item.workload, item.pod, home, item.pod.devices)):
+            yield where
+        for position in self._positions:
+            account = self._ledger.nodes[position]
+            if account.node.name == home:
+                continue
+            devices = placer.fits_on(account, item.workload, item.pod)
+            if devices is not None:
+                yield Placement(account.node.name, devices, promised=True)
+
+    def _put_back(self, piece: Piece) -> bool:
+        """Spare a piece that would have been evicted, where it fits as it was."""
+        checkpoint = self._ledger.checkpoint()
+        for pod in piece.victim.pods:
+            where = self._session.placer.keep(piece.workload, pod, pod.node or "", pod.devices)
+            if where is None:
+                self._ledger.rollback(checkpoint)
+                return False
+            self._ledger.place(piece.workload, pod, where.node, where.devices)
+        return True
+
+    def _carry_out(
+        self,
+        evicted: list[Piece],
+        moved: list[tuple[_Item, Placement]],
+        places: list[tuple[_Item, Placement]],
+    ) -> tuple[Taken, Placed] | None:
+        """The outcome on the ledger, checked by the policy as a whole."""
+        falls = self._policy.falls_below_quota(self._workload, evicted)
+        if falls and not all(self._policy.is_borrowed(self._workload, piece) for piece in evicted):
+            return None  # one by one each could be spared, all together not
+        pieces = [*evicted, *(item.piece for item, _ in moved if item.piece is not None)]
+        taken = self._selector.evict(self._workload, self._asked, pieces)
+        if taken is None:
+            return None
+        placed: Placed = []
+        for item, where in places:
+            if item.piece is None:
+                self._ledger.place(item.workload, item.pod, where.node, where.devices)
+                placed.append((item.pod, where))
+        if not self._policy.accepts_places(self._session, self._workload, taken, _by_workload(moved)):
+            return None
+        return taken, placed
+
+
+def _stays(item: _Item, where: Placement) -> bool:
+    return (where.node, where.devices) == (item.pod.node, item.pod.devices)
+
+
+def _by_workload(moved: list[tuple[_Item, Placement]]) -> dict[str, Placed]:
+    places: dict[str, Placed] = {}
+    for item, where in moved:
+        places.setdefault(item.workload.id, []).append((item.pod, where))
+    return places

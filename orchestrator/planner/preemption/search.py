@@ -1,0 +1,274 @@
+"""Evicting and placing on the ledger until a whole chunk fits, under a policy that says who may go.
+
+Nothing is decided here: the caller makes what is on the ledger part of the plan, or rolls back.
+"""
+
+from collections.abc import Collection, Sequence
+from itertools import islice
+
+from orchestrator.planner.accounting.coverage import Victim
+from orchestrator.planner.accounting.quota_checks import limiting
+from orchestrator.planner.gangs import Chunk, chunk_amounts
+from orchestrator.planner.model import Amounts, Pod, SubGroup, Workload
+from orchestrator.planner.placement.chunks import Placed, largest_first
+from orchestrator.planner.placement.placer import Placement
+from orchestrator.planner.placement.topology import candidate_domains
+from orchestrator.planner.preemption.candidates import Piece
+from orchestrator.planner.preemption.reclaim_rules import minus
+from orchestrator.planner.preemption.victim_selection import Taken, VictimSelector, evict_allowed
+from orchestrator.planner.session import Session
+
+_MAX_PRUNED = 24
+_MAX_VICTIMS_OF_TREE = 200
+_TRIED_EACH = 8
+"""To place a tree of gangs costs much: after so many victims it is tried once for as many more."""
+_WORK_OF_TREE = 10_000
+_MAX_OPTIONS = 24
+_MAX_DOMAINS = 8
+_WORK_OF_CLAIM = 200
+_WORK_OF_POD = 250
+
+
+def preempt_for(
+    session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector
+) -> tuple[Taken, Placed] | None:
+    """Evict and place on the ledger so that the whole chunk fits; None, with the ledger as it was, if nothing does."""
+    checkpoint = session.ledger.checkpoint()
+    session.spend(_WORK_OF_CLAIM + _WORK_OF_POD * len(chunk))
+    session.forget_hindrances()
+    relief = _relieve_limits(session, workload, chunk, selector)
+    outcome = None if relief is None else _search(session, workload, chunk, selector)
+    if relief and outcome is not None:
+        outcome = ([*relief, *outcome[0]], outcome[1])
+    if outcome is None or not selector.policy.accepts(session, workload, outcome[0]):
+        session.ledger.rollback(checkpoint)
+        session.note_hindrances(workload)
+        return None
+    if 1 < len(outcome[0]) <= _MAX_PRUNED and (len(chunk) > 1 or relief):
+        outcome = _prune(session, workload, chunk, selector, outcome=outcome, checkpoint=checkpoint)
+    return outcome
+
+
+def _relieve_limits(
+    session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector
+) -> Taken | None:
+    """Victims under the same limit, with least harm, until it leaves room for the chunk."""
+    asked = chunk_amounts(chunk)
+    taken: Taken = []
+    while (full := limiting(session.ledger, workload, asked)) is not None:
+        name, resource = full
+        held, limit = session.ledger.allocated[name][resource], session.tree.limit[name][resource]
+        over = held + asked[resource] - limit
+
+        def harm(piece: Piece, over: int = over, resource: int = resource) -> tuple[int, ...]:
+            amount = sum(pod.request.amounts[resource] for pod in piece.victim.pods)
+            is_enough = amount >= over
+            return (piece.is_covered, not is_enough, amount - over if is_enough else -amount, piece.pod_count)
+
+        pieces = [
+            piece for piece in selector.in_order(workload) if name in session.tree.lineage[piece.project]
+        ]
+        relief = _first_allowed(workload, asked, sorted(pieces, key=harm), selector)
+        if relief is None:
+            return None
+        taken += relief
+    return taken
+
+
+def _first_allowed(
+    workload: Workload, asked: Amounts, pieces: Sequence[Piece], selector: VictimSelector
+) -> Taken | None:
+    """Evict the first piece that may go and whose project keeps its quota, else the first that no quota covers."""
+    below: list[Piece] = []
+    for piece in pieces:
+        if selector.policy.falls_below_quota(workload, [piece]):
+            below.append(piece)
+        elif (evicted := selector.evict(workload, asked, [piece])) is not None:
+            return evicted
+    for piece in below:
+        if selector.policy.is_borrowed(workload, piece):
+            evicted = selector.evict(workload, asked, [piece])
+            if evicted is not None:
+                return evicted
+    return None
+
+
+def _search(
+    session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector
+) -> tuple[Taken, Placed] | None:
+    if workload.groups is not None and _has_topology(workload.groups):
+        return _search_tree(session, workload, chunk, selector)
+    if workload.topology is None:
+        return _search_pods(session, workload, chunk, selector, None)
+    for domain in _domains(session, workload, chunk, selector):
+        outcome = _search_pods(session, workload, chunk, selector, domain)
+        if outcome is not None:
+            return outcome
+    return None
+
+
+def _domains(
+    session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector
+) -> list[Collection[int] | None]:
+    """Domains in which the gang could be together, those where the least has to be freed first."""
+    rule = workload.topology
+    if rule is None:
+        return [None]
+    domains = candidate_domains(session.ledger, rule, workload)
+    largest = max(chunk, key=lambda pod: pod.request.gpu_milli)
+    asked = chunk_amounts(chunk)
+    harms = selector.harm_by_node(workload, largest, asked)
+    nodes = session.ledger.nodes
+    ranked: list[tuple[int, int, int, Collection[int]]] = []
+    for domain in domains:
+        session.spend(len(domain))
+        costs: list[tuple[int, int]] = []
+        for position in domain:
+            fitting = session.placer.count_on(nodes[position], workload, largest)
+            costs += [(0, 0)] * min(fitting, len(chunk))
+            if fitting < len(chunk) and position in harms:
+                costs.append(harms[position])
+        if costs:
+            used = sorted(costs)[: len(chunk)]
+            excess, pods = sum(cost[0] for cost in used), sum(cost[1] for cost in used)
+            ranked.append((len(chunk) - len(used), excess, pods, domain))
+    # An estimate by the largest pod alone: a whole search in every domain would cost domains times pods.
+    ranked.sort(key=lambda entry: entry[:3])
+    chosen: list[Collection[int] | None] = [entry[3] for entry in ranked[:_MAX_DOMAINS]]
+    return chosen if rule.required is not None else [*chosen, None]
+
+
+def _search_pods(
+    session: Session,
+    workload: Workload,
+    chunk: Chunk,
+    selector: VictimSelector,
+    scope: Collection[int] | None,
+) -> tuple[Taken, Placed] | None:
+    """Pod by pod: what is free first, else the least harmful room on a node. Fails with the ledger as it was."""
+    checkpoint = session.ledger.checkpoint()
+    taken: Taken = []
+    placed: Placed = []
+    missing = chunk_amounts(chunk)
+    # What is free goes first even inside a chunk, so nobody is evicted for a pod that has a place.
+    for pod in largest_first(chunk):
+        placement = session.placer.find(workload, pod, scope)
+        if placement is None:
+            room = _room_for(session, workload, pod, missing, selector=selector, taken=taken, scope=scope)
+            if room is None:
+                session.ledger.rollback(checkpoint)
+                return None
+            taken, placement = room
+        session.ledger.place(workload, pod, placement.node, placement.devices)
+        placed.append((pod, placement))
+        missing = minus(missing, pod.request.amounts)
+    return taken, placed
+
+
+def _room_for(
+    session: Session,
+    workload: Workload,
+    pod: Pod,
+    asked: Amounts,
+    *,
+    selector: VictimSelector,
+    taken: Taken,
+    scope: Collection[int] | None,
+) -> tuple[Taken, Placement] | None:
+    """Evict on the ledger the least harmful victims that the policy tolerates; all taken so far, and the place."""
+    for account, option in islice(selector.options(workload, pod, asked, scope), _MAX_OPTIONS):
+        current = option
+        for _ in range(2):
+            checkpoint = session.ledger.checkpoint()
+            session.spend(20)
+            evicted = selector.evict(workload, asked, current.pieces)
+            if evicted is not None:
+                place = session.placer.fits_on(account, workload, pod)
+                placement = None if place is None else Placement(account.node.name, place, promised=True)
+                if placement is not None:
+                    mark = session.ledger.checkpoint()
+                    session.ledger.place(workload, pod, placement.node, placement.devices)
+                    tolerated = selector.policy.tolerates(session, [*taken, *evicted])
+                    session.ledger.rollback(mark)
+                    if tolerated:
+                        return [*taken, *evicted], placement
+                session.ledger.rollback(checkpoint)
+                break
+            session.ledger.rollback(checkpoint)
+            # The ranking judges pieces one by one; the first eviction can put a side back within its claim, so that
+            # the second is not allowed. Only on such nodes whole sets are judged, which is much dearer.
+            other = selector.retry(account, workload, pod, asked)
+            if other is None:
+                break
+            current = other
+    return None
+
+
+def _search_tree(
+    session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector
+) -> tuple[Taken, Placed] | None:
+    """Victims one after the other, who has least to lose first, until the chunk fits where its topologies want it.
+
+    Pieces without which a project falls below its quota go only after all others, and if no quota covers them.
+    """
+    asked = chunk_amounts(chunk)
+    taken: Taken = []
+    for may_fall in (False, True):
+        for piece in selector.in_order(workload):
+            falls = selector.policy.falls_below_quota(workload, [piece])
+            if falls and not (may_fall and selector.policy.is_borrowed(workload, piece)):
+                continue
+            evicted = selector.evict(workload, asked, [piece])
+            if evicted is None:
+                continue
+            taken += evicted
+            if len(taken) <= _TRIED_EACH or len(taken) % _TRIED_EACH == 0:
+                session.spend(_WORK_OF_TREE)
+                placed = session.place_all(workload, chunk)
+                if placed is not None:
+                    return taken, placed
+            if len(taken) >= _MAX_VICTIMS_OF_TREE:
+                return None
+    return None
+
+
+def _prune(
+    session: Session,
+    workload: Workload,
+    chunk: Chunk,
+    selector: VictimSelector,
+    *,
+    outcome: tuple[Taken, Placed],
+    checkpoint: int,
+) -> tuple[Taken, Placed]:
+    """The same outcome with every victim spared that is not needed after all."""
+    asked = chunk_amounts(chunk)
+    victims = [victim for victim, _ in outcome[0]]
+
+    def attempt(fewer: Sequence[Victim]) -> tuple[Taken, Placed] | None:
+        session.ledger.rollback(checkpoint)
+        session.spend(20 * len(fewer))
+        taken = evict_allowed(session, fewer, selector.policy, workload, asked)
+        placed = None if taken is None else session.place_all(workload, chunk)
+        if taken is None or placed is None or not selector.policy.accepts(session, workload, taken):
+            return None
+        return taken, placed
+
+    best = outcome
+    for victim in reversed(list(victims)):
+        fewer = [other for other in victims if other is not victim]
+        if fewer and (smaller := attempt(fewer)) is not None:
+            victims, best = fewer, smaller
+    again = attempt(victims)
+    if again is not None:
+        return again
+    session.ledger.rollback(checkpoint)
+    evict_allowed(session, [victim for victim, _ in best[0]], selector.policy, workload, asked)
+    for pod, placement in best[1]:
+        session.ledger.place(workload, pod, placement.node, placement.devices)
+    selector.policy.accepts(session, workload, best[0])
+    return best
+
+
+def _has_topology(group: SubGroup) -> bool:
+    return group.topology is not None or any(_has_topology(child) for child in group.children)

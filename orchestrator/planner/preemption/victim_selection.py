@@ -1,0 +1,265 @@
+"""Victims for one pod: on every node the least harmful set of pieces, then the least harmful node.
+
+Harm, in this order: a project falls below what its quota covers; GPUs are freed that nobody asked for; pods are
+evicted; work is lost (whose side holds most beyond its claim, of that the lowest priority and the youngest).
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from orchestrator.planner.accounting.coverage import Victim
+from orchestrator.planner.accounting.ledger import NodeAccount
+from orchestrator.planner.model import Amounts, Constraints, Pod, Request, Workload
+from orchestrator.planner.placement.placer import node_types_for
+from orchestrator.planner.preemption.candidates import Candidates, Piece
+from orchestrator.planner.preemption.node_options import Option, minimal_options
+from orchestrator.planner.preemption.node_ranking import NodeRanking
+from orchestrator.planner.preemption.victims import EvictionReason
+from orchestrator.planner.session import Session
+
+Taken = list[tuple[Victim, EvictionReason]]
+_FEW_NODES = 64
+"""With more nodes than this, CPU and memory are rounded up so that similar pods share what is counted."""
+Order = Callable[[Piece], tuple[object, ...]]
+
+
+class EvictionPolicy(Protocol):
+    """Whom workloads may make give way. `spares_covered`: whether what a quota covers goes after what it does not."""
+
+    spares_covered: bool
+
+    def key(self, workload: Workload) -> tuple[object, ...]:
+        """What `may_go` depends on, apart from the piece."""
+        ...
+
+    def may_go(self, workload: Workload, piece: Piece) -> bool:
+        """Whether the piece is a candidate for the workload at all."""
+        ...
+
+    def is_closed(self, workload: Workload, asked: Amounts, project: str) -> bool:
+        """Whether the project may not lose anything now; `asked` is what is not on the ledger yet."""
+        ...
+
+    def order(self, workload: Workload) -> Order:
+        """Sort key of pieces: who has least to lose is first."""
+        ...
+
+    def falls_below_quota(self, workload: Workload, pieces: Sequence[Piece]) -> bool:
+        """Whether somebody would hold less than the quota promises without these pieces."""
+        ...
+
+    def is_borrowed(self, workload: Workload, piece: Piece) -> bool:
+        """Whether no quota covers the piece."""
+        ...
+
+    def eviction_reason(self, workload: Workload, asked: Amounts, victim: Victim) -> EvictionReason | None:
+        """The rule by which the victim may go now; `asked` is what is not on the ledger yet."""
+        ...
+
+    def tolerates(self, session: Session, taken: Taken) -> bool:
+        """Whether it is worth going on with these victims; the pod for which the last ones went is placed."""
+        ...
+
+    def accepts(self, session: Session, workload: Workload, taken: Taken) -> bool:
+        """Whether the outcome on the ledger is allowed as a whole; may add to the ledger."""
+        ...
+
+
+class VictimSelector:
+    """Selects victims among the candidates of one decision under one policy. What was counted once is kept.
+
+    `max_nodes`: only so many nodes, those where most is free, are looked at for one shape of pods.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        candidates: Candidates,
+        policy: EvictionPolicy,
+        *,
+        max_nodes: int | None = None,
+    ) -> None:
+        self._max_nodes = max_nodes
+        self._session = session
+        self._ledger = session.ledger
+        self.candidates = candidates
+        self.policy = policy
+        self._rankings: dict[tuple[object, ...], NodeRanking] = {}
+        self._accepting: dict[tuple[Constraints, tuple[str, ...]], list[int]] = {}
+        self._cpu_is_ample = self._is_cpu_ample()
+
+    def under(self, policy: EvictionPolicy) -> "VictimSelector":
+        """A selector of the same candidates under another policy."""
+        return VictimSelector(self._session, self.candidates, policy, max_nodes=self._max_nodes)
+
+    def options(
+        self, workload: Workload, pod: Pod, asked: Amounts, scope: Collection[int] | None = None
+    ) -> Iterator[tuple[NodeAccount, Option]]:
+        """Nodes, of `scope` if given, with the pieces after which the pod should fit there, least harm first."""
+        closed = _Closed(self.policy, workload, asked)
+        order = self.policy.order(workload)
+        below: list[tuple[NodeAccount, Option]] = []
+        nodes = self._ledger.nodes
+        exact = len(nodes) <= _FEW_NODES
+        for position, option in self._ranking(workload, pod, exact=exact).in_order(closed, order, scope):
+            if self.policy.falls_below_quota(workload, option.pieces):
+                below.append((nodes[position], option))
+            else:
+                yield nodes[position], option
+        for account, option in below:
+            if all(self.policy.is_borrowed(workload, piece) for piece in option.pieces):
+                yield account, option
+
+    def harm_by_node(self, workload: Workload, pod: Pod, asked: Amounts) -> dict[int, tuple[int, int]]:
+        """By position, what making room for one such pod there frees beyond the need, and how many pods go."""
+        closed = _Closed(self.policy, workload, asked)
+        harms: dict[int, tuple[int, int]] = {}
+        for position, option in self._ranking(workload, pod).options():
+            harm = (option.excess_milli, option.pod_count)
+            if not any(map(closed, option.projects)) and harm < harms.get(position, (harm[0] + 1, 0)):
+                harms[position] = harm
+        return harms
+
+    def retry(self, account: NodeAccount, workload: Workload, pod: Pod, asked: Amounts) -> Option | None:
+        """The best set on the node of which each piece may really go after the others; asks the policy about all."""
+        closed = _Closed(self.policy, workload, asked)
+        eligible = [
+            piece
+            for piece in self.candidates.by_node.get(account.position, ())
+            if not closed(piece.project)
+            and self.policy.may_go(workload, piece)
+            and not piece.is_gone(self._ledger.evicted)
+        ]
+        options, looked = minimal_options(
+            account,
+            pod.request,
+            eligible,
+            lambda pieces: (
+                self._all_may_go(workload, asked, pieces)
+                and (
+                    not self.policy.falls_below_quota(workload, pieces)
+                    or all(self.policy.is_borrowed(workload, piece) for piece in pieces)
+                )
+            ),
+        )
+        self._session.spend(8 * looked)
+        order = self.policy.order(workload)
+        return min(
+            options,
+            key=lambda option: (
+                option.harm(spare_covered=self.policy.spares_covered),
+                sorted(map(order, option.pieces), reverse=True),
+            ),
+            default=None,
+        )
+
+    def in_order(self, workload: Workload) -> Iterator[Piece]:
+        """Every piece that may go and is left, who has least to lose first."""
+        pieces = [
+            piece
+            for name in sorted(self.candidates.by_project)
+            for piece in self.candidates.by_project[name]
+            if self.policy.may_go(workload, piece)
+        ]
+        pieces.sort(key=self.policy.order(workload))
+        for piece in pieces:
+            if not piece.is_gone(self._ledger.evicted):
+                self._session.spend(2)
+                yield piece
+
+    def evict(self, workload: Workload, asked: Amounts, pieces: Sequence[Piece]) -> Taken | None:
+        """Evict the pieces on the ledger; None, with the ledger as far as it came, when one may not go."""
+        return evict_allowed(self._session, [piece.victim for piece in pieces], self.policy, workload, asked)
+
+    def _all_may_go(self, workload: Workload, asked: Amounts, pieces: Sequence[Piece]) -> bool:
+        checkpoint = self._ledger.checkpoint()
+        evicted = self.evict(workload, asked, pieces)
+        self._ledger.rollback(checkpoint)
+        return evicted is not None
+
+    def _ranking(self, workload: Workload, pod: Pod, *, exact: bool = False) -> NodeRanking:
+        types = node_types_for(self._session.tree.projects[workload.project], workload)
+        request = pod.request
+        if self._cpu_is_ample:
+            request = replace(request, cpu_milli=0, memory_bytes=0)
+        elif not exact:
+            # Up, never down: where the larger request fits, the real one does. That a node is missed now and then
+            # costs less than a ranking for each of thousands of CPU requests.
+            request = replace(
+                request,
+                cpu_milli=_rounded_up(request.cpu_milli),
+                memory_bytes=_rounded_up(request.memory_bytes),
+            )
+        key = (self.policy.key(workload), request, pod.constraints, types)
+        ranking = self._rankings.get(key)
+        if ranking is None:
+            positions = self._accepting.get((pod.constraints, types))
+            if positions is None:
+                positions = self._accepting[pod.constraints, types] = [
+                    position
+                    for position in sorted(self.candidates.by_node)
+                    if self._session.placer.accepts(self._ledger.nodes[position], workload, pod)
+                ]
+            if self._max_nodes is not None and len(positions) > self._max_nodes:
+                nodes = self._ledger.nodes
+                emptiest = sorted(positions, key=lambda position: (-nodes[position].later_milli, position))
+                positions = sorted(emptiest[: self._max_nodes])
+            ranking = self._rankings[key] = NodeRanking(
+                self._session,
+                self.candidates,
+                request,
+                positions,
+                lambda piece: self.policy.may_go(workload, piece),
+                spare_covered=self.policy.spares_covered,
+            )
+        ranking.refresh()
+        return ranking
+
+    def _is_cpu_ample(self) -> bool:
+        """Whether every node has CPU, memory and slots for any pod that waits, whatever it evicts."""
+        cpu = memory = 0
+        for workload in self._session.pending():
+            for pod in self._session.next_chunk(workload):
+                cpu, memory = max(cpu, pod.request.cpu_milli), max(memory, pod.request.memory_bytes)
+        largest = Request(cpu_milli=cpu, memory_bytes=memory)
+        return all(account.has_room(largest, later=True) for account in self._ledger.nodes)
+
+
+def _rounded_up(amount: int) -> int:
+    """The amount, at most an eighth larger, so that pods of similar requests share what was counted."""
+    step = max(1, 1 << max(0, amount.bit_length() - 4))
+    return -(-amount // step) * step
+
+
+class _Closed:
+    """Which projects may not lose anything, found out once for each."""
+
+    def __init__(self, policy: EvictionPolicy, workload: Workload, asked: Amounts) -> None:
+        self._policy, self._workload, self._asked = policy, workload, asked
+        self._known: dict[str, bool] = {}
+
+    def __call__(self, project: str) -> bool:
+        known = self._known.get(project)
+        if known is None:
+            known = self._known[project] = self._policy.is_closed(self._workload, self._asked, project)
+        return known
+
+
+def evict_allowed(
+    session: Session,
+    victims: Sequence[Victim],
+    policy: EvictionPolicy,
+    workload: Workload,
+    asked: Amounts,
+) -> Taken | None:
+    """Evict the victims on the ledger one by one; None, with the ledger as far as it came, when one may not go."""
+    taken: Taken = []
+    for victim in victims:
+        reason = policy.eviction_reason(workload, asked, victim)
+        if reason is None or not session.budgets_allow(victim.pods):
+            return None
+        for pod in victim.pods:
+            session.ledger.evict(victim.workload, pod)
+        taken.append((victim, reason))
+    return taken

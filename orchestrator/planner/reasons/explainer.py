@@ -1,0 +1,309 @@
+"""Who is told what: for each workload that waits, the one dominant obstacle, worked out when the decision is complete.
+
+What is free is read off the ledger once, as columns over all nodes; each kind of request then costs microseconds.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from orchestrator.planner.accounting.ledger import NodeAccount
+from orchestrator.planner.gangs import Chunk, chunk_amounts
+from orchestrator.planner.model import DEVICE_MILLI, Pod, Request, Workload
+from orchestrator.planner.ordering import workload_order
+from orchestrator.planner.placement.node_sets import Column, NodeSet, node_set, positions_in
+from orchestrator.planner.placement.placer import devices_for
+from orchestrator.planner.preemption.reclaim_rules import entitled_amounts
+from orchestrator.planner.reasons.remedies import Remedies
+from orchestrator.planner.reasons.texts import (
+    CPU_AND_MEMORY,
+    POD_SLOT,
+    Fragmented,
+    Full,
+    GangEvicted,
+    GpuMemoryTooLarge,
+    HeldForOther,
+    NodesKept,
+    Nominated,
+    NoNodeMatches,
+    NoRoom,
+    Obstacle,
+    Overtaken,
+    TooLarge,
+)
+from orchestrator.planner.session import Session
+
+_NO_ROOM = NoRoom()
+_IDLE = 3
+"""Beside the resources: GPUs that are free as a whole."""
+
+
+def explain_all(session: Session) -> None:
+    """Give every workload that waits its reason, as the ledger stands at the end of the decision."""
+    explainer = Explainer(session)
+    waiting = sorted(session.pending(), key=workload_order)
+    for workload in waiting:
+        if isinstance(session.reasons.get(workload.id), Nominated | GangEvicted | Overtaken):
+            continue
+        chunk = session.next_chunk(workload)
+        session.refuse(workload, session.violation(workload, chunk) or explainer.obstacle(workload, chunk))
+    explainer.remedies.note_limits(waiting)
+    explainer.remedies.note_preemptible(waiting)
+    _share_hindrances(session, waiting)
+
+
+def _share_hindrances(session: Session, waiting: Iterable[Workload]) -> None:
+    """What kept evictions from being made for one workload does so for those that are alike and were not tried."""
+    if not session.hindrances:
+        return
+    kinds = {
+        kind_of(session, workload): session.hindrances[workload.id]
+        for workload in reversed(list(waiting))
+        if workload.id in session.hindrances
+    }
+    for workload in waiting:
+        alike = kinds.get(kind_of(session, workload))
+        if alike is not None:
+            session.hindrances.setdefault(workload.id, alike)
+
+
+def kind_of(session: Session, workload: Workload) -> tuple[object, ...]:
+    """What decides whether others are evicted for the workload."""
+    chunk = session.next_chunk(workload)
+    return (
+        workload.project,
+        workload.priority,
+        workload.preemptible,
+        workload.interactive,
+        workload.topology,
+        workload.groups,
+        tuple((pod.request, id(pod.constraints), pod.sub_group) for pod in chunk),
+    )
+
+
+class Explainer:
+    """Finds obstacles in one decision."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._free: tuple[int, _Free] | None = None
+        self._holding: dict[Request, NodeSet] = {}
+        self.remedies = Remedies(session)
+
+    def no_room(self, workload: Workload, chunk: Chunk) -> Obstacle:
+        """Why a chunk that its project may hold found no place: for good, or for now, which is explained later."""
+        return self._impossible(workload, chunk) or _NO_ROOM
+
+    def obstacle(self, workload: Workload, chunk: Chunk) -> Obstacle:
+        """Why a chunk that its project may hold has no place, as the ledger stands."""
+        return self._impossible(workload, chunk) or self._lacking(workload, chunk)
+
+    def _impossible(self, workload: Workload, chunk: Chunk) -> Obstacle | None:
+        """Why no release would help."""
+        pods = {(pod.request, id(pod.constraints)): pod for pod in chunk}
+        for pod in pods.values():
+            admitting = self._session.placer.admitting(workload, pod)
+            if not admitting:
+                return NoNodeMatches(len(self._session.ledger.nodes))
+            if pod.request not in self._holding:
+                self._holding[pod.request] = self._session.node_sets.holding(pod.request)
+            if not admitting & self._holding[pod.request]:
+                return self._too_large(pod.request, admitting)
+        return self._session.models.violation(workload, chunk)
+
+    def _too_large(self, request: Request, admitting: NodeSet) -> Obstacle:
+        devices = request.shared_devices if request.is_shared else request.gpu_count
+        asked = (devices * DEVICE_MILLI, request.cpu_milli, request.memory_bytes)
+        largest = self._session.node_sets.largest(admitting)
+        short = next((each for each in range(3) if asked[each] > largest[each]), None)
+        if short is None and request.gpu_memory_mib:
+            return GpuMemoryTooLarge(request.gpu_memory_mib)
+        return TooLarge(asked, short, 0 if short is None else largest[short])
+
+    def _lacking(self, workload: Workload, chunk: Chunk) -> Obstacle:
+        """What is short at the moment."""
+        session = self._session
+        asked = chunk_amounts(chunk)
+        pod = max(chunk, key=lambda each: each.request.gpu_milli)
+        admitting = session.placer.admitting(workload, pod)
+        held = self._held(workload, chunk, pod, admitting)
+        if held is not None:
+            return held
+        resource = next((each for each in range(3) if asked[each]), 1)
+        free = self._columns().total(resource, admitting)
+        if free >= asked[resource]:
+            return self._fragmented(workload, chunk)
+        figures = session.ledger.figures(workload.project, session.shares)
+        most = entitled_amounts(figures)[resource]
+        return Full(
+            resource,
+            asked=asked,
+            pods=len(chunk),
+            free=free,
+            capacity=session.node_sets.capacity(admitting)[resource],
+            is_part=admitting != session.node_sets.schedulable,
+            is_counted=not any(each.request.gpu_memory_mib for each in chunk),
+            project=workload.project,
+            held=figures.held[resource],
+            quota=figures.quota[resource],
+            share=figures.share[resource],
+            is_at_share=figures.held[resource] + asked[resource] > most,
+        )
+
+    def _held(self, workload: Workload, chunk: Chunk, pod: Pod, admitting: NodeSet) -> Obstacle | None:
+        """What is kept for the workload, or kept from it for another."""
+        session, asked = self._session, chunk_amounts(chunk)
+        if not session.reservations:
+            return None
+        nodes = session.ledger.nodes
+        ours = session.reservations.of(workload)
+        if ours is not None and ours.nodes:
+            return NodesKept(
+                asked,
+                len(chunk),
+                ours.waited_us,
+                kept_devices=sum(kept.devices for kept in ours.nodes.values()),
+                used_devices=sum(
+                    max(0, kept.devices - nodes[each].idle_devices) for each, kept in ours.nodes.items()
+                ),
+                nodes=tuple(sorted(nodes[each].node.name for each in ours.nodes)),
+                until_us=ours.starts_us - session.snapshot.now_us if ours.starts_us else 0,
+            )
+        free = self._columns().total(0, admitting)
+        if free < asked[0]:
+            return None
+        kept, other = session.reservations.kept_milli(nodes, admitting, workload, pod)
+        if other is None or asked[0] <= free - kept:
+            return None
+        return HeldForOther(
+            asked,
+            len(chunk),
+            free=free,
+            kept=min(free, kept),
+            other=other.workload.name,
+            other_project=other.workload.project,
+            waited_us=other.waited_us,
+            fitting_minutes=self.remedies.fitting_minutes(workload, chunk, other),
+        )
+
+    def _fragmented(self, workload: Workload, chunk: Chunk) -> Fragmented:
+        """Of the chunk's pods, the largest first, one for which no node has room; else they do not fit together."""
+        free, asked = self._columns(), chunk_amounts(chunk)
+        largest = sorted(chunk, key=lambda each: -each.request.gpu_milli)
+        first = largest[0]
+        admitting = self._session.placer.admitting(workload, first)
+        level = "" if workload.topology is None else workload.topology.required or ""
+        text = Fragmented(
+            asked,
+            len(chunk),
+            free=(free.total(0, admitting), free.total(1, admitting), free.total(2, admitting)),
+            whole_devices=free.whole(admitting),
+            lack=None,
+            pod=first.request.amounts,
+            devices=_devices(first.request),
+            part_milli=first.request.gpu_portion_milli,
+            nodes=0,
+            most=0,
+            level=level,
+        )
+        for pod in {each.request: each for each in reversed(largest)}.values():
+            lack, nodes, most = free.lack(pod.request, self._session.placer.admitting(workload, pod))
+            if lack is not None:
+                return replace(
+                    text,
+                    lack=lack,
+                    pod=pod.request.amounts,
+                    devices=_devices(pod.request),
+                    part_milli=pod.request.gpu_portion_milli,
+                    nodes=nodes,
+                    most=most,
+                )
+        return text
+
+    def _columns(self) -> "_Free":
+        """What is free, read off the ledger again when it has changed."""
+        version = self._session.ledger.version
+        if self._free is None or self._free[0] != version:
+            self._free = (version, _Free(self._session.ledger.nodes))
+        return self._free[1]
+
+
+class _Free:
+    """What is free on every node, each amount as a column over all of them."""
+
+    def __init__(self, accounts: list[NodeAccount]) -> None:
+        self._accounts = accounts
+        self._gpu = Column([_free_gpu_milli(account) for account in accounts])
+        self._idle = Column([account.idle_devices for account in accounts])
+        self._most = Column([account.most_free_milli(later=False) for account in accounts])
+        self._cpu = Column([max(0, account.node.cpu_milli - account.cpu_used_milli) for account in accounts])
+        self._memory = Column(
+            [max(0, account.node.memory_bytes - account.memory_used_bytes) for account in accounts]
+        )
+        self._with_slot = node_set(
+            (account.position for account in accounts if account.pods_used < account.node.pod_slots),
+            len(accounts),
+        )
+        self._totals: dict[tuple[int, NodeSet], int] = {}
+        self._lacks: dict[tuple[Request, NodeSet], tuple[int | None, int, int]] = {}
+
+    def total(self, resource: int, nodes: NodeSet) -> int:
+        """What is free of the resource on these nodes."""
+        known = self._totals.get((resource, nodes))
+        if known is None:
+            known = (self._gpu, self._cpu, self._memory, self._idle)[resource].total(nodes)
+            self._totals[resource, nodes] = known
+        return known
+
+    def whole(self, nodes: NodeSet) -> int:
+        """How many GPUs are free as a whole on these nodes."""
+        return self.total(_IDLE, nodes)
+
+    def lack(self, request: Request, nodes: NodeSet) -> tuple[int | None, int, int]:
+        """What no node has enough of for the request, as `Fragmented.lack`; None when one has room.
+
+        Also how many nodes have the GPUs for it, and what one of these has of the resource at most.
+        """
+        known = self._lacks.get((request, nodes))
+        if known is None:
+            known = self._lacks[request, nodes] = self._find_lack(request, nodes)
+        return known
+
+    def _find_lack(self, request: Request, nodes: NodeSet) -> tuple[int | None, int, int]:
+        having = self._having_gpus(request, nodes)
+        count = having.bit_count()
+        if not having:
+            return 0, 0, 0
+        with_cpu = having & self._cpu.at_least(request.cpu_milli)
+        if not with_cpu:
+            return 1, count, self._cpu.most(having)
+        if not having & self._memory.at_least(request.memory_bytes):
+            return 2, count, self._memory.most(having)
+        with_both = with_cpu & self._memory.at_least(request.memory_bytes)
+        if not with_both:
+            return CPU_AND_MEMORY, count, 0
+        return None if with_both & self._with_slot else POD_SLOT, count, 0
+
+    def _having_gpus(self, request: Request, nodes: NodeSet) -> NodeSet:
+        if not request.is_shared:
+            return nodes & self._idle.at_least(request.gpu_count)
+        if request.shared_devices == 1 and not request.gpu_memory_mib:
+            return nodes & self._most.at_least(request.gpu_portion_milli)
+        accounts = (self._accounts[position] for position in positions_in(nodes))
+        return node_set(
+            (
+                account.position
+                for account in accounts
+                if devices_for(account, request, "", later=False) is not None
+            ),
+            len(self._accounts),
+        )
+
+
+def _devices(request: Request) -> int:
+    return request.shared_devices if request.is_shared else request.gpu_count
+
+
+def _free_gpu_milli(account: NodeAccount) -> int:
+    devices = range(account.node.gpu_count)
+    free = sum(account.free_milli(device, later=False) for device in devices)
+    return max(0, free - account.lost * DEVICE_MILLI)

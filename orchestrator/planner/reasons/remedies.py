@@ -1,0 +1,128 @@
+"""What would help, tried on the ledger as the decision leaves it: only what is shown to work is ever said.
+
+A try costs a placement, so that only the first sixteen kinds of workloads of a decision get one; the others are told
+the facts alone.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from orchestrator.planner.accounting.quota_checks import quota_violation
+from orchestrator.planner.gangs import Chunk, chunk_amounts
+from orchestrator.planner.model import PodState, Waiting, Workload
+from orchestrator.planner.placement.reservations import Reservation
+from orchestrator.planner.reasons.texts import LimitReached, ModelPromised, QuotaReached
+from orchestrator.planner.session import Session
+
+_MAX_TRIES = 16
+_LACK_OF_ROOM = (
+    Waiting.CLUSTER_FULL,
+    Waiting.FRAGMENTED,
+    Waiting.AT_FAIR_SHARE,
+    Waiting.RESERVED,
+    Waiting.HELD,
+)
+_MINUTE_US = 60_000_000
+
+
+class Remedies:
+    """Tries remedies in one decision; the ledger is always left as it was."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._known: dict[tuple[object, ...], bool] = {}
+
+    def note_limits(self, waiting: Iterable[Workload]) -> None:
+        """Mark who waits for one limit alone: without it all who do would start now, whoever has the first turn.
+
+        Nobody is marked while others lack room: another limit changes fair shares, and they could take it back.
+        """
+        limited: dict[str, list[Workload]] = {}
+        for workload in waiting:
+            reason = self._session.reasons[workload.id]
+            if isinstance(reason, LimitReached):
+                limited.setdefault(reason.project, []).append(workload)
+            elif reason.code in _LACK_OF_ROOM:
+                return
+        for name in sorted(limited, key=lambda each: (len(limited[each]), each))[:_MAX_TRIES]:
+            if len(limited[name]) <= _MAX_TRIES and self._start_together(limited[name], name):
+                for workload in limited[name]:
+                    reason = self._session.reasons[workload.id]
+                    if isinstance(reason, LimitReached) and not reason.model:
+                        self._session.refuse(workload, replace(reason, is_alone=True))
+
+    def _start_together(self, workloads: Iterable[Workload], name: str) -> bool:
+        """Whether all that waits of these could start now, beside each other, but for the limits of the project."""
+        session, tree = self._session, self._session.tree
+        checkpoint = session.ledger.checkpoint()
+        parts = [(workload, chunk) for workload in workloads for chunk in session.chunks_of(workload)]
+        starts = len(parts) <= _MAX_TRIES and all(
+            not any(self._is_full(above, chunk) for above in tree.lineage[workload.project] if above != name)
+            and quota_violation(session.ledger, workload, chunk_amounts(chunk)) is None
+            and session.models.violation(workload, chunk) is None
+            and session.kept_back(workload, chunk) is None
+            and session.place_all(workload, chunk, only_now=True) is not None
+            for workload, chunk in parts
+        )
+        session.ledger.rollback(checkpoint)
+        return starts
+
+    def _is_full(self, name: str, chunk: Chunk) -> bool:
+        """Whether the chunk would pass a limit of that one project."""
+        asked = chunk_amounts(chunk)
+        held, limit = self._session.ledger.allocated[name], self._session.tree.limit[name]
+        return any(
+            asked[each] and held[each] + asked[each] > limit[each] for each in self._session.tree.resources
+        )
+
+    def note_preemptible(self, waiting: Iterable[Workload]) -> None:
+        """Mark work that could start at once if it could be taken back."""
+        for workload in waiting:
+            reason = self._session.reasons[workload.id]
+            if isinstance(reason, QuotaReached | ModelPromised) and self._starts_preemptible(workload):
+                self._session.refuse(workload, replace(reason, starts_preemptible=True))
+
+    def fitting_minutes(self, workload: Workload, chunk: Chunk, reservation: Reservation) -> int:
+        """Within how many minutes its pods must end so that they may use what is held now; 0: that does not help."""
+        left_us = reservation.starts_us - self._session.snapshot.now_us
+        minutes = left_us // _MINUTE_US if reservation.starts_us else 0
+        if minutes < 1:
+            return 0
+        short = tuple(replace(pod, max_runtime_seconds=minutes * 60) for pod in chunk)
+        return minutes if self._starts(replace(workload, pods=short), short, "ends in time") else 0
+
+    def _starts_preemptible(self, workload: Workload) -> bool:
+        if any(pod.state is not PodState.PENDING for pod in workload.pods):
+            return False  # what runs of it already could then be evicted
+        return self._starts(
+            replace(workload, preemptible=True), self._session.next_chunk(workload), "preemptible"
+        )
+
+    def _starts(self, variant: Workload, chunk: Chunk, remedy: str) -> bool:
+        """Whether the chunk could start now as part of this variant of its workload."""
+        kind = (
+            remedy,
+            variant.id
+            if self._session.reservations
+            else "",  # what is held depends on the place in the queue
+            variant.project,
+            variant.interactive,
+            variant.topology,
+            variant.groups,
+            tuple((pod.request, id(pod.constraints), pod.sub_group) for pod in chunk),
+        )
+        known = self._known.get(kind)
+        if known is None and len(self._known) < _MAX_TRIES:
+            session = self._session
+            known = self._known[kind] = (
+                session.violation(variant, chunk) is None
+                and session.models.violation(variant, chunk) is None
+                and self._has_place(variant, chunk)
+            )
+        return bool(known)
+
+    def _has_place(self, workload: Workload, chunk: Chunk) -> bool:
+        checkpoint = self._session.ledger.checkpoint()
+        has_place = self._session.place_all(workload, chunk, only_now=True) is not None
+        self._session.ledger.rollback(checkpoint)
+        return has_place

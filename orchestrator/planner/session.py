@@ -1,0 +1,555 @@
+"""The state of one decision, shared by its actions: the ledger, the shares, and what has been decided so far."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar, cast
+
+from orchestrator.planner.accounting.gpu_models import GpuModels
+from orchestrator.planner.accounting.quota import preempt_min_runtime, reclaim_min_runtime
+from orchestrator.planner.accounting.quota_checks import incomplete, violation
+from orchestrator.planner.accounting.reserved_limits import kept_back
+from orchestrator.planner.accounting.shares import fair_shares
+from orchestrator.planner.accounting.tiers import EntitlementTier, tier, tier_with_model
+from orchestrator.planner.cluster_state import ClusterState
+from orchestrator.planner.gangs import (
+    Chunk,
+    chunk_amounts,
+    has_gang,
+    held_parts,
+    start_chunks,
+)
+from orchestrator.planner.model import (
+    Binding,
+    Eviction,
+    PendingReason,
+    Plan,
+    Pod,
+    PodState,
+    Waiting,
+    Workload,
+)
+from orchestrator.planner.ordering import TurnOrder, workload_order
+from orchestrator.planner.placement.chunks import ChunkPlacer, Placed
+from orchestrator.planner.placement.placer import Placement, Placer
+from orchestrator.planner.placement.reservations import Reservation, Reservations
+from orchestrator.planner.preemption.budgets import Budgets
+from orchestrator.planner.reasons.texts import (
+    LEFT_OVER,
+    GangEvicted,
+    Hindrances,
+    LimitKept,
+    LimitReached,
+    Nominated,
+    NoProject,
+    Obstacle,
+    QuotaReached,
+)
+
+_Built = TypeVar("_Built")
+
+_LEAST_TURNS = 8
+"""So many workloads have their turn in each action whatever they cost: on a large cluster counting its nodes alone may
+use up the bound."""
+
+_WAITS, _RUNS, _GROWS = range(3)
+
+
+class Session:
+    """What has been granted, taken and refused in this decision.
+
+    `kinds` has the ids of alike workloads that lack room, the next in the queue last; empty until it is asked for.
+    `reasons` say why workloads wait, `hindrances` why nobody is evicted for them.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        self.snapshot = state.snapshot
+        self.tree = state.tree
+        self.ledger = state.ledger
+        self.ledger.changes.clear()
+        self.node_sets = state.nodes
+        self.reservations = Reservations(self.may_use)
+        self.placer = Placer(
+            self.ledger, state.nodes, self.reservations, spread=self.snapshot.settings.spread
+        )
+        self._chunk_placer = ChunkPlacer(self.ledger, self.placer)
+        self.models = GpuModels(self.ledger, self.placer, state.demand)
+        self.shares = fair_shares(
+            self.tree, state.demand.by_project(), self.ledger.capacity, self.models.demand
+        )
+        self.reasons: dict[str, Obstacle] = {}
+        self.hindrances: dict[str, Hindrances] = {}
+        self._pods_over_cap = 0
+        self.endangered: dict[str, str] = {}
+        self.kinds: dict[tuple[object, ...], list[str]] = {}
+        self.budgets = Budgets(self.snapshot.budgets)
+        self._state = state
+        self._touched: dict[str, Workload] = {}
+        self._chunks = {name: chunks[::-1] for name, chunks in state.waiting.items()}
+        self._stages = {name: _stage(state.workloads[name]) for name in state.waiting}
+        self._bindings: dict[str, Binding] = {}
+        self._granted: dict[str, dict[str, list[Placed]]] = {}
+        self._nominations: dict[str, Binding] = {}
+        self._restored: dict[str, dict[str, tuple[Pod, Placement]]] = {}
+        self._evictions: dict[str, Eviction] = {}
+        self._bound_nominees: set[str] = set()
+        self._work_left: int | None = None
+        self._turns_taken = 0
+        self._left_over: dict[str, None] = {}
+        self._built: dict[object, object] = {}
+        self._left_over_before = frozenset(self.snapshot.left_over)
+        for name, project in state.homeless.items():
+            self.reasons[name] = NoProject(project)
+        for name in state.incomplete:
+            self.reasons[name] = incomplete(state.workloads[name])
+
+    def allow_work(self, percent: int) -> None:
+        """Let what follows use this part of the decision's bound on work, or as much as _LEAST_TURNS workloads need."""
+        bound = self.snapshot.settings.max_work
+        self._work_left = None if bound is None else bound * percent // 100 + self.placer.looked_at
+        self._turns_taken = 0
+
+    def once(self, build: Callable[["Session"], _Built]) -> _Built:
+        """What `build` makes of this decision, made once: what has changed since, its users find out themselves."""
+        built = self._built.get(build)
+        if built is None:
+            built = self._built[build] = build(self)
+        return cast("_Built", built)
+
+    def spend(self, work: int) -> None:
+        """Take so much of the bound on work, in about microseconds."""
+        if self._work_left is not None:
+            self._work_left -= work
+
+    @property
+    def is_out_of_work(self) -> bool:
+        """Whether the action has done what it may: what it did not reach is first in the next decision."""
+        if self._work_left is None or self._turns_taken <= _LEAST_TURNS:
+            return False
+        return self._work_left < self.placer.looked_at
+
+    def take_turn(self) -> bool:
+        """Count one more workload that has its turn in the action; False when the bound on work is reached."""
+        self._turns_taken += 1
+        return not self.is_out_of_work
+
+    def turns_left_over_first(self, waiting: Iterable[Workload]) -> Iterator[TurnOrder]:
+        """The turns of those that the last decision did not reach, then those of the others."""
+        workloads = list(waiting)
+        first = [workload for workload in workloads if workload.id in self._left_over_before]
+        if first:
+            yield self.turns(first)
+            workloads = [workload for workload in workloads if workload.id not in self._left_over_before]
+        yield self.turns(workloads)
+
+    def next_turn(self, turns: TurnOrder) -> Workload | None:
+        """The next workload, None when every one had its turn or the bound on work is reached."""
+        workload = turns.pop()
+        if workload is not None and not self.take_turn():
+            # Noted, not dropped: they are first in the next decision, so that nobody starves by the bound.
+            while workload is not None:
+                self._left_over[workload.id] = None
+                turns.settle(workload.project)
+                workload = turns.pop()
+        return workload
+
+    def tier(self, workload: Workload, chunk: Chunk, *, levels: int | None = None) -> EntitlementTier:
+        """How well founded it is to start the chunk; `levels` 1 looks at the project alone."""
+        asked = chunk_amounts(chunk)
+        total = tier(self.ledger, self.shares, workload, asked, levels=levels)
+        model = self.models.bound(workload, chunk)
+        if model is None:
+            return total
+        lineage = self.tree.lineage[workload.project][:levels]
+        return tier_with_model(
+            self.ledger, self.models.shares, total, lineage=lineage, gpu_milli=asked[0], model=model
+        )
+
+    def may_use(self, workload: Workload, pod: Pod, reservation: Reservation) -> bool:
+        """Whether the pod may use what is kept: it has a better claim, ends in time, or goes as soon as it has to."""
+        ours = reservation.workload
+        inside = workload.project == ours.project
+        if inside:
+            ahead = workload_order(workload) < workload_order(ours)
+            return ahead or self._goes_in_time(workload, pod, reservation)
+        if self._ends_in_time(pod, reservation):
+            return True
+        claim = self.tier(workload, (pod,))
+        if claim < reservation.tier:
+            return True
+        protected = self.tree.nearest(workload.project, reclaim_min_runtime)
+        return workload.preemptible and claim is EntitlementTier.SURPLUS and not protected
+
+    def violation(self, workload: Workload, chunk: Chunk) -> LimitReached | QuotaReached | LimitKept | None:
+        """Why the project may not hold the chunk too: its limits, its quota, or what is kept of them for another."""
+        return violation(self.ledger, workload, chunk_amounts(chunk)) or self.kept_back(workload, chunk)
+
+    def kept_back(self, workload: Workload, chunk: Chunk) -> LimitKept | None:
+        """Whether its project's limits are kept for a workload that starves, and the chunk would be in its way."""
+        for reservation in self.reservations:
+            ours = reservation.workload
+            ahead = workload_order(workload) <= workload_order(ours)
+            if workload.project != ours.project or ahead or self.is_whole(ours):
+                continue
+            if all(self._goes_in_time(workload, pod, reservation) for pod in chunk):
+                continue
+            if (reason := kept_back(self.ledger, reservation, workload, chunk_amounts(chunk))) is not None:
+                return reason
+        return None
+
+    def _ends_in_time(self, pod: Pod, reservation: Reservation) -> bool:
+        lasts = pod.max_runtime_seconds
+        return lasts is not None and self.snapshot.now_us + lasts * 1_000_000 <= reservation.starts_us
+
+    def _goes_in_time(self, workload: Workload, pod: Pod, reservation: Reservation) -> bool:
+        """Whether a pod of the same project ends before the hold is needed, or can be evicted for it."""
+        lent = workload.preemptible and not self.tree.nearest(workload.project, preempt_min_runtime)
+        return lent or self._ends_in_time(pod, reservation)
+
+    def tier_towards_reservations(self, workload: Workload, chunk: Chunk) -> tuple[object, ...]:
+        """What decides whether the chunk may use GPUs that are kept for somebody; empty when none are."""
+        if not self.reservations:
+            return ()
+        return (
+            self.tier(workload, chunk),
+            workload.preemptible,
+            tuple(pod.max_runtime_seconds for pod in chunk),
+            *(
+                reservation.workload.id == workload.id or self.may_use(workload, chunk[0], reservation)
+                for reservation in self.reservations
+            ),
+        )
+
+    def workload(self, name: str) -> Workload:
+        """The workload by its id, with the evictions decided so far."""
+        return self._touched.get(name) or self._state.workloads[name]
+
+    def pending(self) -> list[Workload]:
+        """Workloads of known projects with a chunk that could start."""
+        return [self.workload(each) for each, chunks in self._chunks.items() if chunks]
+
+    def next_chunk(self, workload: Workload) -> Chunk:
+        """What the workload would start next; empty when nothing of it waits."""
+        chunks = self._chunks.get(workload.id)
+        return chunks[-1] if chunks else ()
+
+    def is_whole(self, workload: Workload) -> bool:
+        """Whether what its gang needs runs, or will after this decision."""
+        return has_gang(workload) or self._stages.get(workload.id, _WAITS) > _WAITS
+
+    def turns(self, waiting: Iterable[Workload]) -> TurnOrder:
+        """The order in which these workloads have their turn."""
+        return TurnOrder(
+            self.ledger, self.shares, waiting, self.next_chunk, lambda each: self._stages.get(each.id, 0)
+        )
+
+    def has_turn_before(self, first: Workload, its: Chunk, second: Workload, chunk: Chunk) -> bool:
+        """Whether `first` would have its turn for the chunk `its` before `second` for its own, as the ledger stands."""
+        chunks = {first.id: its, second.id: chunk}
+        turns = TurnOrder(
+            self.ledger, self.shares, (first, second), lambda each: chunks[each.id], lambda _: _WAITS
+        )
+        return turns.pop() is first
+
+    def running(self) -> list[Workload]:
+        """Workloads that hold something, as decided so far."""
+        known, touched, running = self._state.workloads, self._touched, self._state.running
+        if not touched:
+            return [known[name] for name in running]
+        nominees = (name for name in self._restored if name not in running)
+        current = (touched.get(name) or known[name] for name in (*running, *nominees))
+        return [
+            each
+            for each in current
+            if each.id not in touched or any(pod.state is PodState.ALLOCATED for pod in each.pods)
+        ]
+
+    def below_minimum(self) -> list[Workload]:
+        """Workloads that are known to have lost a member of their gang."""
+        return [self.workload(name) for name in self._state.stale]
+
+    def place_all(self, workload: Workload, chunk: Sequence[Pod], *, only_now: bool = False) -> Placed | None:
+        """Place every pod of the chunk on the ledger, or none; None says that one found no place."""
+        return self._chunk_placer.place(workload, chunk, only_now=only_now)
+
+    def grant(self, workload: Workload, placed: Placed, *, after_evictions: bool = False) -> None:
+        """Make the placements of the next chunk part of the plan; all wait when one of them waits for a release."""
+        self._chunks[workload.id].pop()
+        self._stages[workload.id] = min(_GROWS, self._stages[workload.id] + 1)
+        # The whole chunk waits: pods that ran ahead of their gang would hold GPUs and do nothing.
+        if after_evictions or self._waits(workload, placed):
+            self.nominate(workload, placed)
+            return
+        self.reasons.pop(workload.id, None)
+        self._bindings.update((pod.id, _binding(workload, pod, where)) for pod, where in placed)
+        self._granted.setdefault(workload.project, {}).setdefault(workload.id, []).append(placed)
+
+    def _waits(self, workload: Workload, placed: Placed) -> bool:
+        """Whether some of the chunk, or of what the workload was given before, waits for a release."""
+        return (
+            any(placement.promised for _, placement in placed)
+            or workload.id in self._restored
+            or any(pod.state is PodState.PENDING and pod.id in self._nominations for pod in workload.pods)
+        )
+
+    def nominate(self, workload: Workload, placed: Placed) -> None:
+        """Promise the places, which are on the ledger, until what is being released there is free."""
+        self._nominations.update((pod.id, _binding(workload, pod, where)) for pod, where in placed)
+        if any(pod.state is PodState.PENDING and pod.id not in self._bindings for pod in workload.pods):
+            nodes = tuple(dict.fromkeys(where.node for _, where in placed))
+            nominated = Nominated(chunk_amounts(pod for pod, _ in placed), nodes)
+            before = self.reasons.get(workload.id)
+            self.refuse(workload, before.plus(nominated) if isinstance(before, Nominated) else nominated)
+
+    def nominated_workloads(self) -> list[Workload]:
+        """Workloads with nominations of earlier decisions."""
+        return [self._state.workloads[name] for name in self._state.nominated]
+
+    def chunks_of(self, workload: Workload) -> list[Chunk]:
+        """What may start of the workload, in order."""
+        return self._chunks.get(workload.id, [])[::-1]
+
+    def restore(self, workload: Workload, chunk: Chunk, placed: Placed) -> None:
+        """Bind a nominated chunk, which is on the ledger, where all of it is free by now; else it waits on.
+
+        Pods that wait on count as running, so that somebody with a better claim can take their room.
+        """
+        chunks = self._chunks[workload.id]
+        chunks.remove(chunk)
+        chunks.append(chunk)  # the next one, which is what is granted
+        if not self._waits(workload, placed):
+            self.grant(workload, placed)
+            self._bound_nominees.add(workload.id)
+            return
+        self.nominate(workload, placed)
+        # From here on they count as running: what else grows is judged beside them, and a better claim finds them.
+        places = self._restored.setdefault(workload.id, {})
+        places.update((pod.id, (pod, where)) for pod, where in placed)
+        current = self.workload(workload.id)
+        pods = tuple(
+            replace(
+                pod, state=PodState.ALLOCATED, node=places[pod.id][1].node, devices=places[pod.id][1].devices
+            )
+            if pod.id in places
+            else pod
+            for pod in current.pods
+        )
+        self._touched[workload.id] = replace(current, pods=pods)
+        chunks.pop()
+        self._stages[workload.id] = min(_GROWS, self._stages[workload.id] + 1)
+
+    def waiting_nominees(self) -> list[Workload]:
+        """Workloads whose nominations of earlier decisions wait on, in the order of their queues."""
+        return sorted((self.workload(name) for name in self._restored), key=workload_order)
+
+    def nominated_places(self, workload: Workload) -> Placed:
+        """Where the workload's restored nominations are, on the ledger."""
+        return list(self._restored[workload.id].values())
+
+    def bind_nominated(self, workload: Workload, placed: Placed) -> None:
+        """Bind nominated pods to other places, which are on the ledger and free."""
+        del self._restored[workload.id]
+        for pod, where in placed:
+            del self._nominations[pod.id]
+            self._bindings[pod.id] = _binding(workload, pod, where)
+        self._bound_nominees.add(workload.id)
+        self._touched[workload.id] = self._back_in_queue(workload, {pod.id for pod, _ in placed})
+        self._granted.setdefault(workload.project, {}).setdefault(workload.id, []).append(placed)
+        self.reasons.pop(workload.id, None)
+
+    def _back_in_queue(self, workload: Workload, pods: Collection[str]) -> Workload:
+        """The workload with these nominated pods as they are in the snapshot."""
+        current = self.workload(workload.id)
+        return replace(
+            current,
+            pods=tuple(
+                replace(pod, state=PodState.PENDING, node=None, devices=()) if pod.id in pods else pod
+                for pod in current.pods
+            ),
+        )
+
+    @property
+    def evicted_pods(self) -> Collection[str]:
+        """Ids of the pods that this decision evicts."""
+        return self._evictions.keys()
+
+    def is_bound(self, pod: Pod) -> bool:
+        """Whether the pod is bound in this decision."""
+        return pod.id in self._bindings
+
+    def is_nominated(self, pod: Pod) -> bool:
+        """Whether a pod that counts as running only has a nomination: nobody is harmed by taking its room."""
+        return pod.id in self._nominations
+
+    def granted(self, project: str) -> list[Workload]:
+        """The project's workloads to which this decision gave something that they can have at once."""
+        return [self.workload(each) for each in self._granted.get(project, ())]
+
+    def is_bound_nominee(self, workload: Workload) -> bool:
+        """Whether what was granted to the workload was its own since an earlier decision."""
+        return workload.id in self._bound_nominees
+
+    def count_granted(self) -> int:
+        """How many workloads there are that `granted` would name, over all projects."""
+        return sum(map(len, self._granted.values()))
+
+    def granted_chunks(self, workload: Workload) -> list[Chunk]:
+        """What was granted to the workload, chunk by chunk."""
+        return [tuple(pod for pod, _ in placed) for placed in self._granted[workload.project][workload.id]]
+
+    def suspend(self, workload: Workload) -> None:
+        """Take what was granted to the workload off the ledger; `cancel` or a rollback must follow."""
+        for placed in reversed(self._granted[workload.project][workload.id]):
+            for pod, where in placed:
+                self.ledger.unplace(workload, pod, where.node, where.devices)
+
+    def cancel(self, workload: Workload) -> None:
+        """Take what was granted to the workload, and was suspended, out of the plan: it waits again."""
+        self.kinds.clear()
+        for placed in reversed(self._granted[workload.project].pop(workload.id)):
+            self._chunks[workload.id].append(tuple(pod for pod, _ in placed))
+            for pod, _ in placed:
+                del self._bindings[pod.id]
+        self._stages[workload.id] = _stage(self.workload(workload.id))
+
+    def lacks_room(self, workload: Workload, codes: Collection[Waiting]) -> bool:
+        """Whether the workload waits for room, or for another of these reasons."""
+        reason = self.reasons.get(workload.id)
+        return reason is None or reason.code in codes
+
+    def refuse(self, workload: Workload, reason: Obstacle) -> None:
+        """Remember why the workload, or the rest of it, waits."""
+        self.reasons[workload.id] = reason
+
+    def may_evict(self, victims: Iterable[Sequence[Pod]]) -> bool:
+        """Whether evicting these groups of pods as well stays within the cap of one decision."""
+        cap = self.snapshot.settings.max_evictions
+        if cap is None:
+            return True
+        # Who loses a nomination loses no work: only pods that run count against the cap.
+        evicted = sum(not self.is_nominated(pod) for pods in victims for pod in pods)
+        if len(self._evictions) + evicted <= cap:
+            return True
+        self._pods_over_cap = min(evicted, self._pods_over_cap or evicted)
+        return False
+
+    def budgets_allow(self, pods: Iterable[Pod]) -> bool:
+        """Whether the budgets for disruption allow evicting these pods, besides those that are evicted already."""
+        return self.budgets.allow(pods, self.ledger.evicted)
+
+    def forget_hindrances(self) -> None:
+        """Begin to note what keeps evictions from being made."""
+        self.budgets.in_the_way.clear()
+        self._pods_over_cap = 0
+
+    def note_hindrances(self, workload: Workload) -> None:
+        """Remember for the workload which budgets, and whether the cap on evictions, stood in the way since then."""
+        budgets, pods, cap = (
+            self.budgets.in_the_way,
+            self._pods_over_cap,
+            self.snapshot.settings.max_evictions,
+        )
+        if budgets or pods:
+            before = self.hindrances.get(workload.id, Hindrances())
+            self.hindrances[workload.id] = Hindrances(
+                tuple(sorted(budgets.union(before.budgets))),
+                cap or 0,
+                min(pods or before.pods_over_cap, before.pods_over_cap or pods),
+                len(self._evictions),
+            )
+        self.forget_hindrances()
+
+    def take(self, evictions: Iterable[Eviction]) -> None:
+        """Make the evictions, already on the ledger, part of the plan."""
+        evicted = list(evictions)
+        for eviction in evicted:
+            if eviction.pod in self._evictions:
+                continue
+            if eviction.pod in self._nominations:
+                self._withdraw(eviction)
+                continue
+            self._evictions[eviction.pod] = eviction
+            workload = self.workload(eviction.workload)
+            pods = tuple(
+                replace(pod, state=PodState.RELEASING) if pod.id == eviction.pod else pod
+                for pod in workload.pods
+            )
+            self._touched[workload.id] = replace(workload, pods=pods)
+        for name in {each.workload for each in evicted} & self._chunks.keys():
+            self._regroup(name)
+
+    def _withdraw(self, eviction: Eviction) -> None:
+        """End a nomination, because somebody with a better claim takes the room; the pod waits again."""
+        name = eviction.workload
+        del self._nominations[eviction.pod]
+        places = self._restored[name]
+        del places[eviction.pod]
+        if not places:
+            del self._restored[name]
+        self._touched[name] = self._back_in_queue(self.workload(name), {eviction.pod})
+        self.reasons.pop(name, None)
+
+    def _regroup(self, name: str) -> None:
+        """After evictions, let the workload start what makes a gang with what is left of it, or nothing."""
+        self.kinds.clear()
+        workload = self.workload(name)
+        left = self._as_decided(workload)
+        if name in self._granted.get(workload.project, ()) and not has_gang(left):
+            self.suspend(workload)
+            self.cancel(workload)
+            left = self._as_decided(workload)
+        self._chunks[name] = start_chunks(left)[::-1]
+        self._stages[name] = _stage(left)
+        if not self._chunks[name] and any(pod.state is PodState.PENDING for pod in left.pods):
+            self.refuse(workload, GangEvicted())
+
+    def _as_decided(self, workload: Workload) -> Workload:
+        """The workload as if the pods that were given a place had it already."""
+        pods = (
+            replace(pod, state=PodState.ALLOCATED)
+            if pod.state is PodState.PENDING and (pod.id in self._bindings or pod.id in self._nominations)
+            else pod
+            for pod in workload.pods
+        )
+        return replace(workload, pods=tuple(pods))
+
+    def promise(self, workload: Workload, placed: Placed) -> None:
+        """Reserve places for pods that were evicted, so that they come back there."""
+        for pod, where in placed:
+            self._nominations[pod.id] = Binding(pod.id, workload.id, where.node, where.devices)
+
+    def plan(self) -> Plan:
+        """The decision as data."""
+        return Plan(
+            bindings=tuple(self._bindings.values()),
+            evictions=tuple(self._evictions.values()),
+            shares_gpu_milli={name: share[0] for name, share in self.shares.items()},
+            allocated_gpu_milli=self.ledger.allocated_gpu_milli,
+            pending={key: self._pending_reason(key) for key in sorted(self.reasons)},
+            nominations=tuple(self._nominations.values()),
+            left_over=tuple(sorted(filter(self._is_left_over, self._left_over))),
+            endangered={key: self.endangered[key] for key in sorted(self.endangered)},
+        )
+
+    def _is_left_over(self, name: str) -> bool:
+        """Whether the workload was not reached. Where nothing is decided, nobody comes again who just had a turn."""
+        if name not in self._left_over or not self._chunks.get(name):
+            return False
+        decided = self._bindings or self._evictions or not self._left_over_before
+        return bool(decided) or name in self._left_over_before
+
+    def _pending_reason(self, name: str) -> PendingReason:
+        reason, hindrances = self.reasons[name], self.hindrances.get(name)
+        message = reason.message
+        if hindrances is not None and reason.code is not Waiting.RELEASING:
+            message += hindrances.message
+        return PendingReason(reason.code, message + LEFT_OVER if self._is_left_over(name) else message)
+
+
+def _binding(workload: Workload, pod: Pod, where: Placement) -> Binding:
+    return Binding(pod.id, workload.id, where.node, where.devices)
+
+
+def _stage(workload: Workload) -> int:
+    if not has_gang(workload):
+        return _WAITS
+    return _GROWS if held_parts(workload)[1] else _RUNS

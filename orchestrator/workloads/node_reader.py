@@ -1,0 +1,97 @@
+"""The nodes of a snapshot, read again when they change or when what other schedulers' pods hold on them does."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from orchestrator.cluster.objects import Node, Pod
+from orchestrator.planner import model
+from orchestrator.workloads.request import Held, held_on_node
+from orchestrator.workloads.snapshot import planner_node
+from orchestrator.workloads.tables import discard, put
+from orchestrator.workloads.unreadable import Boundary, SetAside, Unreadable
+
+_NOTHING: Final[Mapping[str, tuple[Pod, Held]]] = MappingProxyType({})
+_UNKNOWN: Final = Held(None, None, None)
+
+
+class NodeReader:
+    """The nodes with what pods hold on them that are in no workload, sorted by name."""
+
+    def __init__(self, boundary: Boundary) -> None:
+        self._boundary = boundary
+        self._nodes: dict[str, Node] = {}
+        self._foreign: dict[str, dict[str, tuple[Pod, Held]]] = {}
+        self._node_of_foreign: dict[str, str] = {}
+        self._ours: dict[str, tuple[Pod, str]] = {}
+        self._made: dict[str, model.Node] = {}
+        self._unreadable: dict[str, Unreadable] = {}
+        self._touched: set[str] = set()
+        self._sorted: tuple[model.Node, ...] | None = None
+
+    def note(self, node: Node, *, is_there: bool) -> None:
+        """Take a change of a node."""
+        put(self._nodes, node.metadata.name, node if is_there else None)
+        self._touched.add(node.metadata.name)
+
+    def note_foreign(self, pod: Pod, node: str, *, is_ours: bool = False) -> None:
+        """A pod that is in no workload, and the node where it runs; "" if it runs nowhere."""
+        # beside the same pod as any other scheduler's, which it is not
+        uid = f"{pod.metadata.uid}/held" if is_ours else pod.metadata.uid
+        before = self._node_of_foreign.get(uid, "")
+        if before:
+            discard(self._foreign, before, uid)
+            self._touched.add(before)
+        if node:
+            what = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+            held = self._boundary.read(what, lambda: held_on_node(pod, is_ours=is_ours))
+            if isinstance(held, Unreadable):
+                held = replace(_UNKNOWN, problem=held.why)
+            self._foreign.setdefault(node, {})[uid] = (pod, held)
+            self._touched.add(node)
+        put(self._node_of_foreign, uid, node or None)
+
+    def hold(self, ours: Mapping[str, tuple[Pod, str]]) -> None:
+        """Take the pods of ours, by uid with their nodes, that hold something and could not be read."""
+        if ours == self._ours:
+            return
+        for uid, (pod, _) in self._ours.items():
+            if uid not in ours:
+                self.note_foreign(pod, "", is_ours=True)
+        for uid, (pod, node) in ours.items():
+            if self._ours.get(uid) != (pod, node):
+                self.note_foreign(pod, node, is_ours=True)
+        self._ours = dict(ours)
+
+    def read(self) -> tuple[model.Node, ...]:
+        """Return the nodes that decisions count with, by name."""
+        for name in self._touched:
+            made = self._read(name)
+            put(self._unreadable, name, made if isinstance(made, Unreadable) else None)
+            made = made if isinstance(made, model.Node) else None
+            if made != self._made.get(name):
+                put(self._made, name, made)
+                self._sorted = None
+        self._touched.clear()
+        if self._sorted is None:
+            self._sorted = tuple(self._made[name] for name in sorted(self._made))
+        return self._sorted
+
+    def set_aside(self) -> Iterator[SetAside]:
+        """Yield what decisions do not count with."""
+        for name, each in self._unreadable.items():
+            yield SetAside("Node", "", name, self._nodes[name].metadata.uid, each.why)
+        for pods in self._foreign.values():
+            for pod, held in pods.values():
+                metadata = pod.metadata
+                if held.problem and metadata.uid not in self._ours:
+                    why = f"{held.problem}; as much as its node has counts as held"
+                    yield SetAside("Pod", metadata.namespace, metadata.name, metadata.uid, why)
+
+    def _read(self, name: str) -> model.Node | Unreadable | None:
+        node = self._nodes.get(name)
+        if node is None:
+            return None
+        held = [each for _, each in self._foreign.get(name, _NOTHING).values()]
+        return self._boundary.read(f"node {name}", lambda: planner_node(node, held))

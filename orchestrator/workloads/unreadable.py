@@ -1,0 +1,74 @@
+"""One object that cannot be read stops none of the others: it is set aside, with its name and the reason.
+
+read ──> readable ───────────────────────────────────> snapshot
+  └────> unreadable: a pod that waits ───────────────> waits on, and says why
+                     a pod that holds GPUs ──────────> holds them, as far as they are known, else all of its node
+                     a node, a project, a budget ────> is not counted with (a budget: protects all it might)
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+logger = logging.getLogger(__name__)
+
+MAX_REMEMBERED: Final = 1000
+"""So many mistakes are remembered, so that a traceback is not logged again for every change."""
+
+T = TypeVar("T")
+
+
+class UnreadableRequest(ValueError):
+    """The pod asks for something that cannot be meant; the message names the annotation or resource."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SetAside:
+    """An object that no decision counts with, and why. `namespace` is "" for nodes and projects."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    why: str
+
+    def __str__(self) -> str:
+        path = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.kind} {path}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """In the place of what could not be read: why."""
+
+    why: str
+
+
+class Boundary:
+    """Reads one object; whatever is wrong with it stays with it."""
+
+    def __init__(self) -> None:
+        self._logged: dict[str, None] = {}
+
+    def read(self, what: str, read: Callable[[], T]) -> T | Unreadable:
+        """Return what `read` returns, or why it could not. `what` names the object, as in `pod team-a/job-0`.
+
+        A ValueError tells what is wrong with the object. Every other exception is a mistake in muster: it is logged
+        with its traceback, once for each object and message.
+        """
+        try:
+            return read()
+        except ValueError as error:
+            return Unreadable(str(error))
+        except Exception as error:
+            why = f"a mistake in muster: {type(error).__name__}: {str(error)[:200]}"
+            self._log(f"{what}: {why}")
+            return Unreadable(why)
+
+    def _log(self, message: str) -> None:
+        if message not in self._logged:
+            self._logged[message] = None
+            if len(self._logged) > MAX_REMEMBERED:
+                del self._logged[next(iter(self._logged))]
+            logger.exception("%s; it is set aside", message)

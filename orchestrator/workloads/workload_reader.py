@@ -1,0 +1,354 @@
+"""The workloads of a snapshot, read again when their pods, their owners or what is known beyond these changes."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
+from operator import attrgetter
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from orchestrator.cluster.objects import FINISHED, Object, Pod
+from orchestrator.planner import model
+from orchestrator.workloads.controllers import Gang
+from orchestrator.workloads.nominations import nomination_of
+from orchestrator.workloads.owners import Chain, KindState, Membership
+from orchestrator.workloads.snapshot import (
+    Assumption,
+    Together,
+    belongs,
+    held_pod,
+    held_workload,
+    planner_pod,
+    planner_workload,
+)
+from orchestrator.workloads.tables import discard, put
+from orchestrator.workloads.unreadable import Boundary, SetAside, Unreadable
+from orchestrator.workloads.volumes import Key, Volumes, claims_of
+
+if TYPE_CHECKING:
+    from orchestrator.workloads.node_terms import Terms
+
+    _Known = tuple[Assumption | None, bool, Assumption | None, Terms, str]
+    """Of a pod, beyond itself: its binding, whether it is evicted, its nomination, what its volumes ask of its node,
+    its part of the gang."""
+
+_NO_PODS: Final[Mapping[str, Pod]] = MappingProxyType({})
+_ABSENT: Final = object()
+_MANY: Final = 1000
+"""Of more changes than this at once, sorting all again costs less than putting each in its place."""
+_OWNER_PATIENCE_US: Final = 5_000_000
+"""So long after its pod an owner may come, or a kind of owner be looked up, before anybody is told."""
+_ID: Final = attrgetter("id")
+
+
+class WorkloadReader:
+    """Our pods by what they belong to, and the workloads that they make, sorted by id."""
+
+    def __init__(
+        self,
+        project_of: Mapping[str, str],
+        volumes: Volumes,
+        levels: tuple[str, ...],
+        boundary: Boundary,
+    ) -> None:
+        self._boundary = boundary
+        self._project_of = project_of
+        self._volumes = volumes
+        self._levels = levels
+        self._pods: dict[str, Pod] = {}
+        self._members: dict[str, dict[str, Pod]] = {}
+        self._succeeded: dict[str, dict[str, Pod]] = {}
+        self._membership = Membership(self._pods)
+        self._waits_since_us: dict[str, int] = {}
+        self._assumed: Mapping[str, Assumption] = {}
+        self._evicted: frozenset[str] = frozenset()
+        self._stand_ins: Mapping[str, Pod] = {}
+        self._aside: Mapping[str, str] = {}
+        self._nominated: Mapping[str, Assumption | None] = {}
+        self._users: dict[Key, dict[str, Pod]] = {}
+        self._read_pods: dict[str, tuple[Pod, _Known, model.Pod]] = {}
+        self._unreadable: dict[str, dict[str, str]] = {}
+        self._held_unread: dict[str, dict[str, tuple[Pod, str]]] = {}
+        self._touched: set[str] = set()
+        self._stale_since_us: dict[str, int] = {}
+        self._read_since: set[str] = set()
+        self._made: dict[str, model.Workload] = {}
+        self._sorted: list[model.Workload] | None = None
+        self._tuple: tuple[model.Workload, ...] | None = None
+
+    def note_pod(self, pod: Pod, *, is_there: bool) -> None:
+        """Take a change of a pod of ours; all that it may be the owner of join again."""
+        uid = pod.metadata.uid
+        before = self._pods.get(uid)
+        if before is not None:
+            owner = self._membership.leave(uid)
+            discard(self._members, owner, uid)
+            discard(self._succeeded, owner, uid)
+            self._touched.add(owner)
+            for key in claims_of(before):
+                discard(self._users, key, uid)
+        put(self._pods, uid, pod if is_there else None)
+        if not is_there:
+            self._read_pods.pop(uid, None)
+            self._waits_since_us.pop(uid, None)
+            self._join_again(self._membership.under(uid))
+            return
+        owner = self._membership.join(pod)
+        if pod.status.phase not in FINISHED:
+            self._members.setdefault(owner, {})[uid] = pod
+        elif pod.status.phase == "Succeeded":
+            self._succeeded.setdefault(owner, {})[uid] = pod
+        for key in claims_of(pod):
+            self._users.setdefault(key, {})[uid] = pod
+        self._touched.add(owner)
+        if before is None:
+            self._join_again(self._membership.under(uid))
+
+    def note_claims(self, keys: Iterable[Key]) -> None:
+        """What these claims ask of a node may have changed."""
+        for key in keys:
+            self._touched.update(map(self._membership.id_of, self._users.get(key, _NO_PODS)))
+
+    def note_owner(self, owner: Object, *, is_there: bool) -> None:
+        """Of an owner its age, its own owner and its gang count; most of what changes about it is its status."""
+        uid = owner.metadata.uid
+        if self._membership.note(owner, is_there=is_there):
+            members = chain(
+                self._members.get(uid, _NO_PODS).values(), self._succeeded.get(uid, _NO_PODS).values()
+            )
+            self._join_again([*members, *self._membership.under(uid)])
+
+    def note_kind(self, state: KindState) -> None:
+        """Owners of a kind can be read from now on, or cannot."""
+        self._join_again(self._membership.note_kind(state))
+
+    def _join_again(self, pods: Iterable[Pod]) -> None:
+        for pod in pods:
+            self.note_pod(self._pods[pod.metadata.uid], is_there=True)
+
+    def note_namespace(self, name: str) -> None:
+        """The namespace went to another project, with all that is in it."""
+        self._touched.update(
+            owner
+            for owner, pods in self._members.items()
+            if any(each.metadata.namespace == name for each in pods.values())
+        )
+
+    def overlay(
+        self,
+        assumed: Mapping[str, Assumption],
+        evicted: frozenset[str],
+        stand_ins: Mapping[str, Pod],
+        aside: Mapping[str, str],
+        nominated: Mapping[str, Assumption | None],
+    ) -> None:
+        """Replace what is known beyond the caches; what differs from the last time is touched."""
+        for uid in _different(self._stand_ins, stand_ins):
+            pod = stand_ins.get(uid)
+            self.note_pod(self._stand_ins[uid] if pod is None else pod, is_there=pod is not None)
+        changed = _different(self._assumed, assumed) + _different(self._aside, aside)
+        changed += _different(self._nominated, nominated)
+        for uid in chain(changed, self._evicted ^ evicted):
+            if uid in self._pods:
+                self._touched.add(self._membership.id_of(uid))
+        self._assumed, self._evicted, self._stand_ins = dict(assumed), evicted, dict(stand_ins)
+        self._aside, self._nominated = dict(aside), dict(nominated)
+
+    def unreadable(self, now_us: int) -> dict[str, str]:
+        """By uid, why pods could not be read; an owner is waited for a while without a word."""
+        reasons = {uid: why for each in self._unreadable.values() for uid, why in each.items()}
+        for uid, since_us in self._waits_since_us.items():
+            if now_us - since_us > _OWNER_PATIENCE_US:
+                owners = self._membership.chain_of(uid)
+                reasons[uid] = f"its owner {owners.kind} {owners.name}, or the owner of that, cannot be found"
+        return reasons
+
+    def held_unread(self) -> dict[str, tuple[Pod, str]]:
+        """By uid, bound pods of which it could not be read which GPUs they hold, with their nodes."""
+        return {uid: each for pods in self._held_unread.values() for uid, each in pods.items()}
+
+    def set_aside(self, unreadable: Mapping[str, str]) -> Iterator[SetAside]:
+        """Yield the pods that could not be read, but for those that wait for something else than the planner."""
+        for uid, why in unreadable.items():
+            if uid not in self._aside and uid in self._pods:
+                metadata = self._pods[uid].metadata
+                yield SetAside("Pod", metadata.namespace, metadata.name, uid, why)
+
+    @property
+    def behind(self) -> int:
+        """How many workloads were touched and have not been read again."""
+        return len(self._touched)
+
+    def read(self, now_us: int) -> tuple[model.Workload, ...]:
+        """Read what was touched, and return all workloads by id."""
+        self.read_touched(now_us, len(self._touched))
+        for uid in self._read_since:  # what was read ahead may have lacked what `overlay` knows
+            made = self._made.get(uid)
+            put(self._stale_since_us, uid, (made.stale_since_us or None) if made else None)
+        self._read_since.clear()
+        if self._sorted is None:
+            self._sorted = [self._made[uid] for uid in sorted(self._made)]
+        if self._tuple is None:
+            self._tuple = tuple(self._sorted)
+        return self._tuple
+
+    def read_touched(self, now_us: int, most: int) -> None:
+        """Read so many of the workloads that were touched, at most."""
+        if len(self._touched) > _MANY:
+            self._sorted = None
+        for uid in list(islice(self._touched, most)):
+            before = self._made.get(uid)
+            made = self._workload(uid, now_us)
+            self._read_since.add(uid)
+            if made != before:
+                self._tuple = None
+                put(self._made, uid, made)
+                if self._sorted is not None:
+                    _replace(self._sorted, uid, made)
+            self._touched.discard(uid)
+
+    def _workload(self, uid: str, now_us: int) -> model.Workload | None:
+        self._held_unread.pop(uid, None)
+        readable: list[tuple[Pod, model.Pod]] = []
+        unreadable: dict[str, str] = {}
+        holds_unread = False
+        pods = _oldest_first(self._members.get(uid, _NO_PODS).values())
+        if not pods:
+            put(self._unreadable, uid, None)
+            return None
+        owners = self._owners_of(pods)
+        for pod in pods:
+            if not belongs(pod, self._assumed):
+                self._waits_since_us.pop(pod.metadata.uid, None)
+                continue
+            if self._waits_for_owner(pod, now_us):
+                continue
+            if pod.metadata.uid in self._aside:
+                unreadable[pod.metadata.uid] = self._aside[pod.metadata.uid]
+                continue
+            made = self._boundary.read(_path(pod), lambda: self._read_pod(pod, owners.gang))  # noqa: B023 - called at once
+            if isinstance(made, Unreadable):
+                unreadable[pod.metadata.uid] = made.why
+                holds_unread = holds_unread or self._node_of(pod) is not None
+            else:
+                readable.append((pod, made))
+        workload: model.Workload | Unreadable | None = None
+        if holds_unread:
+            workload = Unreadable(next(iter(unreadable.values())))
+        elif readable:
+            together = self._together(uid, readable, owners, now_us)
+            workload = self._boundary.read(
+                _path(readable[0][0]), lambda: planner_workload(together, self._levels)
+            )
+        if isinstance(workload, Unreadable):
+            held = self._held(uid, workload.why, readable, unreadable)
+            workload = held_workload(self._together(uid, held, owners, now_us)) if held else None
+        put(self._unreadable, uid, unreadable or None)
+        return workload
+
+    def _owners_of(self, pods: list[Pod]) -> Chain:
+        """The owners of the youngest pod that has a gang to tell; pods of one workload need not have all of them."""
+        chains = [self._membership.chain_of(pod.metadata.uid) for pod in reversed(pods)]
+        return next((each for each in chains if each.gang is not None), chains[0])
+
+    def _held(
+        self,
+        uid: str,
+        why: str,
+        readable: list[tuple[Pod, model.Pod]],
+        unreadable: dict[str, str],
+    ) -> list[tuple[Pod, model.Pod]]:
+        """The pods of a workload that cannot be read which hold something, oldest first.
+
+        All of its pods are named as `unreadable` for it; those of which it is not known what they hold are
+        `held_unread`.
+        """
+        held = [(pod, each) for pod, each in readable if each.node is not None]
+        unread = [self._pods[each] for each in unreadable]
+        unreadable.update((pod.metadata.uid, why) for pod, _ in readable)
+        for pod in unread:
+            node = self._node_of(pod)
+            if node is None:
+                continue
+            made = held_pod(
+                pod, self._assumed.get(pod.metadata.uid), evicted=pod.metadata.uid in self._evicted
+            )
+            if made is None:
+                self._held_unread.setdefault(uid, {})[pod.metadata.uid] = (pod, node)
+            else:
+                held.append((pod, made))
+        held.sort(key=lambda each: _age(each[0]))
+        return held
+
+    def _together(self, uid: str, pods: list[tuple[Pod, model.Pod]], owners: Chain, now_us: int) -> Together:
+        return Together(
+            uid=uid,
+            pods=pods,
+            chain=owners,
+            project=self._project_of.get(pods[0][0].metadata.namespace, ""),
+            succeeded=tuple(self._succeeded.get(uid, _NO_PODS).values()),
+            stale_since_us=self._stale_since_us.get(uid, now_us),
+        )
+
+    def _node_of(self, pod: Pod) -> str | None:
+        assumed = self._assumed.get(pod.metadata.uid)
+        return pod.spec.node_name or (None if assumed is None else assumed.node)
+
+    def _read_pod(self, pod: Pod, gang: Gang | None) -> model.Pod:
+        uid = pod.metadata.uid
+        assumed, evicted = self._assumed.get(uid), uid in self._evicted
+        nominated = self._nominated[uid] if uid in self._nominated else nomination_of(pod)
+        part = "" if gang is None else gang.part_of(pod.metadata.labels)
+        around: _Known = (assumed, evicted, nominated, self._volumes.terms(pod), part)
+        known = self._read_pods.get(uid)
+        if known is not None and known[0] is pod and known[1] == around:
+            return known[2]
+        made = planner_pod(
+            pod,
+            assumed,
+            evicted=evicted,
+            nominated=nominated,
+            levels=self._levels,
+            volumes=around[3],
+            part=part,
+        )
+        if known is not None and known[2] == made:
+            made = known[2]
+        self._read_pods[uid] = (pod, around, made)
+        return made
+
+    def _waits_for_owner(self, pod: Pod, now_us: int) -> bool:
+        """Whether the pod has no node, and its gang is not known before an owner has been read."""
+        uid = pod.metadata.uid
+        waits = not (self._membership.chain_of(uid).complete or pod.spec.node_name or uid in self._assumed)
+        put(self._waits_since_us, uid, self._waits_since_us.get(uid, now_us) if waits else None)
+        return waits
+
+
+def _replace(workloads: list[model.Workload], uid: str, made: model.Workload | None) -> None:
+    """Put the workload where it belongs in the sorted list, or take it out."""
+    start = bisect_left(workloads, uid, key=_ID)
+    stop = start + (start < len(workloads) and workloads[start].id == uid)
+    workloads[start:stop] = [] if made is None else [made]
+
+
+def _oldest_first(pods: Iterable[Pod]) -> list[Pod]:
+    found = list(pods)
+    if len(found) > 1:
+        found.sort(key=_age)
+    return found
+
+
+def _age(pod: Pod) -> tuple[str, str, str]:
+    return pod.metadata.creation_timestamp, pod.metadata.name, pod.metadata.uid
+
+
+def _path(pod: Pod) -> str:
+    return f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _different(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """Keys of which one has not what the other has."""
+    found = [key for key, each in after.items() if before.get(key, _ABSENT) is not each]
+    found += [key for key in before if key not in after]
+    return found

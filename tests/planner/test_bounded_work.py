@@ -1,0 +1,37 @@
+"""One decision does a bounded amount of work; whom it does not reach is first in the next one."""
+
+from orchestrator.planner import plan
+from orchestrator.planner.model import Plan, Settings, Snapshot, Workload
+from tests.planner.builders import node, project, workload
+from tests.planner.test_better import running
+
+TEAMS = (project("a", 16_000), project("b", 0))
+
+
+def decide(lent: int, claims: int, *, max_work: int | None = 0, left_over: tuple[str, ...] = ()) -> Plan:
+    """So many claims within the quota on a node that is full of jobs of one device that borrow."""
+    work: list[Workload] = [
+        running(workload(f"lent-{index}", "b", 1000), "n1", index, started=index + 1) for index in range(lent)
+    ]
+    work += [workload(f"new-{index:02}", "a", 1000, age=index) for index in range(claims)]
+    settings = Settings(max_work=max_work)
+    return plan(Snapshot((node("n1", lent),), TEAMS, tuple(work), 0, settings, left_over=left_over))
+
+
+def test_with_no_work_allowed_at_all_the_first_few_still_have_their_turn() -> None:
+    decision = decide(lent=4, claims=4)
+    assert len(decision.evictions) == 4
+    assert decision.left_over == ()
+
+
+def test_who_is_not_reached_is_named_and_nobody_is_left_over_without_a_bound() -> None:
+    decision = decide(lent=16, claims=16)
+    served = {place.workload for place in decision.nominations}
+    assert 0 < len(served) < 16
+    assert {*served, *decision.left_over} == {f"new-{index:02}" for index in range(16)}
+    assert decide(lent=16, claims=16, max_work=None).left_over == ()
+
+
+def test_who_was_left_over_is_first_in_the_next_decision() -> None:
+    decision = decide(lent=1, claims=3, left_over=("new-02",))
+    assert [place.workload for place in decision.nominations] == ["new-02"]

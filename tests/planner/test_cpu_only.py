@@ -1,0 +1,136 @@
+"""Projects whose jobs ask for no GPU: they get their part of the CPUs, and no rule about GPUs holds them back."""
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.planner import plan
+from orchestrator.planner.model import UNLIMITED, PodState, Request, Snapshot, Workload
+from orchestrator.planner.ordering import is_over_share, turn_key
+from orchestrator.planner.preemption.reclaim_rules import Figures, may_lose
+from tests.planner.builders import Cluster, node, project, workload
+
+CPU = 1000
+
+
+def job(name: str, owner: str, cpus: int, *, gpus: int = 0, pods: int = 1, age: int = 0) -> Workload:
+    """Pods that ask for CPUs, and for GPUs where it is said."""
+    plain = workload(name, owner, gpus * 1000, age=age, pods=pods)
+    request = Request(gpu_count=gpus, cpu_milli=cpus * CPU)
+    return replace(plain, pods=tuple(replace(pod, request=request) for pod in plain.pods))
+
+
+def running(new: Workload, place: str, first_gpu: int = 0) -> Workload:
+    gpus = new.pods[0].request.gpu_count
+    pods = tuple(
+        replace(
+            pod,
+            state=PodState.ALLOCATED,
+            node=place,
+            devices=tuple(range(first_gpu + index * gpus, first_gpu + (index + 1) * gpus)),
+        )
+        for index, pod in enumerate(new.pods)
+    )
+    return replace(new, pods=pods, started_at_us=1)
+
+
+def held_cpus(cluster: Cluster, name: str) -> int:
+    return (
+        sum(
+            pod.request.cpu_milli
+            for each in cluster.workloads.values()
+            if each.project == name
+            for pod in each.pods
+            if pod.state is PodState.ALLOCATED
+        )
+        // CPU
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        # quotas of both, in CPUs, then the rest by weight
+        ({"quota_cpu_milli": 0}, {"quota_cpu_milli": 0}, (8, 8)),
+        ({"quota_cpu_milli": 0}, {"quota_cpu_milli": 0, "cpu_over_quota_weight": 3}, (4, 12)),
+        ({"quota_cpu_milli": 2 * CPU}, {"quota_cpu_milli": 10 * CPU}, (4, 12)),
+        ({"quota_cpu_milli": 0}, {"quota_cpu_milli": 0, "limit_cpu_milli": 5 * CPU}, (11, 5)),
+        ({"quota_cpu_milli": 0}, {"quota_cpu_milli": 0, "priority": 1}, (0, 16)),
+    ],
+)
+@pytest.mark.parametrize("gpu_weight", [0, 1])
+def test_cpus_are_shared_whoever_came_first_and_whatever_is_due_in_gpus(
+    first: dict[str, int], second: dict[str, int], expected: tuple[int, int], gpu_weight: int
+) -> None:
+    projects = [
+        project("a", 0, over_quota_weight=gpu_weight, **first),
+        project("b", 0, over_quota_weight=gpu_weight, **second),
+    ]
+    cluster = Cluster([node("n1", 0, cpu_milli=8 * CPU), node("n2", 8, cpu_milli=8 * CPU)], projects)
+    cluster.submit(job("w-a", "a", 1, pods=40))
+    cluster.settle()
+    assert held_cpus(cluster, "a") == 16
+    cluster.submit(job("w-b", "b", 1, pods=40))
+    cluster.settle()
+    assert (held_cpus(cluster, "a"), held_cpus(cluster, "b")) == expected
+
+
+@pytest.mark.parametrize(("quota_gpus", "evicted"), [(0, {"lent"}), (8, set())])
+def test_where_nobody_bounds_cpus_a_job_takes_them_back_from_borrowed_work(
+    quota_gpus: int, evicted: set[str]
+) -> None:
+    lent = running(job("lent", "b", 4, gpus=2), "n1")
+    decision = plan(
+        Snapshot(
+            (node("n1", 8, cpu_milli=4 * CPU),),
+            (project("a", 0), project("b", quota_gpus * 1000)),
+            (lent, job("new", "a", 2)),
+        )
+    )
+    assert {eviction.workload for eviction in decision.evictions} == evicted
+
+
+def test_work_that_asks_for_no_gpu_is_not_evicted_for_want_of_a_quota_of_gpus() -> None:
+    cpu_only = running(job("cpu-only", "b", 4), "n1")
+    decision = plan(
+        Snapshot(
+            (node("n1", 8, cpu_milli=4 * CPU),),
+            (project("a", 8000), project("b", 0)),
+            (cpu_only, job("new", "a", 1, gpus=1)),
+        )
+    )
+    assert decision.evictions == ()
+
+
+def test_gpus_over_the_share_do_not_put_a_project_last_for_cpus() -> None:
+    figures = Figures(
+        quota=(0, 4 * CPU, 0), limit=(9000,) * 3, share=(1000, 4 * CPU, 0), held=(3000, 1 * CPU, 0)
+    )
+    assert not is_over_share(figures)
+    without_claim = replace(figures, quota=(0, 0, 0), share=(1000, 0, 0))
+    ahead, behind = (
+        turn_key(each, (0, CPU, 0), (8000, 8 * CPU, 0), priority=0, created_at_us=0, name="a")
+        for each in (figures, without_claim)
+    )
+    assert ahead < behind
+
+
+@pytest.mark.parametrize(
+    ("quota", "held", "asked", "expected"),
+    [
+        ((4, 4, 4), (4, 2, 0), (1, 1, 0), False),
+        ((4, 4, 4), (5, 2, 0), (1, 1, 0), True),
+        ((4, 4, 4), (4, 4, 0), (1, 1, 0), True),
+        ((4, UNLIMITED, 4), (2, 9, 0), (0, 1, 0), True),
+        ((4, UNLIMITED, 4), (2, 9, 0), (1, 1, 0), False),
+        ((4, 4, 4), (9, 2, 0), (0, 1, 0), False),
+    ],
+)
+def test_a_side_may_lose_what_is_asked_for_beyond_its_quota(
+    quota: tuple[int, int, int], held: tuple[int, int, int], asked: tuple[int, int, int], expected: bool
+) -> None:
+    side = Figures(quota=quota, limit=(UNLIMITED,) * 3, share=quota, held=held)
+    assert may_lose(side, asked) is expected
+    nobody = Figures(quota=(0, 0, 0), limit=(UNLIMITED,) * 3, share=(9, 9, 9), held=(0, 0, 0))
+    over = any(amount > bound for amount, bound in zip(held, quota, strict=True))
+    assert may_lose(side, asked, nobody) is over

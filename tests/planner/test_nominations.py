@@ -1,0 +1,168 @@
+"""Room that was made for a pod is its own from decision to decision, until the pod is bound there."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.planner import plan
+from orchestrator.planner.model import Binding, Plan, Pod, PodState, Settings, Snapshot, Workload
+from tests.planner.builders import node, project, workload
+from tests.planner.test_better import running
+
+TEAMS = (project("a", 4000), project("b", 0), project("c", 4000, priority=1))
+
+
+def decide(nodes: Iterable[str], *work: Workload, settings: Settings | None = None) -> Plan:
+    return plan(Snapshot(tuple(node(name, 4) for name in nodes), TEAMS, work, 0, settings or Settings()))
+
+
+def leaving(old: Workload, to: str | None = None, *devices: int) -> Workload:
+    """The running workload with all its pods on their way out; places on `to`, one device each, are kept for it."""
+    pods = tuple(
+        replace(
+            pod,
+            state=PodState.RELEASING,
+            nominated_node=to,
+            nominated_devices=devices[index : index + 1] if len(old.pods) > 1 else devices,
+        )
+        for index, pod in enumerate(old.pods)
+    )
+    return replace(old, pods=pods)
+
+
+def nominated(new: Workload, to: str, *devices: int) -> Workload:
+    (pod,) = new.pods
+    return replace(new, pods=(replace(pod, nominated_node=to, nominated_devices=devices),))
+
+
+def successors(old: Workload, count: int) -> tuple[Pod, ...]:
+    """Waiting pods that the controller made instead of the first pods of the workload."""
+    return tuple(
+        replace(
+            pod,
+            id=f"{pod.id}-next",
+            name=f"{pod.name}-next",
+            state=PodState.PENDING,
+            node=None,
+            devices=(),
+            nominated_node=None,
+            nominated_devices=(),
+        )
+        for pod in old.pods[:count]
+    )
+
+
+def places(bindings: Iterable[Binding]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    return {binding.pod: (binding.node, binding.devices) for binding in bindings}
+
+
+def test_while_room_is_released_nobody_gets_it_but_whom_it_was_made_for() -> None:
+    """The rival's project has its turn first, and its quota covers the rival too."""
+    old = leaving(running(workload("old", "b", 4000), "n1"))
+    decision = decide(
+        ["n1"],
+        old,
+        nominated(workload("new", "a", 4000, age=2), "n1", 0, 1, 2, 3),
+        workload("rival", "c", 4000, age=1),
+    )
+    assert places(decision.nominations) == {"new-0": ("n1", (0, 1, 2, 3))}
+    assert (decision.bindings, decision.evictions) == ((), ())
+
+
+def test_room_that_is_free_by_now_is_bound_before_anybody_else_is_looked_at() -> None:
+    new = nominated(workload("new", "a", 4000, age=2), "n1", 0, 1, 2, 3)
+    decision = decide(["n1"], new, workload("rival", "c", 4000, age=1))
+    assert places(decision.bindings) == {"new-0": ("n1", (0, 1, 2, 3))}
+
+
+def test_a_nominee_is_bound_where_its_room_is_and_not_where_it_would_fit_best() -> None:
+    """The first node is fuller, where a search would put it."""
+    busy = running(workload("busy", "c", 2000, interactive=True), "n1")
+    decision = decide(["n1", "n2"], busy, nominated(workload("new", "a", 2000), "n2", 2, 3))
+    assert places(decision.bindings) == {"new-0": ("n2", (2, 3))}
+
+
+def test_a_nominee_starts_elsewhere_where_room_is_free_at_once() -> None:
+    old = leaving(running(workload("old", "b", 4000), "n1"))
+    decision = decide(["n1", "n2"], old, nominated(workload("new", "a", 4000), "n1", 0, 1, 2, 3))
+    assert places(decision.bindings) == {"new-0": ("n2", (0, 1, 2, 3))}
+    assert decision.nominations == ()
+
+
+def test_where_not_all_of_the_room_is_left_the_older_work_has_it() -> None:
+    """Both were promised the same two devices, since two others of the node are in use."""
+    old = leaving(running(workload("old", "b", 2000), "n1"))
+    busy = running(workload("busy", "c", 2000, interactive=True), "n1", 2)
+    younger = nominated(workload("a-younger", "a", 2000, age=2), "n1", 0, 1)
+    older = nominated(workload("b-older", "a", 2000, age=1), "n1", 0, 1)
+    decision = decide(["n1"], old, busy, younger, older)
+    assert places(decision.nominations) == {"b-older-0": ("n1", (0, 1))}
+
+
+def test_the_pod_that_a_controller_makes_next_has_the_place_that_is_kept() -> None:
+    old = leaving(running(workload("moved", "a", 2000), "n1"), "n2", 2, 3)
+    busy = running(workload("busy", "c", 2000, interactive=True), "n2")
+    rival = workload("rival", "c", 2000)
+    decision = decide(["n1", "n2"], replace(old, pods=(*old.pods, *successors(old, 1))), busy, rival)
+    assert places(decision.bindings).get("moved-0-next") == ("n2", (2, 3))
+
+
+@pytest.mark.parametrize("count", [0, 1], ids=["none", "one"])
+def test_places_of_a_gang_are_kept_while_its_pods_are_not_all_made_again(count: int) -> None:
+    old = leaving(running(workload("gang", "a", 1000, pods=2, gang=True), "n1"), "n2", 2, 3)
+    others = [
+        running(workload("busy", "c", 2000, interactive=True), "n1", 2),
+        running(workload("more", "c", 2000), "n2"),
+    ]
+    rival = workload("rival", "b", 2000)
+    decision = decide(["n1", "n2"], replace(old, pods=(*old.pods, *successors(old, count))), *others, rival)
+    assert decision.bindings == ()
+    held_on_n2 = {place for place in places(decision.nominations).values() if place[0] == "n2"}
+    assert held_on_n2 == {("n2", (2,)), ("n2", (3,))}
+
+
+@pytest.mark.parametrize("cap", [None, 0])
+def test_a_better_claim_takes_a_nominees_room_and_nobody_is_evicted(cap: int | None) -> None:
+    old = leaving(running(workload("old", "b", 4000), "n1"))
+    nominee = nominated(workload("nominee", "b", 4000, age=1), "n1", 0, 1, 2, 3)
+    new = workload("new", "a", 4000, age=2)
+    decision = decide(["n1"], old, nominee, new, settings=Settings(max_evictions=cap))
+    assert decision.evictions == ()
+    assert places(decision.nominations) == {"new-0": ("n1", (0, 1, 2, 3))}
+
+
+def test_a_nominee_gives_its_room_before_anybody_who_runs() -> None:
+    """What runs is younger, so of two that run it would be the one to go."""
+    old = leaving(running(workload("old", "b", 2000), "n1"))
+    runs = running(workload("runs", "b", 2000), "n1", 2, started=9)
+    nominee = nominated(workload("nominee", "b", 2000, age=1), "n1", 0, 1)
+    decision = decide(["n1"], old, runs, nominee, workload("new", "a", 2000, age=10))
+    assert decision.evictions == ()
+    assert places(decision.nominations) == {"new-0": ("n1", (0, 1))}
+
+
+def test_what_evictions_free_beyond_the_need_is_promised_at_once() -> None:
+    """A gang of four goes for one device; the other three go to work that may not have anybody evicted yet."""
+    gang = running(workload("gang", "b", 1000, pods=4, gang=True), "n1")
+    late = replace(workload("late", "c", 3000), evicts_from_us=100)
+    decision = plan(Snapshot((node("n1", 4),), TEAMS, (gang, workload("new", "a", 1000), late), 50))
+    assert {eviction.beneficiary for eviction in decision.evictions} == {"new"}
+    assert set(places(decision.nominations)) == {"new-0", "late-0"}
+
+
+def test_room_that_was_promised_but_not_made_is_made_before_its_free_part_is_given_away() -> None:
+    """The operator ended between writing the nomination and asking for the eviction."""
+    projects = (project("a", 2000), project("b", 2000, over_quota_weight=0))
+    borrowed = running(workload("borrowed", "b", 1000), "node-1", 0)
+    covered = running(workload("covered", "b", 2000), "node-2", 0)
+    large = workload("large", "a", 2000, age=5)
+    promised = replace(
+        large, pods=(replace(large.pods[0], nominated_node="node-1", nominated_devices=(0, 1)),)
+    )
+    small = workload("small", "a", 1000, age=1)
+    nodes = (node("node-1", 2), node("node-2", 2))
+    decision = plan(Snapshot(nodes, projects, (borrowed, covered, promised, small)))
+    assert [eviction.pod for eviction in decision.evictions] == ["borrowed-0"]
+    assert [nomination.pod for nomination in decision.nominations] == ["large-0"]
+    assert decision.bindings == ()

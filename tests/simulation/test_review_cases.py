@@ -1,0 +1,118 @@
+"""Clusters on which the planner was once wrong, with who has to run at the end, however long evicted pods take to go.
+
+The files are in `tests/planner/regressions`; a directory with other files of the same names, `MUSTER_PEER_SCHEDULER` or
+`shared/peer/scheduler` beside the repository, is run too where there is one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from orchestrator.planner import plan
+from orchestrator.planner.model import PodState, Snapshot
+from orchestrator.simulation.outcome import held_gpu_milli
+from orchestrator.simulation.reader import load
+from orchestrator.simulation.run import settle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ROOT = Path(__file__).parents[2]
+OURS = ROOT / "tests" / "planner" / "regressions"
+THEIRS = Path(os.environ.get("MUSTER_PEER_SCHEDULER", ROOT.parent / "shared" / "peer" / "scheduler"))
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """Who runs at the end with all pods, on which node (None: any), who does not, and what projects hold at least."""
+
+    evictions: int
+    runs: Mapping[str, str | None] = field(default_factory=dict)
+    waits: tuple[str, ...] = ()
+    holds_gpu_milli: Mapping[str, int] = field(default_factory=dict)
+
+
+EXPECTED = {
+    "crash-reservation": Expectation(0, runs={"other": "n1"}, waits=("gang",)),
+    "fragmented-over-quota": Expectation(
+        1, runs={"r0": "node0", "r1": "node0", "r2": "node1", "p0": "node1"}
+    ),
+    "loop-gang-while-leaving": Expectation(2, runs={"urgent": None}, waits=("a1", "a2", "a3")),
+    "loop-move-while-leaving": Expectation(1, runs={"s1": "n2", "s2": "n2", "big": "n1"}),
+    "loop-quota-rule": Expectation(
+        8, runs={"j0071": None, "j0060": None, "j0097": None, "j0079": None, "j0081": None, "j0082": None}
+    ),
+    "loop-quota-rule-2": Expectation(
+        8, runs={"j0062": None, "j0060": None, "j0097": None, "j0045": None, "j0072": None}, waits=("j0071",)
+    ),
+    "quota-needs-a-move-and-an-eviction": Expectation(
+        2, runs={"r0": "node0", "r1": "node0", "p1": "node1"}, waits=("r2", "p0")
+    ),
+    "reservation-depends-on-order": Expectation(3),
+    "starved-within-quota-flat": Expectation(8, holds_gpu_milli={"p3": 700}),
+    "starved-within-quota-in-a-tree": Expectation(
+        2, runs={"d1-1": "n1", "e-1": "n1"}, holds_gpu_milli={"d": 3000, "e": 1000}
+    ),
+    "victims-that-leave-idle-gpus": Expectation(
+        2, runs={"a": "node0", "d": "node0"}, waits=("b", "c"), holds_gpu_milli={"q0": 5000, "q1": 3000}
+    ),
+}
+
+
+def cases() -> Iterator[object]:
+    for folder, owner in ((OURS, "ours"), (THEIRS, "theirs")):
+        for name in sorted(EXPECTED):
+            path = folder / f"{name}.yaml"
+            if owner == "ours" or path.is_file():
+                yield pytest.param(path, EXPECTED[name], id=f"{owner}-{name}")
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at-once", "late"])
+@pytest.mark.parametrize("grace", [0, 1, 5])
+@pytest.mark.parametrize(("path", "expected"), list(cases()))
+def test_a_cluster_comes_to_rest_with_those_who_have_to_run(
+    path: Path, expected: Expectation, grace: int, late: bool
+) -> None:
+    run = settle(load(path), most_decisions=20 + 2 * grace, grace_decisions=grace, late_successors=late)
+    assert run.is_stable, "the plan never came to rest"
+    places = {
+        each.name: [pod.node for pod in each.pods if pod.state is PodState.ALLOCATED]
+        for each in run.after.workloads
+    }
+    sizes = {each.name: len(each.pods) for each in run.after.workloads}
+    for name, node in expected.runs.items():
+        assert len(places[name]) == sizes[name], f"{name} has to run: {places}"
+        assert node is None or set(places[name]) == {node}, f"{name} has to run on {node}: {places}"
+    for name in expected.waits:
+        assert len(places[name]) < sizes[name], f"{name} has to wait: {places}"
+    held = held_gpu_milli(run.after)
+    for name, least in expected.holds_gpu_milli.items():
+        assert held[name] >= least, f"{name} has to hold {least}: {held}"
+    assert sum(len(step.evictions) for step in run.steps) <= expected.evictions
+
+
+@pytest.mark.parametrize(("path", "expected"), list(cases()))
+def test_the_order_of_a_file_does_not_matter(path: Path, expected: Expectation) -> None:
+    snapshot = load(path)
+    first = plan(snapshot)
+    for seed in range(5):
+        assert plan(shuffled(snapshot, seed)) == first
+
+
+def shuffled(snapshot: Snapshot, seed: int) -> Snapshot:
+    shuffler = random.Random(seed)  # noqa: S311 - a shuffle that can be repeated
+    return replace(
+        snapshot,
+        nodes=tuple(shuffler.sample(snapshot.nodes, len(snapshot.nodes))),
+        projects=tuple(shuffler.sample(snapshot.projects, len(snapshot.projects))),
+        workloads=tuple(
+            replace(each, pods=tuple(shuffler.sample(each.pods, len(each.pods))))
+            for each in shuffler.sample(snapshot.workloads, len(snapshot.workloads))
+        ),
+    )

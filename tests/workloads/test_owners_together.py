@@ -1,0 +1,114 @@
+"""Workloads of several Jobs keep what holds for those of one: who cannot be read, and places that are kept."""
+
+from dataclasses import replace
+from typing import Any
+
+from orchestrator.cluster.objects import Pod
+from orchestrator.cluster.reflector import Change
+from orchestrator.control.returning import Returning
+from orchestrator.planner import plan
+from orchestrator.planner.model import Binding, Plan, PodState
+from orchestrator.workloads.owners import KindState
+from orchestrator.workloads.owners import Reading as KindReading
+from orchestrator.workloads.reader import Reader
+from orchestrator.workloads.snapshot import Assumption, Reading
+from tests.workloads.bringing import controller, metadata_of, reference, replicated_job
+from tests.workloads.objects import by_uid, namespace, node, pod, project
+
+JOBSET = {"replicatedJobs": [replicated_job("driver"), replicated_job("workers", 1, 2)]}
+JOBS = [metadata_of("Job", f"js-{name}", owner=reference("JobSet", "js")) for name in ("driver", "workers")]
+GPU_DEVICES = "muster.dev/gpu-devices"
+NOTHING = Plan(bindings=(), evictions=(), shares_gpu_milli={}, allocated_gpu_milli={}, pending={})
+
+
+def member(name: str, replicated: str, **fields: Any) -> Pod:
+    """A pod of the Job that the JobSet makes of this entry."""
+    labels = {"jobset.sigs.k8s.io/replicatedjob-name": replicated}
+    return pod(name, gpus=1, labels=labels, ownerReferences=[reference("Job", f"js-{replicated}")], **fields)
+
+
+def reader_of(*objects: Any) -> Reader:
+    """A node with eight GPUs, a pod that fits on it, and the objects."""
+    reader = Reader()
+    things = (
+        node("n-1"),
+        namespace("muster-team-a", "team-a"),
+        project("team-a", quota=8),
+        pod("healthy", gpus=1),
+    )
+    for each in (*things, *objects):
+        reader.note(Change("added", each))
+    return reader
+
+
+def bound(reading: Reading) -> set[str]:
+    return {each.pod for each in plan(reading.snapshot).bindings}
+
+
+def test_a_jobset_of_which_a_running_pod_cannot_be_read_is_held_whole() -> None:
+    running = [
+        member("d", "driver", node="n-1", annotations={GPU_DEVICES: "0"}),
+        member("w-0", "workers", node="n-1", annotations={GPU_DEVICES: "y"}),
+    ]
+    reading = reader_of(controller("JobSet", "js", JOBSET), *JOBS, *running, member("w-1", "workers")).read()
+    assert [(each.name, "y" in each.why) for each in reading.set_aside] == [
+        ("d", True),
+        ("w-0", True),
+        ("w-1", True),
+    ]
+    held = next(each for each in reading.snapshot.workloads if each.name == "js")
+    assert [(each.name, each.sub_group) for each in held.pods] == [("d", "")]
+    assert (held.id, held.groups, held.min_member) == ("JobSet/js", None, 1)
+    assert reading.snapshot.nodes[0].foreign.gpu_count == 1, "w-0 holds one, nobody knows which"
+
+
+def test_a_gang_out_of_reach_on_an_owner_stops_its_own_pods_alone() -> None:
+    members = [member("d", "driver"), member("w-0", "workers"), member("w-1", "workers")]
+    annotations = {"muster.dev/min-member": "9" * 5000}
+    reading = reader_of(controller("JobSet", "js", JOBSET, annotations=annotations), *JOBS, *members).read()
+    assert [each.name for each in reading.set_aside] == ["d", "w-0", "w-1"]
+    assert all("its owner's annotation muster.dev/min-member" in each.why for each in reading.set_aside)
+    assert bound(reading) == {"uid-healthy"}
+
+
+def test_an_owner_that_does_not_come_is_named_and_holds_nobody_else_up() -> None:
+    reader = reader_of(member("d", "driver", node="n-1", annotations={GPU_DEVICES: "0"}))
+    reader.note(Change("added", KindState(("batch", "Job"), KindReading.CURRENT)))
+    reader.note(Change("added", member("w-0", "workers")))
+    assert reader.read(now_us=1_000_000).set_aside == ()
+    reading = reader.read(now_us=60_000_000)
+    assert [(each.name, "cannot be found" in each.why) for each in reading.set_aside] == [("w-0", True)]
+    assert bound(reading) == {"uid-healthy"}
+
+
+def test_a_stand_in_is_in_the_workload_of_its_jobset_with_the_place_that_is_kept() -> None:
+    # only the Job that made the pod tells whether it makes another
+    annotations = {GPU_DEVICES: "0", "muster.dev/evicted-because": "reclaim: team-b is within its quota"}
+    leaving = member(
+        "w-0", "workers", node="n-1", annotations=annotations, deletionTimestamp="2026-11-21T10:00:00Z"
+    )
+    returning = Returning(lambda: 0.0, lambda _: False)
+    returning.see(Change("modified", leaving, member("w-0", "workers", node="n-1")))
+    returning.see(Change("deleted", leaving, leaving))
+    (uid,) = returning.stand_ins(by_uid(*JOBS))
+    returning.take(replace(NOTHING, nominations=(Binding(uid, "JobSet/js", "n-1", (3,)),)), ())
+    running = member("d", "driver", node="n-1", annotations={GPU_DEVICES: "0"})
+    reader = reader_of(controller("JobSet", "js", JOBSET), *JOBS, running)
+    reading = reader.read(stand_ins=returning.stand_ins(by_uid(*JOBS)))
+    jobset = next(each for each in reading.snapshot.workloads if each.name == "js")
+    pods = {each.id: each for each in jobset.pods}
+    assert set(pods) == {"uid-d", uid}
+    assert (pods[uid].state, pods[uid].sub_group) == (PodState.PENDING, "workers")
+    assert (pods[uid].nominated_node, pods[uid].nominated_devices) == ("n-1", (3,))
+    successor = member("w-0b", "workers")
+    returning.see(Change("added", successor))
+    assert returning.stand_ins(by_uid(*JOBS)) == {}
+    assert returning.inherited == {"uid-w-0b": Assumption("n-1", (3,))}
+    reader.note(Change("added", successor))
+    reading = reader.read(nominated=returning.inherited)
+    assert {
+        each.name: each.nominated_node
+        for one in reading.snapshot.workloads
+        if one.name == "js"
+        for each in one.pods
+    } == {"d": None, "w-0b": "n-1"}

@@ -1,0 +1,134 @@
+"""Which running pods a quota covers, by the rule in docs/scheduling.md.
+
+First what cannot be taken back, then by priority, then by age; what a gang needs is judged as a whole, every pod beyond
+it by itself. The worlds make no workload with sub-groups that has more pods than it needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.world.facts import NOTHING, add, allocated, order_in_project, pending, total, within
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.planner.model import Amounts, Pod, Snapshot, Workload
+    from tests.world.facts import Tree
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Pods of one workload that are covered together, or not."""
+
+    workload: Workload
+    pods: tuple[Pod, ...]
+    is_core: bool
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """The place in the order in which a quota is filled."""
+        return (self.workload.preemptible, *order_in_project(self.workload))
+
+
+class Coverage:
+    """What the quota of each project and department covers; of a department, first what its projects' quotas cover."""
+
+    def __init__(self, snapshot: Snapshot, tree: Tree) -> None:
+        self._tree = tree
+        self._own: dict[str, list[Piece]] = {name: [] for name in tree.projects}
+        for workload in snapshot.workloads:
+            if workload.project in self._own:
+                self._own[workload.project] += _pieces(workload)
+        self._split: dict[str, tuple[list[Piece], list[Piece]]] = {}
+        self._first: dict[str, set[str]] = {}
+        for name in tree.projects:
+            self._fill(name)
+
+    def covered(self, name: str) -> set[str]:
+        """The ids of the pods that the quota of this project or department covers."""
+        return {pod.id for piece in self._split[name][0] for pod in piece.pods}
+
+    def borrowed(self, name: str) -> list[Piece]:
+        """What it does not cover."""
+        return self._split[name][1]
+
+    def protects(self, workload: Workload, pod: Pod, up_to: str) -> bool:
+        """Whether the quotas of the project and of every department up to `up_to` cover the pod without any doubt.
+
+        There is doubt where a larger workload before it in the order does not fit: what is left of the quota may count
+        as the larger one's, so that the smaller goes first, or as the smaller one's.
+        """
+        for name in self._tree.lineage[workload.project]:
+            if pod.id not in self.covered(name) or pod.id not in self._first[name]:
+                return False
+            if name != workload.project:
+                inside = NOTHING
+                for child in self._tree.children.get(name, ()):
+                    for piece in self._split[child][0]:
+                        inside = add(inside, total(piece.pods))
+                if not within(inside, self._tree.quota(name)):
+                    return False
+            if name == up_to:
+                return True
+        return False
+
+    def _fill(self, name: str) -> None:
+        if name in self._split:
+            return
+        inside: list[Piece] = []
+        outside: list[Piece] = list(self._own[name])
+        for child in self._tree.children.get(name, ()):
+            self._fill(child)
+            inside += self._split[child][0]
+            outside += self._split[child][1]
+        ordered = sorted(inside, key=lambda piece: piece.order) + sorted(
+            outside, key=lambda piece: piece.order
+        )
+        self._split[name] = _divide(ordered, self._tree.quota(name))
+        self._first[name] = _first(ordered, self._tree.quota(name))
+
+
+def _pieces(workload: Workload) -> list[Piece]:
+    # work that was promised a room is about to hold it, and fills the quota as if it did
+    promised = [pod for pod in pending(workload) if pod.nominated_node is not None]
+    running = sorted([*allocated(workload), *promised], key=lambda pod: (-pod.priority, pod.name, pod.id))
+    if not running:
+        return []
+    if workload.groups is not None:
+        return [Piece(workload, tuple(running), is_core=True)]
+    core, surplus = running[: workload.min_member], running[workload.min_member :]
+    return [
+        Piece(workload, tuple(core), is_core=True),
+        *(Piece(workload, (pod,), is_core=False) for pod in surplus),
+    ]
+
+
+def _divide(pieces: Sequence[Piece], quota: tuple[int | None, ...]) -> tuple[list[Piece], list[Piece]]:
+    covered: list[Piece] = []
+    borrowed: list[Piece] = []
+    used: Amounts = NOTHING
+    without_core: set[str] = set()
+    for piece in pieces:
+        then = add(used, total(piece.pods))
+        fits = within(then, quota) and piece.workload.id not in without_core
+        if fits:
+            used = then
+        if fits or not piece.workload.preemptible:
+            covered.append(piece)
+            continue
+        borrowed.append(piece)
+        if piece.is_core:
+            without_core.add(piece.workload.id)
+    return covered, borrowed
+
+
+def _first(pieces: Sequence[Piece], quota: tuple[int | None, ...]) -> set[str]:
+    """The ids of the pods that the quota covers before anything in the order does not fit."""
+    used, pods = NOTHING, set()
+    for piece in pieces:
+        used = add(used, total(piece.pods))
+        if within(used, quota):
+            pods |= {pod.id for pod in piece.pods}
+    return pods

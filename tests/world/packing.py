@@ -1,0 +1,114 @@
+"""Whether pods fit on nodes in any way at all: a search through all ways, for small clusters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from orchestrator.planner.model import DEVICE_MILLI
+from tests.world.facts import device_count, part_milli
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from orchestrator.planner.model import Request
+    from tests.world.rooms import Room
+
+MOST_STATES = 20_000
+
+
+@dataclass(frozen=True)
+class Item:
+    """A pod that has to be put somewhere, and the names of the nodes that admit it."""
+
+    request: Request
+    nodes: frozenset[str]
+
+
+State = tuple[tuple[int, ...], int, int, int]
+"""Of one node: free parts of its devices in order, CPU, memory, slots."""
+
+
+def fits(items: Sequence[Item], rooms: Sequence[Room]) -> bool | None:
+    """Whether all items fit on what the rooms have free. None: not known within `MOST_STATES` states."""
+    ordered = sorted(
+        items,
+        key=lambda item: (
+            -item.request.gpu_count,
+            -item.request.shared_devices * item.request.is_shared,
+            -item.request.gpu_portion_milli,
+            -item.request.gpu_memory_mib,
+            -item.request.cpu_milli,
+            sorted(item.nodes),
+        ),
+    )
+    states = tuple(_state(room) for room in rooms)
+    return _Search(ordered, rooms).run(states)
+
+
+def _state(room: Room) -> State:
+    free = sorted((max(0, amount) for amount in room.free_milli), reverse=True)
+    lost = room.node.lost_gpus
+    idle = [amount for amount in free if amount == DEVICE_MILLI]
+    parts = [amount for amount in free if 0 < amount < DEVICE_MILLI]
+    usable = (*idle[: max(0, len(idle) - lost)], *parts)
+    return usable, room.cpu_milli, room.memory_bytes, room.pod_slots
+
+
+class _Search:
+    def __init__(self, items: Sequence[Item], rooms: Sequence[Room]) -> None:
+        self._items = items
+        self._rooms = rooms
+        self._known: set[tuple[int, tuple[State, ...]]] = set()
+
+    def run(self, states: tuple[State, ...]) -> bool | None:
+        try:
+            return self._place(0, states)
+        except _TooMany:
+            return None
+
+    def _place(self, index: int, states: tuple[State, ...]) -> bool:
+        if index == len(self._items):
+            return True
+        key = (index, states)
+        if key in self._known:
+            return False
+        if len(self._known) >= MOST_STATES:
+            raise _TooMany
+        self._known.add(key)
+        item = self._items[index]
+        for position, room in enumerate(self._rooms):
+            if room.node.name not in item.nodes:
+                continue
+            for state in _placements(item.request, part_milli(room.node, item.request), states[position]):
+                if self._place(index + 1, (*states[:position], state, *states[position + 1 :])):
+                    return True
+        return False
+
+
+class _TooMany(Exception):
+    """The search has seen more states than it may."""
+
+
+def _placements(request: Request, part: int, state: State) -> Iterator[State]:
+    free, cpu, memory, slots = state
+    cpu, memory, slots = cpu - request.cpu_milli, memory - request.memory_bytes, slots - 1
+    if cpu < 0 or memory < 0 or slots < 0:
+        return
+    count = device_count(request)
+    if not count:
+        yield free, cpu, memory, slots
+        return
+    if not request.is_shared:
+        if sum(amount == DEVICE_MILLI for amount in free) >= count:
+            yield free[count:], cpu, memory, slots
+        return
+    usable = [at for at, amount in enumerate(free) if amount >= part]
+    tried: set[tuple[int, ...]] = set()
+    for chosen in combinations(reversed(usable), count):
+        rest = [amount - part if at in chosen else amount for at, amount in enumerate(free)]
+        after = tuple(sorted((amount for amount in rest if amount), reverse=True))
+        if after not in tried:
+            tried.add(after)
+            yield after, cpu, memory, slots

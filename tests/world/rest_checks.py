@@ -1,0 +1,185 @@
+"""What has to hold of a cluster at rest: nobody waits for what is idle, nor within the quota for what others borrow.
+
+Both are found out by trying all ways to place the pods, for clusters that are small enough. Where the question has no
+sure answer (room may be reserved, evictions are capped, a quota counts one GPU model) it is not put.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.planner.model import PodState
+from tests.world.coverage import Coverage
+from tests.world.facts import (
+    SECOND_US,
+    Tree,
+    add,
+    admits,
+    all_pods,
+    allocated,
+    held_by_project,
+    next_chunk,
+    pending,
+    sized,
+    total,
+    within,
+)
+from tests.world.packing import Item, fits
+from tests.world.rooms import Rooms
+from tests.world.step_checks import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from orchestrator.planner.model import Pod, Snapshot, Workload
+
+
+def check_rest(snapshot: Snapshot) -> list[Violation]:
+    """All that is wrong with the cluster, if the planner changes nothing about it any more."""
+    return list(_Rest(snapshot).violations())
+
+
+class _Rest:
+    def __init__(self, snapshot: Snapshot) -> None:
+        snapshot = self._snapshot = sized(snapshot)
+        self._tree = Tree(snapshot.projects)
+        self._coverage = Coverage(snapshot, self._tree)
+        running = [entry for entry in all_pods(snapshot) if entry[1].state is PodState.ALLOCATED]
+        self._running = running
+        self._held = held_by_project(self._tree, running)
+        self._firm = held_by_project(self._tree, running, only_firm=True)
+        self._with_models = any(project.gpu_models for project in snapshot.projects)
+
+    def violations(self) -> Iterator[Violation]:
+        if any(pod.state is PodState.RELEASING for _, pod in all_pods(self._snapshot)):
+            return
+        if self._with_models or self._has_reservations():
+            return
+        for workload in self._snapshot.workloads:
+            chunk = next_chunk(workload) if workload.project in self._tree.projects else []
+            if not chunk or not self._may_hold(workload, chunk) or _has_inner_topology(workload):
+                continue
+            gang = "-gang" * (len(chunk) > 1)
+            names = f"{workload.id} waits with {len(chunk)} pods for {total(chunk)}"
+            if self._fits_with(workload, chunk, lambda *_: "stays"):
+                yield Violation(f"idle{gang}", f"{names}, which is idle")
+            elif self._is_entitled(workload, chunk) and self._snapshot.settings.max_evictions is None:
+                yield from self._starved(workload, chunk, names, gang)
+
+    def _starved(self, workload: Workload, chunk: list[Pod], names: str, gang: str) -> Iterator[Violation]:
+        def takes(other: Workload, pod: Pod) -> str:
+            return "goes" if self._is_lent(workload, other, pod) else "stays"
+
+        def takes_and_moves(other: Workload, pod: Pod) -> str:
+            return "goes" if self._is_lent(workload, other, pod) else self._moves(workload, other)
+
+        if self._fits_with(workload, chunk, takes):
+            yield Violation(f"starved{gang}", f"{names} within its quota, which others borrow")
+        elif self._may_move_many() and self._fits_with(workload, chunk, takes_and_moves):
+            yield Violation(
+                f"starved-moves{gang}", f"{names} within its quota; evicting and moving makes the room"
+            )
+
+    def _has_reservations(self) -> bool:
+        """Whether room may be kept for somebody who has waited long."""
+        snapshot = self._snapshot
+        after = snapshot.settings.reservation_after_seconds
+        if not snapshot.now_us or after is None:
+            return False
+        return any(
+            snapshot.now_us - max(workload.created_at_us, workload.waiting_since_us) >= after * SECOND_US
+            and total(pending(workload))[0] > 1000
+            for workload in snapshot.workloads
+            if pending(workload)
+        )
+
+    def _may_hold(self, workload: Workload, chunk: list[Pod]) -> bool:
+        asked = total(chunk)
+        for name in self._tree.lineage[workload.project]:
+            if not within(add(self._held[name], asked), self._tree.limit(name), asked):
+                return False
+            firm = add(self._firm[name], asked)
+            if not workload.preemptible and not within(firm, self._tree.quota(name), asked):
+                return False
+        return True
+
+    def _is_entitled(self, workload: Workload, chunk: list[Pod]) -> bool:
+        asked = total(chunk)
+        return bool(asked[0]) and all(
+            within(add(self._held[name], asked), self._tree.quota(name), asked)
+            for name in self._tree.lineage[workload.project]
+        )
+
+    def _is_lent(self, workload: Workload, other: Workload, pod: Pod) -> bool:
+        """Whether another project's pod may be taken: borrowed, and protected by nothing."""
+        ours, theirs = self._tree.sides(workload.project, other.project)
+        if ours is None or theirs is None or not other.preemptible or self._is_held_fast(other):
+            return False
+        seconds = self._tree.nearest(theirs, "reclaim_min_runtime_seconds")
+        now_us = self._snapshot.now_us
+        if now_us and seconds and now_us < other.started_at_us + seconds * SECOND_US:
+            return False
+        return any(pod in piece.pods and piece.workload is other for piece in self._coverage.borrowed(theirs))
+
+    def _moves(self, workload: Workload, other: Workload) -> str:
+        held_fast = not other.preemptible or self._is_held_fast(other) or other.id == workload.id
+        return "stays" if held_fast or other.topology or other.groups else "moves"
+
+    def _is_held_fast(self, workload: Workload) -> bool:
+        """Whether a disruption budget says anything about its pods."""
+        pods = {pod.id for pod in workload.pods}
+        return any(not pods.isdisjoint(budget.pods) for budget in self._snapshot.budgets)
+
+    def _may_move_many(self) -> bool:
+        most = self._snapshot.settings.max_consolidation_victims
+        return most is None or most >= len({workload.id for workload, _ in self._running})
+
+    def _fits_with(
+        self, workload: Workload, chunk: list[Pod], fate: Callable[[Workload, Pod], str]
+    ) -> bool | None:
+        """Whether the chunk fits when every running pod stays, moves or goes as `fate` says."""
+        rooms = Rooms(self._snapshot.nodes)
+        items = []
+        for other, pod in self._running:
+            decided = fate(other, pod)
+            node = next((node for node in self._snapshot.nodes if node.name == pod.node), None)
+            if decided == "stays" or node is None or not node.schedulable:
+                rooms.take_pod(pod)
+            elif decided == "moves":
+                items.append(self._item(other, pod))
+        for other, pod in all_pods(self._snapshot):
+            if pod.state is PodState.PENDING and pod.nominated_node and other.id != workload.id:
+                rooms.take(pod.nominated_node, pod.request, pod.nominated_devices)
+        for domain in self._domains(workload):
+            wanted = [self._item(workload, pod, domain) for pod in chunk]
+            if all(item.nodes for item in wanted) and fits([*wanted, *items], list(rooms.by_name.values())):
+                return True
+        return False
+
+    def _item(self, workload: Workload, pod: Pod, domain: frozenset[str] | None = None) -> Item:
+        project = self._tree.projects.get(workload.project)
+        names = (
+            node.name
+            for node in self._snapshot.nodes
+            if (domain is None or node.name in domain) and admits(node, pod, workload, project)
+        )
+        return Item(pod.request, frozenset(names))
+
+    def _domains(self, workload: Workload) -> Iterable[frozenset[str] | None]:
+        """The sets of nodes of which one has to take all pods; None stands for all nodes."""
+        rule = workload.topology
+        if rule is None or rule.required is None:
+            return [None]
+        levels = rule.levels[: rule.levels.index(rule.required) + 1]
+        groups: dict[tuple[str, ...], set[str]] = {}
+        for node in self._snapshot.nodes:
+            values = tuple(node.labels.get(level, "") for level in levels)
+            if all(values):
+                groups.setdefault(values, set()).add(node.name)
+        at_home = {pod.node for pod in allocated(workload)}
+        return [frozenset(names) for names in groups.values() if at_home <= names]
+
+
+def _has_inner_topology(workload: Workload) -> bool:
+    groups = () if workload.groups is None else workload.groups.children
+    return any(group.topology is not None for group in groups)

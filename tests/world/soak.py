@@ -1,0 +1,203 @@
+"""Lives and saturated clusters by the thousand, each decision checked; what fails is shrunk and written as a file.
+
+    python -m tests.world.soak --lives 1000 --steps 40 --saturated 30000 --seed 0 --minutes 60
+
+A file is what `muster simulate` reads: its comment says which check failed and how the world went on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.simulation.writer import dump
+from tests.world.scenes import saturated
+from tests.world.settling import Pace, Settled, settle
+from tests.world.shrink import shrunk
+from tests.world.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from orchestrator.planner.model import Snapshot
+    from tests.world.step_checks import Violation
+
+OUT = Path("reports", "soak")
+MOST_FILES = 3
+"""Failing worlds that are shrunk and written for each check; the others are only counted."""
+PACES = (Pace(), Pace(1), Pace(5), Pace(1, is_late=True), Pace(5, is_mixed=True))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What was wrong in one world, on which snapshot, and whether it takes one decision or a frozen world to see it."""
+
+    world: str
+    violation: Violation
+    snapshot: Snapshot
+    pace: Pace
+    seed: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One world: how many decisions were checked, and what was wrong."""
+
+    decisions: int
+    failures: tuple[Failure, ...]
+
+
+def live(seed: int, steps: int) -> Outcome:
+    """One life, then frozen until it is at rest."""
+    world = World(seed)
+    name = f"life {seed}"
+    done = 0
+    for _ in range(steps):
+        done += 1
+        if not world.step():
+            break
+    failures = [
+        Failure(name, violation, snapshot, world.pace, seed * 1000 + 1)
+        for violation, snapshot in world.violations.values()
+    ]
+    frozen = settle(world.snapshot, world.pace, seed * 1000 + 1)
+    known = {failure.violation.check for failure in failures}
+    failures += [
+        failure
+        for failure in _failures(name, frozen, world.pace, seed)
+        if failure.violation.check not in known
+    ]
+    return Outcome(done + frozen.decisions, tuple(failures))
+
+
+def saturate(seed: int, *, trees: bool) -> Outcome:
+    """One saturated cluster, decided until it is at rest."""
+    pace = PACES[seed % len(PACES)]
+    snapshot = saturated(seed, trees=trees)
+    settled = settle(snapshot, pace, seed * 1000 + 1)
+    name = f"saturated {'tree' if trees else 'flat'} {seed}"
+    return Outcome(settled.decisions, tuple(_failures(name, settled, pace, seed, start=snapshot)))
+
+
+def _failures(
+    name: str, settled: Settled, pace: Pace, seed: int, start: Snapshot | None = None
+) -> Iterator[Failure]:
+    for violation, snapshot in settled.violations.values():
+        yield Failure(name, violation, start or snapshot, pace, seed * 1000 + 1)
+
+
+def fails(check: str, pace: Pace, seed: int, snapshot: Snapshot) -> bool:
+    """Whether the check fails when the snapshot is decided on until it is at rest."""
+    return check in settle(snapshot, pace, seed).violations
+
+
+def write(failure: Failure, folder: Path) -> Path:
+    """Shrink the failing world and write it as a snapshot file. Returns its path."""
+    check = failure.violation.check
+    still_fails = partial(fails, check, failure.pace, failure.seed)
+    snapshot, facts = failure.snapshot, str(failure.violation)
+    if still_fails(snapshot):
+        snapshot = shrunk(snapshot, still_fails)
+        facts = str(settle(snapshot, failure.pace, failure.seed).violations[check][0])
+    else:
+        facts += "; seen only with what the planner knew from the decisions before"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{check}-{failure.world.replace(' ', '-')}.yaml"
+    lines = [f"{facts}", f"Seen in: {failure.world}. Settles with {failure.pace}:"]
+    lines.append(f"muster simulate {path} --until-stable --grace-decisions {failure.pace.grace_decisions}")
+    path.write_text("".join(f"# {line}\n" for line in lines) + dump(snapshot), encoding="utf-8")
+    return path
+
+
+def work(lives: int, steps: int, clusters: int, seed: int) -> Iterator[tuple[str, Callable[[], Outcome]]]:
+    """The worlds, lives and clusters by turns, so that a run that is cut short has both."""
+    total = max(lives, clusters)
+    done_lives = done_clusters = 0
+    for number in range(1, total + 1):
+        while done_lives * total < lives * number:
+            yield "life", partial(live, seed + done_lives, steps)
+            done_lives += 1
+        while done_clusters * total < clusters * number:
+            yield (
+                "saturated",
+                partial(saturate, seed + done_clusters, trees=done_clusters % 2 == 1),
+            )
+            done_clusters += 1
+
+
+def soak(
+    worlds: Iterable[tuple[str, Callable[[], Outcome]]], *, until: float, workers: int, folder: Path
+) -> Counter[str]:
+    """Run the worlds until the monotonic time `until`, and print what comes of them. Returns the failures by check."""
+    by_check: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    decisions = 0
+    next_line = time.monotonic() + 10
+    for kind, outcome in _outcomes(worlds, until, workers):
+        counts[kind] += 1
+        decisions += outcome.decisions
+        for failure in outcome.failures:
+            check = failure.violation.check
+            by_check[check] += 1
+            if by_check[check] <= MOST_FILES:
+                print(f"{failure.world}: {failure.violation}\n  {write(failure, folder)}", flush=True)
+        if time.monotonic() >= next_line:
+            next_line = time.monotonic() + 30
+            print(f"{dict(counts)}, {decisions} decisions, failures: {dict(by_check) or 'none'}", flush=True)
+    print(f"\n{'CHECK':<20} FAILING WORLDS")
+    for check, count in by_check.most_common():
+        print(f"{check:<20} {count}")
+    print(
+        f"\n{counts['life']} lives, {counts['saturated']} saturated clusters, {decisions} decisions checked"
+    )
+    return by_check
+
+
+def _outcomes(
+    worlds: Iterable[tuple[str, Callable[[], Outcome]]], until: float, workers: int
+) -> Iterator[tuple[str, Outcome]]:
+    if workers == 1:
+        for kind, run in worlds:
+            if time.monotonic() >= until:
+                return
+            yield kind, run()
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        batch = []
+        for kind, run in worlds:
+            batch.append((kind, pool.submit(run)))
+            if len(batch) >= 20 * workers:
+                yield from ((name, future.result()) for name, future in batch)
+                batch = []
+                if time.monotonic() >= until:
+                    return
+        yield from ((name, future.result()) for name, future in batch)
+
+
+def main(words: list[str] | None = None) -> int:
+    """Read the command line and soak. Returns 1 when anything failed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--lives", type=int, default=1000)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--saturated", type=int, default=30_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=OUT)
+    options = parser.parse_args(words)
+    worlds = work(options.lives, options.steps, options.saturated, options.seed)
+    until = time.monotonic() + 60 * options.minutes
+    return 1 if soak(worlds, until=until, workers=options.workers, folder=options.out) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,509 @@
+"""What has to hold of every single decision. Nothing here is shared with the planner but its data classes."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from orchestrator.planner.model import PodState
+from tests.world.coverage import Coverage
+from tests.world.facts import (
+    NOTHING,
+    SECOND_US,
+    Tree,
+    add,
+    admits,
+    all_pods,
+    gang_is_whole,
+    held_by_project,
+    order_in_project,
+    sized,
+    total,
+    within,
+)
+from tests.world.rooms import Rooms, devices_fault
+from tests.world.water import fair_shares
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from orchestrator.planner.model import Amounts, Binding, Eviction, Plan, Pod, Snapshot, Workload
+
+
+@dataclass(frozen=True)
+class Violation:
+    """What does not hold: a name for the check, and the facts."""
+
+    check: str
+    facts: str
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.facts}"
+
+
+class Step:
+    """One decision with what it was made on, looked up once for all checks."""
+
+    def __init__(self, before: Snapshot, decision: Plan) -> None:
+        before = self.before = sized(before)
+        self.plan = decision
+        self.tree = Tree(before.projects)
+        self.nodes = {node.name: node for node in before.nodes}
+        self.workloads = {workload.id: workload for workload in before.workloads}
+        self.pods = {pod.id: pod for _, pod in all_pods(before)}
+        self.evicted = {eviction.pod for eviction in decision.evictions}
+        self.bound = {binding.pod: binding for binding in decision.bindings}
+        self.nominated = {binding.pod: binding for binding in decision.nominations}
+        self.running = [
+            (workload, pod)
+            for workload, pod in all_pods(before)
+            if pod.state is PodState.ALLOCATED and pod.id not in self.evicted
+        ]
+        self.held_before = held_by_project(self.tree, self.running)
+        started = [(self.workloads[binding.workload], self.pods[pod]) for pod, binding in self.bound.items()]
+        self.held_after = held_by_project(self.tree, [*self.running, *started])
+        self.firm_after = held_by_project(self.tree, [*self.running, *started], only_firm=True)
+
+    def chunk_bound_or_nominated(self, workload: str) -> Amounts:
+        return total(
+            self.pods[binding.pod]
+            for binding in (*self.plan.bindings, *self.plan.nominations)
+            if binding.workload == workload
+        )
+
+    def tier(self, workload: Workload, held: dict[str, Amounts], asked: Amounts) -> int:
+        """0: within the quotas with that much more, 1: within the fair shares of GPUs, 2: neither."""
+        worst = 0
+        for name in self.tree.lineage.get(workload.project, ()):
+            then = add(held[name], asked)
+            if within(then, self.tree.quota(name), asked):
+                continue
+            quota, share = self.tree.quota(name)[0], self.plan.shares_gpu_milli.get(name, 0)
+            if asked[0] and quota is not None and then[0] > max(quota, share):
+                return 2
+            worst = 1
+        return worst
+
+
+def check_step(before: Snapshot, decision: Plan) -> list[Violation]:
+    """All that is wrong with the decision."""
+    if unknown := _unknown_ids(before, decision):
+        return unknown
+    step = Step(before, decision)
+    return [violation for check in CHECKS for violation in check(step)]
+
+
+def _unknown_ids(before: Snapshot, decision: Plan) -> list[Violation]:
+    pods = {pod.id: workload.id for workload, pod in all_pods(before)}
+    entries = [
+        *((entry.pod, entry.workload) for entry in decision.bindings),
+        *((entry.pod, entry.workload) for entry in decision.nominations),
+        *((entry.pod, entry.workload) for entry in decision.evictions),
+    ]
+    return [
+        Violation("unknown", f"pod {pod} of {workload} is not in the snapshot")
+        for pod, workload in entries
+        if pods.get(pod) != workload
+    ]
+
+
+def capacity(step: Step) -> Iterator[Violation]:
+    """Bindings are on what is free now, of nodes that admit the pod."""
+    rooms = Rooms(step.before.nodes)
+    for _, pod in all_pods(step.before):
+        if pod.node is not None:
+            rooms.take_pod(pod)
+    for kind, bindings in (("bound", step.plan.bindings), ("nominated", step.plan.nominations)):
+        for binding in bindings:
+            yield from (Violation("capacity", line) for line in _misplaced(step, binding, kind))
+    used = {name: room.used for name, room in rooms.by_name.items()}
+    for binding in step.plan.bindings:
+        rooms.take(binding.node, step.pods[binding.pod].request, binding.devices)
+    for line in rooms.faults(binding.node for binding in step.plan.bindings):
+        yield Violation("capacity", line)
+    for name, room in rooms.by_name.items():
+        lost = room.node.lost_gpus
+        if room.used > used[name] and room.used + lost > room.node.gpu_count:
+            yield Violation("capacity", f"{name} has lost {lost} GPUs, and more than the rest is used")
+
+
+def _misplaced(step: Step, binding: Binding, kind: str) -> Iterator[str]:
+    node, pod = step.nodes.get(binding.node), step.pods[binding.pod]
+    workload = step.workloads[binding.workload]
+    if kind == "bound" and pod.state is not PodState.PENDING:
+        yield f"{binding.pod} is bound and {pod.state.value}"
+    if node is None or not admits(node, pod, workload, step.tree.projects.get(workload.project)):
+        yield f"{binding.pod} is {kind} on {binding.node}, which does not admit it"
+    elif fault := devices_fault(node, pod.request, binding.devices):
+        yield f"{binding.pod} is {kind} on {binding.node}: {fault}"
+
+
+def limits(step: Step) -> Iterator[Violation]:
+    """Who starts something is within all limits with it."""
+    for name in _projects_of(step, step.plan.bindings):
+        if not within(step.held_after[name], step.tree.limit(name)):
+            yield Violation("limits", f"{name} holds {step.held_after[name]}, limit {step.tree.limit(name)}")
+
+
+def model_limits(step: Step) -> Iterator[Violation]:
+    """The same for GPUs of each model."""
+    held: dict[tuple[str, str], int] = {}
+    started = [
+        (step.workloads[entry.workload], entry.node, step.pods[entry.pod]) for entry in step.bound.values()
+    ]
+    for workload, node, pod in [*((one, pod.node, pod) for one, pod in step.running), *started]:
+        model = step.nodes[node].gpu_model if node in step.nodes else ""
+        for name in step.tree.lineage.get(workload.project, ()):
+            held[name, model] = held.get((name, model), 0) + pod.request.gpu_milli
+    for name in _projects_of(step, step.plan.bindings):
+        for bounds in step.tree.projects[name].gpu_models:
+            amount = held.get((name, bounds.model), 0)
+            new = any(step.nodes[entry.node].gpu_model == bounds.model for entry in step.plan.bindings)
+            if new and bounds.limit_gpu_milli is not None and amount > bounds.limit_gpu_milli:
+                yield Violation("limits", f"{name} holds {amount} of {bounds.model}: {bounds}")
+
+
+def firm_work(step: Step) -> Iterator[Violation]:
+    """Work that cannot be taken back stays within the quotas, and is not evicted."""
+    firm = [entry for entry in step.plan.bindings if not step.workloads[entry.workload].preemptible]
+    for name in _projects_of(step, firm):
+        if not within(step.firm_after[name], step.tree.quota(name)):
+            yield Violation("firm", f"{name}: {step.firm_after[name]} above quota {step.tree.quota(name)}")
+    for eviction in step.plan.evictions:
+        workload, node = step.workloads[eviction.workload], step.nodes.get(step.pods[eviction.pod].node or "")
+        project = step.tree.projects.get(workload.project)
+        unhealthy = node is not None and (node.unhealthy or node.unhealthy_gpus or not node.schedulable)
+        may_move = project is not None and project.moves_non_preemptible and unhealthy
+        is_own = (
+            eviction.beneficiary == eviction.workload
+        )  # a gang that lost a member, or is moved off a bad node
+        if not workload.preemptible and not may_move and not is_own:
+            yield Violation("firm", f"{eviction.pod} is evicted and cannot be taken back ({eviction.rule})")
+
+
+def _projects_of(step: Step, bindings: tuple[Binding, ...] | list[Binding]) -> list[str]:
+    names = {
+        name
+        for entry in bindings
+        for name in step.tree.lineage.get(step.workloads[entry.workload].project, ())
+    }
+    return sorted(names)
+
+
+def coverage(step: Step) -> Iterator[Violation]:
+    """What a quota covers is evicted for another project only if it has a promised place, or enough is left.
+
+    A project that holds its whole quota without the victim lost nothing that the quota promises: least harm may well
+    take a small job that fits rather than a large one that the order of filling calls borrowed.
+    """
+    if not step.plan.evictions:
+        return
+    covered = Coverage(step.before, step.tree)
+    models = {bounds.model for project in step.before.projects for bounds in project.gpu_models}
+    lost: dict[tuple[str, str], list[Eviction]] = {}
+    for eviction in step.plan.evictions:
+        victim, winner = step.workloads[eviction.workload], step.workloads.get(eviction.beneficiary)
+        if winner is None:
+            yield Violation(
+                "evictions", f"{eviction.pod} is evicted for {eviction.beneficiary}, which is not there"
+            )
+            continue
+        node = step.nodes.get(step.pods[eviction.pod].node or "")
+        is_moved = eviction.pod in step.nominated
+        ours, theirs = step.tree.sides(winner.project, victim.project)
+        if is_moved or ours is None or theirs is None or (node is not None and node.gpu_model in models):
+            continue
+        if covered.protects(victim, step.pods[eviction.pod], theirs):
+            lost.setdefault((victim.id, theirs), []).append(eviction)
+    for (name, theirs), evictions in lost.items():
+        # pods of the same kind are interchangeable: what counts is how many are left
+        workload = step.workloads[name]
+        running = [pod for pod in workload.pods if pod.state is PodState.ALLOCATED]
+        safe = sum(covered.protects(workload, pod, theirs) for pod in running)
+        gone = sum(pod.id in step.evicted and pod.id not in step.nominated for pod in running)
+        alike = len({(pod.request, pod.sub_group) for pod in running}) == 1
+        if not alike or len(running) - gone < safe:
+            if _keeps_quota(step, theirs):
+                continue
+            pods = ", ".join(eviction.pod for eviction in evictions)
+            facts = f"{pods} evicted for {evictions[0].beneficiary}, the quota of {theirs} covers it"
+            yield Violation("covered", facts)
+
+
+def _keeps_quota(step: Step, name: str) -> bool:
+    """Whether the project or department still holds all GPUs of its quota: it lost the wrong ones at worst."""
+    quota = step.tree.quota(name)[0]
+    promised = [
+        step.pods[pod]
+        for pod, entry in step.nominated.items()
+        if name in step.tree.lineage.get(step.workloads[entry.workload].project, ())
+    ]
+    return quota is not None and add(step.held_after[name], total(promised))[0] >= quota
+
+
+def evictions_inside(step: Step) -> Iterator[Violation]:
+    """Inside a project only the more urgent, or the older by a reservation, takes from another; and no pod twice."""
+    for pod, count in Counter(eviction.pod for eviction in step.plan.evictions).items():
+        if count > 1 or step.pods[pod].state is not PodState.ALLOCATED:
+            yield Violation(
+                "evictions", f"{pod} is evicted {count} times, it is {step.pods[pod].state.value}"
+            )
+    for eviction in step.plan.evictions:
+        victim, winner = step.workloads[eviction.workload], step.workloads.get(eviction.beneficiary)
+        if winner is None or winner.id == victim.id or winner.project != victim.project:
+            continue
+        if eviction.pod not in step.nominated and order_in_project(winner) > order_in_project(victim):
+            yield Violation("evictions", f"{eviction.pod} is evicted for {winner.id}, which comes after it")
+
+
+def minimum_runtimes(step: Step) -> Iterator[Violation]:
+    """Nobody loses what it needs to run before its minimum runtime is over, unless it has another place."""
+    now_us = step.before.now_us
+    for eviction in step.plan.evictions if now_us else ():
+        victim, winner = step.workloads[eviction.workload], step.workloads.get(eviction.beneficiary)
+        if winner is None or winner.id == victim.id or eviction.pod in step.nominated:
+            continue
+        same = winner.project == victim.project
+        side = victim.project if same else step.tree.sides(winner.project, victim.project)[1]
+        field = "preempt_min_runtime_seconds" if same else "reclaim_min_runtime_seconds"
+        seconds = 0 if side is None else step.tree.nearest(side, field)
+        stays = [pod for workload, pod in step.running if workload.id == victim.id]
+        is_over = now_us >= victim.started_at_us + seconds * SECOND_US
+        if seconds and not is_over and not gang_is_whole(victim, stays):
+            yield Violation(
+                "minimum-runtime", f"{eviction.pod} started at {victim.started_at_us}, {seconds} s"
+            )
+
+
+def caps(step: Step) -> Iterator[Violation]:
+    """No decision evicts or moves more than the administrator allows, nor what a disruption budget protects."""
+    settings = step.before.settings
+    if settings.max_evictions is not None and len(step.evicted) > settings.max_evictions:
+        yield Violation("cap", f"{len(step.evicted)} evictions, {settings.max_evictions} are allowed")
+    moved: dict[str, set[str]] = {}
+    for eviction in step.plan.evictions:
+        if eviction.pod in step.nominated and eviction.beneficiary != eviction.workload:
+            moved.setdefault(eviction.beneficiary, set()).add(eviction.workload)
+    most = settings.max_consolidation_victims
+    for beneficiary, workloads in moved.items():
+        if most is not None and len(workloads) > most:
+            yield Violation("cap", f"{sorted(workloads)} are moved for {beneficiary}, {most} are allowed")
+    for budget in step.before.budgets:
+        evicted = step.evicted.intersection(budget.pods)
+        if len(evicted) > budget.allowed:
+            yield Violation("budget", f"{sorted(evicted)} evicted, {budget.name} allows {budget.allowed}")
+
+
+def gangs(step: Step) -> Iterator[Violation]:
+    """A gang starts whole. One that lost pods, or is being moved, is completed, as far as pods are promised places."""
+    started: dict[str, list[Pod]] = {}
+    for binding in step.plan.bindings:
+        started.setdefault(binding.workload, []).append(step.pods[binding.pod])
+    for name, pods in started.items():
+        workload = step.workloads[name]
+        stays = [pod for one, pod in step.running if one.id == name]
+        ran = any(pod.state is not PodState.PENDING for pod in workload.pods)
+        promised = [step.pods[pod] for pod, entry in step.nominated.items() if entry.workload == name and ran]
+        if not gang_is_whole(workload, [*stays, *pods, *promised]):
+            yield Violation(
+                "gang", f"{name} starts {len(pods)} beside {len(stays)} and {len(promised)} promised"
+            )
+
+
+def nominations(step: Step) -> Iterator[Violation]:
+    """Promised rooms are there once what is being released is gone, belong to pods that still want them, once each."""
+    rooms = Rooms(step.before.nodes)
+    for _, pod in all_pods(step.before):
+        if pod.node is not None and pod.state is PodState.RELEASING and pod.stuck:
+            rooms.take_pod(pod)
+    for _, pod in step.running:
+        rooms.take_pod(pod)
+    for binding in (*step.plan.bindings, *step.plan.nominations):
+        rooms.take(binding.node, step.pods[binding.pod].request, binding.devices)
+    for line in rooms.faults(binding.node for binding in step.plan.nominations):
+        yield Violation("nomination", f"counting what is promised, {line}")
+    for name, count in Counter(binding.pod for binding in step.plan.nominations).items():
+        if count > 1 or name in step.bound:
+            also = ", and bound" if name in step.bound else ""
+            yield Violation("nomination", f"{name} is nominated {count} times{also}")
+        if step.pods[name].state is PodState.ALLOCATED and name not in step.evicted:
+            yield Violation("nomination", f"{name} is nominated, and runs")
+
+
+def kept_rooms(step: Step) -> Iterator[Violation]:
+    """A room that was promised goes to nobody else, unless to somebody with a better claim."""
+    for workload, pod in all_pods(step.before):
+        node = step.nodes.get(pod.nominated_node or "")
+        if node is None or pod.state is PodState.ALLOCATED or not pod.nominated_devices:
+            continue
+        if pod.id in step.bound or _is_kept(step, workload) or _is_void(step, workload, pod):
+            continue
+        is_gang = workload.min_member > 1 or workload.groups is not None
+        together = [other for other in workload.pods if other.nominated_node] if is_gang else [pod]
+        takers = _takers(step, workload, pod)
+        waiting = [other for other in workload.pods if other.state is PodState.PENDING]
+        amounts = total(waiting[: max(1, workload.min_member)] if is_gang else together)
+        if not all(
+            within(add(add(step.held_after[name], _promised(step, name)), amounts), step.tree.limit(name))
+            for name in step.tree.lineage[workload.project]
+        ):
+            continue  # its project's limits went to more urgent work, and then the room to somebody else
+        # once somebody with a better claim has a part of it, the rest is of no use to the pod, or to its gang
+        claims = [binding for other in together for binding in _takers(step, workload, other)]
+        if takers and not any(_has_better_claim(step, binding, workload) for binding in claims):
+            names = ", ".join(binding.pod for binding in takers)
+            facts = f"{names} takes what {pod.id} was promised on {node.name}, without a better claim"
+            yield Violation("nomination-lost", facts)
+
+
+def _promised(step: Step, name: str) -> Amounts:
+    """What the plan nominates for the project and what is below it."""
+    return total(
+        step.pods[entry.pod]
+        for entry in step.plan.nominations
+        if name in step.tree.lineage[step.workloads[entry.workload].project]
+    )
+
+
+def _takers(step: Step, workload: Workload, pod: Pod) -> list[Binding]:
+    """Who of other workloads gets devices that were promised to the pod, and could not share them."""
+    return [
+        binding
+        for binding in (*step.plan.bindings, *step.plan.nominations)
+        if binding.workload != workload.id
+        and binding.node == pod.nominated_node
+        and set(binding.devices) & set(pod.nominated_devices)
+        and not _shares(step, workload, pod, binding)
+    ]
+
+
+def _is_kept(step: Step, workload: Workload) -> bool:
+    """Whether as many pods of the workload have a room as had one: the rooms may change hands inside."""
+    had = sum(pod.nominated_node is not None and pod.state is not PodState.ALLOCATED for pod in workload.pods)
+    have = sum(entry.workload == workload.id for entry in (*step.plan.bindings, *step.plan.nominations))
+    return have >= had
+
+
+def _is_void(step: Step, workload: Workload, pod: Pod) -> bool:
+    """Whether a node cannot keep the room of the pod, or, of a gang, the room of any."""
+    is_gang = workload.min_member > 1 or workload.groups is not None
+    promised = [other for other in workload.pods if other.nominated_node] if is_gang else [pod]
+    for other in promised:
+        node = step.nodes.get(other.nominated_node or "")
+        project = step.tree.projects.get(workload.project)
+        if node is None or not admits(node, other, workload, project):
+            return True
+        if devices_fault(node, other.request, other.nominated_devices):
+            return True
+    # each alone may still fit on a node that lost a GPU, and all of them not
+    rooms = Rooms(step.before.nodes)
+    for _, other in step.running:
+        rooms.take_pod(other)
+    for other in promised:
+        rooms.take(other.nominated_node, other.request, other.nominated_devices)
+    names = {other.nominated_node for other in promised if other.nominated_node}
+    short = any(
+        rooms.by_name[name].used + step.nodes[name].lost_gpus > step.nodes[name].gpu_count for name in names
+    )
+    return short or bool(rooms.faults(names))
+
+
+def _shares(step: Step, workload: Workload, pod: Pod, binding: Binding) -> bool:
+    """Whether both are parts of a GPU that fit beside each other with all that runs there."""
+    rooms = Rooms(step.before.nodes)
+    for _, other in step.running:
+        rooms.take_pod(other)
+    for entry in (*step.plan.bindings, *step.plan.nominations):
+        rooms.take(entry.node, step.pods[entry.pod].request, entry.devices)
+    rooms.take(pod.nominated_node, pod.request, pod.nominated_devices)
+    return not rooms.faults([binding.node])
+
+
+def _has_better_claim(step: Step, binding: Binding, loser: Workload) -> bool:
+    taker = step.workloads[binding.workload]
+    if taker.project == loser.project:
+        return order_in_project(taker) < order_in_project(loser)
+    waiting = [pod for pod in loser.pods if pod.state is PodState.PENDING]
+    ours = step.tier(taker, step.held_before, step.chunk_bound_or_nominated(taker.id))
+    theirs = step.tier(loser, step.held_after, total(waiting[: loser.min_member]) if waiting else NOTHING)
+    return ours < theirs
+
+
+def shares(step: Step) -> Iterator[Violation]:
+    """The fair shares are those of an independent calculation. GPU models with limits of their own are left out."""
+    if any(project.gpu_models for project in step.before.projects):
+        return
+    expected = fair_shares(step.before, step.tree)
+    actual = dict(step.plan.shares_gpu_milli)
+    if expected is not None and actual != expected:
+        wrong = {
+            name: (actual.get(name), share) for name, share in expected.items() if actual.get(name) != share
+        }
+        yield Violation("shares", f"(is, should be): {wrong}")
+
+
+def reasons(step: Step) -> Iterator[Violation]:
+    """Whoever waits is told why, and nobody else is."""
+    waiting = {
+        workload.id
+        for workload, pod in all_pods(step.before)
+        if pod.state is PodState.PENDING and pod.id not in step.bound
+    }
+    if waiting != set(step.plan.pending):
+        yield Violation("reasons", f"differs: {sorted(waiting.symmetric_difference(step.plan.pending))}")
+    if any(not reason.message for reason in step.plan.pending.values()):
+        yield Violation("reasons", "an empty one")
+
+
+CHECKS: tuple[Callable[[Step], Iterator[Violation]], ...] = (
+    capacity,
+    limits,
+    model_limits,
+    firm_work,
+    coverage,
+    evictions_inside,
+    minimum_runtimes,
+    caps,
+    gangs,
+    nominations,
+    kept_rooms,
+    shares,
+    reasons,
+)
+
+
+def shuffled(snapshot: Snapshot, seed: int) -> Snapshot:
+    """The same snapshot in another order."""
+    shuffler = random.Random(seed)  # noqa: S311 - a shuffle that can be repeated
+    return replace(
+        snapshot,
+        nodes=tuple(shuffler.sample(snapshot.nodes, len(snapshot.nodes))),
+        projects=tuple(shuffler.sample(snapshot.projects, len(snapshot.projects))),
+        workloads=tuple(
+            replace(workload, pods=tuple(shuffler.sample(workload.pods, len(workload.pods))))
+            for workload in shuffler.sample(snapshot.workloads, len(snapshot.workloads))
+        ),
+        budgets=tuple(shuffler.sample(snapshot.budgets, len(snapshot.budgets))),
+    )
+
+
+def difference(first: Plan, second: Plan) -> str | None:
+    """In which parts two plans for the same snapshot differ, their order included; None: in none."""
+    parts = []
+    for name in (
+        "bindings",
+        "evictions",
+        "nominations",
+        "left_over",
+        "shares_gpu_milli",
+        "pending",
+        "endangered",
+    ):
+        one, other = getattr(first, name), getattr(second, name)
+        if repr(one) != repr(other):
+            same_set = isinstance(one, tuple) and sorted(map(repr, one)) == sorted(map(repr, other))
+            same_set = same_set or (isinstance(one, dict) and one == other)
+            parts.append(f"{name}{' (only their order)' * same_set}")
+    return ", ".join(parts) or None

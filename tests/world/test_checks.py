@@ -1,0 +1,267 @@
+"""The checks themselves: each notices a plan, or a planner, that does what it forbids."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import pytest
+
+from orchestrator.planner import plan
+from orchestrator.planner.model import (
+    Binding,
+    Budget,
+    Eviction,
+    Plan,
+    PodState,
+    Request,
+    Settings,
+    Snapshot,
+    Workload,
+)
+from tests.planner.builders import node, project, workload
+from tests.world.packing import Item, fits
+from tests.world.rest_checks import check_rest
+from tests.world.rooms import Rooms
+from tests.world.scenes import saturated
+from tests.world.settling import Pace, settle
+from tests.world.shrink import shrunk
+from tests.world.step_checks import check_step, difference, shuffled
+from tests.world.water import Side, divide
+from tests.world.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NOBODY: Mapping[str, int] = {}
+
+
+def on(work: Workload, name: str, *devices: tuple[int, ...], **changes: object) -> Workload:
+    """The workload with its first pods running on these devices of the node."""
+    pods = [
+        replace(pod, state=PodState.ALLOCATED, node=name, devices=held)
+        for pod, held in zip(work.pods, devices, strict=False)
+    ]
+    return replace(work, pods=(*pods, *work.pods[len(pods) :]), started_at_us=1, **changes)  # type: ignore[arg-type]
+
+
+def cluster(*work: Workload, gpus: int = 4, **changes: object) -> Snapshot:
+    teams = (project("a", 2000), project("b", 2000, limit_gpu_milli=3000))
+    base = Snapshot((node("n", gpus),), teams, work)
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def bind(pod: str, *devices: int) -> Binding:
+    return Binding(pod, pod.rpartition("-")[0], "n", devices)
+
+
+def evict(pod: str, winner: str, rule: str = "quota") -> Eviction:
+    return Eviction(pod, pod.rpartition("-")[0], winner, rule, "because")
+
+
+def decided(
+    snapshot: Snapshot,
+    *,
+    bindings: tuple[Binding, ...] = (),
+    evictions: tuple[Eviction, ...] = (),
+    nominations: tuple[Binding, ...] = (),
+) -> set[str]:
+    """The checks that fail for this plan, but for those about shares and reasons, which it leaves empty."""
+    wrong = check_step(snapshot, Plan(bindings, evictions, NOBODY, NOBODY, {}, nominations))
+    return {violation.check for violation in wrong} - {"shares", "reasons"}
+
+
+A1 = on(workload("a1", "a", 2000, age=1), "n", (0, 1))
+A2 = on(workload("a2", "a", 2000, age=2), "n", (2, 3))
+B1 = workload("b1", "b", 2000, age=3)
+
+
+@pytest.mark.parametrize(
+    ("devices", "check"),
+    [((2, 3), None), ((1, 2), "capacity"), ((2,), "capacity"), ((2, 2), "capacity"), ((3, 4), "capacity")],
+)
+def test_a_device_is_given_once_and_as_many_as_are_asked_for(
+    devices: tuple[int, ...], check: str | None
+) -> None:
+    assert decided(cluster(A1, B1), bindings=(bind("b1-0", *devices),)) == ({check} if check else set())
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"schedulable": False},
+        {"cpu_milli": 1},
+        {"pod_slots": 1},
+        {"memory_bytes": 0},
+        {"unhealthy_gpus": (3,)},
+        {"taints": node("n").taints, "labels": {"x": "y"}, "lost_gpus": 1},
+    ],
+)
+def test_nothing_is_started_where_a_node_cannot_hold_it(broken: dict[str, object]) -> None:
+    request = Request(gpu_count=2, cpu_milli=10, memory_bytes=10)
+    greedy = replace(B1, pods=(replace(B1.pods[0], request=request),))
+    snapshot = cluster(A1, greedy, nodes=(node("n", 4, **broken),))
+    assert decided(snapshot, bindings=(bind("b1-0", 2, 3),)) == {"capacity"}
+
+
+def test_limits_and_quotas_of_firm_work_hold() -> None:
+    large = workload("b2", "b", 4000)
+    assert decided(cluster(large), bindings=(bind("b2-0", 0, 1, 2, 3),)) == {"limits"}
+    firm = workload("a3", "a", 3000, preemptible=False)
+    assert decided(cluster(firm), bindings=(bind("a3-0", 0, 1, 2),)) == {"firm"}
+    assert "firm" in decided(cluster(replace(A1, preemptible=False), B1), evictions=(evict("a1-0", "b1"),))
+
+
+def test_what_a_quota_covers_goes_only_to_a_promised_place() -> None:
+    snapshot = cluster(A1, A2, B1)
+    assert decided(snapshot, evictions=(evict("a2-0", "b1"),)) == set()
+    assert decided(snapshot, evictions=(evict("a1-0", "b1"),)) == set()
+    assert "covered" in decided(snapshot, evictions=(evict("a1-0", "b1"), evict("a2-0", "b1")))
+    large = replace(A1.pods[0], request=Request(gpu_count=3), devices=(0, 1, 2))
+    too_large = replace(
+        A1, pods=(large,)
+    )  # for the quota: a small job behind it is covered, or the first to go
+    assert decided(cluster(too_large, A2, B1, gpus=6), evictions=(evict("a2-0", "b1"),)) == set()
+    wide = cluster(A1, A2, B1, gpus=6)
+    moved = decided(
+        wide, evictions=(evict("a1-0", "b1", "consolidation"),), nominations=(bind("a1-0", 4, 5),)
+    )
+    assert moved == set()
+
+
+def test_in_a_project_only_who_comes_first_takes() -> None:
+    late = workload("a3", "a", 2000, age=9)
+    assert decided(cluster(A1, late), evictions=(evict("a1-0", "a3", "priority"),)) == {"evictions"}
+    urgent = replace(late, priority=90)
+    assert decided(cluster(A1, urgent), evictions=(evict("a1-0", "a3", "priority"),)) == set()
+
+
+def test_caps_budgets_and_minimum_runtimes_hold() -> None:
+    taken = (evict("a2-0", "b1"),)
+    capped = cluster(A1, A2, B1, settings=Settings(max_evictions=0))
+    assert decided(capped, evictions=taken) == {"cap"}
+    unmoved = cluster(A1, A2, B1, gpus=6, settings=Settings(max_consolidation_victims=0))
+    assert decided(unmoved, evictions=taken, nominations=(bind("a2-0", 4, 5),)) == {"cap"}
+    protected = cluster(A1, A2, B1, budgets=(Budget("pdb", 0, ("a2-0",)),))
+    assert decided(protected, evictions=taken) == {"budget"}
+    teams = (project("a", 2000, reclaim_min_runtime_seconds=60), project("b", 2000))
+    assert decided(cluster(A1, A2, B1, projects=teams, now_us=2), evictions=taken) == {"minimum-runtime"}
+
+
+def test_a_gang_starts_whole_or_is_completed() -> None:
+    gang = workload("g", "a", 1000, pods=2, gang=True)
+    assert decided(cluster(gang), bindings=(bind("g-0", 0),)) == {"gang"}
+    assert decided(cluster(gang), bindings=(bind("g-0", 0), bind("g-1", 1))) == set()
+    assert decided(cluster(gang), bindings=(bind("g-0", 0),), nominations=(bind("g-1", 1),)) == {"gang"}
+    assert decided(cluster(on(gang, "n", (0,))), bindings=(bind("g-1", 1),)) == set()
+
+
+def test_a_promise_is_a_room_and_its_own() -> None:
+    assert decided(cluster(A1, B1), nominations=(bind("b1-0", 1, 2),)) == {"nomination"}
+    assert decided(cluster(A1, B1), nominations=(bind("a1-0", 2, 3),)) == {"nomination"}
+    promised = replace(B1, pods=(replace(B1.pods[0], nominated_node="n", nominated_devices=(2, 3)),))
+    other = workload("a9", "a", 2000, age=9)
+    assert decided(cluster(A1, promised, other), bindings=(bind("a9-0", 2, 3),)) == {"nomination-lost"}
+    assert decided(cluster(promised, other), bindings=(bind("a9-0", 0, 1), bind("b1-0", 2, 3))) == set()
+    older = workload("b0", "b", 2000, age=1)
+    assert decided(cluster(A1, promised, older), bindings=(bind("b0-0", 2, 3),)) == set()
+
+
+def test_what_is_idle_or_lent_is_noticed_at_rest() -> None:
+    assert [wrong.check for wrong in check_rest(cluster(A1, B1))] == ["idle"]
+    assert [wrong.check for wrong in check_rest(cluster(A1, A2, B1))] == ["starved"]
+    assert check_rest(cluster(A1, A2, B1, budgets=(Budget("pdb", 0, ("a2-0",)),))) == []
+    scattered = on(workload("a3", "a", 1000, pods=2), "n", (0,), (3,))
+    two = (node("n", 2), node("m", 2))
+    moved = replace(scattered, pods=(*scattered.pods[:1], replace(scattered.pods[1], node="m", devices=(0,))))
+    assert [wrong.check for wrong in check_rest(cluster(moved, B1, nodes=two))] == ["starved-moves"]
+
+
+def test_a_planner_that_never_rests_or_forgets_is_noticed() -> None:
+    def restless(snapshot: Snapshot) -> Plan:
+        pods = [pod for one in snapshot.workloads for pod in one.pods if one.id == "a2"]
+        running = [pod for pod in pods if pod.state is PodState.ALLOCATED]
+        bindings = () if running else (Binding(pods[0].id, "a2", "n", (2, 3)),)
+        evictions = tuple(Eviction(pod.id, "a2", "b1", "quota", "") for pod in running)
+        return Plan(bindings, evictions, NOBODY, NOBODY, {})
+
+    checks = settle(cluster(A1, A2, B1), Pace(), decider=restless).violations
+    assert {"loop", "evicted-twice"} <= checks.keys()
+
+    def failing(_: Snapshot) -> Plan:
+        raise IndexError("pop from empty list")
+
+    assert settle(cluster(A1), Pace(), decider=failing).violations.keys() == {"crash"}
+
+
+def test_plans_that_differ_in_anything_differ() -> None:
+    first = plan(cluster(B1, workload("a8", "a", 1000)))
+    assert difference(first, first) is None
+    other = replace(first, bindings=first.bindings[::-1])
+    assert difference(first, other) == "bindings (only their order)"
+    assert difference(first, replace(first, left_over=("x",))) == "left_over"
+
+
+def side(name: str, wanted: int, *, quota: int = 0, weight: int = 1, priority: int = 0) -> Side:
+    return Side(name, quota * 1000, wanted * 1000, weight, priority, ord(name))
+
+
+@pytest.mark.parametrize(
+    ("amount", "sides", "expected"),
+    [
+        (3, [side("a", 9, priority=1), side("b", 9, priority=1), side("c", 9)], (2, 1, 0)),
+        (19, [side("a", 3, weight=3), side("b", 99, weight=3), side("c", 99)], (3, 12, 4)),
+        (8, [side("a", 9, quota=4, weight=0), side("b", 9, quota=2)], (4, 4)),
+        (5, [side("a", 9), side("b", 9)], (3, 2)),
+        (4, [side("a", 1, quota=4), side("b", 9)], (1, 3)),
+    ],
+)
+def test_shares_are_divided_exactly(amount: int, sides: list[Side], expected: tuple[int, ...]) -> None:
+    assert tuple(divide(amount * 1000, sides).values()) == tuple(1000 * gpus for gpus in expected)
+    assert isinstance(next(iter(divide(amount * 1000, sides).values())), int)
+    assert Fraction(sum(divide(amount * 1000, sides).values())) <= amount * 1000
+
+
+ANY = frozenset({"n", "m"})
+
+
+@pytest.mark.parametrize(
+    ("requests", "fit"),
+    [
+        ([Request(gpu_count=4), Request(gpu_count=2)], True),
+        ([Request(gpu_count=3), Request(gpu_count=3)], False),
+        ([Request(gpu_portion_milli=500)] * 12, True),
+        ([Request(gpu_portion_milli=600)] * 7, False),
+        ([Request(gpu_portion_milli=400), Request(gpu_portion_milli=600)] * 6, True),
+        ([Request(gpu_portion_milli=500, shared_devices=2)] * 6, True),
+        ([Request(gpu_portion_milli=500, shared_devices=3)] * 4, False),
+        ([Request(gpu_count=1, cpu_milli=41_000)] * 3, False),
+    ],
+)
+def test_packing_tries_every_way(requests: list[Request], fit: bool) -> None:
+    rooms = Rooms([node("n", 4), node("m", 2)])
+    assert fits([Item(request, ANY) for request in requests], list(rooms.by_name.values())) is fit
+
+
+def test_a_failing_world_shrinks_to_what_fails() -> None:
+    snapshot = saturated(3, trees=True)
+    culprit = snapshot.workloads[1]
+
+    def fails(candidate: Snapshot) -> bool:
+        return any(one.id == culprit.id for one in candidate.workloads) and bool(candidate.nodes)
+
+    small = shrunk(snapshot, fails)
+    assert [one.id for one in small.workloads] == [culprit.id]
+    assert len(small.nodes) == 1
+    assert len(small.projects) == 2
+
+
+def test_worlds_are_made_again_by_their_seed() -> None:
+    assert saturated(5, trees=False) == saturated(5, trees=False)
+    lives = [World(5), World(5)]
+    for life in lives:
+        for _ in range(5):
+            life.step()
+    assert lives[0].snapshot == lives[1].snapshot
+    assert shuffled(lives[0].snapshot, 1) == shuffled(lives[1].snapshot, 1)

@@ -1,0 +1,126 @@
+"""Each sentence of a reason that says what would help is true: it is done, and the workload runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.planner.model import PendingReason, Snapshot, Waiting, Workload
+from orchestrator.simulation.run import settle
+from tests.planner.builders import node, project, workload
+from tests.world.scenes import saturated
+from tests.world.words import false_eviction, false_facts, remedies, untrue
+
+
+@pytest.mark.parametrize("trees", [False, True], ids=["flat", "tree"])
+@pytest.mark.parametrize("seed", [*range(150), 721, 1239])
+def test_what_is_said_to_help_helps_and_the_figures_are_true(seed: int, trees: bool) -> None:
+    run = settle(saturated(seed, trees=trees), most_decisions=30)
+    evictions = {eviction.message for step in run.steps for eviction in step.evictions}
+    assert not set(filter(false_eviction, evictions))
+    if run.is_stable:
+        wrong = {
+            f"{name}: {words!r} in {reason.message!r}"
+            for name, reason in run.last.pending.items()
+            for words in (*untrue(run.after, name, reason), *false_facts(run.after, reason))
+        }
+        assert wrong == set()
+
+
+def test_remedies_are_said_at_all() -> None:
+    """Enough of the same clusters have somebody who is told what would help, so that something is checked above."""
+    runs = [
+        settle(saturated(seed, trees=trees), most_decisions=30)
+        for seed in range(60)
+        for trees in (False, True)
+    ]
+    words = [
+        word
+        for run in runs
+        if run.is_stable
+        for reason in run.last.pending.values()
+        for word in remedies(reason)
+    ]
+    assert sum("preemptible" in word for word in words) >= 5
+    assert any("only the limit" in word for word in words)
+
+
+FULL = workload("b", "b", 2000)
+
+
+def told(message: str, *work: Workload, limit: int | None = None, gpus: int = 2) -> list[str]:
+    """What is untrue in a message about the first workload."""
+    teams = (project("a", 0, limit_gpu_milli=limit), project("b", 4000))
+    snapshot = settle(Snapshot((node("n", gpus),), teams, work)).after
+    return list(untrue(snapshot, work[0].id, PendingReason(Waiting.CLUSTER_FULL, message)))
+
+
+@pytest.mark.parametrize(
+    ("message", "work", "limit", "wrong"),
+    [
+        ("fits when others return 2", (workload("a", "a", 2000, age=9), FULL), None, []),
+        (
+            "fits when others return 2",
+            (workload("a", "a", 3000, age=9), FULL),
+            None,
+            ["fits when others return 2"],
+        ),
+        (
+            "fits when a returns 1, or with a higher limit",
+            (workload("a", "a", 2000),),
+            1000,
+            ["fits when a returns 1"],
+        ),
+        ("fits when 2 are returned", (workload("a", "a", 2000, age=9), FULL), None, []),
+        ("so many, or with a higher quota", (workload("a", "a", 3000),), None, ["or with a higher quota"]),
+        ("-19.24 of them on n002 are held for it", (workload("a", "a", 1000),), None, ["-1"]),
+        ("holds 2 GPUs", (workload("a", "a", 1000),), None, []),
+    ],
+)
+def test_untrue_words_are_noticed(
+    message: str, work: tuple[Workload, ...], limit: int | None, wrong: list[str]
+) -> None:
+    assert told(message, *work, limit=limit) == wrong
+
+
+def test_remedies_are_read_off_a_message() -> None:
+    reason = PendingReason(Waiting.PROJECT_LIMIT, "a holds 2: fits when a returns 1, or with a higher limit")
+    assert remedies(reason) == ["fits when a returns 1", "fits when a returns 1, or with a higher limit"]
+
+
+@pytest.mark.parametrize(
+    ("message", "wrong"),
+    [
+        (
+            "asks for 2 GPUs; 1 is free and b holds 2 (quota 4, fair share 3): at least 1 more has to come free",
+            0,
+        ),
+        (
+            "asks for 2 GPUs; 1 is free and b holds 3 (quota 4, fair share 3): at least 1 more has to come free",
+            1,
+        ),
+        (
+            "asks for 2 GPUs; 1 is free and b holds 2 (quota 4, fair share 3): at least 2 more have to come free",
+            1,
+        ),
+    ],
+)
+def test_false_facts_are_noticed(message: str, wrong: int) -> None:
+    teams = (project("a", 0), project("b", 4000))
+    snapshot = settle(Snapshot((node("n", 2),), teams, (FULL,))).after
+    assert len(list(false_facts(snapshot, PendingReason(Waiting.CLUSTER_FULL, message)))) == wrong
+
+
+@pytest.mark.parametrize(
+    ("message", "wrong"),
+    [
+        ("b holds 4 GPUs, over its quota of 2 GPUs; a is within its own", False),
+        ("b holds 2 GPUs, over its quota of 8; a is within its own", True),
+        ("b holds 2 GPUs, over its quota of 2 GPUs", True),
+        ("b holds 2 GiB, over its fair share of 512 MiB", False),
+        ("b holds 4 GPUs of V100, over its quota of 2 for that model", False),
+        ("b, over its quota", True),
+        ("moved to another place", False),
+    ],
+)
+def test_false_evictions_are_noticed(message: str, wrong: bool) -> None:
+    assert false_eviction(message) is wrong

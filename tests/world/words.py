@@ -1,0 +1,179 @@
+"""Whether what a reason says would help does help: each remedy is read off the sentence and done in a simulation.
+
+The texts are in one module of the planner; the patterns below are all that is known of them here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from orchestrator.planner.model import PodState
+from orchestrator.simulation.run import settle
+from tests.world.facts import Tree, add, allocated, held_by_project, next_chunk, sized, total
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from orchestrator.planner.model import PendingReason, Project, Snapshot, Workload
+
+    Change = Callable[[Snapshot, Workload, re.Match[str]], Snapshot]
+
+
+def untrue(snapshot: Snapshot, name: str, reason: PendingReason) -> Iterator[str]:
+    """The remedies in the reason that do not help the workload of the snapshot, which is at rest."""
+    workload = next(one for one in snapshot.workloads if one.id == name)
+    for pattern, change in REMEDIES.items():
+        for match in re.finditer(pattern, reason.message):
+            if not _starts(change(snapshot, workload, match), workload):
+                yield match.group()
+    for pattern in NEVER:
+        yield from (match.group() for match in re.finditer(pattern, reason.message))
+
+
+def remedies(reason: PendingReason) -> list[str]:
+    """The parts of the reason that say what would help, as far as they are known here."""
+    return [match.group() for pattern in REMEDIES for match in re.finditer(pattern, reason.message)]
+
+
+def _starts(changed: Snapshot, workload: Workload) -> bool:
+    """Whether more of the workload runs once the changed cluster is at rest."""
+    after = next(one for one in settle(changed, most_decisions=30).after.workloads if one.id == workload.id)
+    return len(allocated(after)) > len(allocated(workload))
+
+
+def _end(snapshot: Snapshot, workload: Workload, goes: Callable[[Workload], bool]) -> Snapshot:
+    """The snapshot without the running work that goes, and without others that wait for the same room."""
+    kept = [
+        one
+        for one in snapshot.workloads
+        if one.id == workload.id or (allocated(one) and not goes(one) and not _only_waits(one))
+    ]
+    return replace(
+        snapshot, workloads=tuple(_without_growth(one) if one.id != workload.id else one for one in kept)
+    )
+
+
+def _only_waits(workload: Workload) -> bool:
+    return not allocated(workload)
+
+
+def _without_growth(workload: Workload) -> Workload:
+    return replace(workload, pods=tuple(pod for pod in workload.pods if pod.state is not PodState.PENDING))
+
+
+def _all_end(snapshot: Snapshot, workload: Workload, match: re.Match[str]) -> Snapshot:
+    return _end(snapshot, workload, lambda _: True)
+
+
+def _project_ends(snapshot: Snapshot, workload: Workload, match: re.Match[str]) -> Snapshot:
+    lineage = Tree(snapshot.projects).lineage
+    return _end(snapshot, workload, lambda other: match["project"] in lineage[other.project])
+
+
+def _higher_limit(snapshot: Snapshot, workload: Workload, match: re.Match[str]) -> Snapshot:
+    """No limits any more for the project that the sentence names, and for that one alone."""
+
+    def unlimited(project: Project) -> Project:
+        models = tuple(replace(bounds, limit_gpu_milli=None) for bounds in project.gpu_models)
+        return replace(
+            project, limit_gpu_milli=None, limit_cpu_milli=None, limit_memory_bytes=None, gpu_models=models
+        )
+
+    return _with_project(snapshot, match["project"], unlimited)
+
+
+def _higher_quota(snapshot: Snapshot, workload: Workload, match: re.Match[str]) -> Snapshot:
+    """As much quota as is held and asked for, for the project and its departments."""
+    tree, facts = Tree(snapshot.projects), sized(snapshot)
+    held = held_by_project(tree, ((one, pod) for one in facts.workloads for pod in allocated(one)))
+    asking = next(one for one in facts.workloads if one.id == workload.id)
+    asked = total(next_chunk(asking) or asking.pods)
+    for name in tree.lineage[workload.project]:
+        needed = add(held[name], asked)
+
+        def raised(project: Project, needed: tuple[int, int, int] = needed) -> Project:
+            quota = project.quota_gpu_milli
+            cpu, memory = project.quota_cpu_milli, project.quota_memory_bytes
+            return replace(
+                project,
+                quota_gpu_milli=None if quota is None else max(quota, needed[0]),
+                quota_cpu_milli=None if cpu is None else max(cpu, needed[1]),
+                quota_memory_bytes=None if memory is None else max(memory, needed[2]),
+            )
+
+        snapshot = _with_project(snapshot, name, raised)
+    return snapshot
+
+
+def _with_project(snapshot: Snapshot, name: str, change: Callable[[Project], Project]) -> Snapshot:
+    projects = (change(project) if project.name == name else project for project in snapshot.projects)
+    return replace(snapshot, projects=tuple(projects))
+
+
+def _preemptible(snapshot: Snapshot, workload: Workload, match: re.Match[str]) -> Snapshot:
+    workloads = (
+        replace(one, preemptible=True) if one.id == workload.id else one for one in snapshot.workloads
+    )
+    return replace(snapshot, workloads=tuple(workloads))
+
+
+def _declared_end(snapshot: Snapshot, workload: Workload, match: re.Match[str]) -> Snapshot:
+    pods = tuple(
+        replace(pod, max_runtime_seconds=int(match["minutes"]) * 60) if pod.state is PodState.PENDING else pod
+        for pod in workload.pods
+    )
+    workloads = (replace(one, pods=pods) if one.id == workload.id else one for one in snapshot.workloads)
+    return replace(snapshot, workloads=tuple(workloads))
+
+
+REMEDIES: dict[str, Change] = {
+    r"fits when others return [\d.]+": _all_end,
+    r"fits when (?!others)(?P<project>[\w-]+) returns [\d.]+": _project_ends,
+    r"fits when [\d.]+ (?:more )?are returned": _all_end,
+    r"fits when workloads end or move": _all_end,
+    r"fits when (?P<project>[\w-]+) returns [^:;]*?, or with a higher limit": _higher_limit,
+    r"or with a higher quota": _higher_quota,
+    r"raise the quota": _higher_quota,
+    r"submit it as preemptible": _preemptible,
+    r"only the limit of (?P<project>[\w-]+) is in its way": _higher_limit,
+    r"starts at once if its pods declare that they end within (?P<minutes>\d+) min": _declared_end,
+}
+"""By the words, the change that they promise to help."""
+
+NEVER = (
+    r"thousandths of a processor",
+    r"bytes of memory",
+    r"(?<![\w.])[-\N{MINUS SIGN}]\d",
+    r"(?<![\w.])1 (?:GPU|CPU|node|pod)s\b",
+    r"asks for 0 ",
+)
+"""Words that no reason has: units that nobody uses, amounts below nothing, one of many."""
+
+_SIZES = {"MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def false_facts(snapshot: Snapshot, reason: PendingReason) -> Iterator[str]:
+    """Amounts in the reason that the snapshot, which is at rest, does not have: what is held, what is missing."""
+    tree = Tree(snapshot.projects)
+    held = held_by_project(tree, ((one, pod) for one in sized(snapshot).workloads for pod in allocated(one)))
+    for match in re.finditer(r"(?P<project>[\w-]+) holds (?P<gpus>[\d.]+) \(quota ", reason.message):
+        if held[match["project"]][0] != round(1000 * float(match["gpus"])):
+            yield match.group()
+    pattern = r"asks for ([\d.]+) GPUs?\b.*; ([\d.]+) .*: at least ([\d.]+) more"
+    for match in re.finditer(pattern, reason.message):
+        asked, free, more = (round(1000 * float(amount)) for amount in match.groups())
+        if asked - free != more:
+            yield match.group()
+
+
+def false_eviction(message: str) -> bool:
+    """Whether a message of an eviction says that somebody is over a bound that is not passed."""
+    match = re.search(
+        r" holds ([\d.]+) (\w+)(?: of \S+)?, over its (?:quota|fair share) of ([\d.]+)(?: (\w+))?", message
+    )
+    if match is None:
+        return " over its " in message
+    held, unit, bound, other = match.groups()
+    return float(held) * _SIZES.get(unit, 1) <= float(bound) * _SIZES.get(other or "", 1)

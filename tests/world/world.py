@@ -1,0 +1,215 @@
+"""A cluster that lives: time passes, work comes and ends, nodes fail and return, evicted pods take their time to go."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from orchestrator.planner import Planner
+from orchestrator.planner.model import DEVICE_MILLI, Budget, PodState, Settings, Snapshot
+from orchestrator.simulation.apply_plan import Departures
+from tests.world.facts import SECOND_US, allocated, gang_is_whole, pending
+from tests.world.scenes import LEVELS, START_US, Maker, Style
+from tests.world.settling import Pace, decide
+
+if TYPE_CHECKING:
+    from orchestrator.planner.model import Node, Project, Workload
+    from tests.world.step_checks import Violation
+
+MOST_WORKLOADS = 18
+
+
+class World:
+    """One life by its seed. `step` lets something happen and decides; `violations` are what was wrong, by check."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._dice = random.Random(seed)  # noqa: S311 - a life that can be lived again
+        self.style = Style.draw(self._dice, nodes=(1, 6))
+        self._maker = Maker(self._dice, self.style)
+        self.pace = Pace(self._dice.choice((0, 1, 3, 5)), is_mixed=True)
+        nodes = self._maker.nodes()
+        projects = self._maker.projects(sum(node.gpu_count for node in nodes))
+        first = Snapshot(nodes, projects, (), START_US, self._settings())
+        self.cluster = Departures(first, self.pace.grace, self.pace.late)
+        self._planner = Planner()
+        self._broken: dict[str, tuple[int, Node]] = {}
+        self._steps = 0
+        self.violations: dict[str, tuple[Violation, Snapshot]] = {}
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.cluster.snapshot
+
+    def step(self) -> bool:
+        """Live a little and decide. False: the planner raised, and the life is over."""
+        self._steps += 1
+        self._change(now_us=self.snapshot.now_us + self._dice.choice((1, 5, 30, 120)) * SECOND_US)
+        for event, chance in (
+            (self._submit, 0.8),
+            (self._submit, 0.5),
+            (self._submit, 0.3),
+            (self._finish, 0.4),
+            (self._delete_waiting, 0.05),
+            (self._break_node, 0.06),
+            (self._cordon, 0.04),
+            (self._set_quota, 0.04),
+        ):
+            if self._dice.random() < chance:
+                event()
+        self._end_runtimes()
+        self._repair_nodes()
+        self._note_stale_gangs()
+        self._count_budgets()
+        snapshot = self.snapshot
+        # books are dropped now and then: a restart
+        if self._dice.random() < 0.05:
+            self._planner = Planner()
+        decision, violations = decide(snapshot, self._planner, self.seed * 1000 + self._steps)
+        for violation in violations:
+            self.violations.setdefault(violation.check, (violation, snapshot))
+        if decision is None:
+            return False
+        self.cluster.carry_out(decision)
+        return True
+
+    def _settings(self) -> Settings:
+        dice = self._dice
+        return Settings(
+            max_consolidation_victims=dice.choice((16, 16, 16, 2, None)),
+            max_evictions=dice.choice((None, None, None, None, 1, 3)),
+            spread=dice.random() < 0.2,
+            reservation_after_seconds=dice.choice((None, None, 60, 600)),
+            topology_levels=LEVELS if self.style.topology else (),
+        )
+
+    def _change(self, **values: object) -> None:
+        self.cluster.snapshot = replace(self.snapshot, **values)  # type: ignore[arg-type]
+
+    def _change_workloads(self, changed: dict[str, Workload | None]) -> None:
+        workloads = (changed.get(workload.id, workload) for workload in self.snapshot.workloads)
+        self._change(workloads=tuple(workload for workload in workloads if workload is not None))
+
+    def _teams(self) -> list[Project]:
+        parents = {project.parent for project in self.snapshot.projects}
+        return [project for project in self.snapshot.projects if project.name not in parents]
+
+    def _submit(self) -> None:
+        if len(self.snapshot.workloads) >= MOST_WORKLOADS or not self.snapshot.nodes:
+            return
+        team = self._dice.choice(self._teams())
+        # a moment apart: what is made at the same microsecond has the order of its name
+        created_us = self.snapshot.now_us + self._maker.counter
+        largest = max(node.gpu_count for node in self.snapshot.nodes)
+        new = self._maker.workload(team.name, created_us, largest)
+        self._change(workloads=(*self.snapshot.workloads, new))
+
+    def _finish(self) -> None:
+        running = [workload for workload in self.snapshot.workloads if allocated(workload)]
+        if running:
+            self._change_workloads({self._dice.choice(running).id: None})
+
+    def _delete_waiting(self) -> None:
+        waiting = [workload for workload in self.snapshot.workloads if pending(workload)]
+        if waiting:
+            self._change_workloads({self._dice.choice(waiting).id: None})
+
+    def _end_runtimes(self) -> None:
+        now_us = self.snapshot.now_us
+        over = [
+            workload.id
+            for workload in self.snapshot.workloads
+            if any(pod.ends_by_us and pod.ends_by_us <= now_us for pod in allocated(workload))
+        ]
+        self._change_workloads(dict.fromkeys(over))
+
+    def _break_node(self) -> None:
+        """A node is not ready, or gone and what ran there waits again, or some of its GPUs fail; for a while."""
+        whole = [node for node in self.snapshot.nodes if node.name not in self._broken]
+        if len(whole) < 2:
+            return
+        node = self._dice.choice(whole)
+        self._broken[node.name] = (self._steps + self._dice.randint(2, 8), node)
+        kind = self._dice.random()
+        if kind < 0.4:
+            self._replace_node(
+                node,
+                replace(
+                    node, schedulable=False, unhealthy="not ready", unhealthy_since_us=self.snapshot.now_us
+                ),
+            )
+        elif kind < 0.7:
+            self._replace_node(node, None)
+            lost = [
+                pod.id
+                for workload in self.snapshot.workloads
+                for pod in workload.pods
+                if pod.node == node.name
+            ]
+            self.cluster.lose(lost)
+            self._restart_counts()
+        elif kind < 0.9:
+            self._replace_node(node, replace(node, unhealthy_gpus=(self._dice.randrange(node.gpu_count),)))
+        else:
+            self._replace_node(node, replace(node, lost_gpus=1))
+
+    def _restart_counts(self) -> None:
+        """Workloads of which nothing runs any more have not started."""
+        self._change_workloads(
+            {
+                workload.id: replace(workload, started_at_us=0)
+                for workload in self.snapshot.workloads
+                if workload.started_at_us and not allocated(workload)
+            }
+        )
+
+    def _repair_nodes(self) -> None:
+        for name, (step, node) in list(self._broken.items()):
+            if step <= self._steps:
+                del self._broken[name]
+                others = tuple(other for other in self.snapshot.nodes if other.name != name)
+                self._change(nodes=(*others, node))
+
+    def _cordon(self) -> None:
+        whole = [node for node in self.snapshot.nodes if node.name not in self._broken]
+        if whole:
+            node = self._dice.choice(whole)
+            self._replace_node(node, replace(node, schedulable=not node.schedulable))
+
+    def _replace_node(self, old: Node, new: Node | None) -> None:
+        nodes = (new if node is old else node for node in self.snapshot.nodes)
+        self._change(nodes=tuple(node for node in nodes if node is not None))
+
+    def _set_quota(self) -> None:
+        """Somebody gets a smaller quota: a sum that could be kept can still be kept."""
+        project = self._dice.choice(self._teams())
+        quota = self._dice.randint(0, (project.quota_gpu_milli or 0) // DEVICE_MILLI) * DEVICE_MILLI
+        changed = replace(project, quota_gpu_milli=quota)
+        self._change(
+            projects=tuple(changed if other is project else other for other in self.snapshot.projects)
+        )
+
+    def _note_stale_gangs(self) -> None:
+        changed: dict[str, Workload | None] = {}
+        for workload in self.snapshot.workloads:
+            running = allocated(workload)
+            is_stale = bool(running) and not gang_is_whole(workload, running)
+            since_us = (workload.stale_since_us or self.snapshot.now_us) if is_stale else 0
+            if since_us != workload.stale_since_us:
+                changed[workload.id] = replace(workload, stale_since_us=since_us)
+        self._change_workloads(changed)
+
+    def _count_budgets(self) -> None:
+        """Every fourth workload, by its name, may lose one pod less than it has running."""
+        if not self.style.budgets:
+            return
+        budgets = []
+        for workload in self.snapshot.workloads:
+            if crc32(workload.name.encode()) % 4 == 0:
+                disrupted = any(pod.state is not PodState.ALLOCATED for pod in workload.pods)
+                allowed = 0 if disrupted else crc32(workload.name.encode()) // 4 % (len(workload.pods) + 1)
+                pods = tuple(pod.id for pod in allocated(workload))
+                budgets.append(Budget(f"budget-{workload.name}", allowed, pods))
+        self._change(budgets=tuple(budgets))
