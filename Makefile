@@ -7,7 +7,7 @@ TOOLS := .tools
 UV := $(or $(shell command -v uv),$(TOOLS)/bin/uv)
 PYTHON ?= $(shell python3 -c 'import sys; print(sys.executable)')
 REAL_NODES ?= $(if $(shell command -v runc),--real-nodes)
-TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/installer
+TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/deployment
 
 
 .PHONY: docs validate test test-cli test-installer test-guests mutants soak environment lab-binaries format clean

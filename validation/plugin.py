@@ -17,7 +17,8 @@ from orchestrator.errors import MusterError
 from validation.judge.verdict import ACCEPTABLE, Verdict
 from validation.plan import Question, plan
 from validation.scenario.loader import SUFFIX, LoadedScenario, find, load, with_predecessors
-from validation.session import CLUSTER, LAB, Settings, ValidationSession
+from validation.session import Settings, ValidationSession
+from validation.targets.kinds import CLUSTER, LAB
 
 SETTINGS = pytest.StashKey[Settings]()
 SESSION = pytest.StashKey[ValidationSession]()

@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lab.progress import Reporter
 from orchestrator.errors import MusterError
+from orchestrator.progress import Reporter
 from validation.converge import CONVERGED, FLAPPED, RULED_OUT, converge
 from validation.errors import TargetError
 from validation.judge.events import NodeSeen

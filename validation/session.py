@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lab.progress import Reporter
 from orchestrator.cluster.errors import ClusterError
+from orchestrator.progress import Reporter
 from validation.errors import TargetError
 from validation.plan import Question, plan
 from validation.report.record import Report, Step
@@ -26,11 +26,10 @@ from validation.scenario.loader import LoadedScenario
 from validation.summary import Circumstances, summarize
 from validation.targets.base import Target
 from validation.targets.cluster import ClusterTarget
+from validation.targets.kinds import LAB
 from validation.targets.lab import LabTarget
 
 logger = logging.getLogger(__name__)
-
-LAB, CLUSTER = "lab", "cluster"
 
 
 def run_id(target: str) -> str:

@@ -3,9 +3,10 @@
 import platform
 from collections import Counter
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError
 from typing import Any
 
+from orchestrator.distribution import installed_version
 from validation.judge.state import evictions, series
 from validation.judge.verdict import EXECUTED, Outcome, Verdict, overall
 from validation.plan import Question
@@ -133,6 +134,6 @@ def _sentence(verdict: Verdict, steps: list[record.Step], executed: int) -> str:
 
 def _version() -> str:
     try:
-        return version("muster")
+        return installed_version()
     except PackageNotFoundError:
         return "not installed"

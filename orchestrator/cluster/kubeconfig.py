@@ -23,6 +23,7 @@ from orchestrator.cluster.kubeconfig_files import (
     read_document,
     replace_file,
 )
+from orchestrator.distribution import require_extra
 from orchestrator.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -176,6 +177,7 @@ def _access(merged: Merged, wanted: str | None) -> Access:
     elif user.text("token"):
         token = user.fields["token"].__str__
     elif made_by_plugin:
+        require_extra("credentials")
         from orchestrator.cluster.plugin_credentials import credentials  # noqa: PLC0415  (slow to import)
 
         made = credentials(merged.files, name, user.name)

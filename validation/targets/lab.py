@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lab.cluster import Lab
+from musterlab.cluster import Lab
 from orchestrator.cluster.errors import ClusterError, NotFound
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Lease

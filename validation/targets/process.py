@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-import lab.tether
+import musterlab.tether
 from validation.report.record import Command
 
 ENTRY = ("-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())")
@@ -65,7 +65,7 @@ async def start_tied(
             sys.executable,
             "-I",
             "-S",
-            str(lab.tether.__file__),
+            str(musterlab.tether.__file__),
             str(os.getpid()),
             sys.executable,
             *ENTRY,

@@ -1,0 +1,208 @@
+"""`muster lab`: build, up, down, status and env."""
+
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from musterlab import binaries, profiles
+from musterlab import build as building
+from musterlab.errors import LabNotFound
+from musterlab.realnodes.requirements import MAXIMUM_NODES
+from orchestrator.distribution import require_extra
+from orchestrator.errors import MusterError
+from orchestrator.progress import terminal_reporter
+
+if TYPE_CHECKING:
+    from musterlab.cluster import Lab
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _common(function: _Command) -> _Command:
+    for option in (
+        click.option("--name", default="default", show_default=True, help="Name of the lab."),
+        click.option(
+            "--state-dir",
+            type=click.Path(path_type=Path, file_okay=False),
+            help="Directory that holds the labs.  [default: $XDG_STATE_HOME/muster/labs]",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def _shown(function: Callable[..., None]) -> Callable[..., None]:
+    """Show an error of ours as one line and its exit code, whichever command line calls the group."""
+
+    @wraps(function)
+    def command(*arguments: Any, **options: Any) -> None:
+        try:
+            require_extra("lab")
+            function(*arguments, **options)
+        except MusterError as error:
+            click.echo(f"Error: {error}", err=True)
+            raise SystemExit(error.exit_code) from error
+
+    return command
+
+
+@click.group()
+def lab() -> None:
+    """Run a real Kubernetes control plane with simulated or real DGX nodes on this machine."""
+
+
+@lab.command()
+@_common
+@click.option(
+    "--nodes",
+    type=click.IntRange(min=0),
+    help="How many simulated nodes.  [default: 2, or 0 with real nodes]",
+)
+@click.option(
+    "--real-nodes",
+    type=click.IntRange(0, MAXIMUM_NODES),
+    default=0,
+    show_default=True,
+    help="How many nodes with a kubelet and containerd, whose containers truly run. Needs root.",
+)
+@click.option(
+    "--profile",
+    default=profiles.DEFAULT_PROFILE,
+    show_default=True,
+    help="What the nodes are: a profile's name, or a YAML file.",
+)
+@click.option("--port", type=click.IntRange(1, 65535), help="Port of the API server.  [default: a free one]")
+@click.option("--json", "as_json", is_flag=True, help="Print the lab as JSON.")
+@_shown
+def up(
+    *,
+    name: str,
+    state_dir: Path | None,
+    nodes: int | None,
+    real_nodes: int,
+    profile: str,
+    port: int | None,
+    as_json: bool,
+) -> None:
+    """Start a lab and leave it running. Programs that are missing are built first, once."""
+    from musterlab import cluster
+
+    reporter = terminal_reporter()
+    if nodes is None:
+        nodes = 0 if real_nodes else 2
+    try:
+        started = cluster.start(
+            name, nodes=nodes, profile=profile, port=port, detach=True, state_dir=state_dir,
+            progress=reporter, real_nodes=real_nodes,
+        )  # fmt: skip
+    finally:
+        reporter.close()
+    if as_json:
+        click.echo(json.dumps(_described(started)))
+        return
+    option = "" if name == "default" else f" --name {name}"
+    click.echo(f"lab {started.name!r} runs at {started.server}")
+    click.echo(f"""use it:  eval "$(muster lab env{option})"    end it:  muster lab down{option}""")
+
+
+@lab.command()
+@click.option("--real-nodes", is_flag=True, help="Those that real nodes need as well.")
+@_shown
+def build(real_nodes: bool) -> None:
+    """Find the programs of the control plane, and build them if they are nowhere. `up` does this by itself."""
+    reporter = terminal_reporter()
+    recipes = [building.CONTROL_PLANE, *([building.REAL_NODES] if real_nodes else [])]
+    try:
+        found = [binaries.find(reporter, recipe) for recipe in recipes]
+    finally:
+        reporter.close()
+    for each in found:
+        click.echo(f"{len(each.paths)} programs, from {each.source}: {each.directory}")
+
+
+@lab.command()
+@_common
+@_shown
+def down(name: str, state_dir: Path | None) -> None:
+    """Stop a lab and remove all that it kept. If there is none, nothing is to be done."""
+    from musterlab import cluster
+
+    try:
+        found = cluster.find(name, state_dir)
+    except LabNotFound:
+        click.echo(f"there is no lab {name!r}")
+        return
+    found.stop()
+    click.echo(f"lab {name!r} is gone")
+
+
+@lab.command()
+@_common
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@_shown
+def status(name: str, state_dir: Path | None, as_json: bool) -> None:
+    """Show the processes of a lab. The exit code is 1 unless all of them run."""
+    from musterlab import cluster
+
+    found = cluster.find(name, state_dir)
+    described = _described(found)
+    if as_json:
+        click.echo(json.dumps(described))
+    else:
+        click.echo(
+            f"lab {name!r} is {described['state']}: {described['server']}, state in {found.state_directory}"
+        )
+        for process in described["processes"]:
+            rss = f"{process['rss_bytes'] / 2**20:6.0f} MiB" if process["rss_bytes"] else " " * 10
+            known = process["exit_status"] is not None
+            ending = f"exit status {process['exit_status']}" if known else ""
+            click.echo(
+                f"  {process['name']:24} {process['state']:8} {rss}  {process['log']}  {ending}".rstrip()
+            )
+    if described["state"] != "running":
+        sys.exit(1)
+
+
+@lab.command()
+@_common
+@_shown
+def env(name: str, state_dir: Path | None) -> None:
+    """Print what a shell needs to use a lab: eval "$(muster lab env)"."""
+    from musterlab import cluster
+
+    found = cluster.find(name, state_dir)
+    click.echo(f"export KUBECONFIG={shlex.quote(str(found.kubeconfig))}")
+    click.echo(f"export PATH={shlex.quote(str(found.kubectl_directory))}:$PATH")
+
+
+def _described(found: "Lab") -> dict[str, Any]:
+    status = found.status()
+    return {
+        "name": found.name,
+        "state": status.state,
+        "server": found.server,
+        "kubeconfig": str(found.kubeconfig),
+        "context": f"muster-lab-{found.name}",
+        "state_directory": str(found.state_directory),
+        "nodes": [{"profile": profile, "count": count} for profile, count in found.record.nodes],
+        "real_nodes": found.record.real_nodes,
+        "programs": found.record.programs,
+        "supervisor_pid": status.supervisor_pid,
+        "processes": [
+            {
+                "name": process.name,
+                "state": process.state,
+                "pid": process.pid,
+                "exit_status": process.exit_status,
+                "rss_bytes": process.rss_bytes,
+                "log": str(process.log),
+            }
+            for process in status.processes
+        ],
+    }

@@ -1,0 +1,238 @@
+"""Brings one lab up: claims its directory, starts the supervisor, waits for the API server and the nodes."""
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from musterlab import components, nodes, ports, state, supervisor, teardown
+from musterlab.binaries import Binaries
+from musterlab.errors import LabConflict, StartError, StateError
+from musterlab.realnodes import plan, register
+from musterlab.realnodes.requirements import Tools
+from musterlab.tie import Tie
+from orchestrator.cluster.errors import ClusterError, NotFound, ServerFault, Unreachable
+from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.resources import SERVICE_ACCOUNTS
+from orchestrator.cluster.transport import Transport
+from orchestrator.progress import Reporter
+
+ATTEMPTS = 5
+SERVER_SECONDS = 90.0
+
+_POLL_SECONDS = 0.05
+_SHOWN_LOG_LINES = 8
+_SHOWN_LINE_LENGTH = 400
+
+
+class _PortClash(Exception):
+    """A port was taken between its choice and its use."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """A lab that is to be started. `node_counts` is what was asked for, `groups` the same with profiles read.
+
+    `tools` are there if there are real nodes.
+    """
+
+    directory: Path
+    groups: tuple[nodes.NodeGroup, ...]
+    node_counts: tuple[tuple[str, int], ...]
+    port: int | None
+    binaries: Binaries
+    real_nodes: tuple[plan.RealNode, ...] = ()
+    tools: Tools | None = None
+
+    @property
+    def context(self) -> str:
+        """Name of the kubeconfig context."""
+        return f"muster-lab-{self.directory.name}"
+
+
+async def launch(order: Order, reporter: Reporter) -> Tie:
+    """Start the lab and wait until pods can run on all its nodes. If that fails, nothing of it is left.
+
+    Raises:
+        LabConflict: the directory is taken.
+        PortTaken: the port that was asked for is.
+        StartError: a process ended or did not answer in time; the end of its log is in the message.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return await _attempt(order, reporter)
+        except _PortClash as clash:
+            if order.port is not None and components.API_SERVER in str(clash):
+                raise ports.taken(order.port) from clash
+            if attempt == ATTEMPTS:
+                raise StartError(
+                    f"ports on loopback were taken {ATTEMPTS} times over, last: {clash}"
+                ) from clash
+            reporter(f"{clash}; trying with others")
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def _attempt(order: Order, reporter: Reporter) -> Tie:
+    chosen = ports.choose(3)
+    taken = components.Ports(order.port or chosen[0], chosen[1], chosen[2])
+    record = state.Record(
+        name=order.directory.name,
+        nodes=order.node_counts,
+        port=taken.api_server,
+        programs=order.binaries.source,
+        kubectl_directory=str(order.binaries.kubectl_directory),
+        starter_pid=os.getpid(),
+        starter_start_ticks=state.own_start_ticks(),
+        real_nodes=len(order.real_nodes),
+    )
+    if not state.claim(order.directory, record):
+        raise LabConflict(f"{order.directory} exists: a lab of that name was started at the same moment")
+    tie = None
+    try:
+        try:
+            _prepare(order, taken)
+        except OSError as error:
+            raise StateError(
+                f"{error.filename or order.directory} cannot be written: {error.strerror}"
+            ) from error
+        tie = Tie(order.directory)
+        await _bring_up(order, tie, reporter)
+        state.write_record(order.directory, dataclasses.replace(record, ready=True))
+    except BaseException:
+        teardown.stop(order.directory, tie)
+        raise
+    return tie
+
+
+def _prepare(order: Order, taken: components.Ports) -> None:
+    directory, real = order.directory, order.real_nodes
+    if order.tools is None:
+        components.prepare(directory, order.context, order.binaries.paths, taken)
+        return
+    folders = [str(each) for each in plan.cgroup_folders(directory, real)]
+    (directory / supervisor.CGROUPS).write_text(json.dumps(folders))
+    components.prepare(
+        directory, order.context, order.binaries.paths, taken,
+        api_server_flags=plan.api_server_flags(directory), more=plan.processes(directory, real),
+    )  # fmt: skip
+    plan.prepare(directory, real, taken.api_server, order.tools)
+
+
+async def _bring_up(order: Order, tie: Tie, reporter: Reporter) -> None:
+    watchman = _Watchman(order.directory, tie)
+    reporter(f"starting {components.ETCD} and {components.API_SERVER} ({order.binaries.source})")
+    async with Transport(load_access(order.directory / "kubeconfig")) as transport:
+        await watchman.wait_for("the API server", lambda: _serves(transport))
+        reporter("the API server is ready")
+        await nodes.permit_kwok(transport)
+        for name in components.FOLLOWERS:
+            tie.start(name)
+        if order.real_nodes:
+            await _start_real_nodes(order, tie, watchman, transport, reporter)
+        await watchman.guard(nodes.create_all(transport, order.groups, tainted=bool(order.real_nodes)))
+        wanted = {name for name, _ in nodes.names(order.groups)}
+        reporter(f"created {len(wanted)} nodes")
+        if order.real_nodes:
+            await watchman.guard(register.equip(transport, order.real_nodes))
+            wanted |= {node.name for node in order.real_nodes}
+        await watchman.guard(nodes.wait_until_usable(transport, wanted, reporter))
+        await watchman.wait_for("the controller manager", lambda: _controlled(transport))
+    reporter(f"{len(wanted)} of {len(wanted)} nodes are Ready")
+
+
+async def _start_real_nodes(
+    order: Order, tie: Tie, watchman: "_Watchman", transport: Transport, reporter: Reporter
+) -> None:
+    await register.permit(transport)
+    tie.start(plan.NETWORK)
+    await watchman.wait_for("the network of the real nodes", lambda: _published(order.directory))
+    for node in order.real_nodes:
+        tie.start(node.name)
+    reporter(f"starting containerd and kubelet of {', '.join(node.name for node in order.real_nodes)}")
+
+
+async def _published(directory: Path) -> bool:
+    return plan.published(directory).exists()
+
+
+async def _serves(transport: Transport) -> bool:
+    try:
+        return await transport.text("/readyz") == "ok"
+    except (Unreachable, ServerFault):
+        return False
+
+
+async def _controlled(transport: Transport) -> bool:
+    try:
+        await transport.get(SERVICE_ACCOUNTS.path("default", "default"))
+    except NotFound:
+        return False
+    return True
+
+
+class _Watchman:
+    """Looks after the processes while something is waited for."""
+
+    def __init__(self, directory: Path, tie: Tie) -> None:
+        self._directory = directory
+        self._tie = tie
+
+    async def wait_for(self, what: str, reached: Callable[[], Awaitable[bool]]) -> None:
+        """Wait until `reached` says so, at most `SERVER_SECONDS`."""
+
+        async def poll() -> None:
+            while not await reached():  # noqa: ASYNC110 - another process sets no event
+                await asyncio.sleep(_POLL_SECONDS)
+
+        try:
+            async with asyncio.timeout(SERVER_SECONDS):
+                await self.guard(poll())
+        except TimeoutError as error:
+            raise StartError(f"{what} was not ready after {SERVER_SECONDS:.0f} s") from error
+
+    async def guard(self, work: Awaitable[None]) -> None:
+        """Do `work`, but stop as soon as a process ends.
+
+        Raises:
+            StartError: a process ended; the end of its log is in the message.
+        """
+        task = asyncio.ensure_future(work)
+        try:
+            while not task.done():
+                await asyncio.wait([task], timeout=_POLL_SECONDS)
+                self._look()
+            await task
+        except ClusterError as error:
+            self._look()
+            raise StartError(f"the API server failed while the lab came up: {error}") from error
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ClusterError, StartError):
+                await task
+
+    def _look(self) -> None:
+        if not self._directory.exists():
+            raise StartError(f"lab {self._directory.name!r} was stopped while it came up")
+        if self._tie.reaped():
+            raise _failed(self._directory, "supervisor", None)
+        record = state.read_record(self._directory)
+        for process in state.read_status(self._directory, record).ended:
+            if ports.in_use(process.log):
+                raise _PortClash(f"{process.name} found its port taken")
+            raise _failed(self._directory, process.name, process.exit_status)
+
+
+def _failed(directory: Path, name: str, exit_status: int | None) -> StartError:
+    log = directory / supervisor.LOGS / f"{name}.log"
+    lines: deque[str] = deque(maxlen=_SHOWN_LOG_LINES)
+    if log.exists():
+        with log.open(encoding="utf-8", errors="replace") as file:
+            lines.extend(line.rstrip()[:_SHOWN_LINE_LENGTH] for line in file if line.strip())
+    ended = "ended" if exit_status is None else f"ended with status {exit_status}"
+    tail = "".join(f"\n  {line}" for line in lines) or " it logged nothing"
+    return StartError(f"{name} {ended} while the lab came up; the last lines of its log:{tail}")

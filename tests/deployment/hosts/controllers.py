@@ -1,0 +1,60 @@
+"""The Ansible that manages a guest: that of this environment, or an older one for a host with an old Python.
+
+From ansible-core 2.17 on a host needs Python 3.7; Ubuntu 18.04 has 3.6. So its guests are managed by 2.16, which is put
+into the cache once.
+"""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.deployment.hosts.bases import Unusable
+
+PINS = {
+    "2.16": (
+        "ansible-core==2.16.19",
+        "ansible==9.13.0",
+        "molecule==25.4.0",
+        "pytest-testinfra==10.2.2",
+        "pyyaml==6.0.2",
+    )
+}
+
+
+def programs(release: str) -> Path:
+    """Return the folder with the programs of an Ansible release; empty is the one of this environment."""
+    if not release:
+        return Path(sys.executable).parent
+    pins = PINS[release]
+    root = (
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        / "muster"
+        / f"ansible-{pins[0].partition('==')[2]}"
+    )
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with root.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (root / "bin" / "ansible-playbook").exists():
+            _make(root, pins)
+    return root / "bin"
+
+
+def _make(root: Path, pins: tuple[str, ...]) -> None:
+    uv = shutil.which("uv")
+    if uv is None:
+        raise Unusable(f"{pins[0]} cannot be installed: uv is not on PATH")
+    unfinished = root.with_suffix(".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    for arguments in (
+        ["venv", "--relocatable", "--python", "3.11", str(unfinished)],
+        ["pip", "install", "--python", str(unfinished), *pins],
+    ):
+        finished = subprocess.run(
+            [uv, "--quiet", *arguments], capture_output=True, text=True, check=False, timeout=600
+        )
+        if finished.returncode != 0:
+            raise Unusable(f"{pins[0]} cannot be installed: {finished.stderr.strip()[-300:]}")
+    unfinished.rename(root)
