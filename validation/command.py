@@ -131,7 +131,7 @@ class _Bridge:
     def pytest_exception_interact(
         self, node: pytest.Item | pytest.Collector, call: pytest.CallInfo[Any]
     ) -> None:
-        if call.excinfo is not None and not isinstance(call.excinfo.value, plugin.StepNotPassed):
+        if call.excinfo is not None and not isinstance(call.excinfo.value, plugin.CheckNotPassed):
             self._settings.progress(f"{node.name}: {call.excinfo.exconly()}")
 
 
@@ -175,14 +175,14 @@ def _reporter() -> Reporter:
 
 
 def _print_plan(scenarios: list[LoadedScenario], *, as_json: bool) -> None:
-    questions = plan(scenarios)
+    checks = plan(scenarios)
     if as_json:
-        click.echo(json.dumps([{"id": each.id, "title": each.title} for each in questions], indent=1))
+        click.echo(json.dumps([{"id": check.id, "title": check.title} for check in checks], indent=1))
         return
-    for question in questions:
-        click.echo(f"{question.id}  {question.title}")
-        for line in question.step.step.run if question.step else ():
-            click.echo(f"    $ {shlex.join(shlex.split(line))}")
+    for check in checks:
+        click.echo(f"{check.id}  {check.title}")
+        for command in check.step.commands if check.step else ():
+            click.echo(f"    $ {shlex.join(shlex.split(command.line))}")
 
 
 def _print_summary(report: Report, directory: Path, *, as_json: bool) -> None:

@@ -97,7 +97,7 @@ class LabTarget:
             described["operator"] = "not the installed one: replaced through the environment"
         return described
 
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Whether the operator or a process of the lab has ended."""
         if self._operator is not None and self._operator.returncode is not None:
             return (
@@ -158,7 +158,7 @@ class LabTarget:
             except TimeoutError:
                 continue
             raise TargetError(
-                f"the operator did not start: {self.trouble()}: {_last_line(self.operator_log)}"
+                f"the operator did not start: {self.problem()}: {_last_line(self.operator_log)}"
             )
         raise TargetError(f"the operator holds no lease after {READY_SECONDS:g} s, see {self.operator_log}")
 
