@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.stopwatch import BenchmarkFailed
-from lab import binaries, build, components, pki, tether
+from lab import binaries, build, components, pdeathsig_exec, pki
 from lab.cluster import Lab
 from lab.progress import Reporter
 from orchestrator.cluster.transport import Transport
@@ -53,10 +53,17 @@ class Scheduler:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.subprocess.Process]:
         """Run it. Ends with BenchmarkFailed if it ended by itself or did not end well."""
-        tethered = (sys.executable, "-I", "-S", str(tether.__file__), str(os.getpid()), *self.command)
+        command_line = (
+            sys.executable,
+            "-I",
+            "-S",
+            str(pdeathsig_exec.__file__),
+            str(os.getpid()),
+            *self.command,
+        )
         with self.log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
-                *tethered,
+                *command_line,
                 env={**os.environ, **self.environment},
                 stdout=output,
                 stderr=output,

@@ -21,7 +21,7 @@ from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE
 from validation.errors import TargetError
 from validation.scenario.schema import Cluster
 from validation.targets.installation import install
-from validation.targets.process import end, start_tied
+from validation.targets.process import end, start_with_pdeathsig
 
 OPERATOR_PYTHONPATH = "MUSTER_OPERATOR_PYTHONPATH"
 """Environment variable: directories in front of PYTHONPATH for the operator alone, so that another one can
@@ -138,7 +138,9 @@ class LabTarget:
             inherited = environment.get("PYTHONPATH")
             environment["PYTHONPATH"] = os.pathsep.join([replacement, *([inherited] if inherited else [])])
         self._run_directory.mkdir(parents=True, exist_ok=True)
-        self._operator = await start_tied(["operator"], log=self.operator_log, environment=environment)
+        self._operator = await start_with_pdeathsig(
+            ["operator"], log=self.operator_log, environment=environment
+        )
         self._stack.push_async_callback(end, self._operator, grace_seconds=STOP_SECONDS)
         await self._until_it_leads()
 
