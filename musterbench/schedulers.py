@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from musterbench.stopwatch import BenchmarkFailed
-from musterlab import binaries, build, components, pki, tether
+from musterlab import binaries, build, components, pdeathsig_exec, pki
 from musterlab.cluster import Lab
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.install import install, service_account_kubeconfig
@@ -53,10 +53,17 @@ class Scheduler:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.subprocess.Process]:
         """Run it. Ends with BenchmarkFailed if it ended by itself or did not end well."""
-        tethered = (sys.executable, "-I", "-S", str(tether.__file__), str(os.getpid()), *self.command)
+        command_line = (
+            sys.executable,
+            "-I",
+            "-S",
+            str(pdeathsig_exec.__file__),
+            str(os.getpid()),
+            *self.command,
+        )
         with self.log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
-                *tethered,
+                *command_line,
                 env={**os.environ, **self.environment},
                 stdout=output,
                 stderr=output,

@@ -61,11 +61,13 @@ def _from_assets(programs: tuple[str, ...]) -> Binaries | _Miss:
 
 
 def _from_path(programs: tuple[str, ...]) -> Binaries | _Miss:
-    found = {program: shutil.which(program) for program in programs}
-    missing = [program for program, path in found.items() if path is None]
+    program_paths = {program: shutil.which(program) for program in programs}
+    missing = [program for program, path in program_paths.items() if path is None]
     if missing:
         return _Miss("PATH", f"lacks {', '.join(missing)}")
-    return Binaries("PATH", {program: Path(path).absolute() for program, path in found.items() if path})
+    return Binaries(
+        "PATH", {program: Path(path).absolute() for program, path in program_paths.items() if path}
+    )
 
 
 def _from_cache(directory: Path, programs: tuple[str, ...]) -> Binaries | _Miss:
@@ -75,20 +77,20 @@ def _from_cache(directory: Path, programs: tuple[str, ...]) -> Binaries | _Miss:
     return _Miss("cache", f"nothing in {directory}")
 
 
-def _refused(found: Binaries) -> str:
+def _refused(binaries: Binaries) -> str:
     """Say why programs that were found cannot be used; a containerd of version 1 is too old for the kubelet."""
-    if "containerd" not in found.paths:
+    if "containerd" not in binaries.paths:
         return ""
-    command = [str(found.paths["containerd"]), "--version"]
+    command = [str(binaries.paths["containerd"]), "--version"]
     try:
-        told = subprocess.run(
+        output = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_VERSION_SECONDS
         ).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"containerd does not tell its version: {error}"
-    match = re.search(r"\bv?(\d+)\.\d+\.\d+", told)
+    match = re.search(r"\bv?(\d+)\.\d+\.\d+", output)
     if match is None or int(match[1]) < MINIMUM_CONTAINERD:
-        return f"its containerd is {told.strip() or 'of unknown version'}, not 2.0 or newer"
+        return f"its containerd is {output.strip() or 'of unknown version'}, not 2.0 or newer"
     return ""
 
 
@@ -102,13 +104,13 @@ def find(reporter: Reporter, recipe: build.Recipe = build.CONTROL_PLANE) -> Bina
     programs = recipe.programs
     cached = cache_directory() / build.cache_key(recipe)
     misses = []
-    for found in (_from_assets(programs), _from_path(programs), _from_cache(cached, programs)):
-        if isinstance(found, _Miss):
-            misses.append(found)
-        elif why := _refused(found):
-            misses.append(_Miss(found.source, why))
+    for candidate in (_from_assets(programs), _from_path(programs), _from_cache(cached, programs)):
+        if isinstance(candidate, _Miss):
+            misses.append(candidate)
+        elif why := _refused(candidate):
+            misses.append(_Miss(candidate.source, why))
         else:
-            return found
+            return candidate
     try:
         build.build(cached, reporter, recipe)
     except build.BuildUnavailable as error:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from musterlab import tether
+from musterlab import pdeathsig_exec
 from musterlab.errors import BinariesError, StateError
 from orchestrator.progress import Reporter
 
@@ -215,9 +215,9 @@ def _run(command: list[str], directory: Path, on_line: Callable[[str], None]) ->
         BinariesError: it failed.
     """
     environment = {**os.environ, **_ENVIRONMENT}
-    tethered = [sys.executable, "-I", "-S", str(tether.__file__), str(os.getpid()), *command]
+    command_line = [sys.executable, "-I", "-S", str(pdeathsig_exec.__file__), str(os.getpid()), *command]
     process = subprocess.Popen(
-        tethered, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        command_line, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
     with process:

@@ -14,7 +14,7 @@ from musterlab.errors import LabConflict, StateError
 from musterlab.nodes import NodeGroup
 from musterlab.ports import LOOPBACK, check_free
 from musterlab.realnodes import plan, requirements
-from musterlab.tie import Tie
+from musterlab.supervisor_handle import SupervisorHandle
 from orchestrator.errors import UsageError
 from orchestrator.progress import Reporter, as_reporter
 
@@ -28,10 +28,10 @@ def _silent(_line: str) -> None:
 class Lab:
     """One lab. Made by `Lab.attached`, `start` and `find`."""
 
-    def __init__(self, directory: Path, tie: Tie | None = None) -> None:
+    def __init__(self, directory: Path, handle: SupervisorHandle | None = None) -> None:
         self.state_directory = directory
         self.record = state.read_record(directory)
-        self._tie = tie
+        self._supervisor = handle
 
     @property
     def name(self) -> str:
@@ -78,8 +78,8 @@ class Lab:
             check_free(port)
         reporter = as_reporter(progress)
         directory = paths.labs_directory(state_dir) / name
-        order = await asyncio.to_thread(
-            _order,
+        spec = await asyncio.to_thread(
+            _lab_spec,
             directory,
             groups=groups,
             nodes=tuple(nodes),
@@ -87,8 +87,8 @@ class Lab:
             real_nodes=real_nodes,
             reporter=reporter,
         )
-        tie = await startup.launch(order, reporter)
-        lab = cls(order.directory, tie)
+        handle = await startup.launch(spec, reporter)
+        lab = cls(spec.directory, handle)
         try:
             yield lab
         finally:
@@ -120,13 +120,13 @@ class Lab:
         Raises:
             StateError: it does not run, does not end or start in time, or the lab was detached.
         """
-        if self._tie is None:
+        if self._supervisor is None:
             raise StateError(f"lab {self.name!r} was detached: a process of it cannot be started again")
         before = self._running(process).pid
         self.signal(process, signal.SIGKILL)
-        self._until(lambda each: each.exit_status is not None, process, seconds)
-        self._tie.start(process)
-        self._until(lambda each: each.state == "running" and each.pid != before, process, seconds)
+        self._until(lambda status: status.exit_status is not None, process, seconds)
+        self._supervisor.start(process)
+        self._until(lambda status: status.state == "running" and status.pid != before, process, seconds)
 
     def _until(self, condition: Callable[[state.ProcessStatus], bool], process: str, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -138,16 +138,16 @@ class Lab:
             time.sleep(_POLL_SECONDS)
 
     def _running(self, process: str) -> state.ProcessStatus:
-        found = self._process(process)
-        if found.state != "running":
-            raise StateError(f"the process {process!r} of lab {self.name!r} is {found.state}")
-        return found
+        status = self._process(process)
+        if status.state != "running":
+            raise StateError(f"the process {process!r} of lab {self.name!r} is {status.state}")
+        return status
 
     def _process(self, name: str) -> state.ProcessStatus:
-        found = next((each for each in self.status().processes if each.name == name), None)
-        if found is None:
+        status = next((candidate for candidate in self.status().processes if candidate.name == name), None)
+        if status is None:
             raise StateError(f"lab {self.name!r} has no process {name!r}")
-        return found
+        return status
 
     def stop(self) -> None:
         """Stop all processes and remove the state directory. A lab that is gone already is no error.
@@ -155,7 +155,7 @@ class Lab:
         Raises:
             StateError: something of it cannot be stopped or removed.
         """
-        teardown.stop(self.state_directory, self._tie)
+        teardown.stop(self.state_directory, self._supervisor)
 
 
 def start(
@@ -185,7 +185,7 @@ def start(
         return running
     if port is not None:
         check_free(port)
-    order = _order(
+    spec = _lab_spec(
         directory,
         groups=groups,
         nodes=((profile, nodes),),
@@ -193,10 +193,10 @@ def start(
         real_nodes=real_nodes,
         reporter=reporter,
     )
-    tie = asyncio.run(startup.launch(order, reporter))
+    handle = asyncio.run(startup.launch(spec, reporter))
     if not detach:
-        return Lab(directory, tie)
-    tie.detach()
+        return Lab(directory, handle)
+    handle.detach()
     return Lab(directory)
 
 
@@ -216,7 +216,7 @@ def _groups(nodes: Sequence[tuple[str, int]]) -> tuple[NodeGroup, ...]:
     return tuple(NodeGroup(profiles.load(profile), count) for profile, count in nodes)
 
 
-def _order(
+def _lab_spec(
     directory: Path,
     *,
     groups: tuple[NodeGroup, ...],
@@ -224,15 +224,15 @@ def _order(
     port: int | None,
     real_nodes: int,
     reporter: Reporter,
-) -> startup.Order:
+) -> startup.LabSpec:
     """Find all that the lab needs, and build what is missing."""
     if not real_nodes:
-        return startup.Order(directory, groups, nodes, port, binaries.find(reporter))
+        return startup.LabSpec(directory, groups, nodes, port, binaries.find(reporter))
     distribution = requirements.find()
-    found = binaries.find(reporter)
+    programs = binaries.find(reporter)
     tools = distribution.with_programs(binaries.find(reporter, build.REAL_NODES).paths)
-    return startup.Order(
-        directory, groups, nodes, port, found, plan.nodes(groups[0].profile, real_nodes), tools
+    return startup.LabSpec(
+        directory, groups, nodes, port, programs, plan.nodes(groups[0].profile, real_nodes), tools
     )
 
 
@@ -257,10 +257,10 @@ def _existing(
         raise LabConflict(f"lab {lab.name!r} does not work ({ended}): {fix}")
     if (lab.record.nodes, lab.record.real_nodes) != (nodes, real_nodes):
         has = ", ".join(f"{count} nodes of {profile}" for profile, count in lab.record.nodes)
-        wanted = ", ".join(f"{count} of {profile}" for profile, count in nodes)
+        requested = ", ".join(f"{count} of {profile}" for profile, count in nodes)
         if lab.record.real_nodes or real_nodes:
-            has, wanted = f"{has}, {lab.record.real_nodes} real", f"{wanted}, {real_nodes} real"
-        raise LabConflict(f"lab {lab.name!r} runs with {has}, not {wanted}: give another --name, or {fix}")
+            has, requested = f"{has}, {lab.record.real_nodes} real", f"{requested}, {real_nodes} real"
+        raise LabConflict(f"lab {lab.name!r} runs with {has}, not {requested}: give another --name, or {fix}")
     if port is not None and lab.record.port != port:
         raise LabConflict(
             f"lab {lab.name!r} runs on port {lab.record.port}, not {port}: give another --name, or {fix}"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-def _common(function: _Command) -> _Command:
+def _lab_options(function: _Command) -> _Command:
     for option in (
         click.option("--name", default="default", show_default=True, help="Name of the lab."),
         click.option(
@@ -37,7 +37,7 @@ def _common(function: _Command) -> _Command:
     return function
 
 
-def _shown(function: Callable[..., None]) -> Callable[..., None]:
+def _errors_as_lines(function: Callable[..., None]) -> Callable[..., None]:
     """Show an error of ours as one line and its exit code, whichever command line calls the group."""
 
     @wraps(function)
@@ -58,7 +58,7 @@ def lab() -> None:
 
 
 @lab.command()
-@_common
+@_lab_options
 @click.option(
     "--nodes",
     type=click.IntRange(min=0),
@@ -79,7 +79,7 @@ def lab() -> None:
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="Port of the API server.  [default: a free one]")
 @click.option("--json", "as_json", is_flag=True, help="Print the lab as JSON.")
-@_shown
+@_errors_as_lines
 def up(
     *,
     name: str,
@@ -104,7 +104,7 @@ def up(
     finally:
         reporter.close()
     if as_json:
-        click.echo(json.dumps(_described(started)))
+        click.echo(json.dumps(_lab_record(started)))
         return
     option = "" if name == "default" else f" --name {name}"
     click.echo(f"lab {started.name!r} runs at {started.server}")
@@ -113,50 +113,50 @@ def up(
 
 @lab.command()
 @click.option("--real-nodes", is_flag=True, help="Those that real nodes need as well.")
-@_shown
+@_errors_as_lines
 def build(real_nodes: bool) -> None:
     """Find the programs of the control plane, and build them if they are nowhere. `up` does this by itself."""
     reporter = terminal_reporter()
     recipes = [building.CONTROL_PLANE, *([building.REAL_NODES] if real_nodes else [])]
     try:
-        found = [binaries.find(reporter, recipe) for recipe in recipes]
+        program_sets = [binaries.find(reporter, recipe) for recipe in recipes]
     finally:
         reporter.close()
-    for each in found:
-        click.echo(f"{len(each.paths)} programs, from {each.source}: {each.directory}")
+    for programs in program_sets:
+        click.echo(f"{len(programs.paths)} programs, from {programs.source}: {programs.directory}")
 
 
 @lab.command()
-@_common
-@_shown
+@_lab_options
+@_errors_as_lines
 def down(name: str, state_dir: Path | None) -> None:
     """Stop a lab and remove all that it kept. If there is none, nothing is to be done."""
     from musterlab import cluster
 
     try:
-        found = cluster.find(name, state_dir)
+        existing = cluster.find(name, state_dir)
     except LabNotFound:
         click.echo(f"there is no lab {name!r}")
         return
-    found.stop()
+    existing.stop()
     click.echo(f"lab {name!r} is gone")
 
 
 @lab.command()
-@_common
+@_lab_options
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-@_shown
+@_errors_as_lines
 def status(name: str, state_dir: Path | None, as_json: bool) -> None:
     """Show the processes of a lab. The exit code is 1 unless all of them run."""
     from musterlab import cluster
 
-    found = cluster.find(name, state_dir)
-    described = _described(found)
+    existing = cluster.find(name, state_dir)
+    described = _lab_record(existing)
     if as_json:
         click.echo(json.dumps(described))
     else:
         click.echo(
-            f"lab {name!r} is {described['state']}: {described['server']}, state in {found.state_directory}"
+            f"lab {name!r} is {described['state']}: {described['server']}, state in {existing.state_directory}"
         )
         for process in described["processes"]:
             rss = f"{process['rss_bytes'] / 2**20:6.0f} MiB" if process["rss_bytes"] else " " * 10
@@ -170,29 +170,29 @@ def status(name: str, state_dir: Path | None, as_json: bool) -> None:
 
 
 @lab.command()
-@_common
-@_shown
+@_lab_options
+@_errors_as_lines
 def env(name: str, state_dir: Path | None) -> None:
     """Print what a shell needs to use a lab: eval "$(muster lab env)"."""
     from musterlab import cluster
 
-    found = cluster.find(name, state_dir)
-    click.echo(f"export KUBECONFIG={shlex.quote(str(found.kubeconfig))}")
-    click.echo(f"export PATH={shlex.quote(str(found.kubectl_directory))}:$PATH")
+    existing = cluster.find(name, state_dir)
+    click.echo(f"export KUBECONFIG={shlex.quote(str(existing.kubeconfig))}")
+    click.echo(f"export PATH={shlex.quote(str(existing.kubectl_directory))}:$PATH")
 
 
-def _described(found: "Lab") -> dict[str, Any]:
-    status = found.status()
+def _lab_record(existing: "Lab") -> dict[str, Any]:
+    status = existing.status()
     return {
-        "name": found.name,
+        "name": existing.name,
         "state": status.state,
-        "server": found.server,
-        "kubeconfig": str(found.kubeconfig),
-        "context": f"muster-lab-{found.name}",
-        "state_directory": str(found.state_directory),
-        "nodes": [{"profile": profile, "count": count} for profile, count in found.record.nodes],
-        "real_nodes": found.record.real_nodes,
-        "programs": found.record.programs,
+        "server": existing.server,
+        "kubeconfig": str(existing.kubeconfig),
+        "context": f"muster-lab-{existing.name}",
+        "state_directory": str(existing.state_directory),
+        "nodes": [{"profile": profile, "count": count} for profile, count in existing.record.nodes],
+        "real_nodes": existing.record.real_nodes,
+        "programs": existing.record.programs,
         "supervisor_pid": status.supervisor_pid,
         "processes": [
             {

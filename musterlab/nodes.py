@@ -148,26 +148,28 @@ async def create_all(transport: Transport, groups: Sequence[NodeGroup], *, taint
 
 def usable(candidate: Node) -> bool:
     """Tell whether a node is Ready and has lost the taint that keeps pods off a node which is not."""
-    ready = any(each.type == "Ready" and each.status == "True" for each in candidate.status.conditions)
+    ready = any(
+        condition.type == "Ready" and condition.status == "True" for condition in candidate.status.conditions
+    )
     return ready and not any(taint.key == "node.kubernetes.io/not-ready" for taint in candidate.spec.taints)
 
 
-async def wait_until_usable(transport: Transport, wanted: Set[str], reporter: Reporter) -> None:
+async def wait_until_usable(transport: Transport, node_names: Set[str], reporter: Reporter) -> None:
     """Wait until pods can run on every node of these names.
 
     Raises:
         StartError: they are not in time; names one that is not.
     """
-    deadline = asyncio.get_running_loop().time() + _READY_SECONDS + _READY_SECONDS_PER_NODE * len(wanted)
-    while wanted:
+    deadline = asyncio.get_running_loop().time() + _READY_SECONDS + _READY_SECONDS_PER_NODE * len(node_names)
+    while node_names:
         page = await transport.list(NODES.path(), Node)
-        ready = {each.metadata.name for each in page.items if usable(each)}
-        waiting = wanted - ready
+        usable_names = {candidate.metadata.name for candidate in page.items if usable(candidate)}
+        waiting = node_names - usable_names
         if not waiting:
             return
-        reporter.update(f"{len(wanted) - len(waiting)} of {len(wanted)} nodes are Ready")
+        reporter.update(f"{len(node_names) - len(waiting)} of {len(node_names)} nodes are Ready")
         if asyncio.get_running_loop().time() > deadline:
             raise StartError(
-                f"{len(waiting)} of {len(wanted)} nodes did not become Ready, {min(waiting)} among them"
+                f"{len(waiting)} of {len(node_names)} nodes did not become Ready, {min(waiting)} among them"
             )
         await asyncio.sleep(_POLL_SECONDS)

@@ -50,8 +50,8 @@ def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def _usage(*wanted: str) -> x509.KeyUsage:
-    return x509.KeyUsage(**{name: name in wanted for name in _KEY_USAGES})
+def _usage(*key_usages: str) -> x509.KeyUsage:
+    return x509.KeyUsage(**{name: name in key_usages for name in _KEY_USAGES})
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ class Authority:
         builder = builder.add_extension(_usage("digital_signature"), critical=True)
         if server:
             usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
-            alternatives: list[x509.GeneralName] = [x509.DNSName(each) for each in names]
-            alternatives += [x509.IPAddress(ipaddress.ip_address(each)) for each in addresses]
+            alternatives: list[x509.GeneralName] = [x509.DNSName(dns_name) for dns_name in names]
+            alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
             builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         self._write(name, builder, key)

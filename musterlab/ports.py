@@ -20,9 +20,9 @@ def choose(count: int) -> list[int]:
     """Give `count` different ports that are free at this moment."""
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((LOOPBACK, 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+        for listener in sockets:
+            listener.bind((LOOPBACK, 0))
+        return [int(listener.getsockname()[1]) for listener in sockets]
 
 
 def check_free(port: int) -> None:
@@ -37,11 +37,11 @@ def check_free(port: int) -> None:
             probe.bind((LOOPBACK, port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise taken(port) from error
+                raise port_taken(port) from error
             raise PortTaken(f"port {port} on {LOOPBACK} cannot be used: {error.strerror}") from error
 
 
-def taken(port: int) -> PortTaken:
+def port_taken(port: int) -> PortTaken:
     """Make the error for a port that is in use."""
     return PortTaken(f"port {port} on {LOOPBACK} is in use: give another --port, or none to have one chosen")
 

@@ -1,4 +1,4 @@
-"""Brings one lab up: claims its directory, starts the supervisor, waits for the API server and the nodes."""
+"""Starts one lab: creates its directory, starts the supervisor, waits for the API server and the nodes."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ from musterlab.binaries import Binaries
 from musterlab.errors import LabConflict, StartError, StateError
 from musterlab.realnodes import plan, register
 from musterlab.realnodes.requirements import Tools
-from musterlab.tie import Tie
+from musterlab.supervisor_handle import SupervisorHandle
 from orchestrator.cluster.errors import ClusterError, NotFound, ServerFault, Unreachable
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import SERVICE_ACCOUNTS
@@ -35,7 +35,7 @@ class _PortClash(Exception):
 
 
 @dataclass(frozen=True)
-class Order:
+class LabSpec:
     """A lab that is to be started. `node_counts` is what was asked for, `groups` the same with profiles read.
 
     `tools` are there if there are real nodes.
@@ -55,7 +55,7 @@ class Order:
         return f"muster-lab-{self.directory.name}"
 
 
-async def launch(order: Order, reporter: Reporter) -> Tie:
+async def launch(spec: LabSpec, reporter: Reporter) -> SupervisorHandle:
     """Start the lab and wait until pods can run on all its nodes. If that fails, nothing of it is left.
 
     Raises:
@@ -65,10 +65,10 @@ async def launch(order: Order, reporter: Reporter) -> Tie:
     """
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return await _attempt(order, reporter)
+            return await _attempt(spec, reporter)
         except _PortClash as clash:
-            if order.port is not None and components.API_SERVER in str(clash):
-                raise ports.taken(order.port) from clash
+            if spec.port is not None and components.API_SERVER in str(clash):
+                raise ports.port_taken(spec.port) from clash
             if attempt == ATTEMPTS:
                 raise StartError(
                     f"ports on loopback were taken {ATTEMPTS} times over, last: {clash}"
@@ -77,83 +77,87 @@ async def launch(order: Order, reporter: Reporter) -> Tie:
     raise AssertionError("the last attempt returns or raises")
 
 
-async def _attempt(order: Order, reporter: Reporter) -> Tie:
+async def _attempt(spec: LabSpec, reporter: Reporter) -> SupervisorHandle:
     chosen = ports.choose(3)
-    taken = components.Ports(order.port or chosen[0], chosen[1], chosen[2])
+    lab_ports = components.Ports(spec.port or chosen[0], chosen[1], chosen[2])
     record = state.Record(
-        name=order.directory.name,
-        nodes=order.node_counts,
-        port=taken.api_server,
-        programs=order.binaries.source,
-        kubectl_directory=str(order.binaries.kubectl_directory),
+        name=spec.directory.name,
+        nodes=spec.node_counts,
+        port=lab_ports.api_server,
+        programs=spec.binaries.source,
+        kubectl_directory=str(spec.binaries.kubectl_directory),
         starter_pid=os.getpid(),
         starter_start_ticks=state.own_start_ticks(),
-        real_nodes=len(order.real_nodes),
+        real_nodes=len(spec.real_nodes),
     )
-    if not state.claim(order.directory, record):
-        raise LabConflict(f"{order.directory} exists: a lab of that name was started at the same moment")
-    tie = None
+    if not state.create(spec.directory, record):
+        raise LabConflict(f"{spec.directory} exists: a lab of that name was started at the same moment")
+    handle = None
     try:
         try:
-            _prepare(order, taken)
+            _prepare(spec, lab_ports)
         except OSError as error:
             raise StateError(
-                f"{error.filename or order.directory} cannot be written: {error.strerror}"
+                f"{error.filename or spec.directory} cannot be written: {error.strerror}"
             ) from error
-        tie = Tie(order.directory)
-        await _bring_up(order, tie, reporter)
-        state.write_record(order.directory, dataclasses.replace(record, ready=True))
+        handle = SupervisorHandle(spec.directory)
+        await _bring_up(spec, handle, reporter)
+        state.write_record(spec.directory, dataclasses.replace(record, ready=True))
     except BaseException:
-        teardown.stop(order.directory, tie)
+        teardown.stop(spec.directory, handle)
         raise
-    return tie
+    return handle
 
 
-def _prepare(order: Order, taken: components.Ports) -> None:
-    directory, real = order.directory, order.real_nodes
-    if order.tools is None:
-        components.prepare(directory, order.context, order.binaries.paths, taken)
+def _prepare(spec: LabSpec, lab_ports: components.Ports) -> None:
+    directory, real = spec.directory, spec.real_nodes
+    if spec.tools is None:
+        components.prepare(directory, spec.context, spec.binaries.paths, lab_ports)
         return
-    folders = [str(each) for each in plan.cgroup_folders(directory, real)]
+    folders = [str(folder) for folder in plan.cgroup_folders(directory, real)]
     (directory / supervisor.CGROUPS).write_text(json.dumps(folders))
     components.prepare(
-        directory, order.context, order.binaries.paths, taken,
+        directory, spec.context, spec.binaries.paths, lab_ports,
         api_server_flags=plan.api_server_flags(directory), more=plan.processes(directory, real),
     )  # fmt: skip
-    plan.prepare(directory, real, taken.api_server, order.tools)
+    plan.prepare(directory, real, lab_ports.api_server, spec.tools)
 
 
-async def _bring_up(order: Order, tie: Tie, reporter: Reporter) -> None:
-    watchman = _Watchman(order.directory, tie)
-    reporter(f"starting {components.ETCD} and {components.API_SERVER} ({order.binaries.source})")
-    async with Transport(load_access(order.directory / "kubeconfig")) as transport:
-        await watchman.wait_for("the API server", lambda: _serves(transport))
+async def _bring_up(spec: LabSpec, handle: SupervisorHandle, reporter: Reporter) -> None:
+    monitor = _StartupMonitor(spec.directory, handle)
+    reporter(f"starting {components.ETCD} and {components.API_SERVER} ({spec.binaries.source})")
+    async with Transport(load_access(spec.directory / "kubeconfig")) as transport:
+        await monitor.wait_for("the API server", lambda: _serves(transport))
         reporter("the API server is ready")
         await nodes.permit_kwok(transport)
         for name in components.FOLLOWERS:
-            tie.start(name)
-        if order.real_nodes:
-            await _start_real_nodes(order, tie, watchman, transport, reporter)
-        await watchman.guard(nodes.create_all(transport, order.groups, tainted=bool(order.real_nodes)))
-        wanted = {name for name, _ in nodes.names(order.groups)}
-        reporter(f"created {len(wanted)} nodes")
-        if order.real_nodes:
-            await watchman.guard(register.equip(transport, order.real_nodes))
-            wanted |= {node.name for node in order.real_nodes}
-        await watchman.guard(nodes.wait_until_usable(transport, wanted, reporter))
-        await watchman.wait_for("the controller manager", lambda: _controlled(transport))
-    reporter(f"{len(wanted)} of {len(wanted)} nodes are Ready")
+            handle.start(name)
+        if spec.real_nodes:
+            await _start_real_nodes(spec, handle, monitor, transport, reporter)
+        await monitor.guard(nodes.create_all(transport, spec.groups, tainted=bool(spec.real_nodes)))
+        node_names = {name for name, _ in nodes.names(spec.groups)}
+        reporter(f"created {len(node_names)} nodes")
+        if spec.real_nodes:
+            await monitor.guard(register.equip(transport, spec.real_nodes))
+            node_names |= {node.name for node in spec.real_nodes}
+        await monitor.guard(nodes.wait_until_usable(transport, node_names, reporter))
+        await monitor.wait_for("the controller manager", lambda: _controlled(transport))
+    reporter(f"{len(node_names)} of {len(node_names)} nodes are Ready")
 
 
 async def _start_real_nodes(
-    order: Order, tie: Tie, watchman: "_Watchman", transport: Transport, reporter: Reporter
+    spec: LabSpec,
+    handle: SupervisorHandle,
+    monitor: "_StartupMonitor",
+    transport: Transport,
+    reporter: Reporter,
 ) -> None:
     await register.permit(transport)
-    tie.start(plan.NETWORK)
-    await watchman.wait_for("the network of the real nodes", lambda: _published(order.directory))
-    for node in order.real_nodes:
-        tie.start(node.name)
-    reporter(f"starting containerd and kubelet of {', '.join(node.name for node in order.real_nodes)}")
+    handle.start(plan.NETWORK)
+    await monitor.wait_for("the network of the real nodes", lambda: _published(spec.directory))
+    for node in spec.real_nodes:
+        handle.start(node.name)
+    reporter(f"starting containerd and kubelet of {', '.join(node.name for node in spec.real_nodes)}")
 
 
 async def _published(directory: Path) -> bool:
@@ -175,12 +179,12 @@ async def _controlled(transport: Transport) -> bool:
     return True
 
 
-class _Watchman:
-    """Looks after the processes while something is waited for."""
+class _StartupMonitor:
+    """Waits for a condition or does work, and fails as soon as a process of the lab ends."""
 
-    def __init__(self, directory: Path, tie: Tie) -> None:
+    def __init__(self, directory: Path, handle: SupervisorHandle) -> None:
         self._directory = directory
-        self._tie = tie
+        self._supervisor = handle
 
     async def wait_for(self, what: str, reached: Callable[[], Awaitable[bool]]) -> None:
         """Wait until `reached` says so, at most `SERVER_SECONDS`."""
@@ -218,7 +222,7 @@ class _Watchman:
     def _look(self) -> None:
         if not self._directory.exists():
             raise StartError(f"lab {self._directory.name!r} was stopped while it came up")
-        if self._tie.reaped():
+        if self._supervisor.reaped():
             raise _failed(self._directory, "supervisor", None)
         record = state.read_record(self._directory)
         for process in state.read_status(self._directory, record).ended:

@@ -65,7 +65,7 @@ class Status:
         return tuple(process for process in self.processes if process.state == "exited")
 
 
-def claim(directory: Path, record: Record) -> bool:
+def create(directory: Path, record: Record) -> bool:
     """Make the directory, mode 0700, with the record in it, in one step; False if it is there already.
 
     Raises:
@@ -74,13 +74,13 @@ def claim(directory: Path, record: Record) -> bool:
     try:
         directory.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryDirectory(dir=directory.parent, prefix=f".{directory.name}.") as temporary:
-            made = Path(temporary) / "lab"
-            made.mkdir(mode=0o700)
-            write_record(made, record)
+            new_directory = Path(temporary) / "lab"
+            new_directory.mkdir(mode=0o700)
+            write_record(new_directory, record)
             if directory.is_dir():
                 return False
             try:
-                made.rename(directory)
+                new_directory.rename(directory)
             except OSError:
                 if directory.is_dir():
                     return False
@@ -138,7 +138,7 @@ def read_status(directory: Path, record: Record) -> Status:
     return Status(state, bool(raw.get("detached", False)), pid if supervised else 0, processes)
 
 
-def lifelines(directory: Path) -> list[Mapping[str, int]]:
+def process_entries(directory: Path) -> list[Mapping[str, int]]:
     """Give pid and start time of the supervisor and of each process, living or not."""
     raw = _read_supervisor(directory)
     entries = [raw.get("supervisor", {}), *raw.get("processes", {}).values()]

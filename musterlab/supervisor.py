@@ -1,8 +1,8 @@
 """Owns the processes of one lab: `supervisor.py STATE_DIRECTORY`, run by its path, with the standard library only.
 
-Three ties hold, so that nothing is ever left behind:
+Three mechanisms see that nothing of a lab is left behind:
 
-- each process is killed by the kernel when the supervisor dies, however it dies (see `tether`);
+- each process is killed by the kernel when the supervisor dies, however it dies (see `pdeathsig_exec`);
 - the supervisor's standard input is a pipe from whoever started it. At its end, which also comes when the starter
   is killed, the supervisor stops all, removes the state directory and ends, unless it was told to `detach`;
 - SIGTERM and SIGINT stop all in the same way.
@@ -32,7 +32,7 @@ LOGS = "log"
 CGROUPS = "cgroups.json"
 CGROUP_SECONDS = 10.0
 
-_TETHER = Path(__file__).parent / "tether.py"
+_PDEATHSIG_EXEC = Path(__file__).parent / "pdeathsig_exec.py"
 _POLL_SECONDS = 0.02
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -51,7 +51,7 @@ def start_ticks(pid: int) -> int | None:
 def cgroups(directory: Path) -> list[Path]:
     """Give the cgroup folders that processes of the lab in a directory make."""
     try:
-        return [Path(each) for each in json.loads((directory / CGROUPS).read_text())]
+        return [Path(folder) for folder in json.loads((directory / CGROUPS).read_text())]
     except (FileNotFoundError, NotADirectoryError):
         return []
 
@@ -117,7 +117,7 @@ class Supervisor:
 
     def _start(self, name: str) -> None:
         log = self._directory / LOGS / f"{name}.log"
-        command = [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), *self._plan[name]]
+        command = [sys.executable, "-I", "-S", str(_PDEATHSIG_EXEC), str(os.getpid()), *self._plan[name]]
         with log.open("ab") as output:
             process = subprocess.Popen(
                 command,
@@ -132,12 +132,12 @@ class Supervisor:
 
     def _environment(self) -> dict[str, str]:
         # etcd takes every flag from the environment as well; a stray one must not change a lab
-        kept = {
+        inherited = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("ETCD_", "KWOK_", "KUBE"))
         }
-        return {**kept, "HOME": str(self._directory)}
+        return {**inherited, "HOME": str(self._directory)}
 
     def _on_signals(self, numbers: bytes) -> None:
         if any(number in numbers for number in _STOP_SIGNALS):

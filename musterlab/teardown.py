@@ -9,28 +9,30 @@ from pathlib import Path
 
 from musterlab import state, supervisor
 from musterlab.errors import StateError
-from musterlab.tie import Tie
+from musterlab.supervisor_handle import SupervisorHandle
 
 STOP_SECONDS = 20.0
 _POLL_SECONDS = 0.02
 
 
-def stop(directory: Path, tie: Tie | None = None) -> None:
+def stop(directory: Path, handle: SupervisorHandle | None = None) -> None:
     """Stop the lab in a directory and remove the directory.
 
     Raises:
         StateError: something of it cannot be stopped or removed.
     """
-    lifelines = state.lifelines(directory)
-    for entry in lifelines[:1]:
+    process_entries = state.process_entries(directory)
+    for entry in process_entries[:1]:
         _signal(entry["pid"], entry["start_ticks"], signal.SIGTERM)
-    if tie is not None:
-        tie.cut()
+    if handle is not None:
+        handle.close()
     deadline = time.monotonic() + STOP_SECONDS
-    while (tie is not None and not tie.reaped()) or any(state.alive(entry) for entry in lifelines):
+    while (handle is not None and not handle.reaped()) or any(
+        state.alive(entry) for entry in process_entries
+    ):
         if time.monotonic() > deadline:
             # the kernel takes the processes along with their supervisor
-            for entry in lifelines:
+            for entry in process_entries:
                 _signal(entry["pid"], entry["start_ticks"], signal.SIGKILL)
             deadline = float("inf")
         time.sleep(_POLL_SECONDS)

@@ -115,14 +115,14 @@ def _waivers(texts: tuple[str, ...]) -> dict[str, str]:
 
 
 def _print_plan(scenarios: "list[LoadedScenario]", *, as_json: bool) -> None:
-    questions = plan(scenarios)
+    checks = plan(scenarios)
     if as_json:
-        click.echo(json.dumps([{"id": each.id, "title": each.title} for each in questions], indent=1))
+        click.echo(json.dumps([{"id": check.id, "title": check.title} for check in checks], indent=1))
         return
-    for question in questions:
-        click.echo(f"{question.id}  {question.title}")
-        for line in question.step.step.run if question.step else ():
-            click.echo(f"    $ {shlex.join(shlex.split(line))}")
+    for check in checks:
+        click.echo(f"{check.id}  {check.title}")
+        for command in check.step.commands if check.step else ():
+            click.echo(f"    $ {shlex.join(shlex.split(command.line))}")
 
 
 def _print_summary(report: "Report", directory: Path, *, as_json: bool) -> None:

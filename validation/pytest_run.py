@@ -37,7 +37,7 @@ class _Bridge:
     def pytest_exception_interact(
         self, node: pytest.Item | pytest.Collector, call: pytest.CallInfo[Any]
     ) -> None:
-        if call.excinfo is not None and not isinstance(call.excinfo.value, plugin.StepNotPassed):
+        if call.excinfo is not None and not isinstance(call.excinfo.value, plugin.CheckNotPassed):
             self._settings.progress(f"{node.name}: {call.excinfo.exconly()}")
 
 

@@ -11,14 +11,14 @@ def hierarchies() -> dict[Path, str]:
 
     Where there are hierarchies of version 1, a `cgroup2` beside them has no controllers and is left out.
     """
-    found = {}
+    hierarchy_types = {}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         fields, _, rest = line.partition(" - ")
         kind = rest.split()[0]
         if kind in ("cgroup", "cgroup2"):
-            found[Path(fields.split()[4])] = kind
-    first_version = {path: kind for path, kind in found.items() if kind == "cgroup"}
-    return first_version or found
+            hierarchy_types[Path(fields.split()[4])] = kind
+    first_version = {path: kind for path, kind in hierarchy_types.items() if kind == "cgroup"}
+    return first_version or hierarchy_types
 
 
 def make(folder: Path) -> None:

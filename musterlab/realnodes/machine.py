@@ -49,7 +49,7 @@ def main(specification: str) -> int:
     namespace = os.open(network["namespace"], os.O_RDONLY)
     kernel.enter(namespace)
     os.close(namespace)
-    folders = [Path(each) for each in node["cgroups"]]
+    folders = [Path(folder) for folder in node["cgroups"]]
     supervisor.remove_cgroups(folders)  # the node was restarted
     for folder in folders:
         cgroups.make(folder)
@@ -105,7 +105,7 @@ def _build_root(node: dict[str, Any]) -> None:
         (root / name).mkdir(parents=True)
     (root / "var/run").symlink_to("/run")
     kernel.mount("sysfs", str(root / "sys"), "sysfs")
-    _mount_cgroups(root, [Path(each) for each in node["cgroups"]])
+    _mount_cgroups(root, [Path(folder) for folder in node["cgroups"]])
     kernel.mount("proc", str(root / "proc"), "proc")
     kernel.change_root(str(root))
     _disguise(node["cpus"])

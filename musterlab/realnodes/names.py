@@ -49,11 +49,12 @@ def answer(query: bytes, resolve: Resolve) -> bytes:
     except (OSError, ValueError, http.client.HTTPException) as error:
         print(f"{'.'.join(labels)} could not be looked up: {error}", file=sys.stderr, flush=True)
         addresses, status = None, _FAILED
-    found = list(addresses or []) if (kind, family) == (_A, _INTERNET) else []
-    header = struct.pack("!HHHHHH", identifier, _RESPONSE | (flags & 0x0100) | status, 1, len(found), 0, 0)
+    answers = list(addresses or []) if (kind, family) == (_A, _INTERNET) else []
+    header = struct.pack("!HHHHHH", identifier, _RESPONSE | (flags & 0x0100) | status, 1, len(answers), 0, 0)
     records = b"".join(
-        struct.pack("!HHHIH", 0xC00C, _A, _INTERNET, ADDRESS_SECONDS, 4) + ipaddress.IPv4Address(each).packed
-        for each in found
+        struct.pack("!HHHIH", 0xC00C, _A, _INTERNET, ADDRESS_SECONDS, 4)
+        + ipaddress.IPv4Address(address).packed
+        for address in answers
     )
     return header + query[12 : end + 4] + records
 
@@ -111,8 +112,8 @@ class Services:
 
 
 def _endpoints(slices: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
-    for each in slices:
-        for endpoint in each.get("endpoints") or []:
+    for endpoint_slice in slices:
+        for endpoint in endpoint_slice.get("endpoints") or []:
             if endpoint.get("conditions", {}).get("ready", True):
                 yield endpoint
 

@@ -169,7 +169,7 @@ def _prepare_node(
         "etc": str(etc),
         "programs": {name: str(path) for name, path in tools.programs.items()},
         "plugins": str(tools.plugins),
-        "cgroups": [str(each) for each in cgroup_folders(directory, [node])],
+        "cgroups": [str(folder) for folder in cgroup_folders(directory, [node])],
         "kubelet": [
             "--config=/etc/kubernetes/kubelet.yaml",
             "--kubeconfig=/etc/kubernetes/kubeconfig",

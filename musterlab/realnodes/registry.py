@@ -28,9 +28,10 @@ class Images:
         self._directory = directory
         index = json.loads((directory / INDEX).read_text())
         self._named = {
-            each["annotations"]["io.containerd.image.name"]: each["digest"] for each in index["manifests"]
+            manifest["annotations"]["io.containerd.image.name"]: manifest["digest"]
+            for manifest in index["manifests"]
         }
-        self._types = {each["digest"]: each["mediaType"] for each in index["manifests"]}
+        self._types = {manifest["digest"]: manifest["mediaType"] for manifest in index["manifests"]}
 
     def find(self, registry: str, name: str, kind: str, reference: str) -> tuple[str, str, bytes] | None:
         """Give digest, media type and content of a manifest or blob, None if there is none."""
@@ -58,11 +59,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         url = urllib.parse.urlsplit(self.path)
         registry = urllib.parse.parse_qs(url.query).get("ns", [DEFAULT_REGISTRY])[0]
         match = _REQUEST.fullmatch(urllib.parse.unquote(url.path))
-        found = (
-            self.images.find(registry, match["name"], match["kind"], match["reference"]) if match else None
-        )
-        if found is not None:
-            digest, media_type, content = found
+        blob = self.images.find(registry, match["name"], match["kind"], match["reference"]) if match else None
+        if blob is not None:
+            digest, media_type, content = blob
             headers = {"Content-Type": media_type, "Docker-Content-Digest": digest}
             self._send(HTTPStatus.OK, headers, content, with_content)
         elif url.path == "/v2/":

@@ -81,8 +81,8 @@ def find() -> Distribution:
 
 
 def _runc() -> Path | None:
-    found = shutil.which("runc", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
-    return Path(found).resolve() if found else None
+    runc = shutil.which("runc", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    return Path(runc).resolve() if runc else None
 
 
 def _plugins() -> Path | None:
@@ -93,8 +93,8 @@ def _plugins() -> Path | None:
 
 
 def _busybox() -> Path | None:
-    found = shutil.which("busybox")
-    return Path(found).resolve() if found and _is_static(Path(found)) else None
+    busybox = shutil.which("busybox")
+    return Path(busybox).resolve() if busybox and _is_static(Path(busybox)) else None
 
 
 def _is_static(program: Path) -> bool:

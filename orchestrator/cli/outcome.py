@@ -8,7 +8,7 @@ import click
 from orchestrator.cli.output import document, table
 from orchestrator.cluster.quantity import format_gpu
 from orchestrator.simulation.capture import Capture
-from orchestrator.simulation.outcome import Outcome, Place, Standing
+from orchestrator.simulation.outcome import Outcome, Place, ProjectChange
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -165,7 +165,7 @@ def _where(places: tuple[Place, ...]) -> str:
     )
 
 
-def _standing(each: Standing) -> tuple[str, ...]:
+def _standing(each: ProjectChange) -> tuple[str, ...]:
     return (
         each.project,
         _change(each.quota_before, each.quota_after),

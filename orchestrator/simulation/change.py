@@ -1,4 +1,4 @@
-"""What somebody might do to a cluster, done to a snapshot: submit, delete, change a quota. Pure."""
+"""Changes of a cluster, applied to a snapshot: submit, delete, set a quota. Pure."""
 
 from dataclasses import replace
 from typing import Any, Final
@@ -19,13 +19,13 @@ from orchestrator.workloads.submission import Submission
 _NAMESPACE: Final = "what-if"
 
 
-def submit(snapshot: Snapshot, asked: Submission, project: str) -> Snapshot:
-    """The snapshot with one workload more, as the operator would read it. Raises UsageError."""
+def submit(snapshot: Snapshot, request: Submission, project: str) -> Snapshot:
+    """The snapshot with the submitted workload added, as the operator would read it. Raises UsageError."""
     _require_project(snapshot, project)
-    if any(each.name == asked.name and each.project == project for each in snapshot.workloads):
-        raise UsageError(f"the project {project} has a workload {asked.name} already: choose another name")
+    if any(workload.name == request.name and workload.project == project for workload in snapshot.workloads):
+        raise UsageError(f"the project {project} has a workload {request.name} already: choose another name")
     workload = replace(
-        _workload(asked, project), id=f"{project}/{asked.name}", created_at_us=moment_after(snapshot)
+        _workload(request, project), id=f"{project}/{request.name}", created_at_us=moment_after(snapshot)
     )
     return replace(snapshot, workloads=(*snapshot.workloads, workload))
 
@@ -33,69 +33,79 @@ def submit(snapshot: Snapshot, asked: Submission, project: str) -> Snapshot:
 def delete(snapshot: Snapshot, project: str, name: str) -> Snapshot:
     """The snapshot without the workload. Raises UsageError when there is none."""
     _require_project(snapshot, project)
-    kept = tuple(each for each in snapshot.workloads if (each.project, each.name) != (project, name))
-    if len(kept) == len(snapshot.workloads):
+    remaining = tuple(
+        workload for workload in snapshot.workloads if (workload.project, workload.name) != (project, name)
+    )
+    if len(remaining) == len(snapshot.workloads):
         raise UsageError(f"the project {project} has no workload {name} that waits or runs")
-    return replace(snapshot, workloads=kept)
+    return replace(snapshot, workloads=remaining)
 
 
 def set_quota(snapshot: Snapshot, project: str, quota_gpu_milli: int) -> Snapshot:
-    """The snapshot with another quota; a weight that was the quota follows it.
+    """The snapshot with another quota of the project; its weight changes with it where it was equal to the quota.
 
     Raises UsageError when the quotas could not all be kept, as `project update` does.
     """
     _require_project(snapshot, project)
-    projects = []
-    for each in snapshot.projects:
-        if each.name == project:
-            follows = each.over_quota_weight == each.quota_gpu_milli
-            weight = quota_gpu_milli if follows else each.over_quota_weight
-            each = replace(each, quota_gpu_milli=quota_gpu_milli, over_quota_weight=weight)  # noqa: PLW2901
-        projects.append(each)
-    quotas: dict[str, Any] = {each.name: (each.parent, each.quota_gpu_milli) for each in projects}
-    excess = quota_excess(quotas, sum(each.gpu_count for each in snapshot.nodes) * DEVICE_MILLI)
+    projects = tuple(
+        _with_quota(candidate, quota_gpu_milli) if candidate.name == project else candidate
+        for candidate in snapshot.projects
+    )
+    quotas: dict[str, Any] = {sibling.name: (sibling.parent, sibling.quota_gpu_milli) for sibling in projects}
+    excess = quota_excess(quotas, sum(node.gpu_count for node in snapshot.nodes) * DEVICE_MILLI)
     excess = excess or gpu_model_excess(
-        {each.name: (each.parent, each.quota_gpu_milli, _model_quotas(each)) for each in projects},
+        {
+            sibling.name: (sibling.parent, sibling.quota_gpu_milli, _model_quotas(sibling))
+            for sibling in projects
+        },
         installed(snapshot.nodes),
     )
     if excess is not None:
         raise UsageError(f"'muster project update {project}' would refuse this quota: {excess}")
-    return replace(snapshot, projects=tuple(projects))
+    return replace(snapshot, projects=projects)
 
 
 def find(snapshot: Snapshot, project: str, name: str) -> Workload:
     """The workload of that name. Raises UsageError."""
     _require_project(snapshot, project)
-    for each in snapshot.workloads:
-        if (each.project, each.name) == (project, name):
-            return each
+    for workload in snapshot.workloads:
+        if (workload.project, workload.name) == (project, name):
+            return workload
     raise UsageError(f"the project {project} has no workload {name} that waits or runs")
+
+
+def _with_quota(project: Project, quota_gpu_milli: int) -> Project:
+    weight_is_quota = project.over_quota_weight == project.quota_gpu_milli
+    weight = quota_gpu_milli if weight_is_quota else project.over_quota_weight
+    return replace(project, quota_gpu_milli=quota_gpu_milli, over_quota_weight=weight)
 
 
 def _model_quotas(project: Project) -> dict[str, int]:
     return {
-        each.model: each.quota_gpu_milli for each in project.gpu_models if each.quota_gpu_milli is not None
+        bounds.model: bounds.quota_gpu_milli
+        for bounds in project.gpu_models
+        if bounds.quota_gpu_milli is not None
     }
 
 
 def _require_project(snapshot: Snapshot, project: str) -> None:
-    known = sorted(each.name for each in snapshot.projects)
+    known = sorted(sibling.name for sibling in snapshot.projects)
     if project not in known:
         raise UsageError(f"there is no project {project}; there are: {', '.join(known) or 'none'}")
 
 
-def _workload(asked: Submission, project: str) -> Workload:
-    """What the operator would see of the submission: its pods go the way that real ones go."""
-    manifest = workload_manifest(asked, Placement(project, _NAMESPACE, ""))
+def _workload(request: Submission, project: str) -> Workload:
+    """The submission as the planner's workload: rendered to pods, which are read as the operator reads them."""
+    manifest = workload_manifest(request, Placement(project, _NAMESPACE, ""))
     template = manifest["spec"]["template"]
-    count = min(asked.parallelism or 1, asked.completions or 1)
-    owner_id = f"{project}/{asked.name}"
-    owner = {"apiVersion": "v1", "kind": "Owner", "name": asked.name, "uid": owner_id, "controller": True}
+    count = min(request.parallelism or 1, request.completions or 1)
+    owner_id = f"{project}/{request.name}"
+    owner = {"apiVersion": "v1", "kind": "Owner", "name": request.name, "uid": owner_id, "controller": True}
     priority = PRIORITY_CLASSES[template["spec"]["priorityClassName"]]
     pods = {}
     for number in range(count):
         metadata = template["metadata"] | {
-            "name": f"{asked.name}-{number}",
+            "name": f"{request.name}-{number}",
             "namespace": _NAMESPACE,
             "uid": f"{owner_id}/{number}",
             "ownerReferences": [owner],
@@ -108,5 +118,5 @@ def _workload(asked: Submission, project: str) -> Workload:
     )
     reading = read(Observed(nodes={}, pods=pods, namespaces={_NAMESPACE: namespace}, projects={}))
     for why in reading.unreadable_pods.values():
-        raise UsageError(f"{asked.name} could not be scheduled: {why}")
+        raise UsageError(f"{request.name} could not be scheduled: {why}")
     return reading.snapshot.workloads[0]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from musterlab import state, supervisor, teardown
-from musterlab.tie import Tie
+from musterlab.supervisor_handle import SupervisorHandle
 
 Eventually = Callable[[Callable[[], bool], str], None]
 ProcessesOf = Callable[[Path], list[str]]
@@ -41,30 +41,30 @@ def process(directory: Path, name: str) -> state.ProcessStatus:
     return next(each for each in status(directory).processes if each.name == name)
 
 
-def started(directory: Path, eventually: Eventually) -> Tie:
-    tie = Tie(directory)
+def started(directory: Path, eventually: Eventually) -> SupervisorHandle:
+    handle = SupervisorHandle(directory)
     eventually(lambda: status(directory).state == "running", "the supervisor runs")
     log = directory / supervisor.LOGS / "first.log"
-    eventually(lambda: log.read_text() == "up\n", "the first process is past its tether")
-    return tie
+    eventually(lambda: log.read_text() == "up\n", "the first process is past pdeathsig_exec")
+    return handle
 
 
 def test_processes_start_at_once_or_when_told_to(directory: Path, eventually: Eventually) -> None:
-    tie = started(directory, eventually)
+    handle = started(directory, eventually)
     assert process(directory, "first").state == "running"
     assert process(directory, "late").state == "waiting"
-    tie.start("late")
+    handle.start("late")
     eventually(lambda: process(directory, "late").state == "running", "the second process runs")
-    teardown.stop(directory, tie)
+    teardown.stop(directory, handle)
     assert not directory.exists()
 
 
 def test_a_cut_tie_stops_all_and_removes_the_directory(
     directory: Path, eventually: Eventually, processes_of: ProcessesOf
 ) -> None:
-    tie = started(directory, eventually)
-    tie.cut()
-    eventually(tie.reaped, "the supervisor ended")
+    handle = started(directory, eventually)
+    handle.close()
+    eventually(handle.reaped, "the supervisor ended")
     assert processes_of(directory) == []
     assert not directory.exists()
 
@@ -72,12 +72,12 @@ def test_a_cut_tie_stops_all_and_removes_the_directory(
 def test_a_detached_lab_outlives_the_tie_until_it_is_stopped(
     directory: Path, eventually: Eventually, processes_of: ProcessesOf
 ) -> None:
-    tie = started(directory, eventually)
-    tie.detach()
+    handle = started(directory, eventually)
+    handle.detach()
     eventually(lambda: status(directory).detached, "the supervisor is detached")
     assert status(directory).state == "running"
     teardown.stop(directory)
-    assert tie.reaped()
+    assert handle.reaped()
     assert processes_of(directory) == []
     assert not directory.exists()
 
@@ -85,18 +85,21 @@ def test_a_detached_lab_outlives_the_tie_until_it_is_stopped(
 def test_a_killed_supervisor_takes_its_processes_along(
     directory: Path, eventually: Eventually, processes_of: ProcessesOf
 ) -> None:
-    tie = started(directory, eventually)
+    handle = started(directory, eventually)
     os.kill(status(directory).supervisor_pid, signal.SIGKILL)
     eventually(lambda: processes_of(directory) == [], "no process is left")
     assert status(directory).state == "dead"
-    teardown.stop(directory, tie)
+    teardown.stop(directory, handle)
     assert not directory.exists()
 
 
 def test_a_killed_starter_leaves_nothing(
     directory: Path, eventually: Eventually, processes_of: ProcessesOf
 ) -> None:
-    code = "import sys; from pathlib import Path; from musterlab.tie import Tie; tie = Tie(Path(sys.argv[1])); input()"
+    code = (
+        "import sys; from pathlib import Path; from musterlab.supervisor_handle import SupervisorHandle; "
+        "handle = SupervisorHandle(Path(sys.argv[1])); input()"
+    )
     with subprocess.Popen([sys.executable, "-c", code, str(directory)], stdin=subprocess.PIPE) as starter:
         eventually(lambda: status(directory).state == "running", "the supervisor runs")
         starter.kill()
@@ -105,18 +108,18 @@ def test_a_killed_starter_leaves_nothing(
 
 
 def test_a_process_that_ends_is_seen_with_its_status_and_log(directory: Path, eventually: Eventually) -> None:
-    tie = started(directory, eventually)
-    tie.start("faulty")
+    handle = started(directory, eventually)
+    handle.start("faulty")
     eventually(lambda: process(directory, "faulty").exit_status is not None, "the supervisor noted the end")
     (ended,) = status(directory).ended
     assert (ended.name, ended.exit_status) == ("faulty", 3)
     assert ended.log.read_text() == "broken\n"
     assert status(directory).state == "degraded"
-    teardown.stop(directory, tie)
+    teardown.stop(directory, handle)
 
 
 def test_an_end_is_seen_before_the_supervisor_has_noted_it(directory: Path, eventually: Eventually) -> None:
-    tie = started(directory, eventually)
+    handle = started(directory, eventually)
     pid = status(directory).supervisor_pid
     os.kill(pid, signal.SIGSTOP)
     os.kill(process(directory, "first").pid, signal.SIGKILL)
@@ -124,18 +127,18 @@ def test_an_end_is_seen_before_the_supervisor_has_noted_it(directory: Path, even
     assert process(directory, "first").exit_status is None
     os.kill(pid, signal.SIGCONT)
     eventually(lambda: process(directory, "first").exit_status == -signal.SIGKILL, "and then noted")
-    teardown.stop(directory, tie)
+    teardown.stop(directory, handle)
 
 
 def test_flags_of_etcd_do_not_come_from_the_environment(
     directory: Path, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ETCD_NAME", "stray")
-    tie = started(directory, eventually)
+    handle = started(directory, eventually)
     environment = Path(f"/proc/{process(directory, 'first').pid}/environ").read_bytes().split(b"\0")
     assert not [entry for entry in environment if entry.startswith(b"ETCD_")]
     assert f"HOME={directory}".encode() in environment
-    teardown.stop(directory, tie)
+    teardown.stop(directory, handle)
 
 
 def test_a_later_process_with_the_same_number_is_not_taken_for_ours() -> None:
@@ -146,8 +149,8 @@ def test_a_later_process_with_the_same_number_is_not_taken_for_ours() -> None:
 
 def test_a_directory_is_claimed_once_and_closed_to_others(tmp_path: Path) -> None:
     record = state.Record("x", (("dgx1-v100-32g", 2),), 1, "PATH", "/", os.getpid(), 0)
-    assert state.claim(tmp_path / "labs" / "x", record)
-    assert not state.claim(tmp_path / "labs" / "x", record)
+    assert state.create(tmp_path / "labs" / "x", record)
+    assert not state.create(tmp_path / "labs" / "x", record)
     assert (tmp_path / "labs" / "x").stat().st_mode & 0o777 == 0o700
     assert [path.name for path in (tmp_path / "labs").iterdir()] == ["x"]
     assert state.read_record(tmp_path / "labs" / "x") == record

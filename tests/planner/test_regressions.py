@@ -20,7 +20,7 @@ FILES = sorted(Path(__file__).with_name("regressions").glob("*.yaml"))
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.split(".")[0])
 def test_a_snapshot_comes_to_rest_and_no_gpu_is_given_twice(path: Path) -> None:
-    run = settle(load(path), most_decisions=20)
+    run = settle(load(path), max_decisions=20)
     assert run.is_stable, "the plan never came to rest"
     names = {
         pod.id: (each.id, pod.name)

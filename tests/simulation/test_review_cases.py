@@ -79,7 +79,7 @@ def cases() -> Iterator[object]:
 def test_a_cluster_comes_to_rest_with_those_who_have_to_run(
     path: Path, expected: Expectation, grace: int, late: bool
 ) -> None:
-    run = settle(load(path), most_decisions=20 + 2 * grace, grace_decisions=grace, late_successors=late)
+    run = settle(load(path), max_decisions=20 + 2 * grace, grace_decisions=grace, late_successors=late)
     assert run.is_stable, "the plan never came to rest"
     places = {
         each.name: [pod.node for pod in each.pods if pod.state is PodState.ALLOCATED]

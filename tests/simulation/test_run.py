@@ -17,7 +17,7 @@ from orchestrator.simulation.apply_plan import (
     moment_after,
     successor,
 )
-from orchestrator.simulation.explain import explain
+from orchestrator.simulation.diagnosis import diagnose
 from orchestrator.simulation.outcome import held_gpu_milli, outcome
 from orchestrator.simulation.run import decide_once, settle
 from orchestrator.workloads.submission import Submission
@@ -89,7 +89,7 @@ def test_a_planner_that_never_comes_to_rest_is_cut_off() -> None:
             return model.Plan((model.Binding(pod.id, "b-1", "dgx1-1", (0, 1)),), (), {}, {}, {})
         return model.Plan((), (model.Eviction(pod.id, "b-1", "b-1", "whim", ""),), {}, {}, {})
 
-    run = settle(a_snapshot(B_1), most_decisions=7, planner=restless)
+    run = settle(a_snapshot(B_1), max_decisions=7, planner=restless)
     assert (len(run.steps), run.is_stable) == (7, False)
 
 
@@ -222,26 +222,26 @@ def test_a_weight_that_was_the_quota_follows_it_and_another_stays() -> None:
 
 def test_an_explanation_of_what_starts_now_names_no_remedy() -> None:
     snapshot = a_snapshot(B_1, A_1)
-    told = explain(snapshot, A_1)
+    told = diagnose(snapshot, A_1)
     assert [place.node for place in told.starts] == ["dgx1-1"]
     assert (told.code, told.remedies, told.free_gpu_milli) == ("", (), 2000)
 
 
 def test_an_explanation_says_whom_the_next_decision_evicts_for_it() -> None:
-    told = explain(a_snapshot(B_1, B_2, A_1), A_1)
+    told = diagnose(a_snapshot(B_1, B_2, A_1), A_1)
     assert [each.workload for each in told.evicts] == ["b-2"]
     assert [(each.name, each.gpu_milli) for each in told.holders] == [("b-1", 2000), ("b-2", 2000)]
 
 
 def test_a_remedy_is_named_only_when_the_workload_then_runs() -> None:
     large = builders.workload("large", "team-a", 3000, age=9)
-    told = explain(a_snapshot(B_1, B_2, large), large)
+    told = diagnose(a_snapshot(B_1, B_2, large), large)
     (remedy,) = told.remedies
     assert (remedy.what, remedy.evicts) == ("if it asked for 2 GPUs", ("team-b/b-2",))
     hopeless = builders.workload(
         "hopeless", "team-a", 3000, constraints=model.Constraints((("no", "where"),))
     )
-    assert explain(a_snapshot(hopeless), hopeless).remedies == ()
+    assert diagnose(a_snapshot(hopeless), hopeless).remedies == ()
 
 
 @pytest.mark.parametrize(
@@ -261,12 +261,12 @@ def test_a_higher_limit_is_named_where_it_lets_the_workload_run(
         builders.project("team-a", 4000, limit_gpu_milli=limits[0], parent="all"),
     )
     large = builders.workload("large", "team-a", 3000)
-    told = explain(model.Snapshot((builders.node("dgx1-1", 4),), projects, (large,)), large)
+    told = diagnose(model.Snapshot((builders.node("dgx1-1", 4),), projects, (large,)), large)
     assert {remedy.what for remedy in told.remedies if "limit" in remedy.what} == remedies
 
 
 def test_work_that_may_not_be_evicted_is_told_that_it_could_be() -> None:
     firm = builders.workload("firm", "team-a", 3000, age=9, interactive=True)
-    told = explain(a_snapshot(firm), firm)
+    told = diagnose(a_snapshot(firm), firm)
     assert told.code == "NonPreemptibleOverQuota"
     assert "as a preemptible job, which others may take GPUs from" in {each.what for each in told.remedies}

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from validation.judge import oracle
 from validation.judge.invariants import gpus
 from validation.judge.state import State
 
@@ -80,13 +81,36 @@ def differences(expected: Expectation, actual: Actual) -> list[str]:
     for group in expected.same_gpu:
         places = {actual.devices.get(name, ()) for name in group}
         if len(places) != 1 or len(next(iter(places))) != 1:
-            seen = ", ".join(
+            places_text = ", ".join(
                 f"{name} on {' '.join(actual.devices.get(name, ())) or 'none'}" for name in group
             )
-            lines.append(f"same GPU: {seen}")
+            lines.append(f"same GPU: {places_text}")
     if not lines and actual.unsettled:
         lines.append(f"not settled: {', '.join(actual.unsettled)}")
     return lines
+
+
+def contradictions(expected: Expectation, division: oracle.Division) -> list[str]:
+    """One line for each answer of the oracle that is not the expected one; empty if the two agree.
+
+    Evictions and devices are not compared: the oracle divides one pool of GPUs and has no past.
+    """
+    derived = Actual(
+        allocated_milli=dict(division.allocated_milli),
+        total_milli=sum(division.allocated_milli.values()),
+        pending=tuple(sorted(name for _, name in division.pending)),
+        running=len(division.running),
+        evicted=(),
+        gpus_in_use=0,
+        devices={},
+    )
+    comparable = Expectation(
+        allocated_milli=expected.allocated_milli,
+        total_milli=expected.total_milli,
+        pending=expected.pending,
+        running=expected.running,
+    )
+    return differences(comparable, derived)
 
 
 def _allocation(expected: Mapping[str, int], actual: Mapping[str, int]) -> list[str]:

@@ -69,22 +69,27 @@ def fair_shares(
     """
     if sum(project.quota_milli for project in projects) > capacity_milli:
         raise ValueError("the quotas promise more GPUs than there are")
-    wanted = {
+    requestable = {
         project.name: _requestable(project, requested_milli.get(project.name, 0)) for project in projects
     }
-    share = {project.name: Fraction(min(project.quota_milli, wanted[project.name])) for project in projects}
-    left = Fraction(capacity_milli) - sum(share.values())
-    hungry = {
-        p.name: p.share_weight for p in projects if p.share_weight > 0 and share[p.name] < wanted[p.name]
+    share = {
+        project.name: Fraction(min(project.quota_milli, requestable[project.name])) for project in projects
     }
-    while hungry and left > 0:
+    remaining = Fraction(capacity_milli) - sum(share.values())
+    hungry = {
+        p.name: p.share_weight for p in projects if p.share_weight > 0 and share[p.name] < requestable[p.name]
+    }
+    while hungry and remaining > 0:
         total = sum(hungry.values())
         # The level rises until the first project has enough or the GPUs are used up.
-        level = min(left / total, *((wanted[name] - share[name]) / weight for name, weight in hungry.items()))
+        level = min(
+            remaining / total,
+            *((requestable[name] - share[name]) / weight for name, weight in hungry.items()),
+        )
         for name, weight in hungry.items():
             share[name] += level * weight
-        left -= level * total
-        hungry = {name: weight for name, weight in hungry.items() if share[name] < wanted[name]}
+        remaining -= level * total
+        hungry = {name: weight for name, weight in hungry.items() if share[name] < requestable[name]}
     return share
 
 
@@ -159,7 +164,7 @@ def _lend(
             fitting = next((units for units in queue if units and _size(units[0]) <= room), None)
             if fitting is not None:
                 after = allocated[name] + _size(fitting[0])
-                candidates.append((_standing(after, share[name]), name, fitting))
+                candidates.append((_relative_allocation(after, share[name]), name, fitting))
         if not candidates:
             return lent
         _, name, units = min(candidates, key=lambda candidate: candidate[:2])
@@ -168,7 +173,7 @@ def _lend(
         lent.append(unit)
 
 
-def _standing(allocated_milli: int, share: Fraction) -> Fraction:
+def _relative_allocation(allocated_milli: int, share: Fraction) -> Fraction:
     return Fraction(allocated_milli) / share if share else Fraction(allocated_milli * 10**9)
 
 

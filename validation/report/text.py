@@ -1,7 +1,7 @@
 """How quantities and results are written for people, in every rendering alike."""
 
 from validation.judge.expectation import Actual, Expectation
-from validation.report.record import Oracle, Step
+from validation.report.record import CheckResult, Oracle
 
 DASH = "\N{EN DASH}"
 TOGETHER = "\N{NO-BREAK SPACE}"
@@ -84,7 +84,7 @@ def actual_lines(actual: Actual | None, expected: Expectation | None) -> list[st
     return lines
 
 
-def reason_lines(step: Step) -> list[str]:
+def reason_lines(step: CheckResult) -> list[str]:
     """Why a step did not pass."""
     lines = [step.reason] if step.reason else []
     lines += step.differences

@@ -142,10 +142,10 @@ def _split(words: list[str]) -> tuple[list[str], dict[str, str]]:
         elif option in _SWITCHES:
             options[_SHORT.get(option, option)] = value if equals else "true"
         elif option in _WITH_VALUE:
-            given = value if equals else next(rest, None)
-            if given is None:
+            option_value = value if equals else next(rest, None)
+            if option_value is None:
                 raise ValueError(f"{option} needs a value")
-            options[_SHORT.get(option, option)] = given
+            options[_SHORT.get(option, option)] = option_value
         else:
             raise ValueError(f"option {option} is not known to the harness")
     return names, options

@@ -32,7 +32,7 @@ class Target(Protocol):
     def describe(self) -> dict[str, Any]:
         """What the report should say about it; nothing secret."""
 
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """What is wrong with it now, in one line; empty if nothing is known to be."""
 
     async def stop(self) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from musterlab import supervisor
 
 
-class Tie:
-    """The pipe by which a supervisor follows the life of the process that started it."""
+class SupervisorHandle:
+    """Starts a supervisor and controls it through a pipe, whose end tells it that this process ended."""
 
     def __init__(self, directory: Path) -> None:
         read_end, self._write_end = os.pipe()
@@ -34,7 +34,7 @@ class Tie:
             raise
         finally:
             os.close(read_end)
-        self._cut = False
+        self._closed = False
         self._reaped = False
 
     def start(self, name: str) -> None:
@@ -44,12 +44,12 @@ class Tie:
     def detach(self) -> None:
         """Let the lab outlive this process."""
         self._write("detach\n")
-        self.cut()
+        self.close()
 
-    def cut(self) -> None:
+    def close(self) -> None:
         """Close the pipe: unless it is detached, the lab ends."""
-        if not self._cut:
-            self._cut = True
+        if not self._closed:
+            self._closed = True
             os.close(self._write_end)
 
     def reaped(self) -> bool:

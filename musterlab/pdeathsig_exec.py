@@ -1,7 +1,7 @@
-"""Run a program that the kernel kills as soon as its parent dies: `tether.py PARENT_PID PROGRAM ARGUMENT...`.
+"""Runs a program that the kernel kills as soon as its parent dies (PR_SET_PDEATHSIG).
 
-A program of its own, run by its path, because the request has to be made between fork and exec, where Python code
-of a process with threads must not run.
+Usage: `pdeathsig_exec.py PARENT_PID PROGRAM ARGUMENT...`. A program of its own, run by its path, because the request
+has to be made between fork and exec, where Python code of a process with threads must not run.
 """
 
 import ctypes
