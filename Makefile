@@ -10,7 +10,7 @@ REAL_NODES ?= $(if $(shell command -v runc),--real-nodes)
 TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/installer
 
 
-.PHONY: docs validate test test-cli test-installer test-guests mutants soak environment lab-binaries format clean
+.PHONY: docs site validate test test-cli test-installer test-guests mutants soak environment lab-binaries format clean
 
 validate: environment ## replay TR-4858 on a real Kubernetes API server and write reports/<run>/
 	@$(UV) run --frozen muster validate $(if $(OUT),--out $(OUT))
@@ -47,6 +47,10 @@ $(TOOLS)/bin/uv:
 
 docs: environment ## write docs/cli.md from the commands
 	@$(UV) run --frozen python -m orchestrator.cli.reference docs/cli.md
+
+site: environment ## build the documents as a site into build/site/; every link and anchor is checked
+	@$(UV) run --frozen properdocs build --quiet
+	@echo "build/site/index.html"
 
 format: environment
 	@$(UV) run --frozen ruff check --fix
