@@ -49,8 +49,7 @@ docs: environment ## write docs/cli.md from the commands
 	@$(UV) run --frozen python -m orchestrator.cli.reference docs/cli.md
 
 site: environment ## build the documents as a site into build/site/; every link and anchor is checked
-	@$(UV) run --frozen properdocs build --quiet
-	@echo "build/site/index.html"
+	@$(UV) run --frozen properdocs build
 
 format: environment
 	@$(UV) run --frozen ruff check --fix
