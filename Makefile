@@ -45,8 +45,9 @@ $(TOOLS)/bin/uv:
 	@python3 -m venv $(TOOLS) || { echo "muster: python3 cannot make virtual environments; install python3-venv, or uv" >&2; exit 1; }
 	@$(TOOLS)/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
-docs: environment ## write docs/cli.md from the commands
+docs: environment ## write docs/cli.md from the commands, and draw docs/architecture.svg
 	@$(UV) run --frozen python -m orchestrator.cli.reference docs/cli.md
+	@$(UV) run --frozen python docs/architecture_picture.py docs/architecture.svg
 
 site: environment ## build the documents as a site into build/site/; every link and anchor is checked
 	@$(UV) run --frozen properdocs build
