@@ -135,11 +135,11 @@ class TurnOrder:
             parent = lineage[depth + 1] if depth + 1 < len(lineage) else None
             candidate = leaf if depth == 0 else self._peek_leaf(name)
             heap = self._heaps.setdefault(parent, [])
-            if len(heap) > 1 or (heap and heap[0][1] != name):
+            if heap and heap[0][1] == name:
+                heapq.heappop(heap)  # as after nearly every turn: it was its own
+            elif heap:
                 heap[:] = [entry for entry in heap if entry[1] != name]
                 heapq.heapify(heap)
-            else:
-                heap.clear()
             if candidate is not None and self._queues.get(candidate):
                 heapq.heappush(heap, (self._key(name, self._queues[candidate][0][1]), name))
 

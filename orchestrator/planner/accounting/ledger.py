@@ -115,19 +115,25 @@ class NodeAccount:
 
     def occupy(self, request: Request, devices: Iterable[int], project: str, sign: int) -> None:
         """Add (`sign` 1) or remove (-1) a pod's use."""
-        share = self.share_milli(request)
+        share = sign * self.share_milli(request)
+        used_milli, blocked = self.used_milli, self.blocked
         for device in devices:
-            if device in self.blocked:
+            if device in blocked:
                 continue
-            self.later_milli -= sign * share
-            before = self.used_milli[device]
-            self.used_milli[device] = before + sign * share
-            self.unused_devices += (self.used_milli[device] == 0) - (before == 0)
+            self.later_milli -= share
+            before = used_milli[device]
+            after = used_milli[device] = before + share
+            if not before:
+                self.unused_devices -= 1
+            if not after:
+                self.unused_devices += 1
             tenants = self.tenants[device]
-            tenants[project] = tenants.get(project, 0) + sign
-            if not tenants[project]:
+            count = tenants.get(project, 0) + sign
+            if count:
+                tenants[project] = count
+            else:
                 del tenants[project]
-        self.idle_devices = max(0, self.unused_devices - self.lost)
+        self.idle_devices = max(0, self.unused_devices - self.lost) if self.lost else self.unused_devices
         self.cpu_used_milli += sign * request.cpu_milli
         self.memory_used_bytes += sign * request.memory_bytes
         self.pods_used += sign
@@ -300,7 +306,9 @@ class Ledger:
             self.spare_nodes.discard(account.position)
 
     def _charge(self, workload: Workload, request: Request, account: NodeAccount | None, sign: int) -> None:
-        gpu, cpu, memory = sign * request.gpu_milli, sign * request.cpu_milli, sign * request.memory_bytes
+        gpu, cpu, memory = request.amounts
+        if sign < 0:
+            gpu, cpu, memory = -gpu, -cpu, -memory
         for project in self.tree.lineage.get(workload.project, ()):
             held = self.allocated[project]
             held[0] += gpu
@@ -311,7 +319,7 @@ class Ledger:
                 kept[0] += gpu
                 kept[1] += cpu
                 kept[2] += memory
-        if account is not None and gpu and account.model in self.tree.models:
+        if self.tree.models and account is not None and gpu and account.model in self.tree.models:
             self._charge_model(workload, account.model, gpu)
 
     def _charge_model(self, workload: Workload, model: str, gpu_milli: int) -> None:
