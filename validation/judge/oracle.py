@@ -1,4 +1,4 @@
-"""What the allocation must be, derived from quotas, weights and demands alone.
+"""Derives what the allocation must be, from quotas, weights and demands alone.
 
 Written from the definition of the fair share, independently of the planner, so that the two can contradict
 each other. All arithmetic is exact: quantities are integers in thousandths of a GPU, shares are
@@ -24,7 +24,7 @@ from fractions import Fraction
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What a project was promised. `weight` None: the quota is the weight. `limit_milli` None: no limit."""
+    """A project's quota, weight and limit. `weight` None: the quota is the weight. `limit_milli` None: no limit."""
 
     name: str
     quota_milli: int
@@ -33,7 +33,7 @@ class Project:
 
     @property
     def share_weight(self) -> Fraction:
-        """Its claim to what the quotas leave unused."""
+        """Its weight in the division of what the quotas leave unused."""
         return Fraction(self.quota_milli) if self.weight is None else self.weight
 
 
