@@ -107,7 +107,7 @@ def in_quota_never_evicted(evidence: Evidence) -> list[Violation]:
 
 
 def _covered_by_quota(state: State, project: str, victim: Workload) -> set[Workload]:
-    claims = []
+    sized_workloads = []
     for key, pods in state.by_workload().items():
         live = [pod for pod in pods if pod.holds]
         counted = live or [pod for pod in pods if not pod.preemptible and not pod.finished]
@@ -115,10 +115,10 @@ def _covered_by_quota(state: State, project: str, victim: Workload) -> set[Workl
             continue
         first = (counted or pods)[0]
         size = sum(pod.gpu_milli for pod in counted or pods)
-        claims.append(((first.preemptible, -first.priority, first.submitted_us, key), size))
+        sized_workloads.append(((first.preemptible, -first.priority, first.submitted_us, key), size))
     covered: set[Workload] = set()
     used = 0
-    for (*_, key), size in sorted(claims):
+    for (*_, key), size in sorted(sized_workloads):
         if used + size <= state.quotas.get(project, 0):
             covered.add(key)
             used += size
