@@ -116,8 +116,8 @@ def reclaim_gang(part: float) -> Builder:
 def reclaim_singles(nodes: int, gpus: int) -> Case:
     """Every GPU of the cluster, for as many jobs of one."""
     waiting = [
-        _workload(f"claim-{each:05d}", "team-1", [_pod(f"claim-{each:05d}")], age=each)
-        for each in range(nodes * gpus)
+        _workload(f"claim-{number:05d}", "team-1", [_pod(f"claim-{number:05d}")], age=number)
+        for number in range(nodes * gpus)
     ]
     return _reclaim("reclaim every GPU for single jobs", nodes, gpus, waiting, nodes * gpus)
 
@@ -125,7 +125,7 @@ def reclaim_singles(nodes: int, gpus: int) -> Case:
 def reclaim_gangs(nodes: int, gpus: int) -> Case:
     """Every node, for gangs of ten pods of a whole node each."""
     count = max(1, nodes // GANG_PODS)
-    waiting = [_gang(f"claim-{each:03d}", "team-1", GANG_PODS, gpus, age=each) for each in range(count)]
+    waiting = [_gang(f"claim-{number:03d}", "team-1", GANG_PODS, gpus, age=number) for number in range(count)]
     return _reclaim("reclaim for gangs of ten", nodes, gpus, waiting, count * GANG_PODS * gpus)
 
 
@@ -135,14 +135,14 @@ def consolidate(nodes: int, gpus: int) -> Case:
     small = max(1, nodes - GANG_PODS * gangs) * gpus
     scattered = [
         _workload(
-            f"small-{each:05d}",
+            f"small-{number:05d}",
             "team-0",
-            [_pod(f"small-{each:05d}", node=each % nodes, devices=(each // nodes,))],
-            age=each,
+            [_pod(f"small-{number:05d}", node=number % nodes, devices=(number // nodes,))],
+            age=number,
         )
-        for each in range(small)
+        for number in range(small)
     ]
-    waiting = [_gang(f"gang-{each:03d}", "team-1", GANG_PODS, gpus, age=each) for each in range(gangs)]
+    waiting = [_gang(f"gang-{number:03d}", "team-1", GANG_PODS, gpus, age=number) for number in range(gangs)]
     quotas = {"team-0": small, "team-1": nodes * gpus - small}
     snapshot = _snapshot(nodes, gpus, quotas, scattered + waiting)
 
@@ -185,8 +185,8 @@ LARGE: Sequence[Builder] = (first_shared, quiet_shared)
 
 def _fill(name: str, nodes: int, gpus: int, jobs: int) -> Case:
     workloads = [
-        _workload(f"job-{each:05d}", f"team-{each % TEAMS}", [_pod(f"job-{each:05d}")], age=each)
-        for each in range(jobs)
+        _workload(f"job-{number:05d}", f"team-{number % TEAMS}", [_pod(f"job-{number:05d}")], age=number)
+        for number in range(jobs)
     ]
     snapshot = _snapshot(nodes, gpus, _fair_shares(nodes * gpus), workloads)
     return Case(name, snapshot, _expect(bindings=min(jobs, nodes * gpus), evictions=0))
@@ -201,16 +201,16 @@ def _reclaim(name: str, nodes: int, gpus: int, waiting: list[Workload], victims:
 
 def _expect(*, bindings: int, evictions: int) -> Callable[[Plan], str | None]:
     def wrong(decision: Plan) -> str | None:
-        found = (len(decision.bindings), len(decision.evictions))
-        if found == (bindings, evictions):
+        counts = (len(decision.bindings), len(decision.evictions))
+        if counts == (bindings, evictions):
             return None
-        return f"{found[0]} bindings and {found[1]} evictions, expected {bindings} and {evictions}"
+        return f"{counts[0]} bindings and {counts[1]} evictions, expected {bindings} and {evictions}"
 
     return wrong
 
 
 def _fair_shares(gpus: int) -> dict[str, int]:
-    return {f"team-{each}": gpus // TEAMS for each in range(TEAMS)}
+    return {f"team-{number}": gpus // TEAMS for number in range(TEAMS)}
 
 
 def _running(nodes: int, gpus: int, teams: int = TEAMS) -> list[Workload]:
@@ -239,8 +239,8 @@ def _snapshot(nodes: int, gpus: int, quotas: dict[str, int], workloads: list[Wor
 
 
 def _nodes(count: int, gpus: int) -> Iterator[Node]:
-    for each in range(count):
-        name = f"node-{each:05d}"
+    for number in range(count):
+        name = f"node-{number:05d}"
         yield Node(
             name=name,
             gpu_count=gpus,
@@ -251,7 +251,7 @@ def _nodes(count: int, gpus: int) -> Iterator[Node]:
 
 
 def _gang(name: str, project: str, pods: int, gpus: int, age: int = 0) -> Workload:
-    members = [_pod(f"{name}-{each:04d}", gpus=gpus) for each in range(pods)]
+    members = [_pod(f"{name}-{number:04d}", gpus=gpus) for number in range(pods)]
     return _workload(name, project, members, age=age, min_member=pods)
 
 

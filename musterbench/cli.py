@@ -51,13 +51,13 @@ class Case:
     environment: tuple[tuple[str, str], ...] = ()
 
 
-def run(jobs: int, repeats: int, *, said: Callable[[str], None]) -> Iterator[Result]:
+def run(jobs: int, repeats: int, *, progress: Callable[[str], None]) -> Iterator[Result]:
     """Measure every case with so many jobs in the project."""
     with _serving(jobs) as server, tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
         kubeconfig = Path(folder) / "config"
         kubeconfig.write_text(json.dumps(_kubeconfig(server)), encoding="utf-8")
         for case in _cases(jobs):
-            said(f"{case.name} …")
+            progress(f"{case.name} …")
             yield _measured(case, jobs, repeats, kubeconfig)
 
 
@@ -151,10 +151,10 @@ def _kubeconfig(server: str) -> JSON:
 
 def _objects(jobs: int) -> dict[str, list[JSON]]:
     placement = Placement(PROJECT, NAMESPACE, "2026-01-01T00:00:00.000000Z")
-    made: dict[str, list[JSON]] = {JOBS_PATH: [], PODS_PATH: []}
+    objects: dict[str, list[JSON]] = {JOBS_PATH: [], PODS_PATH: []}
     for number in range(jobs):
         name = f"train-{number:05d}"
-        asked = Submission(
+        submission = Submission(
             name=name,
             image="nvcr.io/nvidia/pytorch:24.05-py3",
             user="ann",
@@ -162,12 +162,12 @@ def _objects(jobs: int) -> dict[str, list[JSON]]:
             command=("python", "train.py"),
             command_line=f"muster submit {name} -i nvcr.io/nvidia/pytorch:24.05-py3 -g 1 -- python train.py",
         )
-        job = workload_manifest(asked, placement)
+        job = workload_manifest(submission, placement)
         job["metadata"] |= _server_side(f"job-{number}")
         job["status"] = {"active": 1, "startTime": CREATED}
-        made[JOBS_PATH].append(job)
-        made[PODS_PATH].append(_pod(job, number))
-    return made
+        objects[JOBS_PATH].append(job)
+        objects[PODS_PATH].append(_pod(job, number))
+    return objects
 
 
 def _pod(job: JSON, number: int) -> JSON:
@@ -260,7 +260,7 @@ class _Answers:
         namespace = {"metadata": {"name": NAMESPACE, "uid": "ns", "labels": {PROJECT_LABEL: PROJECT}}}
         self._namespace = json.dumps(namespace).encode()
         self._names = {
-            path: json.dumps({"rows": [{"cells": [each["metadata"]["name"]]} for each in items]}).encode()
+            path: json.dumps({"rows": [{"cells": [item["metadata"]["name"]]} for item in items]}).encode()
             for path, items in objects.items()
         }
         self._pages: dict[tuple[str, str], bytes] = {}

@@ -71,7 +71,7 @@ def planner(
     results = [
         result
         for size in nodes or (500,)
-        for result in run(size, gpus, growth=growth, large=large, said=_say)
+        for result in run(size, gpus, growth=growth, large=large, progress=_say)
     ]
     _report(results, as_json=as_json)
 
@@ -187,11 +187,11 @@ def lab(
     results: list[Result] = []
     before: dict[str, Result] = {}
 
-    def keep(found: Result) -> None:
-        each = with_growth(found, before.get(found.case)) if growth else found
-        before[each.case] = each
-        results.append(each)
-        _say(each.line())
+    def keep(result: Result) -> None:
+        grown = with_growth(result, before.get(result.case)) if growth else result
+        before[grown.case] = grown
+        results.append(grown)
+        _say(grown.line())
 
     try:
         if against:
@@ -219,7 +219,9 @@ def _time_jobs(
     from musterbench.lab import run
 
     for part in (4, 2, 1) if growth else (1,):
-        asyncio.run(run(nodes // part, jobs // part, gpus, rate=rate, rounds=rounds, said=_say, found=keep))
+        asyncio.run(
+            run(nodes // part, jobs // part, gpus, rate=rate, rounds=rounds, progress=_say, on_result=keep)
+        )
 
 
 def _compare(
@@ -248,7 +250,7 @@ def cli(*, jobs: int, repeats: int, as_json: bool) -> None:
     require_extra("bench")
     from musterbench.cli import run
 
-    _report(list(run(jobs, repeats, said=_say)), as_json=as_json)
+    _report(list(run(jobs, repeats, progress=_say)), as_json=as_json)
 
 
 def _end_like_an_interrupt() -> None:
@@ -287,7 +289,7 @@ def _shown_as_mixes(results: list[Any]) -> None:
 
 def _report(results: list[Any], *, as_json: bool, show: Callable[[list[Any]], None] = _shown) -> None:
     _print(results, as_json=as_json, show=show)
-    if any(each.problem for each in results):
+    if any(result.problem for result in results):
         sys.exit(1)
 
 
@@ -295,6 +297,6 @@ def _print(results: list[Any], *, as_json: bool, show: Callable[[list[Any]], Non
     from musterbench.result import machine
 
     if as_json:
-        click.echo(json.dumps({"machine": machine(), "results": [each.as_json() for each in results]}))
+        click.echo(json.dumps({"machine": machine(), "results": [result.as_json() for result in results]}))
     else:
         show(results)

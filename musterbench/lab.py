@@ -60,8 +60,8 @@ async def run(
     *,
     rate: float,
     rounds: int,
-    said: Callable[[str], None],
-    found: Callable[[Result], None],
+    progress: Callable[[str], None],
+    on_result: Callable[[Result], None],
 ) -> None:
     """Measure in a lab of its own, which is gone at the end; `found` gets each result as soon as it is there.
 
@@ -74,11 +74,11 @@ async def run(
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-bench-")))
         lab = await stack.enter_async_context(
-            Lab.attached([(DEFAULT_PROFILE, nodes)], state_dir=directory / "labs", progress=said)
+            Lab.attached([(DEFAULT_PROFILE, nodes)], state_dir=directory / "labs", progress=progress)
         )
         transport = await stack.enter_async_context(Transport(load_access(lab.kubeconfig)))
-        bench = _Bench(lab, transport, nodes=nodes, gpus=gpus, directory=directory, said=said)
-        await bench.run(jobs, rate, rounds, found)
+        bench = _Bench(lab, transport, nodes=nodes, gpus=gpus, directory=directory, progress=progress)
+        await bench.run(jobs, rate, rounds, on_result)
 
 
 class _Bench:
@@ -90,7 +90,7 @@ class _Bench:
         nodes: int,
         gpus: int,
         directory: Path,
-        said: Callable[[str], None],
+        progress: Callable[[str], None],
     ) -> None:
         self._lab = lab
         self._transport = transport
@@ -98,11 +98,11 @@ class _Bench:
         self._gpus = gpus
         self._log = directory / "operator.log"
         self._account = directory / "operator.kubeconfig"
-        self._said = said
+        self._progress = progress
         self._watch = Stopwatch(transport)
         self._lines_before = 0
 
-    async def run(self, jobs: int, rate: float, rounds: int, found: Callable[[Result], None]) -> None:
+    async def run(self, jobs: int, rate: float, rounds: int, on_result: Callable[[Result], None]) -> None:
         """Each round is one of both; who begins changes, so that a drift in one direction weighs alike on both.
 
         All have all of the jobs: in shorter ones a client runs ahead of the controllers, whose own writes then come
@@ -115,41 +115,43 @@ class _Bench:
         try:
             few = max(2, jobs // LATENCY_PART)
             part = max(2, jobs - few)
-            found(await self._arriving(few, rate))
+            on_result(await self._arriving(few, rate))
             before = await self._server_counts()
             raw: list[Result] = []
             backlog: list[Result] = []
             both = [("raw", raw, self._raw), ("backlog", backlog, self._backlog)]
             for number in range(1, rounds + 1):
-                self._said(f"round {number} of {rounds}: {part} jobs by the raw client and by the operator")
+                self._progress(
+                    f"round {number} of {rounds}: {part} jobs by the raw client and by the operator"
+                )
                 for name, results, measure in both if number % 2 else reversed(both):
                     results.append(await measure(f"{name}-{number}", part))
-                    found(results[-1])
+                    on_result(results[-1])
             lost = (await self._server_counts())["watchers"] - before["watchers"]
-            found(self._compared(raw, backlog, lost))
+            on_result(self._compared(raw, backlog, lost))
         finally:
             watching.cancel()
             await asyncio.wait({watching})
 
     def _compared(self, raw: list[Result], backlog: list[Result], lost: float) -> Result:
         """The operator as a part of the raw client: until bound, until Running, by processor time."""
-        jobs = sum(each.jobs for each in backlog)
-        seconds = sum(each.seconds for each in backlog)
+        jobs = sum(result.jobs for result in backlog)
+        seconds = sum(result.seconds for result in backlog)
         figures = {
             "binds_per_second": jobs / seconds,
             "part_of_raw": _mean(backlog, "binds_per_second") / _mean(raw, "binds_per_second"),
             "part_of_raw_running": _mean(backlog, "running_per_second") / _mean(raw, "running_per_second"),
             "part_of_raw_by_cpu": _mean(raw, "cpu_ms_per_bind") / _mean(backlog, "cpu_ms_per_bind"),
             "watches_too_slow": lost,
-            **{name: max(each.figures[name] for each in backlog) for name in WATCH_FIGURES},
+            **{name: max(result.figures[name] for result in backlog) for name in WATCH_FIGURES},
         }
-        rss = max(each.peak_rss_bytes for each in backlog)
+        rss = max(result.peak_rss_bytes for result in backlog)
         return self._result("backlog, all", jobs, seconds, rss, figures)
 
     async def _make_projects(self) -> None:
         quota = self._nodes * GPUS_OF_NODE // TEAMS
-        for each in range(TEAMS):
-            name = f"team-{each}"
+        for number in range(TEAMS):
+            name = f"team-{number}"
             project = {"metadata": {"name": name}, "spec": {"gpu": {"quota": quota}}}
             await self._transport.create(
                 PROJECTS.path(), {"apiVersion": PROJECTS.api_version, "kind": PROJECTS.kind, **project}
@@ -169,7 +171,7 @@ class _Bench:
         )
         await self._settled(phase, count)
         page = await self._transport.list(NODES.path(), dict)
-        nodes = [each["metadata"]["name"] for each in page.items]
+        nodes = [node["metadata"]["name"] for node in page.items]
         pods = [self._watch.pods.objects[uid] for uid in self._watch.of(phase)]
 
         targets = [
@@ -183,7 +185,7 @@ class _Bench:
         ]
         spent, writes = self._processor_ms(os.getpid()), await self._server_counts()
         client = await self._raw_client(targets)
-        await self._watch.until(count, phase, self._watch.running, self._said)
+        await self._watch.until(count, phase, self._watch.running, self._progress)
         await self._settled(phase, count)
         spent = self._processor_ms(os.getpid()) - spent + client["cpu_ms"]
         figures = {
@@ -221,7 +223,7 @@ class _Bench:
         async with self._operator() as pid:
             await self._leads()
             await self._create(count, "arriving", namespaces=_namespaces(), rate=rate)
-            await self._watch.until(count, "arriving", self._watch.bound, self._said)
+            await self._watch.until(count, "arriving", self._watch.bound, self._progress)
             rss = peak_rss_bytes(pid)
         seconds = self._watch.seconds("arriving", self._watch.bound)
         figures = {**self._waits("arriving"), **self._lags()}
@@ -234,7 +236,7 @@ class _Bench:
         async with self._operator() as pid:
             await self._leads()
             spent, writes = self._processor_ms(os.getpid(), pid), await self._server_counts()
-            await self._watch.until(count, phase, self._watch.running, self._said)
+            await self._watch.until(count, phase, self._watch.running, self._progress)
             await self._settled(phase, count)
             spent = self._processor_ms(os.getpid(), pid) - spent
             written = await self._writes_since(writes)
@@ -255,7 +257,7 @@ class _Bench:
         """Delete the jobs of a round, and wait until their pods are gone: the next begins as this one did."""
         for namespace in namespaces:
             await self._transport.delete(JOBS.path(namespace), params={"labelSelector": f"bench={phase}"})
-        self._said(f"{phase}: deleted, waiting until its pods are gone")
+        self._progress(f"{phase}: deleted, waiting until its pods are gone")
         await self._watch.until_gone(phase)
 
     def _rates(self, phase: str, count: int) -> dict[str, float]:
@@ -276,9 +278,9 @@ class _Bench:
     def _lags(self) -> dict[str, float]:
         """How far the operator's own watch was behind the answers to its bindings, as it said when it was stopped."""
         for line in reversed(self._log_lines()[self._lines_before :]):
-            told = _LAG.search(line)
-            if told:
-                return dict(zip(WATCH_FIGURES, map(float, told.groups()), strict=True))
+            match = _LAG.search(line)
+            if match:
+                return dict(zip(WATCH_FIGURES, map(float, match.groups()), strict=True))
         raise BenchmarkFailed(f"the operator did not say how far its watch was behind: {self._log_tail()}")
 
     def _result(self, case: str, jobs: int, seconds: float, rss: int, figures: dict[str, float]) -> Result:
@@ -304,7 +306,7 @@ class _Bench:
 
     async def _settled(self, phase: str, count: int) -> None:
         """Wait until all pods are there and nothing more happens to any: the controllers are done with them."""
-        await self._watch.until(count, phase, self._watch.created, self._said)
+        await self._watch.until(count, phase, self._watch.created, self._progress)
         events = -1
         while events != self._watch.pods.counters.events:
             events = self._watch.pods.counters.events
@@ -320,18 +322,18 @@ class _Bench:
 
         Where the machine is busy with other work as well, it tells more than the time on the clock.
         """
-        servers = [each.pid for each in self._lab.status().processes]
+        servers = [process.pid for process in self._lab.status().processes]
         return sum(processor_ms(pid) for pid in (*servers, *clients))
 
     async def _server_counts(self) -> dict[str, float]:
         """Writes that the API server has answered so far, but for leases, and watches that it gave up as too slow."""
-        found = {"writes": 0.0, "watchers": 0.0}
+        totals = {"writes": 0.0, "watchers": 0.0}
         for line in (await self._transport.text("/metrics")).splitlines():
             if line.startswith("apiserver_terminated_watchers_total") and 'resource="pods"' in line:
-                found["watchers"] += float(line.rsplit(" ", 1)[1])
+                totals["watchers"] += float(line.rsplit(" ", 1)[1])
             elif line.startswith("apiserver_request_total") and not _UNCOUNTED.search(line):
-                found["writes"] += float(line.rsplit(" ", 1)[1])
-        return found
+                totals["writes"] += float(line.rsplit(" ", 1)[1])
+        return totals
 
     async def _writes_since(self, before: dict[str, float]) -> float:
         return (await self._server_counts())["writes"] - before["writes"]
@@ -361,16 +363,16 @@ class _Bench:
             await self._transport.create(JOBS.path(namespaces[number % len(namespaces)]), body)
 
         await in_flight(create_one, count)
-        self._said(f"{phase}: {count} jobs created in {time.monotonic() - started:.1f} s")
+        self._progress(f"{phase}: {count} jobs created in {time.monotonic() - started:.1f} s")
 
 
 def _mean(results: Sequence[Result], figure: str) -> float:
     """Of rounds of the same size, the mean over all of their pods."""
-    return statistics.harmonic_mean([each.figures[figure] for each in results])
+    return statistics.harmonic_mean([result.figures[figure] for result in results])
 
 
 def _namespaces(prefix: str = NAMESPACE_PREFIX) -> list[str]:
-    return [f"{prefix}team-{each}" for each in range(TEAMS)]
+    return [f"{prefix}team-{number}" for number in range(TEAMS)]
 
 
 def _job(name: str, phase: str, scheduler: str, limits: dict[str, int]) -> dict[str, Any]:

@@ -40,21 +40,21 @@ TEAMS = 4
 CYCLES = 20
 _LOOK_SECONDS = 0.005
 _CREATED = "2026-01-01T00:00:00Z"
-_TEAMS = tuple(f"team-{each}" for each in range(TEAMS))
+_TEAMS = tuple(f"team-{number}" for number in range(TEAMS))
 
 
-def run(sizes: Sequence[int], said: Callable[[str], None]) -> Iterator[Result]:
+def run(sizes: Sequence[int], progress: Callable[[str], None]) -> Iterator[Result]:
     """Time each size in turn, each with how much longer it took than the one before."""
     before: dict[str, Result] = {}
     for nodes in sizes:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=context) as pool:
             results = pool.submit(measure, nodes).result()
-        for found in results:
-            each = with_growth(found, before.get(found.case))
-            before[each.case] = each
-            said(f"{each.case}, {each.nodes} nodes, {each.jobs} pods: {each.seconds * 1000:.1f} ms")
-            yield each
+        for result in results:
+            grown = with_growth(result, before.get(result.case))
+            before[grown.case] = grown
+            progress(f"{grown.case}, {grown.nodes} nodes, {grown.jobs} pods: {grown.seconds * 1000:.1f} ms")
+            yield grown
 
 
 def measure(nodes: int) -> list[Result]:
@@ -68,19 +68,19 @@ class _Memory:
     def __init__(self, nodes: int) -> None:
         pods = nodes * PODS_OF_NODE
         self._lists: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
-            NODES.path(): lambda: (_node(each) for each in range(nodes)),
-            PODS.path(): lambda: (_placed(each, nodes) for each in range(pods)),
-            JOBS.path(): lambda: (_owner(each) for each in range(pods)),
-            PROJECTS.path(): lambda: (_project(each, nodes) for each in _TEAMS),
-            NAMESPACES.path(): lambda: (_namespace(each) for each in _TEAMS),
+            NODES.path(): lambda: (_node(number) for number in range(nodes)),
+            PODS.path(): lambda: (_placed(number, nodes) for number in range(pods)),
+            JOBS.path(): lambda: (_owner(number) for number in range(pods)),
+            PROJECTS.path(): lambda: (_project(name, nodes) for name in _TEAMS),
+            NAMESPACES.path(): lambda: (_namespace(name) for name in _TEAMS),
         }
         self._watches: dict[str, asyncio.Queue[WatchEvent]] = {}
         self.events = 0
 
     async def list(self, path: str, _kind: Any, **_options: Any) -> Page[msgspec.Raw]:
-        made = self._lists.get(path, lambda: iter(()))()
+        objects = self._lists.get(path, lambda: iter(()))()
         # made one by one as they are read: the whole text would be larger than all that is kept of it
-        lazily: Any = (msgspec.Raw(msgspec.json.encode(each)) for each in made)
+        lazily: Any = (msgspec.Raw(msgspec.json.encode(item)) for item in objects)
         return Page(lazily, "1")
 
     async def watch(self, path: str, **_options: Any) -> AsyncGenerator[WatchEvent, None]:
@@ -91,11 +91,11 @@ class _Memory:
     async def create(self, _path: str, _body: Any) -> dict[str, Any]:
         return {}
 
-    def send(self, path: str, kind: str, each: dict[str, Any]) -> None:
+    def send(self, path: str, kind: str, item: dict[str, Any]) -> None:
         """Let the watch of the path bring an event."""
         self.events += 1
-        each["metadata"]["resourceVersion"] = str(1 + self.events)
-        self._watches[path].put_nowait(WatchEvent(kind, msgspec.Raw(msgspec.json.encode(each))))
+        item["metadata"]["resourceVersion"] = str(1 + self.events)
+        self._watches[path].put_nowait(WatchEvent(kind, msgspec.Raw(msgspec.json.encode(item))))
 
 
 class _Live:
@@ -194,18 +194,18 @@ class _Live:
 @asynccontextmanager
 async def _stalls() -> AsyncIterator[list[float]]:
     """For how long, in seconds, something kept everything else from running, each time while the block runs."""
-    found: list[float] = []
+    delays: list[float] = []
 
     async def watch() -> None:
         while True:
             started = time.perf_counter()
             await asyncio.sleep(_LOOK_SECONDS)
-            found.append(time.perf_counter() - started - _LOOK_SECONDS)
+            delays.append(time.perf_counter() - started - _LOOK_SECONDS)
 
     watching = asyncio.create_task(watch())
     await asyncio.sleep(0)  # from now on it looks
     try:
-        yield found
+        yield delays
         await asyncio.sleep(_LOOK_SECONDS)
     finally:
         watching.cancel()

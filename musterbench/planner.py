@@ -22,16 +22,18 @@ _LONG_SECONDS = 2.0
 _TABLES = {"cases": CASES, "growth": GROWTH, "large": LARGE}
 
 
-def run(nodes: int, gpus: int, *, growth: bool, large: bool, said: Callable[[str], None]) -> Iterator[Result]:
+def run(
+    nodes: int, gpus: int, *, growth: bool, large: bool, progress: Callable[[str], None]
+) -> Iterator[Result]:
     """Time every case at that size; then a few at growing sizes, and the largest cluster."""
     for index, _ in enumerate(CASES):
-        yield _told(said, _isolated("cases", index, nodes, gpus))
+        yield _report(progress, _isolated("cases", index, nodes, gpus))
     if growth:
         for index, _ in enumerate(GROWTH):
-            yield from _grown([_isolated("growth", index, size, gpus) for size in GROWTH_NODES], said)
+            yield from _grown([_isolated("growth", index, size, gpus) for size in GROWTH_NODES], progress)
     if large:
         for index, _ in enumerate(LARGE):
-            yield _told(said, _isolated("large", index, LARGE_NODES, gpus))
+            yield _report(progress, _isolated("large", index, LARGE_NODES, gpus))
 
 
 def measure(build: Builder, nodes: int, gpus: int) -> Result:
@@ -64,9 +66,9 @@ def measure(build: Builder, nodes: int, gpus: int) -> Result:
 
 def _timed(planner: Planner, snapshot: Snapshot) -> tuple[float, Plan]:
     """Seconds of a decision, and the decision; the snapshot looks like one that was made anew."""
-    made = replace(snapshot, workloads=(*snapshot.workloads,))
+    equal_snapshot = replace(snapshot, workloads=(*snapshot.workloads,))
     started = time.perf_counter()
-    decision = planner.plan(made)
+    decision = planner.plan(equal_snapshot)
     return time.perf_counter() - started, decision
 
 
@@ -81,30 +83,30 @@ def _measure_indexed(table: str, index: int, nodes: int, gpus: int) -> Result:
     return measure(_TABLES[table][index], nodes, gpus)
 
 
-def _grown(results: Sequence[Result], said: Callable[[str], None]) -> Iterator[Result]:
+def _grown(results: Sequence[Result], progress: Callable[[str], None]) -> Iterator[Result]:
     """The same results, each with how much longer it took than the one before, for as much more work."""
     before: Result | None = None
-    for each in results:
-        figures = dict(each.figures)
+    for result in results:
+        figures = dict(result.figures)
         if before is not None:
-            figures["times_before"] = each.seconds / before.seconds
-            figures["work_before"] = each.nodes / before.nodes
-        before = each
-        yield _told(
-            said,
+            figures["times_before"] = result.seconds / before.seconds
+            figures["work_before"] = result.nodes / before.nodes
+        before = result
+        yield _report(
+            progress,
             Result(
-                f"growth: {each.case}",
-                each.nodes,
-                each.gpus,
-                each.jobs,
-                each.seconds,
-                each.peak_rss_bytes,
-                each.problem,
+                f"growth: {result.case}",
+                result.nodes,
+                result.gpus,
+                result.jobs,
+                result.seconds,
+                result.peak_rss_bytes,
+                result.problem,
                 figures,
             ),
         )
 
 
-def _told(said: Callable[[str], None], result: Result) -> Result:
-    said(f"{result.case}, {result.nodes} nodes: {result.seconds * 1000:.1f} ms")
+def _report(progress: Callable[[str], None], result: Result) -> Result:
+    progress(f"{result.case}, {result.nodes} nodes: {result.seconds * 1000:.1f} ms")
     return result

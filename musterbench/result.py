@@ -49,16 +49,16 @@ class Result:
         return {**fields, **figures, **{name: note for name, note in notes.items() if note}}
 
 
-def with_growth(each: Result, before: Result | None) -> Result:
+def with_growth(result: Result, before: Result | None) -> Result:
     """The result, with how much longer it took than the one before, for as much more work, in as much more memory."""
     if before is None:
-        return each
+        return result
     figures = {
-        "times_before": each.seconds / before.seconds,
-        "work_before": each.nodes / before.nodes,
-        "rss_before": each.peak_rss_bytes / before.peak_rss_bytes,
+        "times_before": result.seconds / before.seconds,
+        "work_before": result.nodes / before.nodes,
+        "rss_before": result.peak_rss_bytes / before.peak_rss_bytes,
     }
-    return each.with_figures(figures)
+    return result.with_figures(figures)
 
 
 def machine() -> dict[str, Any]:
@@ -77,16 +77,16 @@ def show(results: list[Result], console: Console) -> None:
     table = Table(box=None, header_style="bold")
     for name in ("case", "nodes", "GPUs", "jobs", "ms", "RSS MiB", ""):
         table.add_column(name, justify="left" if name in ("case", "") else "right")
-    for each in results:
-        notes = [note for note in (each.problem, each.program) if note]
-        notes += [f"{name} {value:.4g}" for name, value in each.figures.items()]
+    for result in results:
+        notes = [note for note in (result.problem, result.program) if note]
+        notes += [f"{name} {value:.4g}" for name, value in result.figures.items()]
         table.add_row(
-            each.case,
-            str(each.nodes),
-            str(each.gpus),
-            str(each.jobs),
-            f"{each.seconds * 1000:.1f}",
-            f"{each.peak_rss_bytes / 2**20:.0f}",
+            result.case,
+            str(result.nodes),
+            str(result.gpus),
+            str(result.jobs),
+            f"{result.seconds * 1000:.1f}",
+            f"{result.peak_rss_bytes / 2**20:.0f}",
             (", " if len(notes) <= _NOTES_ON_A_LINE else "\n").join(notes),
         )
     console.print(table)

@@ -43,13 +43,13 @@ class Stopwatch:
         return [uid for uid, (_, label) in self._names.items() if label == phase]
 
     async def until(
-        self, count: int, phase: str, what: dict[str, float], said: Callable[[str], None]
+        self, count: int, phase: str, what: dict[str, float], progress: Callable[[str], None]
     ) -> None:
         """Wait until that many pods of the phase are in `what`; say now and then how many there are.
 
         Raises BenchmarkFailed once none has been added for ten minutes.
         """
-        progressed = told = time.monotonic()
+        progressed = reported = time.monotonic()
         before = 0
         while (done := sum(uid in what for uid in self.of(phase))) < count:
             now = time.monotonic()
@@ -57,18 +57,20 @@ class Stopwatch:
                 before, progressed = done, now
             if now - progressed > _PATIENCE_SECONDS:
                 raise BenchmarkFailed(f"{phase}: {done} of {count}, no more for {_PATIENCE_SECONDS:.0f} s")
-            if now - told > _TELL_SECONDS:
-                told = now
-                said(f"{phase}: {done} of {count}")
+            if now - reported > _TELL_SECONDS:
+                reported = now
+                progress(f"{phase}: {done} of {count}")
             await asyncio.sleep(0.1)
 
     async def until_gone(self, phase: str) -> None:
         """Wait until no pod of the phase is there any more."""
         uids = set(self.of(phase))
         started = time.monotonic()
-        while left := len(uids & self.pods.objects.keys()):
+        while remaining := len(uids & self.pods.objects.keys()):
             if time.monotonic() - started > _PATIENCE_SECONDS:
-                raise BenchmarkFailed(f"{phase}: {left} pods are still there after {_PATIENCE_SECONDS:.0f} s")
+                raise BenchmarkFailed(
+                    f"{phase}: {remaining} pods are still there after {_PATIENCE_SECONDS:.0f} s"
+                )
             await asyncio.sleep(0.1)
 
     def seconds(self, phase: str, what: dict[str, float]) -> float:

@@ -41,7 +41,7 @@ class Binaries:
 
 
 @dataclass(frozen=True)
-class _Miss:
+class _NotFound:
     source: str
     why: str
 
@@ -50,34 +50,36 @@ def _executable(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
 
 
-def _from_assets(programs: tuple[str, ...]) -> Binaries | _Miss:
+def _from_assets(programs: tuple[str, ...]) -> Binaries | _NotFound:
     source = "KUBEBUILDER_ASSETS"
     directory = os.environ.get(source, "")
     if not directory:
-        return _Miss(source, "not set")
+        return _NotFound(source, "not set")
     paths = {program: Path(directory) / program for program in programs}
     missing = [program for program, path in paths.items() if not _executable(path)]
-    return _Miss(source, f"{directory} lacks {', '.join(missing)}") if missing else Binaries(source, paths)
+    return (
+        _NotFound(source, f"{directory} lacks {', '.join(missing)}") if missing else Binaries(source, paths)
+    )
 
 
-def _from_path(programs: tuple[str, ...]) -> Binaries | _Miss:
+def _from_path(programs: tuple[str, ...]) -> Binaries | _NotFound:
     program_paths = {program: shutil.which(program) for program in programs}
     missing = [program for program, path in program_paths.items() if path is None]
     if missing:
-        return _Miss("PATH", f"lacks {', '.join(missing)}")
+        return _NotFound("PATH", f"lacks {', '.join(missing)}")
     return Binaries(
         "PATH", {program: Path(path).absolute() for program, path in program_paths.items() if path}
     )
 
 
-def _from_cache(directory: Path, programs: tuple[str, ...]) -> Binaries | _Miss:
+def _from_cache(directory: Path, programs: tuple[str, ...]) -> Binaries | _NotFound:
     paths = {program: directory / program for program in programs}
     if all(_executable(path) for path in paths.values()):
         return Binaries("cache", paths)
-    return _Miss("cache", f"nothing in {directory}")
+    return _NotFound("cache", f"nothing in {directory}")
 
 
-def _refused(binaries: Binaries) -> str:
+def _rejection(binaries: Binaries) -> str:
     """Say why programs that were found cannot be used; a containerd of version 1 is too old for the kubelet."""
     if "containerd" not in binaries.paths:
         return ""
@@ -105,10 +107,10 @@ def find(reporter: Reporter, recipe: build.Recipe = build.CONTROL_PLANE) -> Bina
     cached = cache_directory() / build.cache_key(recipe)
     misses = []
     for candidate in (_from_assets(programs), _from_path(programs), _from_cache(cached, programs)):
-        if isinstance(candidate, _Miss):
+        if isinstance(candidate, _NotFound):
             misses.append(candidate)
-        elif why := _refused(candidate):
-            misses.append(_Miss(candidate.source, why))
+        elif why := _rejection(candidate):
+            misses.append(_NotFound(candidate.source, why))
         else:
             return candidate
     try:
@@ -119,7 +121,7 @@ def find(reporter: Reporter, recipe: build.Recipe = build.CONTROL_PLANE) -> Bina
             f"the programs of {recipe.what} ({', '.join(programs)}) are nowhere: {tried}; build: {error}"
         ) from error
     built = _from_cache(cached, programs)
-    if isinstance(built, _Miss):
+    if isinstance(built, _NotFound):
         raise BinariesError(
             f"the build left no complete set of programs in {cached}; remove it and try again"
         )

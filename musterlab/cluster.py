@@ -1,4 +1,4 @@
-"""A lab as an object: start it, find it, ask how it is, stop it."""
+"""Labs as objects: start one, find one by its name, read its status, stop it."""
 
 import asyncio
 import contextlib
@@ -95,7 +95,7 @@ class Lab:
             lab.stop()
 
     def status(self) -> state.Status:
-        """Say what lives of the lab; asks no server.
+        """Which processes of the lab live, from the state directory and /proc; sends no request.
 
         Raises:
             LabNotFound: it was removed meanwhile.

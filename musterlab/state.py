@@ -1,4 +1,4 @@
-"""The state directory of a lab: how it is claimed, what is recorded in it, and what lives of what it names."""
+"""The state directory of a lab: its creation, the record in it, and which of the recorded processes live."""
 
 import json
 import os

@@ -107,7 +107,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Give the target back and write the report."""
+    """Close the session: stop the target and write the report."""
     opened = session.config.stash.get(SESSION, None)
     if opened is not None and not session.config.option.collectonly:
         opened.close()

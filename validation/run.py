@@ -25,10 +25,10 @@ from validation.judge.expectation import Actual, contradictions, differences, ob
 from validation.judge.invariants import INVARIANTS, Evidence, Violation
 from validation.judge.oracle import Division
 from validation.judge.state import evictions
+from validation.judge.units import seconds
 from validation.judge.verdict import Verdict
 from validation.plan import Check
 from validation.report import record
-from validation.report.text import seconds
 from validation.scenario.commands import Action, Submit
 from validation.scenario.loader import LoadedScenario, LoadedStep, demands
 from validation.targets.base import Target

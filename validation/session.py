@@ -22,7 +22,7 @@ from validation.report.record import CheckResult, Report
 from validation.report.write import write
 from validation.run import Options, ValidationRun
 from validation.scenario.loader import LoadedScenario
-from validation.summary import Circumstances, summarize
+from validation.summary import RunMetadata, summarize
 from validation.targets.base import Target
 from validation.targets.cluster import ClusterTarget
 from validation.targets.kinds import LAB
@@ -76,11 +76,11 @@ class ValidationSession:
             return self._loop.run(self._run.run(check))
 
     def interrupt(self, why: str) -> None:
-        """Remember why the run ends before its plan does."""
+        """Record why the run ends before all checks ran; the first reason counts."""
         self._run.interrupted = self._run.interrupted or why
 
     def close(self) -> Report:
-        """Give the target back and write the report. Raises ReportError."""
+        """Clean up, stop the target and write the report. Raises ReportError."""
         if self.report is not None:
             return self.report
         try:
@@ -88,7 +88,7 @@ class ValidationSession:
         except KeyboardInterrupt:
             self.interrupt("interrupted while cleaning up")
         finally:
-            circumstances = Circumstances(
+            metadata = RunMetadata(
                 id=self.id,
                 argv=self._settings.argv,
                 started=self._started,
@@ -96,7 +96,7 @@ class ValidationSession:
                 kubernetes=self._kubernetes,
                 target=self._described,
             )
-            self.report = summarize(self._run, circumstances)
+            self.report = summarize(self._run, metadata)
             write(self.report, self.directory)
             self._loop.close()
         return self.report

@@ -18,7 +18,7 @@ GPU_PRODUCT_LABEL = "nvidia.com/gpu.product"
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class RunMetadata:
     """The part of the record that the run itself does not know. Times are RFC 3339, UTC."""
 
     id: str
@@ -30,7 +30,7 @@ class Circumstances:
     """The target's description of itself, from before it was stopped."""
 
 
-def summarize(run: ValidationRun, circumstances: Circumstances) -> record.Report:
+def summarize(run: ValidationRun, run_metadata: RunMetadata) -> record.Report:
     """Everything that report.json holds."""
     steps = [run.result_of(check) for check in run.checks]
     verdict = overall(Outcome(Verdict(step.verdict), step.required) for step in steps)
@@ -42,15 +42,15 @@ def summarize(run: ValidationRun, circumstances: Circumstances) -> record.Report
         summary=_sentence(verdict, steps, executed),
         tool=record.Tool("muster", _version(), platform.python_version(), platform.platform(terse=True)),
         run=record.Run(
-            id=circumstances.id,
-            argv=circumstances.argv,
-            started=circumstances.started,
-            ended=circumstances.ended,
+            id=run_metadata.id,
+            argv=run_metadata.argv,
+            started=run_metadata.started,
+            ended=run_metadata.ended,
             duration_ms=run.recorder.now_ms(),
             interrupted=run.interrupted,
         ),
-        target=circumstances.target,
-        cluster=_cluster(run, circumstances.kubernetes),
+        target=run_metadata.target,
+        cluster=_cluster(run, run_metadata.kubernetes),
         scenarios=[_scenario(scenario, run) for scenario in scenarios],
         steps=steps,
         coverage=record.Coverage(

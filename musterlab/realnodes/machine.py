@@ -108,7 +108,7 @@ def _build_root(node: dict[str, Any]) -> None:
     _mount_cgroups(root, [Path(folder) for folder in node["cgroups"]])
     kernel.mount("proc", str(root / "proc"), "proc")
     kernel.change_root(str(root))
-    _disguise(node["cpus"])
+    _show_profile_cpus(node["cpus"])
 
 
 def _mount_cgroups(root: Path, folders: Sequence[Path]) -> None:
@@ -132,8 +132,8 @@ def _bind(source: str, target: Path) -> None:
     kernel.mount(source, str(target), flags=kernel.MS_BIND | kernel.MS_REC)
 
 
-def _disguise(cpus: int) -> None:
-    """Show the kubelet the processors of the node's profile, and the kernel settings that it wants."""
+def _show_profile_cpus(cpus: int) -> None:
+    """Show the kubelet the CPUs of the node's profile, and the kernel settings that it wants."""
     shown = Path("/run/lab")
     shown.mkdir()
     for name, value in _KERNEL_SETTINGS.items():
@@ -144,18 +144,18 @@ def _disguise(cpus: int) -> None:
             kernel.mount(str(file), str(setting), flags=kernel.MS_BIND)
     memory = Path("/sys/devices/system/node/node0/meminfo")
     text = memory.read_text() if memory.exists() else "Node 0 MemTotal: 0 kB\n"
-    processors = Path("/sys/devices/system/node")
-    if not processors.is_dir():
+    cpu_nodes = Path("/sys/devices/system/node")
+    if not cpu_nodes.is_dir():
         return
-    kernel.mount("tmpfs", str(processors), "tmpfs", options="mode=755,size=16m")
+    kernel.mount("tmpfs", str(cpu_nodes), "tmpfs", options="mode=755,size=16m")
     for number in range(cpus):
-        topology = processors / "node0" / f"cpu{number}" / "topology"
+        topology = cpu_nodes / "node0" / f"cpu{number}" / "topology"
         topology.mkdir(parents=True)
         (topology / "core_id").write_text(f"{number}\n")
         (topology / "physical_package_id").write_text("0\n")
-    (processors / "node0" / "meminfo").write_text(text)
-    (processors / "node0" / "distance").write_text("10\n")
-    (processors / "node0" / "hugepages").mkdir()
+    (cpu_nodes / "node0" / "meminfo").write_text(text)
+    (cpu_nodes / "node0" / "distance").write_text("10\n")
+    (cpu_nodes / "node0" / "hugepages").mkdir()
     online = shown / "online"
     online.write_text(f"0-{cpus - 1}\n")
     kernel.mount(str(online), "/sys/devices/system/cpu/online", flags=kernel.MS_BIND)

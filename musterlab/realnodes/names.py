@@ -30,7 +30,7 @@ Resolve = Callable[[tuple[str, ...]], list[str] | None]
 
 
 class MalformedQuery(ValueError):
-    """What came is no question."""
+    """A packet that is not a DNS query."""
 
 
 def answer(query: bytes, resolve: Resolve) -> bytes:
@@ -71,7 +71,7 @@ def _labels(query: bytes) -> tuple[list[str], int]:
 
 
 class Services:
-    """The services of a cluster, as its API server tells them."""
+    """The services of a cluster, read from its API server."""
 
     def __init__(self, port: int, authority: str, certificate: str, key: str) -> None:
         self._port = port

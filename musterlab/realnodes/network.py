@@ -90,7 +90,7 @@ class Network:
     async def _to_node(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             request = await reader.readuntil(b"\r\n\r\n")
-            streams = await self._connect(*_asked_for(request))
+            streams = await self._connect(*_connect_target(request))
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             with contextlib.suppress(OSError):
                 writer.write(_REFUSED)
@@ -115,7 +115,7 @@ class Network:
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-def _asked_for(request: bytes) -> tuple[str, int]:
+def _connect_target(request: bytes) -> tuple[str, int]:
     """Give address and port of a CONNECT request; ValueError if it is none, or has a name for an address."""
     verb, target, _ = request.decode().split(" ", 2)
     if verb != "CONNECT":

@@ -30,7 +30,7 @@ _PACKAGES = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class RealNode:
-    """One node: its name, the profile that says how many GPUs and processors it shows, and its address."""
+    """One node: its name, the profile that says how many GPUs and CPUs it shows, and its address."""
 
     name: str
     profile: Profile
@@ -38,7 +38,7 @@ class RealNode:
 
     @property
     def cpus(self) -> int:
-        """Processors that the node shows."""
+        """CPUs that the node shows."""
         return max(1, int(self.profile.capacity["cpu"].removesuffix("m")))
 
 
@@ -230,7 +230,7 @@ def _kubelet(node: RealNode) -> dict[str, Any]:
         "clusterDomain": "cluster.local",
         "resolvConf": "/etc/resolv.conf",
         "cgroupDriver": "cgroupfs",
-        # a cgroup for all pods would get every processor that the node shows, and the machine has fewer
+        # a cgroup for all pods would get every CPU that the node shows, and the machine has fewer
         "cgroupsPerQOS": False,
         "enforceNodeAllocatable": [],
         "failCgroupV1": False,

@@ -1,4 +1,4 @@
-"""What is done for real nodes through the API: rights, labels, GPUs; and waiting until they are usable."""
+"""Gives real nodes through the API what they need: rights, labels, GPUs; and waits until they are registered."""
 
 import asyncio
 from collections.abc import Sequence

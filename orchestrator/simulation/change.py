@@ -19,13 +19,19 @@ from orchestrator.workloads.submission import Submission
 _NAMESPACE: Final = "what-if"
 
 
-def submit(snapshot: Snapshot, request: Submission, project: str) -> Snapshot:
+def submit(snapshot: Snapshot, submission: Submission, project: str) -> Snapshot:
     """The snapshot with the submitted workload added, as the operator would read it. Raises UsageError."""
     _require_project(snapshot, project)
-    if any(workload.name == request.name and workload.project == project for workload in snapshot.workloads):
-        raise UsageError(f"the project {project} has a workload {request.name} already: choose another name")
+    if any(
+        workload.name == submission.name and workload.project == project for workload in snapshot.workloads
+    ):
+        raise UsageError(
+            f"the project {project} has a workload {submission.name} already: choose another name"
+        )
     workload = replace(
-        _workload(request, project), id=f"{project}/{request.name}", created_at_us=moment_after(snapshot)
+        _workload(submission, project),
+        id=f"{project}/{submission.name}",
+        created_at_us=moment_after(snapshot),
     )
     return replace(snapshot, workloads=(*snapshot.workloads, workload))
 
@@ -94,18 +100,24 @@ def _require_project(snapshot: Snapshot, project: str) -> None:
         raise UsageError(f"there is no project {project}; there are: {', '.join(known) or 'none'}")
 
 
-def _workload(request: Submission, project: str) -> Workload:
+def _workload(submission: Submission, project: str) -> Workload:
     """The submission as the planner's workload: rendered to pods, which are read as the operator reads them."""
-    manifest = workload_manifest(request, Placement(project, _NAMESPACE, ""))
+    manifest = workload_manifest(submission, Placement(project, _NAMESPACE, ""))
     template = manifest["spec"]["template"]
-    count = min(request.parallelism or 1, request.completions or 1)
-    owner_id = f"{project}/{request.name}"
-    owner = {"apiVersion": "v1", "kind": "Owner", "name": request.name, "uid": owner_id, "controller": True}
+    count = min(submission.parallelism or 1, submission.completions or 1)
+    owner_id = f"{project}/{submission.name}"
+    owner = {
+        "apiVersion": "v1",
+        "kind": "Owner",
+        "name": submission.name,
+        "uid": owner_id,
+        "controller": True,
+    }
     priority = PRIORITY_CLASSES[template["spec"]["priorityClassName"]]
     pods = {}
     for number in range(count):
         metadata = template["metadata"] | {
-            "name": f"{request.name}-{number}",
+            "name": f"{submission.name}-{number}",
             "namespace": _NAMESPACE,
             "uid": f"{owner_id}/{number}",
             "ownerReferences": [owner],
@@ -118,5 +130,5 @@ def _workload(request: Submission, project: str) -> Workload:
     )
     reading = read(Observed(nodes={}, pods=pods, namespaces={_NAMESPACE: namespace}, projects={}))
     for why in reading.unreadable_pods.values():
-        raise UsageError(f"{request.name} could not be scheduled: {why}")
+        raise UsageError(f"{submission.name} could not be scheduled: {why}")
     return reading.snapshot.workloads[0]

@@ -160,7 +160,7 @@ def test_what_is_unhealthy_is_no_part_of_what_projects_share() -> None:
     assert sum(decision.shares_gpu_milli.values()) == 13_000
 
 
-def test_an_explanation_names_the_trouble() -> None:
+def test_a_diagnosis_names_the_problem() -> None:
     desk = running(workload("desk", "a", 1000, interactive=True), "node-1")
     snapshot = Snapshot((sick("node-1"), node("node-2")), (project("a", 8000),), (desk,))
     assert "node-1 is unhealthy" in diagnose(snapshot, desk).endangered

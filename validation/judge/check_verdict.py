@@ -1,10 +1,11 @@
-"""The verdict on one check of a run: a step, from how it settled; an invariant, from its violations; or neither ran."""
+"""Decides the verdict on one check: on a step from how it settled, on an invariant from its violations, or unrun."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from validation.judge.convergence import Convergence, ConvergenceResult
 from validation.judge.invariants import Violation
+from validation.judge.units import seconds
 from validation.judge.verdict import ACCEPTABLE, Verdict
 
 
@@ -94,7 +95,7 @@ def blocks_later_checks(verdict: Verdict, *, is_step: bool, fail_fast: bool) -> 
 
 
 def _unreached(convergence: Convergence) -> str:
-    within = f"{convergence.within_ms / 1000:.1f} s"
+    within = seconds(convergence.within_ms)
     if convergence.result == ConvergenceResult.FLAPPED:
         return f"the expected state was reached but did not last, {convergence.flaps} times in {within}"
     if convergence.result == ConvergenceResult.RULED_OUT:

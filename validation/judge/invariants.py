@@ -1,4 +1,4 @@
-"""What must hold at every moment, checked on every event. A passing moment of over-commitment is a violation.
+"""Invariants: what must hold after every single event. A passing moment of over-commitment is a violation.
 
 An invariant is a function of the whole list of events and returns its violations, none if it holds.
 `INVARIANTS` names them all; `window_ms` and `end_ms` matter to those that judge how long something lasted.
@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 
 from validation.judge.events import CommandRun, Event, PodSeen
 from validation.judge.state import State, Workload, replay
+from validation.judge.units import gpus
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Something that must not happen and did, at `t_ms`."""
+    """An invariant did not hold at `t_ms`."""
 
     t_ms: int
     message: str
@@ -30,11 +31,6 @@ class Evidence:
 
 
 Invariant = Callable[[Evidence], list[Violation]]
-
-
-def gpus(milli: int) -> str:
-    """Thousandths of a GPU as people write GPUs: `2`, `0.5`."""
-    return f"{milli / 1000:g}"
 
 
 def node_capacity(evidence: Evidence) -> list[Violation]:
@@ -111,7 +107,7 @@ def in_quota_never_evicted(evidence: Evidence) -> list[Violation]:
 
 
 def _covered_by_quota(state: State, project: str, victim: Workload) -> set[Workload]:
-    claims = []
+    sized_workloads = []
     for key, pods in state.by_workload().items():
         live = [pod for pod in pods if pod.holds]
         counted = live or [pod for pod in pods if not pod.preemptible and not pod.finished]
@@ -119,10 +115,10 @@ def _covered_by_quota(state: State, project: str, victim: Workload) -> set[Workl
             continue
         first = (counted or pods)[0]
         size = sum(pod.gpu_milli for pod in counted or pods)
-        claims.append(((first.preemptible, -first.priority, first.submitted_us, key), size))
+        sized_workloads.append(((first.preemptible, -first.priority, first.submitted_us, key), size))
     covered: set[Workload] = set()
     used = 0
-    for (*_, key), size in sorted(claims):
+    for (*_, key), size in sorted(sized_workloads):
         if used + size <= state.quotas.get(project, 0):
             covered.add(key)
             used += size

@@ -1,4 +1,4 @@
-"""What the allocation must be, derived from quotas, weights and demands alone.
+"""Derives what the allocation must be, from quotas, weights and demands alone.
 
 Written from the definition of the fair share, independently of the planner, so that the two can contradict
 each other. All arithmetic is exact: quantities are integers in thousandths of a GPU, shares are
@@ -24,7 +24,7 @@ from fractions import Fraction
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What a project was promised. `weight` None: the quota is the weight. `limit_milli` None: no limit."""
+    """A project's quota, weight and limit. `weight` None: the quota is the weight. `limit_milli` None: no limit."""
 
     name: str
     quota_milli: int
@@ -33,7 +33,7 @@ class Project:
 
     @property
     def share_weight(self) -> Fraction:
-        """Its claim to what the quotas leave unused."""
+        """Its weight in the division of what the quotas leave unused."""
         return Fraction(self.quota_milli) if self.weight is None else self.weight
 
 
@@ -122,10 +122,10 @@ def divide(capacity_milli: int, projects: Sequence[Project], demands: Sequence[D
     borrowers: dict[str, list[Demand]] = {}
     requested: dict[str, int] = {}
     for project in projects:
-        mine = by_project[project.name]
-        covered = guaranteed(project.quota_milli, mine)
+        project_demands = by_project[project.name]
+        covered = guaranteed(project.quota_milli, project_demands)
         running += covered
-        borrowers[project.name] = [d for d in mine if d not in covered and d.preemptible]
+        borrowers[project.name] = [d for d in project_demands if d not in covered and d.preemptible]
         requested[project.name] = sum(
             _size(d) for d in covered + borrowers[project.name] if _size(_units(d)[0]) <= capacity_milli
         )
@@ -160,8 +160,8 @@ def _lend(
         candidates: list[tuple[Fraction, str, list[Demand]]] = []
         for name, queue in sorted(queues.items()):
             limit = limits[name]
-            room = free if limit is None else min(free, limit - allocated[name])
-            fitting = next((units for units in queue if units and _size(units[0]) <= room), None)
+            free_within_limit = free if limit is None else min(free, limit - allocated[name])
+            fitting = next((units for units in queue if units and _size(units[0]) <= free_within_limit), None)
             if fitting is not None:
                 after = allocated[name] + _size(fitting[0])
                 candidates.append((_relative_allocation(after, share[name]), name, fitting))

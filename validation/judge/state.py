@@ -1,4 +1,4 @@
-"""Who holds what: the events folded into the present state of the cluster."""
+"""Folds events into the state of the cluster: who holds which GPUs, and who waits."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""report.json: the record of a run. Everything else is rendered from it, and from nothing but it."""
+"""report.json, the record of a run. All other files of the report are rendered from it alone."""
 
 from pathlib import Path
 from typing import Any

@@ -1,6 +1,6 @@
-"""What a scenario's command line submits or deletes, read from the line itself.
+"""Parses the command lines of a scenario: what they submit or delete.
 
-The oracle needs the demands, and must not learn them from the system that it judges.
+The oracle needs these demands, and must not take them from the system that it judges.
 """
 
 import shlex

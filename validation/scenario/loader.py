@@ -1,4 +1,4 @@
-"""Scenario files in, checked scenarios out. Every error names file and line."""
+"""Loads scenario files: parses and checks them, and joins scenarios that continue others. Errors name file and line."""
 
 import hashlib
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class LoadedStep:
 
 @dataclass(frozen=True, slots=True)
 class LoadedScenario:
-    """A scenario with what it inherits from those that it continues."""
+    """A scenario of a file, parsed and checked, with the cluster and quotas of those that it continues."""
 
     scenario: Scenario
     path: Path

@@ -26,7 +26,7 @@ _POLL_SECONDS = 0.25
 
 
 class ClusterTarget:
-    """Refuses a cluster on which the scenarios could not be judged, or would disturb somebody's work."""
+    """An existing cluster; refuses one on which scenarios could not be judged or would disturb other work."""
 
     kind = "cluster"
     disposable = False
@@ -126,7 +126,7 @@ class ClusterTarget:
             )
 
     async def _check_operator(self) -> None:
-        """Its lease must be renewed while we look: the name of its holder stays there when the holder is gone."""
+        """Wait until the operator's lease is renewed: the holder's name alone stays there when the holder is gone."""
         deadline = time.monotonic() + OPERATOR_SECONDS
         self._progress("waiting until the operator renews its lease")
         while time.monotonic() < deadline:

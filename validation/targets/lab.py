@@ -1,4 +1,4 @@
-"""A lab of our own: a real control plane with simulated nodes, and the operator as a process beside it."""
+"""A lab as the target: a real control plane with simulated nodes, and the operator as a process beside it."""
 
 import asyncio
 import contextlib

@@ -143,7 +143,7 @@ class Recorder:
 
 
 def pod_seen(pod: Pod, *, change: str, project: str, t_ms: int) -> PodSeen:
-    """The judge's view of a pod."""
+    """The judge's event for a pod as it is now."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     owner = pod.metadata.controller
     preemptible = annotations.get(names.PREEMPTIBLE_ANNOTATION)
