@@ -1,3 +1,5 @@
+"""Faults made on purpose: processes of a lab that are killed, stopped, and continued."""
+
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path

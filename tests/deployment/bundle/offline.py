@@ -68,19 +68,20 @@ def main() -> None:
     opened = use.opened(root, "here", Reporter(lambda text: None))
     environment = opened.environment()
     found: dict[str, object] = {"debs": debs(root, away / "apt"), "variables": opened.variables()}
-    words: list[str | Path] = [
-        "uv",
-        "pip",
-        "install",
-        "--offline",
-        "--no-cache",
-        "--no-index",
-        "--find-links",
-        root / "wheels",
-        "--target",
-        away / "python",
-    ]
-    run([*words, "ansible==1.0", "netaddr", "click"])
+    run([sys.executable, "-m", "venv", away / "pip"])
+    pip: list[str | Path] = [away / "pip/bin/python", "-m", "pip", "--isolated", "install", "--no-index"]
+    run(
+        [
+            *pip,
+            "--find-links",
+            root / "wheels",
+            "--target",
+            away / "python",
+            "ansible==1.0",
+            "netaddr",
+            "click",
+        ]
+    )
     found["pip"] = sorted(
         each.name
         for each in (away / "python").iterdir()

@@ -389,7 +389,7 @@ def test_the_bundle_is_all_that_apt_pip_and_git_need_without_a_network(
     script = Path(__file__).with_name("offline.py")
     done = subprocess.run(
         ["unshare", "-rn", sys.executable, script, ROOT, moved, tmp_path / "away", world.net.url],
-        capture_output=True, text=True, timeout=100, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(done.stdout.splitlines()[-1])

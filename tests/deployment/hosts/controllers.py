@@ -23,6 +23,9 @@ PINS = {
     )
 }
 
+TOO_NEW = (3, 13)
+COMPLETE = ".complete"
+
 
 def programs(release: str) -> Path:
     """Return the folder with the programs of an Ansible release; empty is the one of this environment."""
@@ -37,24 +40,29 @@ def programs(release: str) -> Path:
     root.parent.mkdir(parents=True, exist_ok=True)
     with root.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (root / "bin" / "ansible-playbook").exists():
+        if not (root / COMPLETE).exists():
             _make(root, pins)
     return root / "bin"
 
 
 def _make(root: Path, pins: tuple[str, ...]) -> None:
-    uv = shutil.which("uv")
-    if uv is None:
-        raise Unusable(f"{pins[0]} cannot be installed: uv is not on PATH")
-    unfinished = root.with_suffix(".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    for arguments in (
-        ["venv", "--relocatable", "--python", "3.11", str(unfinished)],
-        ["pip", "install", "--python", str(unfinished), *pins],
+    shutil.rmtree(root, ignore_errors=True)  # what an interrupted run left
+    for words in (
+        [_python(pins[0]), "-m", "venv", str(root)],
+        [str(root / "bin/python"), "-m", "pip", "install", "--quiet", *pins],
     ):
-        finished = subprocess.run(
-            [uv, "--quiet", *arguments], capture_output=True, text=True, check=False, timeout=600
-        )
+        finished = subprocess.run(words, capture_output=True, text=True, check=False, timeout=600)
         if finished.returncode != 0:
             raise Unusable(f"{pins[0]} cannot be installed: {finished.stderr.strip()[-300:]}")
-    unfinished.rename(root)
+    (root / COMPLETE).touch()
+
+
+def _python(pin: str) -> str:
+    """A Python that this Ansible runs on."""
+    names = [sys.executable] if sys.version_info < TOO_NEW else ["python3.12", "python3.11"]
+    paths = [path for name in names if (path := shutil.which(name))]
+    if not paths:
+        raise Unusable(
+            f"{pin} cannot be installed: it runs on Python 3.10 to 3.12, and there is none of them"
+        )
+    return paths[0]
