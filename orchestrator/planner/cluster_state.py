@@ -60,7 +60,7 @@ class ClusterState:
 
     def _enter(self, workload: Workload) -> None:
         pods = workload.pods
-        if len(pods) > 1 or pods[:1] and pods[0].request.gpu_memory_mib:
+        if len(pods) > 1 or (pods[:1] and pods[0].request.gpu_memory_mib):
             workload = in_pod_order(self._sized(workload))
             pods = workload.pods
         self.ledger.load(workload, 1)

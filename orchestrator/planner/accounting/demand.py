@@ -143,7 +143,9 @@ class Demand:
             key = (types, constraints)
             known = mine.running.get(key)
             if known is None:
-                known = mine.running[key] = _Running(types, constraints, self._nodes.admitting(constraints, types))
+                known = mine.running[key] = _Running(
+                    types, constraints, self._nodes.admitting(constraints, types)
+                )
             running = mine.last = known
         if not self._nodes.contains(running.nodes, pod.node):
             amounts = mine.outside
