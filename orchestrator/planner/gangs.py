@@ -38,6 +38,8 @@ def held_parts(workload: Workload) -> tuple[Chunk, list[Pod]]:
     """The running pods: those that the gang needs, and the surplus in the order of growing."""
     if workload.groups is not None:
         return _held_tree(workload, workload.groups)
+    if len(workload.pods) == 1 == workload.min_member:
+        return (workload.pods if workload.pods[0].state is PodState.ALLOCATED else ()), []
     allocated = [pod for pod in workload.pods if pod.state is PodState.ALLOCATED]
     if len(allocated) > workload.min_member:
         allocated.sort(key=lambda pod: -pod.priority)

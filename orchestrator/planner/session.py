@@ -367,6 +367,10 @@ class Session:
             ),
         )
 
+    def nominated_pods(self) -> frozenset[str]:
+        """Ids of the pods that have a nomination now."""
+        return frozenset(self._nominations)
+
     @property
     def evicted_pods(self) -> Collection[str]:
         """Ids of the pods that this decision evicts."""

@@ -5,16 +5,16 @@ by age. A workload that does not fit into what is left of the quota is borrowed;
 covered. Of a workload with more pods than its gang needs, the surplus is judged pod by pod.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from orchestrator.planner.gangs import chunk_amounts, chunk_gpu_milli, held_parts
 from orchestrator.planner.model import Amounts, Pod, Workload
 from orchestrator.planner.ordering import EVERY_RESOURCE, workload_order
 
 
-@dataclass(frozen=True, slots=True)
-class Victim:
+class Victim(NamedTuple):
     """Pods that one workload gives up together. `is_core`: without them it does not run at all.
 
     `model`: its project's total quota covers them, and only who claims GPUs of that very model may take them.
@@ -53,7 +53,8 @@ def filling_order(workloads: Iterable[Workload]) -> list[Victim]:
         core, surplus = held_parts(workload)
         if core:
             pieces.append(Victim(workload, core))
-        pieces += [Victim(workload, (pod,), is_core=False) for pod in surplus]
+        if surplus:
+            pieces += [Victim(workload, (pod,), is_core=False) for pod in surplus]
     return pieces
 
 
@@ -72,22 +73,27 @@ def coverage(
     counted = tuple(resources)
     ordered = list(pieces)
     model_left = dict(model_quota or {})
-    firm = _firm(ordered, left, counted, model_left, model_of) if model_left and model_of else set()
+    firm: Collection[int] = ()
+    if model_left and model_of:
+        firm = _firm(ordered, left, counted, model_left, model_of)
     covered: list[Victim] = []
     beyond: list[Victim] = []
     lent: list[Victim] = []
     stopped: set[str] = set()
     for piece in ordered:
-        fits = id(piece) in firm or (piece.workload.id not in stopped and _fill(left, piece, counted))
-        if fits or not piece.workload.preemptible:
+        workload = piece.workload
+        fits = (firm and id(piece) in firm) or (
+            (piece.is_core or workload.id not in stopped) and _fill(left, piece, counted)
+        )
+        if fits or not workload.preemptible:
             covered.append(piece)
-            if model_of is not None and id(piece) not in firm and piece.workload.preemptible:
+            if model_of is not None and id(piece) not in firm and workload.preemptible:
                 models = sorted({model_of(pod) for pod in piece.pods} & model_left.keys())
-                lent += [replace(piece, model=model) for model in models]
+                lent += [piece._replace(model=model) for model in models]
             continue
         beyond.append(piece)
         if piece.is_core:
-            stopped.add(piece.workload.id)
+            stopped.add(workload.id)
     return Coverage(tuple(covered), tuple(beyond), tuple(lent))
 
 

@@ -32,6 +32,7 @@ class PriorityPolicy:
     """
 
     spares_covered = False
+    moves = False
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -51,7 +52,7 @@ class PriorityPolicy:
         if self.ceiling is not None and victim.priority > self.ceiling:
             return False
         seconds = self._session.tree.nearest(workload.project, preempt_min_runtime)
-        return not (piece.victim.is_core and is_protected(victim, seconds, self._session.snapshot.now_us))
+        return not (piece.is_core and is_protected(victim, seconds, self._session.snapshot.now_us))
 
     def is_closed(self, workload: Workload, asked: Amounts, project: str) -> bool:
         """Other projects lose nothing by priority."""
@@ -183,7 +184,7 @@ def _least_urgent(
 
 
 def _priorities_below(selector: VictimSelector, workload: Workload) -> set[int]:
-    pieces = selector.candidates.by_project.get(workload.project, ())
+    pieces = selector.candidates.of(workload.project)
     return {piece.workload.priority for piece in pieces if piece.workload.priority < workload.priority}
 
 

@@ -1,11 +1,13 @@
 """What could make way on each node: the pieces in which running work may be taken off it.
 
-A piece is a surplus pod of an elastic workload, everything that a workload runs, or, for moves, a single pod. Pieces
-are made once for a decision; which of them may go, and for whom, is for the policies to say.
+A piece is a surplus pod of an elastic workload, everything that a workload runs, or, for moves, a single pod. Which of
+them may go, and for whom, is for the policies to say. Pieces show the work as it stood when the first of them was asked
+for in a decision, but they are made node by node, as a large cluster has many more than a claim ever looks at.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from operator import attrgetter
 
 from orchestrator.planner.accounting.coverage import Victim, coverage, filling_order
 from orchestrator.planner.gangs import give_up_chunks
@@ -13,8 +15,9 @@ from orchestrator.planner.model import Pod, PodState, Workload
 from orchestrator.planner.preemption.victims import VictimKey, victim_order
 from orchestrator.planner.session import Session
 
+_ORDER = attrgetter("order")
 
-@dataclass(slots=True)
+
 class Piece:
     """Pods that go together. `order` sorts the pieces of a project: who has least to lose is first.
 
@@ -22,100 +25,172 @@ class Piece:
     it has are nominations, nobody is evicted. `is_covered`: the quota of its project covers some of it.
     """
 
-    victim: Victim
-    order: tuple[VictimKey, bool, int]
-    gpu_milli: int
-    pod_count: int
-    is_harmless: bool
-    is_covered: bool = False
-    pods_on: dict[int, list[Pod]] = field(default_factory=dict)
+    __slots__ = (
+        "_victim",
+        "gpu_milli",
+        "is_core",
+        "is_covered",
+        "is_harmless",
+        "is_move",
+        "order",
+        "pod_count",
+        "pods",
+        "pods_on",
+        "project",
+        "workload",
+    )
+
+    def __init__(
+        self, workload: Workload, pods: tuple[Pod, ...], sequence: int, *, is_core: bool, is_move: bool
+    ) -> None:
+        self.workload = workload
+        self.project = workload.project
+        self.pods = pods
+        self.is_core = is_core
+        self.is_move = is_move
+        self.order: tuple[VictimKey, bool, int] = (victim_order(workload, is_core), is_move, sequence)
+        self.gpu_milli = sum([pod.request.gpu_milli for pod in pods])
+        self.pod_count = len(pods)
+        self.is_harmless = False
+        self.is_covered = False
+        self.pods_on: dict[int, list[Pod]] = {}
+        self._victim: Victim | None = None
 
     @property
-    def workload(self) -> Workload:
-        """Whose pods they are."""
-        return self.victim.workload
-
-    @property
-    def is_move(self) -> bool:
-        """Whether the piece is not evicted for good."""
-        return self.victim.is_move
-
-    @property
-    def project(self) -> str:
-        """Whose workload it is."""
-        return self.victim.workload.project
+    def victim(self) -> Victim:
+        """The pods as what is given up together."""
+        if self._victim is None:
+            self._victim = Victim(self.workload, self.pods, is_core=self.is_core, is_move=self.is_move)
+        return self._victim
 
     def is_gone(self, evicted: set[str]) -> bool:
         """Whether all its pods are evicted by now."""
-        pods = self.victim.pods
+        if not evicted:
+            return False
+        pods = self.pods
         return pods[0].id in evicted if len(pods) == 1 else all(pod.id in evicted for pod in pods)
 
 
 class Candidates:
     """The pieces of all running work that can be taken back, by node and by project, for one decision.
 
-    Pieces that can be evicted and pieces that can be moved; policies choose among them.
+    Pieces that can be evicted, and on request those that can be moved as well; policies choose among them. Who has
+    least to lose is first.
     """
 
     def __init__(self, session: Session) -> None:
-        self._session = session
-        self.by_node: dict[int, list[Piece]] = {}
-        self.by_project: dict[str, list[Piece]] = {}
-        running: dict[str, list[Workload]] = {}
+        self._tree = session.tree
+        self._positions = {name: account.position for name, account in session.ledger.by_name.items()}
+        self._nominated = session.nominated_pods()
+        self._running: dict[str, list[Workload]] = {}
+        self._workloads_on: dict[int, list[Workload]] = {}
+        self._pieces: dict[str, list[Piece]] = {}
+        self._moves: dict[str, list[Piece]] = {}
+        self._covered: dict[str, frozenset[str]] = {}
+        self._on: dict[int, list[Piece]] = {}
+        self._on_with_moves: dict[int, list[Piece]] = {}
         for workload in session.running():
-            if workload.project in session.tree.projects:
-                running.setdefault(workload.project, []).append(workload)
-        self._covered = _covered_pods(session, running)
-        for project in sorted(running):
-            for workload in running[project]:
-                if workload.preemptible:
-                    for sequence, victim in enumerate((*_pieces(workload), *_moves(workload))):
-                        self._add(victim, sequence)
-        for pieces in (*self.by_project.values(), *self.by_node.values()):
-            pieces.sort(key=lambda piece: piece.order)
+            if workload.project not in self._tree.projects:
+                continue
+            self._running.setdefault(workload.project, []).append(workload)
+            if workload.preemptible:
+                for position in self._nodes_of(workload):
+                    self._workloads_on.setdefault(position, []).append(workload)
 
-    def _add(self, victim: Victim, sequence: int) -> None:
-        by_name = self._session.ledger.by_name
-        piece = Piece(
-            victim,
-            (victim_order(victim), victim.is_move, sequence),
-            gpu_milli=victim.gpu_milli,
-            pod_count=sum(not self._session.is_nominated(pod) for pod in victim.pods),
+    @cached_property
+    def positions(self) -> list[int]:
+        """The nodes on which anything could make way, in order."""
+        return sorted(self._workloads_on)
+
+    @property
+    def projects(self) -> list[str]:
+        """The projects that run something, by name."""
+        return sorted(self._running)
+
+    def on(self, position: int, *, moves: bool = False) -> Sequence[Piece]:
+        """The pieces with pods on that node."""
+        known = self._on_with_moves if moves else self._on
+        pieces = known.get(position)
+        if pieces is None:
+            pieces = known[position] = [
+                piece
+                for workload in self._workloads_on.get(position, ())
+                for piece in self._pieces_of(workload, moves=moves)
+                if position in piece.pods_on
+            ]
+            pieces.sort(key=_ORDER)
+        return pieces
+
+    def of(self, project: str, *, moves: bool = False) -> list[Piece]:
+        """The pieces of the project."""
+        workloads = self._running.get(project, ())
+        pieces = [
+            piece for each in workloads if each.preemptible for piece in self._pieces_of(each, moves=moves)
+        ]
+        return sorted(pieces, key=_ORDER)
+
+    def covered_of(self, pods: Iterable[str]) -> set[str]:
+        """The projects of which some of these pods were covered by the quota at the beginning of the decision."""
+        names = set(pods)
+        return {project for project in self._running if not names.isdisjoint(self._covered_pods(project))}
+
+    def _nodes_of(self, workload: Workload) -> Iterable[int]:
+        pods, known = workload.pods, self._positions
+        if len(pods) == 1:
+            position = known.get(pods[0].node or "") if pods[0].state is PodState.ALLOCATED else None
+            return () if position is None else (position,)
+        positions = (known.get(pod.node or "") for pod in pods if pod.state is PodState.ALLOCATED)
+        return dict.fromkeys(position for position in positions if position is not None)
+
+    def _pieces_of(self, workload: Workload, *, moves: bool) -> list[Piece]:
+        pieces = self._pieces.get(workload.id)
+        if pieces is None:
+            pieces = self._pieces[workload.id] = [self._completed(piece) for piece in _evictions(workload)]
+        if not moves:
+            return pieces
+        both = self._moves.get(workload.id)
+        if both is None:
+            moved = [self._completed(piece) for piece in _moves(workload, len(pieces))]
+            both = self._moves[workload.id] = pieces + moved
+        return both
+
+    def _completed(self, piece: Piece) -> Piece:
+        covered, nominated = self._covered_pods(piece.project), self._nominated
+        pods, known = piece.pods, self._positions
+        for pod in pods:
+            position = known.get(pod.node or "")
+            if position is not None:
+                piece.pods_on.setdefault(position, []).append(pod)
+            if pod.id in covered:
+                piece.is_covered = True
             # Whoever only has nominations has started nothing: it waits on, and no work is lost.
-            is_harmless=all(self._session.is_nominated(pod) for pod in victim.pods),
-            is_covered=any(pod.id in self._covered for pod in victim.pods),
-        )
-        for pod in victim.pods:
-            account = by_name.get(pod.node or "")
-            if account is not None:
-                piece.pods_on.setdefault(account.position, []).append(pod)
-        for position in piece.pods_on:
-            self.by_node.setdefault(position, []).append(piece)
-        self.by_project.setdefault(piece.project, []).append(piece)
+            if pod.id in nominated:
+                piece.pod_count -= 1
+        piece.is_harmless = not piece.pod_count
+        return piece
+
+    def _covered_pods(self, project: str) -> frozenset[str]:
+        """Ids of the pods that the project's quota covers, as it is filled at the beginning."""
+        covered = self._covered.get(project)
+        if covered is None:
+            order = filling_order(self._running[project])
+            found = coverage(order, self._tree.quota[project], self._tree.resources).covered
+            covered = self._covered[project] = frozenset([pod.id for victim in found for pod in victim.pods])
+        return covered
 
 
-def _covered_pods(session: Session, running: Mapping[str, Sequence[Workload]]) -> frozenset[str]:
-    """Ids of the pods that their project's quota covers, as it is filled at the beginning."""
-    tree = session.tree
-    return frozenset(
-        pod.id
-        for project, workloads in running.items()
-        for victim in coverage(filling_order(workloads), tree.quota[project], tree.resources).covered
-        for pod in victim.pods
-    )
-
-
-def _pieces(workload: Workload) -> Iterable[Victim]:
+def _evictions(workload: Workload) -> Iterator[Piece]:
     *surplus, everything = give_up_chunks(workload) or [()]
-    for chunk in surplus:
-        yield Victim(workload, chunk, is_core=False)
+    for sequence, chunk in enumerate(surplus):
+        yield Piece(workload, chunk, sequence, is_core=False, is_move=False)
     if everything:
-        yield Victim(workload, everything)
+        yield Piece(workload, everything, len(surplus), is_core=True, is_move=False)
 
 
-def _moves(workload: Workload) -> Iterable[Victim]:
+def _moves(workload: Workload, sequence: int) -> Iterator[Piece]:
     if any(pod.state is PodState.RELEASING for pod in workload.pods):
         return  # some of it is on its way already: the rest moves when that has arrived
     for pod in reversed(workload.pods):
         if pod.state is PodState.ALLOCATED:
-            yield Victim(workload, (pod,), is_move=True)
+            yield Piece(workload, (pod,), sequence, is_core=True, is_move=True)
+            sequence += 1

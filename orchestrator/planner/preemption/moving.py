@@ -29,6 +29,7 @@ class MovePolicy:
     """
 
     spares_covered = False
+    moves = True
 
     def __init__(self, cap: int | None, reclaim: ReclaimPolicy | None = None) -> None:
         self._cap = cap

@@ -36,6 +36,7 @@ class ReclaimPolicy:
     """What one project may reclaim from others, for one decision."""
 
     spares_covered = True
+    moves = False
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -58,7 +59,7 @@ class ReclaimPolicy:
         """Whether the piece is another project's and has run for as long as that asks for."""
         if piece.is_move:
             return False
-        if not self._has_protection or not piece.victim.is_core:
+        if not self._has_protection or not piece.is_core:
             return piece.project != workload.project
         _, theirs = self._divergence_point(workload.project, piece.project)
         if theirs is None:

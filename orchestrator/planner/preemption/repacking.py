@@ -93,7 +93,7 @@ class _Repacking:
             if account.node.schedulable:
                 liftable = {
                     pod.id: pod.request.gpu_milli
-                    for piece in self._selector.candidates.by_node.get(position, ())
+                    for piece in self._selector.candidates.on(position, moves=True)
                     if piece.is_move and not piece.is_gone(self._ledger.evicted)
                     for pod in piece.pods_on[position]
                 }
@@ -109,7 +109,7 @@ class _Repacking:
         pieces = {
             id(piece): piece
             for position in self._positions
-            for piece in self._selector.candidates.by_node.get(position, ())
+            for piece in self._selector.candidates.on(position, moves=True)
             if chosen.issuperset(piece.pods_on) and self._policy.may_go(self._workload, piece)
         }
         yield from sorted(pieces.values(), key=self._policy.order(self._workload))

@@ -25,9 +25,13 @@ Order = Callable[[Piece], tuple[object, ...]]
 
 
 class EvictionPolicy(Protocol):
-    """Whom workloads may make give way. `spares_covered`: whether what a quota covers goes after what it does not."""
+    """Whom workloads may make give way. `spares_covered`: whether what a quota covers goes after what it does not.
+
+    `moves`: whether pods may be moved as well.
+    """
 
     spares_covered: bool
+    moves: bool
 
     def key(self, workload: Workload) -> tuple[object, ...]:
         """What `may_go` depends on, apart from the piece."""
@@ -126,7 +130,7 @@ class VictimSelector:
         closed = _Closed(self.policy, workload, asked)
         eligible = [
             piece
-            for piece in self.candidates.by_node.get(account.position, ())
+            for piece in self.candidates.on(account.position, moves=self.policy.moves)
             if not closed(piece.project)
             and self.policy.may_go(workload, piece)
             and not piece.is_gone(self._ledger.evicted)
@@ -158,8 +162,8 @@ class VictimSelector:
         """Every piece that may go and is left, who has least to lose first."""
         pieces = [
             piece
-            for name in sorted(self.candidates.by_project)
-            for piece in self.candidates.by_project[name]
+            for name in self.candidates.projects
+            for piece in self.candidates.of(name, moves=self.policy.moves)
             if self.policy.may_go(workload, piece)
         ]
         pieces.sort(key=self.policy.order(workload))
@@ -198,7 +202,7 @@ class VictimSelector:
             if positions is None:
                 positions = self._accepting[pod.constraints, types] = [
                     position
-                    for position in sorted(self.candidates.by_node)
+                    for position in self.candidates.positions
                     if self._session.placer.accepts(self._ledger.nodes[position], workload, pod)
                 ]
             if self._max_nodes is not None and len(positions) > self._max_nodes:
@@ -212,6 +216,7 @@ class VictimSelector:
                 positions,
                 lambda piece: self.policy.may_go(workload, piece),
                 spare_covered=self.policy.spares_covered,
+                moves=self.policy.moves,
             )
         ranking.refresh()
         return ranking
