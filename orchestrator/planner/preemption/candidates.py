@@ -74,6 +74,10 @@ class Candidates:
         for pieces in (*self.by_project.values(), *self.by_node.values()):
             pieces.sort(key=lambda piece: piece.order)
 
+    def covered_of(self, pods: Iterable[str]) -> set[str]:
+        """The projects of which some of these pods were covered by the quota at the beginning of the decision."""
+        return {self._covered[pod] for pod in pods if pod in self._covered}
+
     def _add(self, victim: Victim, sequence: int) -> None:
         by_name = self._session.ledger.by_name
         piece = Piece(
@@ -94,15 +98,15 @@ class Candidates:
         self.by_project.setdefault(piece.project, []).append(piece)
 
 
-def _covered_pods(session: Session, running: Mapping[str, Sequence[Workload]]) -> frozenset[str]:
-    """Ids of the pods that their project's quota covers, as it is filled at the beginning."""
+def _covered_pods(session: Session, running: Mapping[str, Sequence[Workload]]) -> dict[str, str]:
+    """The pods, by id, that their project's quota covers, as it is filled at the beginning, with the project."""
     tree = session.tree
-    return frozenset(
-        pod.id
+    return {
+        pod.id: project
         for project, workloads in running.items()
         for victim in coverage(filling_order(workloads), tree.quota[project], tree.resources).covered
         for pod in victim.pods
-    )
+    }
 
 
 def _pieces(workload: Workload) -> Iterable[Victim]:
