@@ -376,6 +376,10 @@ class Session:
         """Ids of the pods that this decision evicts."""
         return self._evictions.keys()
 
+    def lost_pods(self) -> Iterator[str]:
+        """Ids of the pods that this decision evicts and promises no other place."""
+        return (name for name in self._evictions if name not in self._nominations)
+
     def is_bound(self, pod: Pod) -> bool:
         """Whether the pod is bound in this decision."""
         return pod.id in self._bindings

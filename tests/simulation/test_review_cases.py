@@ -39,7 +39,13 @@ class Expectation:
 
 
 EXPECTED = {
+    "borrowed-gpus-beside-work-without-any": Expectation(
+        0, runs={"w010": None, "w011": None, "w013": None}, waits=("w012", "w015")
+    ),
     "crash-reservation": Expectation(0, runs={"other": "n1"}, waits=("gang",)),
+    "devices-of-a-node-are-not-alike": Expectation(
+        3, runs={"big": "n0", "w0": "n0", "w1": "n1", "w9": "n1"}, waits=("w3", "w6")
+    ),
     "fragmented-over-quota": Expectation(
         1, runs={"r0": "node0", "r1": "node0", "r2": "node1", "p0": "node1"}
     ),
@@ -51,6 +57,11 @@ EXPECTED = {
     "loop-quota-rule-2": Expectation(
         8, runs={"j0062": None, "j0060": None, "j0097": None, "j0045": None, "j0072": None}, waits=("j0071",)
     ),
+    "pod-slots-need-two-moves": Expectation(
+        3, runs={"w006": None, "w007": "n1", "w009": "n1", "w010": "n2"}, waits=("w008",)
+    ),
+    "promise-goes-to-a-victim": Expectation(3, runs={"w010": None, "w011": None}, waits=("w016",)),
+    "quota-lost-piece-by-piece": Expectation(0, runs={"w004": "n0", "w006": "n2"}, waits=("w005",)),
     "quota-needs-a-move-and-an-eviction": Expectation(
         2, runs={"r0": "node0", "r1": "node0", "p1": "node1"}, waits=("r2", "p0")
     ),

@@ -1,6 +1,6 @@
 """Inside one project, more urgent work takes the place of less urgent work that can be taken back."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.quota import preempt_min_runtime
@@ -13,7 +13,7 @@ from orchestrator.planner.actions.evicting import (
     move_elsewhere,
 )
 from orchestrator.planner.actions.hopeless import Hopeless
-from orchestrator.planner.gangs import chunk_amounts
+from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.model import Amounts, Waiting, Workload
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.chunks import Placed
@@ -37,6 +37,9 @@ class PriorityPolicy:
     def __init__(self, session: Session) -> None:
         self._session = session
         self.ceiling: int | None = None
+
+    def start(self, workload: Workload, chunk: Chunk) -> None:
+        """Nothing to prepare."""
 
     def key(self, workload: Workload) -> tuple[object, ...]:
         """The project, and up to which priority."""
@@ -89,6 +92,10 @@ class PriorityPolicy:
         return session.may_evict(victim.pods for victim, _ in taken) and keeps_limits(
             session.ledger, workload
         )
+
+    def spare_robbed(self) -> bool:
+        """Nobody is robbed inside a project."""
+        return False
 
 
 def preempt(session: Session) -> None:
@@ -146,13 +153,14 @@ def preempt_lower_for(
         session.cancel(each)
         session.refuse(each, Overtaken(workload.name))
     taken, placed = found
-    moved = move_elsewhere(session, taken)
     carry_out(session, workload, taken, placed)
-    for name, places in moved.items():
+    # Whose room was its own since an earlier decision comes first, then the victims, who ran, then what was started
+    # only now: nobody loses a promised room to those who come after it.
+    nominees = [each for each in granted if session.is_bound_nominee(each)]
+    _start_again(session, nominees)
+    for name, places in move_elsewhere(session, taken).items():
         session.promise(session.workload(name), places)
-    # Whose room was its own since an earlier decision comes first: it must not lose it to what was started only now.
-    for each in sorted(granted, key=lambda each: (not session.is_bound_nominee(each), workload_order(each))):
-        _start_again(session, each)
+    _start_again(session, [each for each in granted if not session.is_bound_nominee(each)])
     return True
 
 
@@ -200,12 +208,11 @@ def _is_due_to_others(
     return due
 
 
-def _start_again(session: Session, workload: Workload) -> None:
-    """Give back what still fits beside the more urgent work."""
-    while chunk := session.next_chunk(workload):
-        if session.violation(workload, chunk) is not None:
-            return
-        placed = session.place_all(workload, chunk)
-        if placed is None:
-            return
-        session.grant(workload, placed)
+def _start_again(session: Session, workloads: Iterable[Workload]) -> None:
+    """Give back, in the order of the queue, what still fits beside the more urgent work."""
+    for workload in sorted(workloads, key=workload_order):
+        while chunk := session.next_chunk(workload):
+            placed = None if session.violation(workload, chunk) else session.place_all(workload, chunk)
+            if placed is None:
+                break
+            session.grant(workload, placed)

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.ledger import NodeAccount
+from orchestrator.planner.gangs import Chunk
 from orchestrator.planner.model import Amounts, Constraints, Pod, Request, Workload
 from orchestrator.planner.placement.placer import node_types_for
 from orchestrator.planner.preemption.candidates import Candidates, Piece
@@ -32,6 +33,10 @@ class EvictionPolicy(Protocol):
 
     spares_covered: bool
     moves: bool
+
+    def start(self, workload: Workload, chunk: Chunk) -> None:
+        """Prepare for a search for the chunk, nothing of which is on the ledger."""
+        ...
 
     def key(self, workload: Workload) -> tuple[object, ...]:
         """What `may_go` depends on, apart from the piece."""
@@ -67,6 +72,10 @@ class EvictionPolicy(Protocol):
 
     def accepts(self, session: Session, workload: Workload, taken: Taken) -> bool:
         """Whether the outcome on the ledger is allowed as a whole; may add to the ledger."""
+        ...
+
+    def spare_robbed(self) -> bool:
+        """After a refusal, spare what the quotas cover of whoever would have been robbed; False: of nobody more."""
         ...
 
 
