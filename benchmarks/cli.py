@@ -154,7 +154,7 @@ def _objects(jobs: int) -> dict[str, list[JSON]]:
     made: dict[str, list[JSON]] = {JOBS_PATH: [], PODS_PATH: []}
     for number in range(jobs):
         name = f"train-{number:05d}"
-        asked = Submission(
+        submission = Submission(
             name=name,
             image="nvcr.io/nvidia/pytorch:24.05-py3",
             user="ann",
@@ -162,7 +162,7 @@ def _objects(jobs: int) -> dict[str, list[JSON]]:
             command=("python", "train.py"),
             command_line=f"muster submit {name} -i nvcr.io/nvidia/pytorch:24.05-py3 -g 1 -- python train.py",
         )
-        job = workload_manifest(asked, placement)
+        job = workload_manifest(submission, placement)
         job["metadata"] |= _server_side(f"job-{number}")
         job["status"] = {"active": 1, "startTime": CREATED}
         made[JOBS_PATH].append(job)

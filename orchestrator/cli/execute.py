@@ -12,7 +12,7 @@ from orchestrator.client.aio import AsyncClient
 from orchestrator.client.streams import StreamClient, Target
 from orchestrator.cluster.errors import NotExecutable
 from orchestrator.errors import UsageError
-from orchestrator.workloads.values import parse_duration_seconds
+from orchestrator.workloads.parsing import parse_duration_seconds
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -22,7 +22,7 @@ from orchestrator.cluster.objects import (
 )
 from orchestrator.cluster.quantity import cpu_milli, format_gpu, gpu_milli, memory_bytes
 from orchestrator.errors import UsageError
-from orchestrator.workloads.values import (
+from orchestrator.workloads.parsing import (
     parse_count,
     parse_duration_seconds,
     parse_node_type,

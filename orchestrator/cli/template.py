@@ -155,7 +155,7 @@ def _name(name: str) -> str:
 
 def _kinds() -> "Any":
     from orchestrator.cli.submit import submit
-    from orchestrator.cli.templates import kinds_of
+    from orchestrator.cli.template_values import kinds_of
 
     return kinds_of(submit)
 

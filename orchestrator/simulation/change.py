@@ -19,13 +19,17 @@ from orchestrator.workloads.submission import Submission
 _NAMESPACE: Final = "what-if"
 
 
-def submit(snapshot: Snapshot, asked: Submission, project: str) -> Snapshot:
+def submit(snapshot: Snapshot, submission: Submission, project: str) -> Snapshot:
     """The snapshot with one workload more, as the operator would read it. Raises UsageError."""
     _require_project(snapshot, project)
-    if any(each.name == asked.name and each.project == project for each in snapshot.workloads):
-        raise UsageError(f"the project {project} has a workload {asked.name} already: choose another name")
+    if any(each.name == submission.name and each.project == project for each in snapshot.workloads):
+        raise UsageError(
+            f"the project {project} has a workload {submission.name} already: choose another name"
+        )
     workload = replace(
-        _workload(asked, project), id=f"{project}/{asked.name}", created_at_us=moment_after(snapshot)
+        _workload(submission, project),
+        id=f"{project}/{submission.name}",
+        created_at_us=moment_after(snapshot),
     )
     return replace(snapshot, workloads=(*snapshot.workloads, workload))
 
@@ -84,18 +88,24 @@ def _require_project(snapshot: Snapshot, project: str) -> None:
         raise UsageError(f"there is no project {project}; there are: {', '.join(known) or 'none'}")
 
 
-def _workload(asked: Submission, project: str) -> Workload:
+def _workload(submission: Submission, project: str) -> Workload:
     """What the operator would see of the submission: its pods go the way that real ones go."""
-    manifest = workload_manifest(asked, Placement(project, _NAMESPACE, ""))
+    manifest = workload_manifest(submission, Placement(project, _NAMESPACE, ""))
     template = manifest["spec"]["template"]
-    count = min(asked.parallelism or 1, asked.completions or 1)
-    owner_id = f"{project}/{asked.name}"
-    owner = {"apiVersion": "v1", "kind": "Owner", "name": asked.name, "uid": owner_id, "controller": True}
+    count = min(submission.parallelism or 1, submission.completions or 1)
+    owner_id = f"{project}/{submission.name}"
+    owner = {
+        "apiVersion": "v1",
+        "kind": "Owner",
+        "name": submission.name,
+        "uid": owner_id,
+        "controller": True,
+    }
     priority = PRIORITY_CLASSES[template["spec"]["priorityClassName"]]
     pods = {}
     for number in range(count):
         metadata = template["metadata"] | {
-            "name": f"{asked.name}-{number}",
+            "name": f"{submission.name}-{number}",
             "namespace": _NAMESPACE,
             "uid": f"{owner_id}/{number}",
             "ownerReferences": [owner],
@@ -108,5 +118,5 @@ def _workload(asked: Submission, project: str) -> Workload:
     )
     reading = read(Observed(nodes={}, pods=pods, namespaces={_NAMESPACE: namespace}, projects={}))
     for why in reading.unreadable_pods.values():
-        raise UsageError(f"{asked.name} could not be scheduled: {why}")
+        raise UsageError(f"{submission.name} could not be scheduled: {why}")
     return reading.snapshot.workloads[0]
