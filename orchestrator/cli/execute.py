@@ -6,7 +6,8 @@ from typing import Any, Final, TypeVar
 import click
 
 from orchestrator.cli import terminal
-from orchestrator.cli.options import TAIL_KEY, Command, completing, split_words
+from orchestrator.cli.cluster_names import completing
+from orchestrator.cli.options import TAIL_KEY, Command, split_words
 from orchestrator.cli.session import run
 from orchestrator.client.aio import AsyncClient
 from orchestrator.client.streams import StreamClient, Target

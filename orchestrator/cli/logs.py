@@ -7,8 +7,9 @@ from typing import Final
 import click
 
 from orchestrator.cli import terminal
+from orchestrator.cli.cluster_names import completing
 from orchestrator.cli.execute import container_options, patience
-from orchestrator.cli.options import Command, completing
+from orchestrator.cli.options import Command
 from orchestrator.cli.session import run
 from orchestrator.client.aio import AsyncClient
 from orchestrator.client.streams import LogRequest

@@ -11,9 +11,9 @@ import click
 
 from orchestrator.cli import submit_options as flags
 from orchestrator.cli import terminal
-from orchestrator.cli.options import Settings
 from orchestrator.cli.output import document
 from orchestrator.cli.session import run
+from orchestrator.cli.settings import Settings
 from orchestrator.cli.submit_request import SubmitRequest, naming_flags
 from orchestrator.cli.template_values import with_templates
 from orchestrator.client.jobs import DuplicateName, Scope, Submitted

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import click
 
-from orchestrator.cli.options import Command, OptionalValue, Word, completing, split_words
+from orchestrator.cli.cluster_names import completing
+from orchestrator.cli.options import Command, OptionalValue, Word, split_words
 from orchestrator.cli.output import output_option
 from orchestrator.errors import UsageError
 from orchestrator.workloads.values import MASTER_PORT, PULL_POLICIES, SERVICE_TYPES

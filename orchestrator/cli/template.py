@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli.options import Command, Group, completing
+from orchestrator.cli.cluster_names import completing
+from orchestrator.cli.options import Command, Group
 from orchestrator.cli.output import document, no_headers_option, output_option, show
 from orchestrator.cli.session import run
 from orchestrator.errors import UsageError

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import Command, Settings, add_common_options
+from orchestrator.cli.options import Command, add_common_options
 from orchestrator.cli.outcome import json_option, show, warn
+from orchestrator.cli.settings import Settings
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from orchestrator.cli.options import Settings
+from orchestrator.cli.settings import Settings
 from orchestrator.cli.submit import submit
 from orchestrator.cli.template_values import with_templates
 from orchestrator.errors import UsageError
