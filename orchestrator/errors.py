@@ -11,6 +11,10 @@ Only the command line turns an error into an exit code; everything below raises.
 Every message is one line that names what is wrong and, where one is known, the fix.
 """
 
+from collections.abc import Mapping
+from string import Formatter
+from typing import Any, Self
+
 
 class MusterError(Exception):
     """Root of all errors that muster raises on purpose."""
@@ -26,3 +30,36 @@ class UsageError(MusterError):
 
 class ConfigurationError(MusterError):
     """The kubeconfig, a directory or the environment cannot be used as it is."""
+
+
+class FieldProblem(MusterError):
+    """Something is wrong with fields of a request, such as a submission.
+
+    `text` has the names of fields in braces, and those of `values`, which are filled in. The message calls the fields
+    by their names; whoever has other words for them, such as the flags of a command line, uses `with_names`.
+    """
+
+    def __init__(self, text: str, /, **values: object) -> None:
+        super().__init__(_FieldFormatter({}).vformat(text, (), values))
+        self._text = text
+        self._values = values
+
+    def with_names(self, names: Mapping[str, str]) -> Self:
+        """Return the same error with these names of fields in its message; a field without one keeps its own."""
+        error = type(self)(self._text, **self._values)
+        error.args = (_FieldFormatter(names).vformat(self._text, (), self._values),)
+        return error
+
+
+class InvalidField(FieldProblem, UsageError):
+    """A field has a value that cannot be meant, or does not fit another field."""
+
+
+class _FieldFormatter(Formatter):
+    """Fills in values by their key; a key without a value is a field, which is replaced by its name."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+
+    def get_value(self, key: int | str, args: Any, kwargs: Mapping[str, Any]) -> Any:  # noqa: ARG002
+        return kwargs[str(key)] if key in kwargs else self._names.get(str(key), key)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from orchestrator.cli.cluster_names import completing
 from orchestrator.cli.message import Progress, say_error
-from orchestrator.cli.options import Command, completing
+from orchestrator.cli.options import Command
 from orchestrator.cli.session import run
 from orchestrator.errors import MusterError, UsageError
 

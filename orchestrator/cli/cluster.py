@@ -2,8 +2,10 @@
 
 import click
 
-from orchestrator.cli.options import Command, Group, Settings, completing
+from orchestrator.cli.cluster_names import completing
+from orchestrator.cli.options import Command, Group
 from orchestrator.cli.output import no_headers_option, output_option, show
+from orchestrator.cli.settings import Settings
 from orchestrator.names import NAMESPACE_PREFIX
 
 

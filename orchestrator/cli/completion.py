@@ -4,7 +4,7 @@ from typing import Final
 
 import click
 
-from orchestrator.cli.options import Command, Settings
+from orchestrator.cli.options import Command
 
 VARIABLE: Final = "_MUSTER_COMPLETE"
 """The script sets it when it asks; `main` looks at it before anything else."""
@@ -22,45 +22,9 @@ def completion(*, shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    from orchestrator.cli.main import muster
-
     kind = get_completion_class(shell)
     if kind is None:
         raise click.UsageError(f"there is no completion for {shell}")
-    made = kind(muster, {}, "muster", VARIABLE)
-    click.echo(made.source_template % made.source_vars())
-
-
-def names_of(kind: str, ctx: click.Context, incomplete: str) -> list[str]:
-    """Return the names of a kind that begin like the word; none when the cluster does not answer."""
-    from http.client import HTTPException
-
-    from orchestrator.errors import MusterError
-
-    settings = ctx.ensure_object(Settings)
-    try:
-        found = _contexts(settings) if kind == "contexts" else _asked(kind, settings)
-    except (MusterError, OSError, HTTPException, ValueError, KeyError):
-        return []  # a shell that completes has no place for an error
-    return sorted({name for name in found if name.startswith(incomplete)})
-
-
-def _contexts(settings: Settings) -> list[str]:
-    from orchestrator.cluster.contexts import contexts
-
-    return [each.name for each in contexts(settings.kubeconfig)]
-
-
-def _asked(kind: str, settings: Settings) -> list[str]:
-    from orchestrator.client.names import Names
-    from orchestrator.cluster.kubeconfig import load_access
-
-    access = load_access(
-        settings.kubeconfig, settings.context, as_user=settings.as_user, as_groups=settings.as_groups
-    )
-    with Names(access) as names:
-        if kind == "jobs":
-            return names.jobs(settings.project)
-        if kind == "templates":
-            return names.templates(settings.project)
-        return names.projects() if kind == "projects" else names.nodes()
+    muster = click.get_current_context().find_root().command
+    script = kind(muster, {}, "muster", VARIABLE)
+    click.echo(script.source_template % script.source_vars())

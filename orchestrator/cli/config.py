@@ -2,7 +2,8 @@
 
 import click
 
-from orchestrator.cli.options import Command, Group, completing
+from orchestrator.cli.cluster_names import completing
+from orchestrator.cli.options import Command, Group
 
 
 @click.group("config", cls=Group, no_args_is_help=True)

@@ -6,13 +6,14 @@ from typing import Any, Final, TypeVar
 import click
 
 from orchestrator.cli import terminal
-from orchestrator.cli.options import TAIL_KEY, Command, completing, split_words
+from orchestrator.cli.cluster_names import completing
+from orchestrator.cli.options import TAIL_KEY, Command, split_words
 from orchestrator.cli.session import run
 from orchestrator.client.aio import AsyncClient
 from orchestrator.client.streams import StreamClient, Target
 from orchestrator.cluster.errors import NotExecutable
 from orchestrator.errors import UsageError
-from orchestrator.workloads.values import parse_duration_seconds
+from orchestrator.workloads.parsing import parse_duration_seconds
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from orchestrator.cli.options import Command, Settings, completing
+from orchestrator.cli.cluster_names import completing
+from orchestrator.cli.options import Command
 from orchestrator.cli.outcome import gpus, json_option, place_record, warn
 from orchestrator.cli.output import age, document, table
+from orchestrator.cli.settings import Settings
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from typing import Final
 
 import click
 
-from orchestrator.cli.options import Command, completing
+from orchestrator.cli.cluster_names import completing
+from orchestrator.cli.options import Command
 from orchestrator.cli.output import output_option
 from orchestrator.errors import UsageError
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from orchestrator.cli.listing import WIDE_HEADER, row
+from orchestrator.cli.job_table import WIDE_HEADER, row
 from orchestrator.cli.output import age, document, table
 from orchestrator.cli.session import run
 from orchestrator.cluster.objects import Event, Pod

@@ -1,33 +1,19 @@
 """`muster list`: jobs, and the other things that a cluster has."""
 
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from orchestrator.cli.job_table import HEADER, WIDE_HEADER, row
 from orchestrator.cli.options import Command
-from orchestrator.cli.output import age, no_headers_option, output_option, show
+from orchestrator.cli.output import no_headers_option, output_option, show
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
     from orchestrator.workloads.view import WorkloadView
 
-HEADER: Final = (
-    "NAME",
-    "STATUS",
-    "AGE",
-    "NODE",
-    "IMAGE",
-    "TYPE",
-    "PROJECT",
-    "USER",
-    "GPUs",
-    "CREATED BY CLI",
-    "SERVICE URL(S)",
-)
-WIDE_HEADER: Final = (*HEADER[:-1], "NAMESPACE", "PODS", HEADER[-1], "WAITS BECAUSE")
 KINDS: Final = {
     "job": "jobs",
     "project": "projects",
@@ -62,26 +48,6 @@ def list_things(
         if given:
             raise UsageError(f"{flag} goes with jobs only, not with {kind}")
     _lister(kind)(output=output, no_headers=no_headers)
-
-
-def row(view: "WorkloadView", now_us: int, *, wide: bool = False) -> Sequence[str]:
-    """Return the cells of one job."""
-    cells = (
-        view.name,
-        view.status,
-        age((now_us - view.created_us) // 1_000_000),
-        view.node,
-        view.image,
-        view.type,
-        view.project,
-        view.user,
-        view.gpus,
-        str(view.created_by_cli).lower(),
-    )
-    urls = ",".join(view.urls)
-    if not wide:
-        return (*cells, urls)
-    return (*cells, view.namespace, str(len(view.pods)), urls, view.waits_because)
 
 
 def _list_jobs(all_projects: bool, no_headers: bool | None, output: str | None, *, watch: bool) -> None:

@@ -7,14 +7,15 @@ from typing import Final
 import click
 
 from orchestrator.cli import terminal
+from orchestrator.cli.cluster_names import completing
 from orchestrator.cli.execute import container_options, patience
-from orchestrator.cli.options import Command, completing
+from orchestrator.cli.options import Command
 from orchestrator.cli.session import run
 from orchestrator.client.aio import AsyncClient
 from orchestrator.client.streams import LogRequest
 from orchestrator.cluster.quantity import parse_time
 from orchestrator.errors import UsageError
-from orchestrator.workloads.values import parse_duration_seconds
+from orchestrator.workloads.parsing import parse_duration_seconds
 
 _ALL: Final = -1
 _NUMBER = re.compile(r"-?[0-9]{1,9}")

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from orchestrator.cli.message import say_error
-from orchestrator.cli.options import Group, Settings, add_common_options, common_options
+from orchestrator.cli.options import Group, add_common_options, common_options
+from orchestrator.cli.settings import Settings
 from orchestrator.distribution import DISTRIBUTION
 from orchestrator.errors import MusterError
 

@@ -90,7 +90,7 @@ def _choices(
 ) -> "Choices":
     from orchestrator.control.choices import Choices
     from orchestrator.planner.model import Settings
-    from orchestrator.workloads.values import parse_duration_seconds
+    from orchestrator.workloads.parsing import parse_duration_seconds
 
     def seconds(option: str, text: str) -> int:
         return parse_duration_seconds(option, text) or 0

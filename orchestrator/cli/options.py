@@ -5,30 +5,21 @@
 - what follows a bare `--` kept apart from the arguments.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from orchestrator.cli.cluster_names import completing
+from orchestrator.cli.settings import Settings
+
 ARGUMENTS_KEY: Final = "muster.arguments"
 TAIL_KEY: Final = "muster.tail"
 LOG_LEVELS: Final = ("debug", "info", "warn", "warning", "error")
 
 _BOOLEANS: Final = {"true": True, "1": True, "t": True, "false": False, "0": False, "f": False}
-
-
-@dataclass(slots=True)
-class Settings:
-    """The common options: which cluster, which project, how much to say."""
-
-    kubeconfig: Path | None = None
-    context: str | None = None
-    project: str | None = None
-    loglevel: str | None = None
-    as_user: str | None = None
-    as_groups: tuple[str, ...] = ()
 
 
 class OptionalValue(click.Option):
@@ -160,17 +151,6 @@ class Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of that name or alias."""
         return super().get_command(ctx, self.aliases.get(cmd_name, cmd_name))
-
-
-def completing(kind: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """Return what completes a word with the names of a kind of thing in the cluster: `jobs`, `projects`, …"""
-
-    def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-        from orchestrator.cli.completion import names_of
-
-        return names_of(kind, ctx, incomplete)
-
-    return complete
 
 
 def _store(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import click
 
 from orchestrator.cli import terminal
+from orchestrator.cli.cluster_names import completing
 from orchestrator.cli.execute import container_options, patience, running
-from orchestrator.cli.options import Command, completing
+from orchestrator.cli.options import Command
 from orchestrator.cli.session import run
 from orchestrator.client.aio import AsyncClient
 from orchestrator.client.port_forward import (

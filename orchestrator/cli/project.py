@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from orchestrator.cli.options import Command, Group, completing
+from orchestrator.cli.cluster_names import completing
+from orchestrator.cli.options import Command, Group
 from orchestrator.cli.output import document, no_headers_option, output_option, show, table
 from orchestrator.cli.session import run
 from orchestrator.cluster.objects import (
@@ -22,7 +23,7 @@ from orchestrator.cluster.objects import (
 )
 from orchestrator.cluster.quantity import cpu_milli, format_gpu, gpu_milli, memory_bytes
 from orchestrator.errors import UsageError
-from orchestrator.workloads.values import (
+from orchestrator.workloads.parsing import (
     parse_count,
     parse_duration_seconds,
     parse_node_type,

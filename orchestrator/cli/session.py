@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from orchestrator.cli.options import Settings
+from orchestrator.cli.settings import Settings
 
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient

@@ -11,25 +11,23 @@ import click
 
 from orchestrator.cli import submit_options as flags
 from orchestrator.cli import terminal
-from orchestrator.cli.options import Settings
 from orchestrator.cli.output import document
 from orchestrator.cli.session import run
-from orchestrator.cli.submit_values import fields_of, given_name, name_prefix, submission_of
-from orchestrator.cli.templates import with_templates
-from orchestrator.client.jobs import DuplicateName, Scope
+from orchestrator.cli.settings import Settings
+from orchestrator.cli.submit_request import SubmitRequest, naming_flags
+from orchestrator.cli.template_values import with_templates
+from orchestrator.client.jobs import DuplicateName, Scope, Submitted
 from orchestrator.cluster.errors import ClusterError, Unreachable
 from orchestrator.cluster.quantity import format_time
 from orchestrator.errors import ConfigurationError, UsageError
 from orchestrator.names import NAMESPACE_PREFIX
 from orchestrator.workloads import manifest
-from orchestrator.workloads.rendezvous import FRAMEWORKS
+from orchestrator.workloads.parsing import parse_duration_seconds
 from orchestrator.workloads.submission import Submission
-from orchestrator.workloads.values import parse_duration_seconds
+from orchestrator.workloads.values import FRAMEWORKS
 
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
-
-__all__ = ["submission_of", "submit", "submit_dist", "submit_mpi"]
 
 Values = dict[str, Any]
 
@@ -68,8 +66,8 @@ def submit_dist(ctx: click.Context, /, *, framework: str, **values: Any) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What was asked for beyond the job itself."""
+class _Options:
+    """What to do beyond making the job."""
 
     dry_run: str | None
     output: str | None
@@ -81,60 +79,47 @@ class _Asked:
 
 
 def _submit(ctx: click.Context, values: Values, framework: str = "") -> int:
-    asked = _asked(values)
-    name = given_name(values)
-    fields_of(ctx, values, framework)  # every flag for itself, before the cluster is asked
-    problem: UsageError | None = None
-    try:
-        submission_of(ctx, values, name=name or f"{name_prefix(values)}-0", framework=framework)
-    except UsageError as error:
-        problem = error  # a template may put it right
+    with naming_flags():
+        options = _options(values)
+        request = SubmitRequest(ctx, values, framework)
+        problem = _problem(request)
 
-    async def act(client: "AsyncClient") -> int:
-        scope, filled = await _filled(ctx, client, values, problem)
-        if asked.dry_run == "client":
-            number = name or await client.free_job_name(name_prefix(filled), project=scope)
-            made = submission_of(ctx, filled, name=number, project=scope.project, framework=framework)
-            _print(_manifests(made, scope), asked.output or "yaml", made.name)
-            return 0
-        for attempt in range(_NUMBERING_ATTEMPTS):
-            number = name or await client.free_job_name(name_prefix(filled), project=scope)
-            made = submission_of(ctx, filled, name=number, project=scope.project, framework=framework)
-            try:
-                done = await client.submit(
-                    made, project=scope, dry_run=asked.dry_run == "server", report=_warn
+        async def act(client: "AsyncClient") -> int:
+            scope = await client.scope()
+            filled = await _filled(ctx, client, request, scope, problem)
+            if options.dry_run == "client":
+                submission = await _numbered(client, request, filled, scope)
+                _print(_manifests(submission, scope), options.output or "yaml", submission.name)
+                return 0
+            submission, submitted = await _create(client, request, filled, scope, options)
+            if options.dry_run or options.output:
+                _print(submitted.objects, options.output or "yaml", submission.name)
+            else:
+                click.echo(f"The job '{submission.name}' has been submitted successfully")
+                click.echo(
+                    f"You can run `muster get {submission.name} -p {scope.project}` to check the job status"
                 )
-            except DuplicateName:
-                if name or attempt == _NUMBERING_ATTEMPTS - 1:
-                    raise
-                continue
-            break
-        if asked.dry_run or asked.output:
-            _print(done.objects, asked.output or "yaml", made.name)
-        else:
-            click.echo(f"The job '{made.name}' has been submitted successfully")
-            click.echo(f"You can run `muster get {made.name} -p {scope.project}` to check the job status")
-        return 0 if asked.dry_run else await _stay(client, scope, made, asked)
+            return 0 if options.dry_run else await _stay(client, scope, submission, options)
 
-    try:
-        return run(act)
-    except (ConfigurationError, Unreachable) as error:
-        if problem is not None:
-            raise problem from error
-        project = ctx.ensure_object(Settings).project
-        if asked.dry_run != "client" or project is None:
-            raise
-        return _rendered_without_cluster(ctx, values, framework, project, error)
+        try:
+            return run(act)
+        except (ConfigurationError, Unreachable) as error:
+            if problem is not None:
+                raise problem from error
+            project = ctx.ensure_object(Settings).project
+            if options.dry_run != "client" or project is None:
+                raise
+            return _render_without_cluster(request, project, error)
 
 
-def _asked(values: Values) -> _Asked:
+def _options(values: Values) -> _Options:
     """Take what is not about the job out of the values. Raises UsageError."""
     from orchestrator.client.port_forward import parse_address
 
     dry_run = {"true": "client", "false": None}.get(values["dry_run"], values["dry_run"])
     addresses = values.pop("address", ())
     del values["dry_run"]
-    return _Asked(
+    return _Options(
         dry_run=dry_run,
         output=values.pop("output"),
         attach=bool(values.get("attach")),
@@ -145,33 +130,70 @@ def _asked(values: Values) -> _Asked:
     )
 
 
+def _problem(request: SubmitRequest) -> UsageError | None:
+    """Return why the flags make no job together, which a template may put right; None if they do."""
+    try:
+        request.submission(f"{request.name_prefix()}-0")
+    except UsageError as error:
+        return error
+    return None
+
+
 async def _filled(
-    ctx: click.Context, client: "AsyncClient", values: Values, problem: UsageError | None
-) -> tuple[Scope, Values]:
-    """Return the project, and the values with what templates make of them."""
-    scope = await client.scope()
-    templates = await client.templates_to_apply(values["template"], project=scope)
+    ctx: click.Context,
+    client: "AsyncClient",
+    request: SubmitRequest,
+    scope: Scope,
+    problem: UsageError | None,
+) -> Mapping[str, Any]:
+    """Return the values of the flags with what templates make of them. Raises the problem where there are none."""
+    templates = await client.templates_to_apply(request.values["template"], project=scope)
     if problem is not None and not templates:
         raise problem
-    return scope, with_templates(ctx, values, templates) if templates else values
+    return with_templates(ctx, request.values, templates) if templates else request.values
 
 
-def _rendered_without_cluster(
-    ctx: click.Context, values: Values, framework: str, project: str, error: Exception
-) -> int:
+async def _numbered(
+    client: "AsyncClient", request: SubmitRequest, filled: Mapping[str, Any], scope: Scope
+) -> Submission:
+    """Return the submission; a job without a name gets the smallest number that is free."""
+    name = request.name or await client.free_job_name(request.name_prefix(filled), project=scope)
+    return request.submission(name, project=scope.project, values=filled)
+
+
+async def _create(
+    client: "AsyncClient",
+    request: SubmitRequest,
+    filled: Mapping[str, Any],
+    scope: Scope,
+    options: _Options,
+) -> tuple[Submission, Submitted]:
+    """Create the job; where another took its number in the meantime, try the next one."""
+    attempts = 1 if request.name else _NUMBERING_ATTEMPTS
+    while True:
+        attempts -= 1
+        submission = await _numbered(client, request, filled, scope)
+        try:
+            dry_run = options.dry_run == "server"
+            return submission, await client.submit(submission, project=scope, dry_run=dry_run, report=_warn)
+        except DuplicateName:
+            if not attempts:
+                raise
+
+
+def _render_without_cluster(request: SubmitRequest, project: str, error: Exception) -> int:
     scope = Scope(project, f"{NAMESPACE_PREFIX}{project}")
     _warn(f"namespace {scope.namespace} is a guess, and templates are left out: {error}")
-    name = given_name(values) or f"{name_prefix(values)}-0"
-    made = submission_of(ctx, values, name=name, project=project, framework=framework)
-    _print(_manifests(made, scope), "yaml", made.name)
+    submission = request.submission(f"{request.name_prefix()}-0", project=project)
+    _print(_manifests(submission, scope), "yaml", submission.name)
     return 0
 
 
-def _manifests(asked: Submission, scope: Scope) -> list[Mapping[str, Any]]:
+def _manifests(submission: Submission, scope: Scope) -> list[Mapping[str, Any]]:
     submitted_at = format_time(time.time_ns() // 1000)
     placement = manifest.Placement(scope.project, scope.namespace, submitted_at)
-    beside = manifest.manifests_beside(asked, placement, owner=None)
-    return [manifest.workload_manifest(asked, placement), *(body for _, body in beside)]
+    dependents = manifest.dependent_manifests(submission, placement, owner=None)
+    return [manifest.workload_manifest(submission, placement), *(body for _, body in dependents)]
 
 
 def _print(objects: Sequence[Mapping[str, Any]], form: str, name: str) -> None:
@@ -180,17 +202,17 @@ def _print(objects: Sequence[Mapping[str, Any]], form: str, name: str) -> None:
     elif form == "json":
         click.echo(document({"apiVersion": "v1", "kind": "List", "items": objects}, "json"))
     else:
-        click.echo("\n---\n".join(document(each, "yaml") for each in objects))
+        click.echo("\n---\n".join(document(body, "yaml") for body in objects))
 
 
 def _warn(line: str) -> None:
     click.echo(f"Warning: {line}", err=True)
 
 
-async def _stay(client: "AsyncClient", scope: Scope, made: Submission, asked: _Asked) -> int:
+async def _stay(client: "AsyncClient", scope: Scope, submission: Submission, options: _Options) -> int:
     """Wait for the job where something is to be done with it, and do that."""
-    forward = made.service_type == "portforward" and asked.forward
-    if not (asked.attach or asked.token or forward):
+    forward = submission.service_type == "portforward" and options.forward
+    if not (options.attach or options.token or forward):
         return 0
     from orchestrator.cli.execute import attached
     from orchestrator.cli.port_forward import forwarded
@@ -199,24 +221,24 @@ async def _stay(client: "AsyncClient", scope: Scope, made: Submission, asked: _A
 
     target = await client.streams.running(
         scope,
-        made.name,
-        patience_seconds=asked.patience_seconds,
+        submission.name,
+        patience_seconds=options.patience_seconds,
         report=terminal.report,
-        or_ended=asked.attach,
+        or_ended=options.attach,
     )
-    if asked.attach:
+    if options.attach:
         if target.runs:
-            return await attached(client.streams, target, stdin=made.stdin, tty=made.tty)
+            return await attached(client.streams, target, stdin=submission.stdin, tty=submission.tty)
         async with aclosing(client.streams.log(target, LogRequest())) as chunks:
             async for chunk in chunks:
                 terminal.write_out(chunk)
         return target.terminated.exit_code if target.terminated else 0
-    if asked.token:
-        click.echo(f"Jupyter notebook token: {await _token(client, scope, made.name)}")
+    if options.token:
+        click.echo(f"Jupyter notebook token: {await _token(client, scope, submission.name)}")
     if forward:
-        ports = [ForwardedPort(port.external, port.internal) for port in made.ports]
-        say = "Open access point(s) to service from localhost:{local}"
-        await forwarded(client.streams, target, ports, asked.addresses or (LOOPBACK,), say)
+        ports = [ForwardedPort(port.external, port.internal) for port in submission.ports]
+        message = "Open access point(s) to service from localhost:{local}"
+        await forwarded(client.streams, target, ports, options.addresses or (LOOPBACK,), message)
     return 0
 
 
@@ -225,10 +247,10 @@ async def _token(client: "AsyncClient", scope: Scope, name: str) -> str:
     from orchestrator.client.streams import LogRequest
 
     target = await client.streams.target(scope, name)
-    said = b""
+    log = b""
     async with aclosing(client.streams.log(target, LogRequest(follow=True))) as chunks:
         async for chunk in chunks:
-            said += chunk
-            if found := _TOKEN.search(said):
-                return found[1].decode()
+            log += chunk
+            if match := _TOKEN.search(log):
+                return match[1].decode()
     raise ClusterError(f"the notebook ended without a token; see 'muster logs {name}'")

@@ -6,15 +6,61 @@ from typing import Any, Final
 
 import click
 
-from orchestrator.cli.options import Command, OptionalValue, Word, completing, split_words
+from orchestrator.cli.cluster_names import completing
+from orchestrator.cli.options import Command, OptionalValue, Word, split_words
 from orchestrator.cli.output import output_option
 from orchestrator.errors import UsageError
-from orchestrator.workloads.network import SERVICE_TYPES
-from orchestrator.workloads.rendezvous import MASTER_PORT
-from orchestrator.workloads.submission import PULL_POLICIES
+from orchestrator.workloads.values import MASTER_PORT, PULL_POLICIES, SERVICE_TYPES
 
 TAIL_IS_COMMAND_KEY: Final = "muster.tail_is_command"
 DRY_RUNS: Final = ("client", "server")
+
+FLAGS: Final = {
+    "annotations": "-a/--annotation",
+    "args": "--args",
+    "backoff_limit": "--backoff-limit",
+    "capabilities": "--add-capability",
+    "claims": "--pvc",
+    "command": "--command",
+    "completions": "--completions",
+    "cpu_limit_milli": "--cpu-limit",
+    "cpu_milli": "--cpu",
+    "environment": "-e/--environment",
+    "environment_file": "--env-file",
+    "existing_claims": "--pvc-exists",
+    "extended_resources": "--extended-resource",
+    "gid": "--run-as-gid",
+    "git": "--git-sync",
+    "gpu_devices": "--gpu-devices",
+    "gpu_memory_bytes": "--gpu-memory",
+    "gpu_milli": "-g/--gpu",
+    "groups": "--supplemental-groups",
+    "home_directory": "--create-home-dir",
+    "image": "-i, --image",
+    "image_pull_policy": "--image-pull-policy",
+    "interactive": "--interactive",
+    "labels": "-l/--label",
+    "large_shm": "--large-shm",
+    "memory_bytes": "--memory",
+    "memory_limit_bytes": "--memory-limit",
+    "min_member": "--min-member",
+    "name_prefix": "--job-name-prefix",
+    "new_claims": "--pvc-new",
+    "node_type": "--node-type",
+    "parallelism": "--parallelism",
+    "ports": "--port",
+    "service_type": "--service-type",
+    "stdin": "--stdin",
+    "tolerations": "--toleration",
+    "topology_preferred": "--preferred-pod-topology-key",
+    "topology_required": "--required-pod-topology-key",
+    "ttl_seconds": "--ttl-after-finish",
+    "tty": "-t/--tty",
+    "uid": "--run-as-uid",
+    "volumes": "-v/--volume",
+    "working_dir": "--working-dir",
+}
+"""The flag of each field that an error about a submission may name; no other layer knows flags."""
 
 Decorator = Callable[..., Any]
 

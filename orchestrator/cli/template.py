@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli.options import Command, Group, completing
+from orchestrator.cli.cluster_names import completing
+from orchestrator.cli.options import Command, Group
 from orchestrator.cli.output import document, no_headers_option, output_option, show
 from orchestrator.cli.session import run
 from orchestrator.errors import UsageError
@@ -155,7 +156,7 @@ def _name(name: str) -> str:
 
 def _kinds() -> "Any":
     from orchestrator.cli.submit import submit
-    from orchestrator.cli.templates import kinds_of
+    from orchestrator.cli.template_values import kinds_of
 
     return kinds_of(submit)
 

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from orchestrator.cli.listing import HEADER, WIDE_HEADER, row
+from orchestrator.cli.job_table import HEADER, WIDE_HEADER, row
 from orchestrator.cli.output import cells, column_widths, document, line
 from orchestrator.workloads.view import record
 

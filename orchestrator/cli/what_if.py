@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import Command, Settings, add_common_options
+from orchestrator.cli.options import Command, add_common_options
 from orchestrator.cli.outcome import json_option, show, warn
+from orchestrator.cli.settings import Settings
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -104,7 +105,8 @@ def _snapshot(file: Path | None) -> "tuple[Snapshot, str | None]":
 
 def _submission(text: str) -> "tuple[Submission, str | None]":
     """Return what the words after `submit` ask for, and the project that they name."""
-    from orchestrator.cli.submit import submission_of, submit
+    from orchestrator.cli.submit import submit
+    from orchestrator.cli.submit_request import SubmitRequest, naming_flags
 
     if not any(each.name == "kubeconfig" for each in submit.params):
         add_common_options(submit)
@@ -118,7 +120,11 @@ def _submission(text: str) -> "tuple[Submission, str | None]":
     with submit.make_context("submit", words, obj=settings) as ctx:
         values = dict(ctx.params)
         values["image"] = values["image"] or _NO_IMAGE
-        return submission_of(ctx, values), settings.project
+        with naming_flags():
+            request = SubmitRequest(ctx, values)
+            if request.name is None:
+                raise UsageError(f"--submit {text!r} has no name for the job: give NAME first")
+            return request.submission(), settings.project
 
 
 def _quota(text: str) -> tuple[str, int]:

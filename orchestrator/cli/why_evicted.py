@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from orchestrator.cli.options import Command, completing
+from orchestrator.cli.cluster_names import completing
+from orchestrator.cli.options import Command
 from orchestrator.cli.outcome import json_option
 from orchestrator.cli.output import age, document, table
 from orchestrator.cli.session import run

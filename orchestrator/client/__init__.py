@@ -14,100 +14,100 @@ there is no other state. Every failure is a `MusterError` whose text is one line
 Importing this package costs nothing; what a name needs is imported when the name is used.
 """
 
+from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestrator.client.aio import AsyncClient
-    from orchestrator.client.identity import Identity
-    from orchestrator.client.jobs import (
-        DuplicateName,
-        HalfCreated,
-        NoSuchWorkload,
-        NotPossible,
-        Scope,
-        Submitted,
-    )
-    from orchestrator.client.nodes import Nodes, NoSuchNode
-    from orchestrator.client.port_forward import ForwardedPort, Listening, PortInUse
-    from orchestrator.client.preflight import Missing
-    from orchestrator.client.projects import NoProject, NoSuchProject, OperatorSilent, ProjectRefused
-    from orchestrator.client.streams import Finished, LogRequest, NotRunning
-    from orchestrator.client.sync import Client
-    from orchestrator.client.templates import TemplateRefused
-    from orchestrator.errors import MusterError
-    from orchestrator.workloads.nodes import NodeView
-    from orchestrator.workloads.submission import Submission
-    from orchestrator.workloads.templates import NoSuchTemplate, Template
-    from orchestrator.workloads.view import WorkloadView
-
-_HOMES: Final = {
-    "AsyncClient": "orchestrator.client.aio",
-    "Client": "orchestrator.client.sync",
-    "DuplicateName": "orchestrator.client.jobs",
-    "HalfCreated": "orchestrator.client.jobs",
-    "Identity": "orchestrator.client.identity",
-    "Finished": "orchestrator.client.streams",
-    "ForwardedPort": "orchestrator.client.port_forward",
-    "Listening": "orchestrator.client.port_forward",
-    "LogRequest": "orchestrator.client.streams",
-    "NotRunning": "orchestrator.client.streams",
-    "PortInUse": "orchestrator.client.port_forward",
-    "MusterError": "orchestrator.errors",
-    "Missing": "orchestrator.client.preflight",
-    "NoProject": "orchestrator.client.projects",
-    "NoSuchNode": "orchestrator.client.nodes",
-    "NoSuchProject": "orchestrator.client.projects",
-    "NoSuchTemplate": "orchestrator.workloads.templates",
-    "NoSuchWorkload": "orchestrator.client.jobs",
-    "NodeView": "orchestrator.workloads.nodes",
-    "Nodes": "orchestrator.client.nodes",
-    "NotPossible": "orchestrator.client.jobs",
-    "OperatorSilent": "orchestrator.client.projects",
-    "ProjectRefused": "orchestrator.client.projects",
-    "Scope": "orchestrator.client.jobs",
-    "Submitted": "orchestrator.client.jobs",
-    "Submission": "orchestrator.workloads.submission",
-    "Template": "orchestrator.workloads.templates",
-    "TemplateRefused": "orchestrator.client.templates",
-    "WorkloadView": "orchestrator.workloads.view",
-}
-
-__all__ = [
-    "AsyncClient",
-    "Client",
-    "DuplicateName",
-    "Finished",
-    "ForwardedPort",
-    "HalfCreated",
-    "Identity",
-    "Listening",
-    "LogRequest",
-    "Missing",
-    "MusterError",
-    "NoProject",
-    "NoSuchNode",
-    "NoSuchProject",
-    "NoSuchTemplate",
-    "NoSuchWorkload",
-    "NodeView",
-    "Nodes",
-    "NotPossible",
-    "NotRunning",
-    "OperatorSilent",
-    "PortInUse",
-    "ProjectRefused",
-    "Scope",
-    "Submission",
-    "Submitted",
-    "Template",
-    "TemplateRefused",
-    "WorkloadView",
-]
+    # The one list of the public names: `__getattr__` and `__all__` are read off it.
+    from orchestrator.client.aio import AsyncClient as AsyncClient
+    from orchestrator.client.identity import Identity as Identity
+    from orchestrator.client.jobs import DuplicateName as DuplicateName
+    from orchestrator.client.jobs import HalfCreated as HalfCreated
+    from orchestrator.client.jobs import NoSuchWorkload as NoSuchWorkload
+    from orchestrator.client.jobs import NotPossible as NotPossible
+    from orchestrator.client.jobs import Scope as Scope
+    from orchestrator.client.jobs import Submitted as Submitted
+    from orchestrator.client.nodes import Nodes as Nodes
+    from orchestrator.client.nodes import NoSuchNode as NoSuchNode
+    from orchestrator.client.port_forward import ForwardedPort as ForwardedPort
+    from orchestrator.client.port_forward import Listening as Listening
+    from orchestrator.client.port_forward import PortInUse as PortInUse
+    from orchestrator.client.preflight import Missing as Missing
+    from orchestrator.client.projects import NoProject as NoProject
+    from orchestrator.client.projects import NoSuchProject as NoSuchProject
+    from orchestrator.client.projects import OperatorSilent as OperatorSilent
+    from orchestrator.client.projects import ProjectRefused as ProjectRefused
+    from orchestrator.client.streams import Finished as Finished
+    from orchestrator.client.streams import LogRequest as LogRequest
+    from orchestrator.client.streams import NoSuchContainer as NoSuchContainer
+    from orchestrator.client.streams import NoSuchPod as NoSuchPod
+    from orchestrator.client.streams import NotRunning as NotRunning
+    from orchestrator.client.sync import Client as Client
+    from orchestrator.client.templates import TemplateRefused as TemplateRefused
+    from orchestrator.cluster.errors import ClusterError as ClusterError
+    from orchestrator.cluster.errors import Forbidden as Forbidden
+    from orchestrator.cluster.errors import Unauthorized as Unauthorized
+    from orchestrator.cluster.errors import Unreachable as Unreachable
+    from orchestrator.cluster.objects import Event as Event
+    from orchestrator.cluster.objects import ObjectReference as ObjectReference
+    from orchestrator.cluster.projects import AmountSpec as AmountSpec
+    from orchestrator.cluster.projects import GpuModelSpec as GpuModelSpec
+    from orchestrator.cluster.projects import GpuSpec as GpuSpec
+    from orchestrator.cluster.projects import NodeAffinity as NodeAffinity
+    from orchestrator.cluster.projects import Project as Project
+    from orchestrator.cluster.projects import ProjectSpec as ProjectSpec
+    from orchestrator.cluster.projects import ProjectStatus as ProjectStatus
+    from orchestrator.cluster.projects import Subject as Subject
+    from orchestrator.cluster.wire import Condition as Condition
+    from orchestrator.cluster.wire import Metadata as Metadata
+    from orchestrator.cluster.wire import OwnerReference as OwnerReference
+    from orchestrator.errors import ConfigurationError as ConfigurationError
+    from orchestrator.errors import InvalidField as InvalidField
+    from orchestrator.errors import MusterError as MusterError
+    from orchestrator.errors import UsageError as UsageError
+    from orchestrator.workloads.nodes import NodePod as NodePod
+    from orchestrator.workloads.nodes import NodeView as NodeView
+    from orchestrator.workloads.nodes import Usage as Usage
+    from orchestrator.workloads.submission import Submission as Submission
+    from orchestrator.workloads.templates import FlagDefault as FlagDefault
+    from orchestrator.workloads.templates import NoSuchTemplate as NoSuchTemplate
+    from orchestrator.workloads.templates import Template as Template
+    from orchestrator.workloads.values import GitSource as GitSource
+    from orchestrator.workloads.values import Mount as Mount
+    from orchestrator.workloads.values import NewClaim as NewClaim
+    from orchestrator.workloads.values import Port as Port
+    from orchestrator.workloads.values import Rendezvous as Rendezvous
+    from orchestrator.workloads.values import RunAs as RunAs
+    from orchestrator.workloads.values import Toleration as Toleration
+    from orchestrator.workloads.values import Variable as Variable
+    from orchestrator.workloads.view import WorkloadView as WorkloadView
 
 
 def __getattr__(name: str) -> Any:
     """Import what a public name stands for when it is first used."""
-    if name not in _HOMES:
+    if name == "__all__":
+        return sorted(_modules())
+    if name.startswith("__") or name not in _modules():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_modules()[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(_modules())
+
+
+@cache
+def _modules() -> dict[str, str]:
+    """Return the module of every public name, from the imports above."""
+    import ast  # noqa: PLC0415  (when a name is used, not when the package is imported)
+    from pathlib import Path  # noqa: PLC0415
+
+    tree = ast.parse(Path(__file__).read_bytes())
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return {
+        alias.name: str(statement.module)
+        for statement in imports
+        for alias in statement.names
+        if alias.asname == alias.name
+    }

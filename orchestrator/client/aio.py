@@ -118,7 +118,7 @@ class AsyncClient:
 
     async def submit(
         self,
-        asked: Submission,
+        submission: Submission,
         *,
         project: Where = None,
         submitted_at: str | None = None,
@@ -132,10 +132,10 @@ class AsyncClient:
         checks everything and creates nothing. Raises Missing, DuplicateName, HalfCreated.
         """
         scope = await self.scope(project)
-        for line in await preflight(self.transport, asked, scope):
+        for line in await preflight(self.transport, submission, scope):
             report(line)
         moment = submitted_at or format_time(time.time_ns() // 1000)
-        objects = await self._jobs.submit(asked, scope, moment, dry_run=dry_run)
+        objects = await self._jobs.submit(submission, scope, moment, dry_run=dry_run)
         return Submitted(scope.project, scope.namespace, objects)
 
     async def free_job_name(self, prefix: str, *, project: Where = None) -> str:

@@ -81,7 +81,7 @@ class WorkloadClient:
         self._transport = transport
 
     async def submit(
-        self, asked: Submission, scope: Scope, submitted_at: str, *, dry_run: bool = False
+        self, submission: Submission, scope: Scope, submitted_at: str, *, dry_run: bool = False
     ) -> list[Manifest]:
         """Create the workload with all that stands beside it, or nothing; return the objects as the server has them.
 
@@ -89,19 +89,21 @@ class WorkloadClient:
         that name, HalfCreated when undoing failed.
         """
         placement = Placement(scope.project, scope.namespace, submitted_at)
-        resource = manifest.workload_resource(asked)
-        if await self._owners(scope.namespace, asked.name):
-            raise _duplicate(asked.name)
-        taken = await self._taken_paths(asked, scope)
+        resource = manifest.workload_resource(submission)
+        if await self._owners(scope.namespace, submission.name):
+            raise _duplicate(submission.name)
+        used_paths = await self._used_paths(submission, scope)
         params: Params = {"dryRun": "All"} if dry_run else {}
-        made = await self._create_workload(resource, manifest.workload_manifest(asked, placement), params)
+        made = await self._create_workload(
+            resource, manifest.workload_manifest(submission, placement), params
+        )
         objects = [made]
-        owner = manifest.owner_reference(resource, asked.name, made["metadata"]["uid"])
+        owner = manifest.owner_reference(resource, submission.name, made["metadata"]["uid"])
         async with AsyncExitStack() as undo:
             if not dry_run:
                 undo.push_async_callback(self._undo, objects)
-            for beside, body in manifest.manifests_beside(asked, placement, owner, taken):
-                objects.append(await self._create_or_replace_stale(beside, body, params))
+            for dependent, body in manifest.dependent_manifests(submission, placement, owner, used_paths):
+                objects.append(await self._create_or_replace_stale(dependent, body, params))
             undo.pop_all()
         return objects
 
@@ -259,18 +261,18 @@ class WorkloadClient:
                 raise
             return dict(found)
 
-    async def _taken_paths(self, asked: Submission, scope: Scope) -> set[str]:
+    async def _used_paths(self, submission: Submission, scope: Scope) -> set[str]:
         """Return the paths that other ingresses have; all short ones if that cannot be known."""
-        if asked.service_type != "ingress":
+        if submission.service_type != "ingress":
             return set()
         try:
             page = await self._transport.list(INGRESSES.path(), Ingress)
         except Forbidden:
-            return {alias_path(asked, port) for port in asked.ports}
+            return {alias_path(submission, port) for port in submission.ports}
         return {
             path.path
             for each in page.items
-            if (each.metadata.namespace, each.metadata.name) != (scope.namespace, asked.name)
+            if (each.metadata.namespace, each.metadata.name) != (scope.namespace, submission.name)
             for rule in each.spec.rules
             if rule.http
             for path in rule.http.paths

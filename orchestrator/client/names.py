@@ -22,6 +22,7 @@ from orchestrator.cluster.resources import (
 )
 from orchestrator.errors import ConfigurationError
 from orchestrator.names import PROJECT_LABEL, SYSTEM_NAMESPACE, TEMPLATE_LABEL
+from orchestrator.workloads.values import is_object_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,8 +77,6 @@ class Names:
     def _namespace(self, project: str | None) -> str:
         if project is None:
             return self._access.namespace
-        from orchestrator.workloads.values import is_object_name  # noqa: PLC0415  (heavy, and rarely needed)
-
         if not is_object_name(project):
             raise ConfigurationError(f"{project!r} is no name of a project")
         found = self._names(NAMESPACES, selector=f"{PROJECT_LABEL}={project}")

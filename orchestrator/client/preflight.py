@@ -13,14 +13,14 @@ from orchestrator.cluster.errors import Forbidden, NotFound
 from orchestrator.cluster.objects import Node, Object, Project, Wire
 from orchestrator.cluster.resources import CLAIMS, NODES, PROJECTS, SECRETS, STORAGE_CLASSES, Resource
 from orchestrator.cluster.transport import Transport
-from orchestrator.errors import MusterError
+from orchestrator.errors import FieldProblem
 from orchestrator.names import INTERACTIVE, NODE_TYPE_LABEL
 from orchestrator.workloads.submission import Submission
 
-_MOST_NAMES: Final = 8
+_MAX_NAMES: Final = 8
 
 
-class Missing(MusterError):
+class Missing(FieldProblem):
     """The cluster lacks something that the submission names."""
 
 
@@ -30,12 +30,12 @@ class _Secret(Wire, frozen=True):
     data: dict[str, msgspec.Raw] = {}
 
 
-async def preflight(transport: Transport, asked: Submission, scope: Scope) -> list[str]:
+async def preflight(transport: Transport, submission: Submission, scope: Scope) -> list[str]:
     """Check that the cluster has what the submission names; return what could not be checked, a line each.
 
-    Raises Missing, with one line that names the flag.
+    Raises Missing, with one line that names the field.
     """
-    checks = _Checks(transport, asked, scope)
+    checks = _Checks(transport, submission, scope)
     wanted = {
         "volume claims": checks.claims(),
         "secrets": checks.secrets(),
@@ -54,76 +54,94 @@ async def preflight(transport: Transport, asked: Submission, scope: Scope) -> li
 
 
 class _Checks:
-    def __init__(self, transport: Transport, asked: Submission, scope: Scope) -> None:
+    def __init__(self, transport: Transport, submission: Submission, scope: Scope) -> None:
         self._transport = transport
-        self._asked = asked
+        self._submission = submission
         self._scope = scope
 
     async def claims(self) -> None:
-        for each in self._asked.claims:
-            claim = await self._find(CLAIMS, Object, each.source, self._scope.namespace)
+        project, namespace = self._scope.project, self._scope.namespace
+        for mount in self._submission.claims:
+            claim = await self._find(CLAIMS, Object, mount.source, namespace)
             if claim is None:
                 raise Missing(
-                    f"--pvc {each.source}: project {self._scope.project} has no volume claim of that name; "
-                    + await self._known(CLAIMS, self._scope.namespace)
+                    "{claims} {name}: project {project} has no volume claim of that name; {known}",
+                    name=mount.source,
+                    project=project,
+                    known=await self._known(CLAIMS, namespace),
                 )
             if claim.metadata.deletion_timestamp is not None:
-                raise Missing(f"--pvc {each.source}: this volume claim is being deleted")
+                raise Missing("{claims} {name}: this volume claim is being deleted", name=mount.source)
 
     async def secrets(self) -> None:
-        named = [
-            (f"-e/--environment {each.name}", each.secret, each.secret_key)
-            for each in self._asked.environment
-            if each.secret
-        ]
-        if self._asked.git is not None and self._asked.git.secret:
-            named.append(("--git-sync", self._asked.git.secret, "password"))
-        for flag, name, key in named:
-            secret = await self._find(SECRETS, _Secret, name, self._scope.namespace)
-            if secret is None:
-                raise Missing(
-                    f"{flag}: project {self._scope.project} has no secret {name!r}; create it with "
-                    f"'kubectl -n {self._scope.namespace} create secret generic {name} --from-literal={key}=...'"
-                )
-            if key not in secret.data:
-                known = ", ".join(sorted(secret.data)) or "no keys"
-                raise Missing(f"{flag}: secret {name!r} has no key {key!r}; it has: {known}")
+        git = self._submission.git
+        for variable in self._submission.environment:
+            if variable.secret:
+                await self._secret(f"{{environment}} {variable.name}", variable.secret, variable.secret_key)
+        if git is not None and git.secret:
+            await self._secret("{git}", git.secret, "password")
+
+    async def _secret(self, field: str, name: str, key: str) -> None:
+        project, namespace = self._scope.project, self._scope.namespace
+        secret = await self._find(SECRETS, _Secret, name, namespace)
+        if secret is None:
+            raise Missing(
+                field + ": project {project} has no secret {secret!r}; create it with "
+                "'kubectl -n {namespace} create secret generic {secret} --from-literal={key}=...'",
+                project=project,
+                secret=name,
+                namespace=namespace,
+                key=key,
+            )
+        if key not in secret.data:
+            known = ", ".join(sorted(secret.data)) or "no keys"
+            raise Missing(
+                field + ": secret {secret!r} has no key {key!r}; it has: {known}",
+                secret=name,
+                key=key,
+                known=known,
+            )
 
     async def storage_classes(self) -> None:
-        for each in self._asked.new_claims:
-            if not each.storage_class:
-                continue
-            if await self._find(STORAGE_CLASSES, Object, each.storage_class) is None:
+        for claim in self._submission.new_claims:
+            name = claim.storage_class
+            if name and await self._find(STORAGE_CLASSES, Object, name) is None:
                 raise Missing(
-                    f"--pvc: there is no storage class {each.storage_class!r}; "
-                    + await self._known(STORAGE_CLASSES)
+                    "{new_claims}: there is no storage class {name!r}; {known}",
+                    name=name,
+                    known=await self._known(STORAGE_CLASSES),
                 )
 
     async def project_node_types(self) -> None:
-        wanted = self._asked.node_type
-        if wanted is None:
+        node_type = self._submission.node_type
+        if node_type is None:
             return
         project = await self._find(PROJECTS, Project, self._scope.project)
         if project is None:
             return
         affinity = project.spec.node_affinity
-        allowed = affinity.interactive if self._asked.type == INTERACTIVE else affinity.train
-        if allowed and wanted not in allowed:
+        allowed = affinity.interactive if self._submission.type == INTERACTIVE else affinity.train
+        if allowed and node_type not in allowed:
             raise Missing(
-                f"--node-type {wanted}: {self._asked.type} jobs of project {self._scope.project} may only use "
-                f"nodes of type {', '.join(allowed)}"
+                "{node_type} {value}: {kind} jobs of project {project} may only use nodes of type {allowed}",
+                value=node_type,
+                kind=self._submission.type,
+                project=self._scope.project,
+                allowed=", ".join(allowed),
             )
 
     async def node_type(self) -> None:
-        wanted = self._asked.node_type
-        if wanted is None:
+        node_type = self._submission.node_type
+        if node_type is None:
             return
         page = await self._transport.list(NODES.path(), Node, params={"labelSelector": NODE_TYPE_LABEL})
         known = sorted({node.metadata.labels.get(NODE_TYPE_LABEL, "") for node in page.items})
-        if wanted not in known:
+        if node_type not in known:
             raise Missing(
-                f"--node-type {wanted}: no node has the label {NODE_TYPE_LABEL}={wanted}; "
-                f"there are: {', '.join(known) or 'none'}"
+                "{node_type} {value}: no node has the label {label}={value}; there are: {known}",
+                value=node_type,
+                label=NODE_TYPE_LABEL,
+                known=", ".join(known) or "none",
             )
 
     async def _find(self, resource: Resource, kind: type[Any], name: str, namespace: str = "") -> Any | None:
@@ -135,5 +153,5 @@ class _Checks:
     async def _known(self, resource: Resource, namespace: str = "") -> str:
         page = await self._transport.list(resource.path(namespace or None), Object, metadata_only=True)
         found = sorted(each.metadata.name for each in page.items)
-        more = ", ..." if len(found) > _MOST_NAMES else ""
-        return f"there are: {', '.join(found[:_MOST_NAMES])}{more}" if found else "there are none"
+        more = ", ..." if len(found) > _MAX_NAMES else ""
+        return f"there are: {', '.join(found[:_MAX_NAMES])}{more}" if found else "there are none"

@@ -86,7 +86,7 @@ class Client:
 
     def submit(
         self,
-        asked: Submission,
+        submission: Submission,
         *,
         project: Where = None,
         dry_run: bool = False,
@@ -98,7 +98,7 @@ class Client:
         what you may not check. With `dry_run` the server checks everything and creates nothing. Raises Missing,
         DuplicateName, HalfCreated.
         """
-        return self._run(self._client.submit(asked, project=project, dry_run=dry_run, report=report))
+        return self._run(self._client.submit(submission, project=project, dry_run=dry_run, report=report))
 
     def free_job_name(self, prefix: str, *, project: Where = None) -> str:
         """Return the name `<prefix>-<number>` with the smallest number that no job of the project has."""

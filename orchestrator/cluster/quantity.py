@@ -16,6 +16,7 @@ _SUFFIXES: Final = {
     **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", start=1)},
     **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", start=1)},
 }
+_BYTE_UNITS: Final = {suffix: int(factor) for suffix, factor in _SUFFIXES.items() if factor >= 1000}
 _QUANTITY: Final = re.compile(
     r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([eE][+-]?[0-9]{1,2})|([numkMGTPE]|[KMGTPE]i))?", re.ASCII
 )
@@ -100,6 +101,21 @@ def format_gpu(gpu_milli: int) -> str:
     sign = "-" if gpu_milli < 0 else ""
     whole, part = divmod(abs(gpu_milli), 1000)
     return f"{sign}{whole}.{part:03d}".rstrip("0").rstrip(".")
+
+
+def format_cpu(cpu_milli: int) -> str:
+    """Return thousandths of a core as Kubernetes writes them: `2`, `500m`."""
+    return f"{cpu_milli}m" if cpu_milli % 1000 else str(cpu_milli // 1000)
+
+
+def format_bytes(size_bytes: int) -> str:
+    """Return bytes exactly, in the unit that makes the shortest text: `4G`, `512Mi`, `1000000001`."""
+    spellings = [
+        f"{size_bytes // unit}{suffix}"
+        for suffix, unit in _BYTE_UNITS.items()
+        if size_bytes and size_bytes % unit == 0
+    ]
+    return min([str(size_bytes), *spellings], key=len)
 
 
 def parse_time(timestamp: str) -> int:

@@ -24,7 +24,7 @@ from orchestrator.names import (
     TIMED_OUT_ANNOTATION,
     TYPE_LABEL,
 )
-from orchestrator.workloads.values import parse_duration_seconds
+from orchestrator.workloads.parsing import parse_duration_seconds
 
 logger = logging.getLogger(__name__)
 

@@ -9,34 +9,21 @@ service. The index 0 is the master. Every framework reads its own variables:
 """
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from orchestrator.cluster.resources import SERVICES
 from orchestrator.names import WORKLOAD_LABEL
-
-if TYPE_CHECKING:
-    from orchestrator.workloads.submission import Submission
+from orchestrator.workloads.submission import Submission
 
 Manifest = dict[str, Any]
 
-FRAMEWORKS: Final = ("pytorch", "mpi", "tf")
-MASTER_PORT: Final = 29500
 INDEX_FIELD: Final = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 _INDEX_VARIABLE: Final = "RANK"
 
 
-@dataclass(frozen=True, slots=True)
-class Rendezvous:
-    """A framework, and the port on which its master listens."""
-
-    framework: str
-    master_port: int = MASTER_PORT
-
-
-def headless_service(asked: "Submission", metadata: Manifest) -> Manifest | None:
+def headless_service(submission: Submission, metadata: Manifest) -> Manifest | None:
     """Return the service that gives the pods their names, or None for a workload that is not distributed."""
-    if asked.rendezvous is None:
+    if submission.rendezvous is None:
         return None
     return {
         "apiVersion": SERVICES.api_version,
@@ -46,46 +33,49 @@ def headless_service(asked: "Submission", metadata: Manifest) -> Manifest | None
             "clusterIP": "None",
             # Processes look each other up before any of them is ready.
             "publishNotReadyAddresses": True,
-            "selector": {WORKLOAD_LABEL: asked.name},
+            "selector": {WORKLOAD_LABEL: submission.name},
         },
     }
 
 
-def host(asked: "Submission", index: int) -> str:
+def host(submission: Submission, index: int) -> str:
     """Return the name of the pod with that index."""
-    return f"{asked.name}-{index}.{asked.name}"
+    return f"{submission.name}-{index}.{submission.name}"
 
 
-def variables(asked: "Submission") -> list[Manifest]:
+def variables(submission: Submission) -> list[Manifest]:
     """Return the variables by which the framework finds its other processes; the first is the pod's own number."""
-    if asked.rendezvous is None:
+    if submission.rendezvous is None:
         return []
-    pods = asked.completions or 1
+    pods = submission.completions or 1
     rank = {"name": _INDEX_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": INDEX_FIELD}}}
-    if asked.rendezvous.framework == "tf":
-        return [rank, {"name": "TF_CONFIG", "value": _tf_config(asked, pods, asked.rendezvous.master_port)}]
-    port = str(asked.rendezvous.master_port)
+    if submission.rendezvous.framework == "tf":
+        return [
+            rank,
+            {"name": "TF_CONFIG", "value": _tf_config(submission, pods, submission.rendezvous.master_port)},
+        ]
+    port = str(submission.rendezvous.master_port)
     plain = {
-        "MASTER_ADDR": host(asked, 0),
+        "MASTER_ADDR": host(submission, 0),
         "MASTER_PORT": port,
         "WORLD_SIZE": str(pods),
         "LOCAL_RANK": "0",
         "PET_NNODES": str(pods),
-        "PET_MASTER_ADDR": host(asked, 0),
+        "PET_MASTER_ADDR": host(submission, 0),
         "PET_MASTER_PORT": port,
     }
-    if asked.rendezvous.framework == "mpi":
-        plain["MPI_HOSTS"] = ",".join(host(asked, index) for index in range(pods))
+    if submission.rendezvous.framework == "mpi":
+        plain["MPI_HOSTS"] = ",".join(host(submission, index) for index in range(pods))
     own_number = f"$({_INDEX_VARIABLE})"
     numbers = [{"name": name, "value": own_number} for name in ("NODE_RANK", "PET_NODE_RANK")]
     return [rank, *numbers, *({"name": name, "value": value} for name, value in plain.items())]
 
 
-def _tf_config(asked: "Submission", pods: int, port: int) -> str:
+def _tf_config(submission: Submission, pods: int, port: int) -> str:
     """Return TF_CONFIG with the pod's own number left for Kubernetes to fill in.
 
     All processes are workers; TensorFlow takes the first for the chief.
     """
-    hosts = [f"{host(asked, index)}:{port}" for index in range(pods)]
+    hosts = [f"{host(submission, index)}:{port}" for index in range(pods)]
     text = json.dumps({"cluster": {"worker": hosts}, "task": {"type": "worker", "index": 0}})
     return text.replace('"index": 0', f'"index": $({_INDEX_VARIABLE})')

@@ -33,6 +33,7 @@ from orchestrator.workloads.health import node_health
 from orchestrator.workloads.node_terms import Terms
 from orchestrator.workloads.nodes import gpu_memory_mib
 from orchestrator.workloads.owners import Chain
+from orchestrator.workloads.parsing import parse_duration_seconds
 from orchestrator.workloads.request import (
     GPU_PARTS,
     MAX_AMOUNT,
@@ -44,7 +45,6 @@ from orchestrator.workloads.request import (
     resource_request,
 )
 from orchestrator.workloads.unreadable import SetAside, Unreadable, UnreadableRequest
-from orchestrator.workloads.values import parse_duration_seconds
 from orchestrator.workloads.volumes import StorageObject
 
 _SECOND_US = 1_000_000

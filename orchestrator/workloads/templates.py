@@ -69,7 +69,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FlagDefault:
     """What a template says of one flag; None is no value. `required`: somebody has to give one."""
 
     value: Value | tuple[Any, ...] | None = None
@@ -91,7 +91,7 @@ class Template:
         """Whether it is for every project."""
         return self.namespace == names.SYSTEM_NAMESPACE
 
-    def fields(self) -> dict[str, Field]:
+    def fields(self) -> dict[str, FlagDefault]:
         """Return what it says by the long name of the flag, without dashes in front. Raises UsageError."""
         who = f"the template {self.name}"
         try:
@@ -196,14 +196,14 @@ def _known(template: Template, flag: str, kinds: Mapping[str, Kind]) -> Kind:
     return kind
 
 
-def _field(who: str, key: str, said: Any) -> Field:
+def _field(who: str, key: str, said: Any) -> FlagDefault:
     if not isinstance(said, dict):
-        return Field(_value(who, key, said))
+        return FlagDefault(_value(who, key, said))
     unknown = said.keys() - {"required", "value"}
     required = said.get("required", False)
     if unknown or not isinstance(required, bool):
         raise UsageError(f"{who} cannot be used: {key} takes a value, or required: true|false and value")
-    return Field(_value(who, key, said.get("value")), required)
+    return FlagDefault(_value(who, key, said.get("value")), required)
 
 
 def _value(who: str, key: str, said: Any) -> Value | tuple[Any, ...] | None:
@@ -262,7 +262,7 @@ def _key(flag: str, value: str) -> str:
     return value
 
 
-def _require(read: Iterable[tuple[Template, Mapping[str, Field]]], chosen: Mapping[str, Any]) -> None:
+def _require(read: Iterable[tuple[Template, Mapping[str, FlagDefault]]], chosen: Mapping[str, Any]) -> None:
     for template, fields in read:
         for flag, field in fields.items():
             group = next((group for group in _ALTERNATIVES if flag in group), {flag})

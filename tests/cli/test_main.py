@@ -31,9 +31,11 @@ def test_help_imports_no_command_and_no_transport() -> None:
     heavy = ("aiohttp", "asyncio", "yaml", "msgspec", "kubernetes", "rich", "jinja2")
     assert [each for each in heavy if each in loaded] == []
     assert [each for each in loaded if each.startswith("orchestrator.cli.")] == [
+        "orchestrator.cli.cluster_names",
         "orchestrator.cli.main",
         "orchestrator.cli.message",
         "orchestrator.cli.options",
+        "orchestrator.cli.settings",
     ]
 
 

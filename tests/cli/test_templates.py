@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from orchestrator.cli.options import Settings
+from orchestrator.cli.settings import Settings
 from orchestrator.cli.submit import submit
-from orchestrator.cli.templates import with_templates
+from orchestrator.cli.template_values import with_templates
 from orchestrator.errors import UsageError
 from orchestrator.workloads.templates import Template
 

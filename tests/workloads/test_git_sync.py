@@ -10,9 +10,11 @@ import pytest
 
 from orchestrator.errors import UsageError
 from orchestrator.workloads.environment import escaped
-from orchestrator.workloads.git_sync import SCRIPT, GitSource, parse_git_source, redacted
-from orchestrator.workloads.manifest import Placement, manifests_beside, workload_manifest
+from orchestrator.workloads.git_sync import SCRIPT
+from orchestrator.workloads.manifest import Placement, dependent_manifests, workload_manifest
+from orchestrator.workloads.mount_parsing import parse_git_source, redacted
 from orchestrator.workloads.submission import Submission
+from orchestrator.workloads.values import GitSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -129,7 +131,7 @@ def test_what_is_given_never_becomes_part_of_the_script(tmp_path: Path) -> None:
 def made(text: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return the pod's specification and what stands beside the job, by kind."""
     asked = Submission("x", "image", "ann", git=parse_git_source(text))
-    beside = {body["kind"]: body for _, body in manifests_beside(asked, PLACEMENT, None)}
+    beside = {body["kind"]: body for _, body in dependent_manifests(asked, PLACEMENT, None)}
     spec: dict[str, Any] = workload_manifest(asked, PLACEMENT)["spec"]["template"]["spec"]
     return spec, beside
 
@@ -185,7 +187,7 @@ def test_a_source_is_read(text: str, source: GitSource) -> None:
     ],
 )
 def test_what_cannot_be_meant_is_refused_without_the_password(text: str) -> None:
-    with pytest.raises(UsageError, match="--git-sync") as refused:
+    with pytest.raises(UsageError, match="git") as refused:
         parse_git_source(text)
     assert "hunter2" not in str(refused.value)
 

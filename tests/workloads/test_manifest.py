@@ -7,17 +7,15 @@ import pytest
 
 from orchestrator import names
 from orchestrator.cluster.objects import Ingress, Job, Service, StatefulSet
-from orchestrator.workloads.environment import Variable
 from orchestrator.workloads.manifest import (
     Placement,
-    manifests_beside,
+    dependent_manifests,
     owner_reference,
     workload_manifest,
     workload_resource,
 )
-from orchestrator.workloads.network import Port
-from orchestrator.workloads.storage import Mount
 from orchestrator.workloads.submission import Submission
+from orchestrator.workloads.values import Mount, Port, Variable
 
 PLACEMENT = Placement("team-a", "muster-team-a", "2026-01-01T00:00:00.000001Z")
 
@@ -45,7 +43,7 @@ def container(**values: Any) -> dict[str, Any]:
 def beside(asked: Submission, taken: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return what stands beside the workload by kind; claims by name."""
     owner = owner_reference(workload_resource(asked), asked.name, "uid-1")
-    found = [body for _, body in manifests_beside(asked, PLACEMENT, owner, taken)]
+    found = [body for _, body in dependent_manifests(asked, PLACEMENT, owner, taken)]
     assert all(each["metadata"]["ownerReferences"] == [owner] for each in found)
     assert all(each["metadata"]["namespace"] == "muster-team-a" for each in found)
     return {
@@ -128,12 +126,12 @@ def test_whole_gpus_are_a_limit_and_a_part_is_an_annotation(
 
 
 def test_default_requests_stay_within_the_limits_that_were_asked_for() -> None:
-    resources = container(gpu_milli=2000, cpu_limit="500m", memory_limit="64Mi")["resources"]
+    resources = container(gpu_milli=2000, cpu_limit_milli=500, memory_limit_bytes=64 << 20)["resources"]
     assert resources["requests"] == {"cpu": "500m", "memory": "64Mi"}
 
 
 def test_requests_that_were_asked_for_are_kept() -> None:
-    resources = container(cpu="4", memory="8Gi", memory_limit="16Gi")["resources"]
+    resources = container(cpu_milli=4000, memory_bytes=8 << 30, memory_limit_bytes=16 << 30)["resources"]
     assert resources["requests"] == {"cpu": "4", "memory": "8Gi"}
     assert resources["limits"] == {"memory": "16Gi", "nvidia.com/gpu": "1"}
 
@@ -268,3 +266,13 @@ def test_what_is_made_can_be_read_by_the_rest_of_muster() -> None:
     assert msgspec.convert(made(interactive=True), StatefulSet).spec.service_name == "hyper1"
     assert msgspec.convert(beside(asked)["Service"], Service).spec.ports[0].port == 80
     assert msgspec.convert(beside(asked)["Ingress"], Ingress).spec.rules[0].http is not None
+
+
+def test_the_command_line_of_a_long_submission_is_shortened_for_display() -> None:
+    manifest = workload_manifest(
+        Submission("x", "image", "ann", command_line="muster submit " + "x" * 200_000), PLACEMENT
+    )
+    command_line = manifest["metadata"]["annotations"]["muster.dev/command-line"]
+    assert len(command_line) <= 4096
+    assert command_line.startswith("muster submit xxx")
+    assert command_line.endswith(" ...")

@@ -1,0 +1,50 @@
+"""Names in the cluster, with which a shell completes a word."""
+
+from collections.abc import Callable
+
+import click
+
+from orchestrator.cli.settings import Settings
+
+
+def completing(kind: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Return what completes a word with the names of a kind of thing in the cluster: `jobs`, `projects`, …"""
+
+    def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+        return _names(kind, ctx.ensure_object(Settings), incomplete)
+
+    return complete
+
+
+def _names(kind: str, settings: Settings, incomplete: str) -> list[str]:
+    """Return the names of a kind that begin like the word; none when the cluster does not answer."""
+    from http.client import HTTPException
+
+    from orchestrator.errors import MusterError
+
+    try:
+        names = _contexts(settings) if kind == "contexts" else _objects(kind, settings)
+    except (MusterError, OSError, HTTPException, ValueError, KeyError):
+        return []  # a shell that completes has no place for an error
+    return sorted({name for name in names if name.startswith(incomplete)})
+
+
+def _contexts(settings: Settings) -> list[str]:
+    from orchestrator.cluster.contexts import contexts
+
+    return [context.name for context in contexts(settings.kubeconfig)]
+
+
+def _objects(kind: str, settings: Settings) -> list[str]:
+    from orchestrator.client.names import Names
+    from orchestrator.cluster.kubeconfig import load_access
+
+    access = load_access(
+        settings.kubeconfig, settings.context, as_user=settings.as_user, as_groups=settings.as_groups
+    )
+    with Names(access) as names:
+        if kind == "jobs":
+            return names.jobs(settings.project)
+        if kind == "templates":
+            return names.templates(settings.project)
+        return names.projects() if kind == "projects" else names.nodes()

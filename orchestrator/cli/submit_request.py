@@ -1,0 +1,312 @@
+"""What a command line of `submit` asks for: the values of its flags, each parsed once, as a Submission."""
+
+import getpass
+import os
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from orchestrator.cli import terminal
+from orchestrator.cli.options import ARGUMENTS_KEY, TAIL_KEY
+from orchestrator.cli.submit_options import FLAGS, TAIL_IS_COMMAND_KEY
+from orchestrator.errors import FieldProblem, UsageError
+from orchestrator.workloads import mount_parsing, parsing
+from orchestrator.workloads.network import ingress_path
+from orchestrator.workloads.submission import Submission
+from orchestrator.workloads.values import MASTER_PORT, Mount, NewClaim, Rendezvous, RunAs, Variable
+
+T = TypeVar("T")
+Values = Mapping[str, Any]
+"""The values of a command's parameters, by the names of the parameters."""
+
+DEFAULT_PREFIX: Final = "job"
+JUPYTER_IMAGE: Final = "jupyter/scipy-notebook"
+JUPYTER_PORT: Final = 8888
+NOTEBOOK_COMMAND: Final = "start-notebook.sh"
+
+
+@contextmanager
+def naming_flags() -> Iterator[None]:
+    """Let errors about the fields of a submission name the flags of `submit`."""
+    try:
+        yield
+    except FieldProblem as error:
+        raise error.with_names(FLAGS) from error
+
+
+class SubmitRequest:
+    """One command line of `submit`. `framework` makes the job distributed.
+
+    Every text is parsed once, however often a submission is made of it, and every file is read once: it may be a pipe.
+    Raises UsageError for a flag that cannot be meant by itself.
+    """
+
+    def __init__(self, ctx: click.Context, values: Values, framework: str = "") -> None:
+        self.values = values
+        self._ctx = ctx
+        self._framework = framework
+        self._parsed: dict[tuple[Any, ...], Any] = {}
+        self.name = self._name(values)
+        self._fields(values)
+
+    def submission(
+        self, name: str | None = None, *, project: str = "", values: Values | None = None
+    ) -> Submission:
+        """Return the validated submission; `name` is what a job without one is called. Raises UsageError.
+
+        `values` are those that templates have added to. `project` is needed for the path of a notebook behind an
+        ingress.
+        """
+        values = self.values if values is None else values
+        if values.get("jupyter"):
+            values = _with_jupyter(values)
+        submission = Submission(
+            name=self.name or name or "",
+            image=self._once(parsing.parse_image, values["image"]),
+            **self._fields(values),
+        )
+        has_command = submission.command or submission.args
+        if values.get("jupyter") and submission.service_type == "ingress" and not has_command:
+            return _behind_ingress(submission, project)
+        return submission
+
+    def name_prefix(self, values: Values | None = None) -> str:
+        """Return what the numbers of jobs without a name are put behind. Raises UsageError."""
+        prefix = (self.values if values is None else values).get("job_name_prefix") or DEFAULT_PREFIX
+        return self._once(parsing.parse_name_prefix, prefix)
+
+    def _once(self, parse: Callable[..., T], *arguments: Any) -> T:
+        """Return what the function makes of the arguments; it is called the first time only."""
+        key = (parse, *arguments)
+        if key not in self._parsed:
+            self._parsed[key] = parse(*arguments)
+        result: T = self._parsed[key]
+        return result
+
+    def _all(self, parse: Callable[[str], T], texts: tuple[str, ...]) -> tuple[T, ...]:
+        return tuple(self._once(parse, text) for text in texts)
+
+    def _name(self, values: Values) -> str | None:
+        argument, option = values.get("name"), values.get("name_option")
+        if argument and option and argument != option:
+            raise UsageError(f"the job has two names, {argument!r} and {option!r}: give one")
+        self.name_prefix()
+        name: str | None = option or argument
+        return None if name is None else self._once(parsing.parse_name, name)
+
+    def _fields(self, values: Values) -> dict[str, Any]:
+        """Return the fields of the submission but for name and image, each flag checked for itself."""
+        return {
+            "user": values["user"] or self._once(_operating_system_user),
+            "interactive": bool(values.get("interactive")),
+            "preemptible": values["preemptible"],
+            "labels": self._all(parsing.parse_label, values["label"]),
+            "annotations": self._all(parsing.parse_annotation, values["annotation"]),
+            **self._container(values),
+            **self._resources(values),
+            **self._storage(values),
+            **self._scheduling(values),
+            **self._security(values),
+            **(self._processes(values) if self._framework else self._counts(values)),
+        }
+
+    def _container(self, values: Values) -> dict[str, Any]:
+        command, args = self._command(values)
+        stdin, tty = _streams(values)
+        words = self._ctx.meta[ARGUMENTS_KEY]
+        return {
+            "image_pull_policy": _pull_policy(values),
+            "command": command,
+            "args": args,
+            "working_dir": values["working_dir"],
+            "environment": self._variables(values),
+            "git": self._once(mount_parsing.parse_git_source, values["git_sync"]),
+            "service_type": values.get("service_type"),
+            "ports": self._all(mount_parsing.parse_port, values.get("port", ())),
+            "stdin": stdin,
+            "stdin_once": bool(values.get("attach")) and not terminal.stdin_is_a_terminal(),
+            "tty": tty,
+            "command_line": f"{self._ctx.command_path} {shlex.join(map(mount_parsing.redacted, words))}",
+        }
+
+    def _resources(self, values: Values) -> dict[str, Any]:
+        return {
+            "gpu_milli": self._once(parsing.parse_gpu, values["gpu"]),
+            "gpu_memory_bytes": self._once(parsing.parse_gpu_memory, values["gpu_memory"]),
+            "gpu_devices": self._count("gpu_devices", values, 1),
+            "cpu_milli": self._once(parsing.parse_cpu, "cpu_milli", values["cpu"]),
+            "cpu_limit_milli": self._once(parsing.parse_cpu, "cpu_limit_milli", values["cpu_limit"]),
+            "memory_bytes": self._once(parsing.parse_memory, "memory_bytes", values["memory"]),
+            "memory_limit_bytes": self._once(
+                parsing.parse_memory, "memory_limit_bytes", values["memory_limit"]
+            ),
+            "extended_resources": self._all(parsing.parse_extended_resource, values["extended_resource"]),
+            "large_shm": bool(values["large_shm"]),
+        }
+
+    def _storage(self, values: Values) -> dict[str, Any]:
+        server = values["nfs_server"]
+        claims = (
+            *self._all(mount_parsing.parse_claim, values["pvc"]),
+            *self._all(mount_parsing.parse_existing_claim, values["pvc_exists"]),
+            *self._all(mount_parsing.parse_new_claim, values["pvc_new"]),
+        )
+        return {
+            "volumes": tuple(
+                self._once(mount_parsing.parse_volume, text, server) for text in values["volume"]
+            ),
+            "claims": tuple(claim for claim in claims if isinstance(claim, Mount)),
+            "new_claims": tuple(claim for claim in claims if isinstance(claim, NewClaim)),
+            "home_directory": bool(values["create_home_dir"]),
+            "mount_propagation": bool(values["mount_propagation"]),
+        }
+
+    def _scheduling(self, values: Values) -> dict[str, Any]:
+        return {
+            "node_type": self._once(parsing.parse_node_type, "node_type", values["node_type"]),
+            "tolerations": self._all(parsing.parse_toleration, values["toleration"]),
+            "topology_required": self._once(
+                parsing.parse_topology_key, "topology_required", values["required_pod_topology_key"]
+            ),
+            "topology_preferred": self._once(
+                parsing.parse_topology_key, "topology_preferred", values["preferred_pod_topology_key"]
+            ),
+            "backoff_limit": self._count("backoff_limit", values, 0),
+            "ttl_seconds": self._once(
+                parsing.parse_duration_seconds, "ttl_seconds", values["ttl_after_finish"]
+            ),
+        }
+
+    def _security(self, values: Values) -> dict[str, Any]:
+        return {
+            "host_ipc": bool(values["host_ipc"]),
+            "host_network": bool(values["host_network"]),
+            "run_as": self._run_as(values),
+            "privilege_escalation": _privilege_escalation(values),
+            "capabilities": self._all(parsing.parse_capability, values["add_capability"]),
+        }
+
+    def _counts(self, values: Values) -> dict[str, Any]:
+        return {
+            field: self._count(field, values, 1) for field in ("completions", "parallelism", "min_member")
+        }
+
+    def _count(self, field: str, values: Values, minimum: int) -> int | None:
+        return self._once(parsing.parse_count, field, values[field], minimum)
+
+    def _processes(self, values: Values) -> dict[str, Any]:
+        workers = self._once(parsing.parse_count, "--workers", values["workers"], 1)
+        processes = self._once(parsing.parse_count, "--processes", values["processes"], 1)
+        if workers is not None and processes is not None:
+            raise UsageError("--workers and --processes both say how many there are: use one of them")
+        with_master = self._framework != "mpi" and not values["no_master"]
+        pods = processes if processes is not None else (workers or 1) + with_master
+        port = values["master_port"]
+        if port is not None and not 0 < port < 65536:
+            raise UsageError(f"--master-port {port} is not possible: give a number from 1 to 65535")
+        return {
+            "completions": pods,
+            "parallelism": pods,
+            "min_member": pods,
+            "rendezvous": Rendezvous(self._framework, port or MASTER_PORT),
+        }
+
+    def _variables(self, values: Values) -> tuple[Variable, ...]:
+        """What is given on the command line wins over what files say."""
+        from_files = [
+            variable for file in values["env_file"] for variable in self._once(_read_variables, file)
+        ]
+        return (*from_files, *self._all(parsing.parse_variable, values["environment"]))
+
+    def _command(self, values: Values) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        tail: tuple[str, ...] = self._ctx.meta.get(TAIL_KEY) or ()
+        if self._ctx.meta.get(TAIL_IS_COMMAND_KEY):
+            if not tail:
+                raise UsageError("--command says that a command follows --, and none does")
+            return tail, values["args"]
+        return values["command"], (*values["args"], *tail)
+
+    def _run_as(self, values: Values) -> RunAs | None:
+        uid = self._once(parsing.parse_id, "uid", values["run_as_uid"])
+        gid = self._once(parsing.parse_id, "gid", values["run_as_gid"])
+        groups = self._once(parsing.parse_groups, values["supplemental_groups"])
+        has_numbers = uid is not None or gid is not None or bool(groups)
+        if not values["run_as_user"]:
+            return RunAs(uid, gid, groups) if has_numbers else None
+        if has_numbers:
+            raise UsageError(
+                "--run-as-user does not go with --run-as-uid, --run-as-gid and --supplemental-groups: "
+                "it means those of who submits"
+            )
+        return RunAs(os.getuid(), os.getgid(), tuple(sorted(set(os.getgroups()) - {os.getgid()})))
+
+
+def _read_variables(file: str) -> tuple[Variable, ...]:
+    try:
+        content = Path(file).read_bytes()
+    except OSError as error:
+        raise UsageError(f"--env-file {file} cannot be read: {error.strerror}") from error
+    return parsing.parse_variables(content, file)
+
+
+def _with_jupyter(values: Values) -> Values:
+    if values["interactive"] is False:
+        raise UsageError("--jupyter does not go with --interactive=false: a notebook has no end")
+    return {
+        **values,
+        "interactive": True,
+        "image": values["image"] or JUPYTER_IMAGE,
+        "service_type": values["service_type"] or "portforward",
+        "port": values["port"] or (str(JUPYTER_PORT),),
+    }
+
+
+def _behind_ingress(submission: Submission, project: str) -> Submission:
+    """The notebook has to know under which path it is seen."""
+    base_url = ingress_path(submission, project, submission.ports[0])
+    return replace(submission, command=(NOTEBOOK_COMMAND,), args=(f"--NotebookApp.base_url={base_url}",))
+
+
+def _streams(values: Values) -> tuple[bool, bool]:
+    """--attach means both, but for a terminal where nobody types."""
+    attach = bool(values.get("attach"))
+    stdin, tty = values["stdin"], values["tty"]
+    return (
+        attach if stdin is None else stdin,
+        attach and terminal.stdin_is_a_terminal() if tty is None else tty,
+    )
+
+
+def _pull_policy(values: Values) -> str | None:
+    policy: str | None = values["image_pull_policy"]
+    for flag, meaning in (("local_image", "Never"), ("always_pull_image", "Always")):
+        if not values[flag]:
+            continue
+        if policy not in (None, meaning):
+            name = f"--{flag.replace('_', '-')}"
+            raise UsageError(f"{name} does not go with --image-pull-policy {policy}: it means {meaning}")
+        policy = meaning
+    return policy
+
+
+def _privilege_escalation(values: Values) -> bool | None:
+    prevent, allow = values["prevent_privilege_escalation"], values["allow_privilege_escalation"]
+    if prevent is not None and allow is not None and prevent == allow:
+        raise UsageError(
+            "--prevent-privilege-escalation and --allow-privilege-escalation say the opposite: use one of them"
+        )
+    if prevent is not None:
+        return not prevent
+    return None if allow is None else bool(allow)
+
+
+def _operating_system_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:
+        raise UsageError("-u/--user is needed: this machine has no name for the current user") from error
