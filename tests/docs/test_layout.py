@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
-PACKAGES = [ROOT / name for name in ("orchestrator", "validation", "lab", "benchmarks", "installer")]
+PACKAGES = [ROOT / name for name in ("orchestrator", "validation", "musterlab", "musterbench", "deployment")]
 
 
 def mirrors_a_module(test: Path) -> bool:

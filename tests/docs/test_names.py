@@ -53,7 +53,8 @@ def test_paths_in_the_documents_exist(document: Path) -> None:
     ("title", "fewest", "most"),
     [
         ("From a pod's event to its binding", 15, 25),
-        ("From a scenario to its report", 12, 21),
+        ("From a submit to its objects", 6, 9),
+        ("From a scenario to its report", 12, 23),
         ("From a site file to the journal", 12, 18),
     ],
 )

@@ -1,4 +1,4 @@
-"""The walk of docs/architecture.md from a pod's event to its binding: such a pod does go through those files."""
+"""The walks of docs/architecture.md that a test can take: a pod, and a submit, do go through those files."""
 
 import asyncio
 import re
@@ -10,9 +10,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pytest
+
+from orchestrator.cli.main import main
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.observer import Observer
 from orchestrator.control.scheduler import SchedulerLoop
+from tests.cli import memory_api_server
+from tests.cli.conftest import write_kubeconfig
 from tests.cluster.fake_api_server import (
     SILENCE,
     Answer,
@@ -47,10 +52,10 @@ CACHED: dict[str, list[dict[str, Any]]] = {
 BINDING = "/api/v1/namespaces/team/pods/train/binding"
 
 
-def documented() -> set[str]:
-    """The files of the walk."""
+def documented(title: str) -> set[str]:
+    """The files of a walk."""
     text = (ROOT / "docs" / "architecture.md").read_text()
-    section = text.split("## From a pod's event to its binding\n")[1].split("\n## ")[0]
+    section = text.split(f"## {title}\n")[1].split("\n## ")[0]
     return set(re.findall(r"^\| \d+ \| `([^`]+)` \|", section, re.MULTILINE))
 
 
@@ -71,6 +76,11 @@ def files_run() -> Iterator[set[str]]:
     finally:
         sys.setprofile(before)
         threading.setprofile(None)
+
+
+def relative(files: set[str]) -> set[str]:
+    """Those in the repository, from its root."""
+    return {str(Path(each).relative_to(ROOT)) for each in files if each.startswith(f"{ROOT}/orchestrator")}
 
 
 async def serve_a_cluster(server: FakeApiServer, begin: asyncio.Event) -> None:
@@ -99,5 +109,16 @@ async def test_a_pod_goes_through_every_file_of_the_walk() -> None:
                     async with running(loop.run()):
                         begin.set()
                         await until(lambda: server.asked("POST", BINDING))
-    called = {str(Path(each).relative_to(ROOT)) for each in files if each.startswith(f"{ROOT}/orchestrator")}
-    assert documented() - called == set()
+    assert documented("From a pod's event to its binding") - relative(files) == set()
+
+
+def test_a_submit_goes_through_every_file_of_the_walk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with memory_api_server.serving() as server:
+        server.add(memory_api_server.project_of("team-a", 4), memory_api_server.namespace_of("team-a"))
+        write_kubeconfig(tmp_path / "config", server.url)
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+        with files_run() as files:
+            assert main(["submit", "train", "-i", "image", "-g", "0.5"]) == 0
+    assert documented("From a submit to its objects") - relative(files) == set()

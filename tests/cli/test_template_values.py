@@ -1,3 +1,5 @@
+"""Templates of `submit`: the commands that keep them (`cli/template.py`), and how they fill flags."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
