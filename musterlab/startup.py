@@ -38,7 +38,7 @@ class _PortClash(Exception):
 class Order:
     """A lab that is to be started. `node_counts` is what was asked for, `groups` the same with profiles read.
 
-    `tools` are there if there are real nodes.
+    `tools` are there if there are real nodes, which pull the images of `image_archives` beside the lab's own.
     """
 
     directory: Path
@@ -48,6 +48,7 @@ class Order:
     binaries: Binaries
     real_nodes: tuple[plan.RealNode, ...] = ()
     tools: Tools | None = None
+    image_archives: tuple[Path, ...] = ()
 
     @property
     def context(self) -> str:
@@ -100,6 +101,8 @@ async def _attempt(order: Order, reporter: Reporter) -> Tie:
             raise StateError(
                 f"{error.filename or order.directory} cannot be written: {error.strerror}"
             ) from error
+        except ValueError as error:
+            raise StartError(str(error)) from error
         tie = Tie(order.directory)
         await _bring_up(order, tie, reporter)
         state.write_record(order.directory, dataclasses.replace(record, ready=True))
@@ -120,7 +123,7 @@ def _prepare(order: Order, taken: components.Ports) -> None:
         directory, order.context, order.binaries.paths, taken,
         api_server_flags=plan.api_server_flags(directory), more=plan.processes(directory, real),
     )  # fmt: skip
-    plan.prepare(directory, real, taken.api_server, order.tools)
+    plan.prepare(directory, real, taken.api_server, order.tools, order.image_archives)
 
 
 async def _bring_up(order: Order, tie: Tie, reporter: Reporter) -> None:

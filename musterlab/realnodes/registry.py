@@ -13,8 +13,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-INDEX = "index.json"
-BLOBS = "blobs/sha256"
+from musterlab import oci
+
 DEFAULT_REGISTRY = "docker.io"
 
 _REQUEST = re.compile(r"/v2/(?P<name>.+)/(?P<kind>manifests|blobs)/(?P<reference>[^/]+)")
@@ -26,10 +26,8 @@ class Images:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        index = json.loads((directory / INDEX).read_text())
-        self._named = {
-            each["annotations"]["io.containerd.image.name"]: each["digest"] for each in index["manifests"]
-        }
+        index = json.loads((directory / oci.INDEX).read_text())
+        self._named = {each["annotations"][oci.NAME]: each["digest"] for each in index["manifests"]}
         self._types = {each["digest"]: each["mediaType"] for each in index["manifests"]}
 
     def find(self, registry: str, name: str, kind: str, reference: str) -> tuple[str, str, bytes] | None:
@@ -38,7 +36,7 @@ class Images:
         if kind == "manifests" and not _DIGEST.fullmatch(reference):
             digest = self._named.get(f"{registry}/{name}:{reference}", "")
         match = _DIGEST.fullmatch(digest)
-        path = self._directory / BLOBS / match[1] if match else None
+        path = self._directory / oci.BLOBS / match[1] if match else None
         if path is None or not path.is_file():
             return None
         return digest, self._types.get(digest, "application/octet-stream"), path.read_bytes()
