@@ -124,9 +124,16 @@ def install_packages(directory: Path) -> None:
     (directory / ".lock").unlink(missing_ok=True)
 
 
+def find_uv() -> str | None:
+    """Return uv: that of the PATH, or the one beside this Python; None if there is neither."""
+    return shutil.which("uv") or shutil.which("uv", path=Path(sys.executable).parent)
+
+
 def _uv(*arguments: str) -> None:
     environment = {**os.environ, "UV_PYTHON_DOWNLOADS": "never", "SOURCE_DATE_EPOCH": str(EPOCH)}
-    subprocess.run(["uv", "--quiet", *arguments], cwd=ROOT, env=environment, check=True, stdout=sys.stderr)
+    subprocess.run(
+        [find_uv() or "uv", "--quiet", *arguments], cwd=ROOT, env=environment, check=True, stdout=sys.stderr
+    )
 
 
 def _bootstrap(target: Path, packages: Path, archives: Sequence[str]) -> None:
