@@ -24,7 +24,7 @@ from orchestrator.distribution import DISTRIBUTION
 
 INDEX: Final = "https://pypi.org/simple"
 DIRECTORY: Final = "wheels"
-EXTRAS: Final = ("credentials", "deployment", "validation")
+EXTRAS: Final = ("auth-provider", "deployment", "validation")
 """What a controller has of muster: it installs a site, reaches its cluster, and validates it."""
 
 _NEWEST_GLIBC: Final = 35

@@ -190,7 +190,7 @@ def _content(root: Path, lock: str, net: Internet) -> None:
     (root / "uv.lock").write_text(
         '[[package]]\nname = "muster-gpu"\nversion = "0.1.0"\ndependencies = [{name = "click"}, '
         '{name = "colorama", marker = "sys_platform == \'win32\'"}]\n'
-        "optional-dependencies = {credentials = [], deployment = [], validation = []}\n"
+        "optional-dependencies = {auth-provider = [], deployment = [], validation = []}\n"
         f'[[package]]\nname = "click"\nversion = "8.2.0"\nwheels = [{{url = "https://pypi.org/files/click-8.2.0-py3-none-any.whl",'
         f' hash = "sha256:{digest}"}}]\n[[package]]\nname = "colorama"\nversion = "1.0"\n'
     )

@@ -33,7 +33,7 @@ def prepare(directory: Path, url: str) -> None:
         (directory / "content" / name).symlink_to(ROOT / name)
     (directory / "content" / "uv.lock").write_text(
         '[[package]]\nname = "muster-gpu"\nversion = "0.1.0"\ndependencies = []\n'
-        "optional-dependencies = {credentials = [], deployment = [], validation = []}\n"
+        "optional-dependencies = {auth-provider = [], deployment = [], validation = []}\n"
     )
 
 
