@@ -10,10 +10,13 @@ REAL_NODES ?= $(if $(shell command -v runc),--real-nodes)
 TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/deployment
 
 
-.PHONY: docs site validate test test-cli test-installer test-guests mutants soak environment lab-binaries format clean
+.PHONY: docs site validate image test test-cli test-installer test-guests mutants soak environment lab-binaries format clean
 
 validate: environment ## replay TR-4858 on a real Kubernetes API server and write reports/<run>/
 	@$(UV) run --frozen muster validate $(if $(OUT),--out $(OUT))
+
+image: environment ## the operator's image as an OCI archive, without a container engine: dist/muster-VERSION.oci.tar
+	@PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen python -m image.build dist/
 
 test: environment lab-binaries ## every test, on every Python that is here
 	@$(UV) run --frozen tox run

@@ -64,10 +64,11 @@ class Lab:
         name: str | None = None,
         port: int | None = None,
         real_nodes: int = 0,
+        image_archives: Sequence[Path] = (),
     ) -> AsyncIterator["Lab"]:
         """Run a lab that dies with this process. `nodes` lists profiles, by name or path, and how many of each.
 
-        Real nodes are of the first profile.
+        Real nodes are of the first profile, and pull the images of OCI archives as if a registry had them.
 
         Raises:
             LabError: it cannot be built or started.
@@ -86,6 +87,7 @@ class Lab:
             port=port,
             real_nodes=real_nodes,
             reporter=reporter,
+            image_archives=tuple(image_archives),
         )
         handle = await startup.launch(spec, reporter)
         lab = cls(spec.directory, handle)
@@ -168,10 +170,12 @@ def start(
     state_dir: Path | None = None,
     progress: Callable[[str], None] = _silent,
     real_nodes: int = 0,
+    image_archives: Sequence[Path] = (),
 ) -> Lab:
     """Start the lab `name`, or give the one that runs already. With `detach` it outlives this process.
 
-    `nodes` counts the simulated nodes; those and the real ones have the profile.
+    `nodes` counts the simulated nodes; those and the real ones have the profile. The real nodes pull the images of OCI
+    archives as if a registry had them.
 
     Raises:
         LabConflict: a lab of that name exists, and is another one or does not work.
@@ -182,6 +186,10 @@ def start(
     reporter = as_reporter(progress)
     running = _existing(directory, ((profile, nodes),), real_nodes, port, reporter)
     if running is not None:
+        if image_archives:
+            raise LabConflict(
+                f"lab {name!r} runs already, with the images that it was started with: stop it first"
+            )
         return running
     if port is not None:
         check_free(port)
@@ -192,6 +200,7 @@ def start(
         port=port,
         real_nodes=real_nodes,
         reporter=reporter,
+        image_archives=tuple(image_archives),
     )
     handle = asyncio.run(startup.launch(spec, reporter))
     if not detach:
@@ -224,15 +233,25 @@ def _lab_spec(
     port: int | None,
     real_nodes: int,
     reporter: Reporter,
+    image_archives: tuple[Path, ...] = (),
 ) -> startup.LabSpec:
     """Find all that the lab needs, and build what is missing."""
     if not real_nodes:
+        if image_archives:
+            raise UsageError("images are for real nodes: the containers of simulated ones do not run")
         return startup.LabSpec(directory, groups, nodes, port, binaries.find(reporter))
     distribution = requirements.find()
     programs = binaries.find(reporter)
     tools = distribution.with_programs(binaries.find(reporter, build.REAL_NODES).paths)
     return startup.LabSpec(
-        directory, groups, nodes, port, programs, plan.nodes(groups[0].profile, real_nodes), tools
+        directory,
+        groups,
+        nodes,
+        port,
+        programs,
+        plan.nodes(groups[0].profile, real_nodes),
+        tools,
+        image_archives,
     )
 
 

@@ -77,6 +77,14 @@ def lab() -> None:
     show_default=True,
     help="What the nodes are: a profile's name, or a YAML file.",
 )
+@click.option(
+    "--image",
+    "image_archives",
+    multiple=True,
+    metavar="ARCHIVE",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="OCI archive whose images the real nodes can pull, such as that of `make image`. Repeatable.",
+)
 @click.option("--port", type=click.IntRange(1, 65535), help="Port of the API server.  [default: a free one]")
 @click.option("--json", "as_json", is_flag=True, help="Print the lab as JSON.")
 @_errors_as_lines
@@ -87,6 +95,7 @@ def up(
     nodes: int | None,
     real_nodes: int,
     profile: str,
+    image_archives: tuple[Path, ...],
     port: int | None,
     as_json: bool,
 ) -> None:
@@ -99,7 +108,7 @@ def up(
     try:
         started = cluster.start(
             name, nodes=nodes, profile=profile, port=port, detach=True, state_dir=state_dir,
-            progress=reporter, real_nodes=real_nodes,
+            progress=reporter, real_nodes=real_nodes, image_archives=image_archives,
         )  # fmt: skip
     finally:
         reporter.close()

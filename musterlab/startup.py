@@ -38,7 +38,7 @@ class _PortClash(Exception):
 class LabSpec:
     """A lab that is to be started. `node_counts` is what was asked for, `groups` the same with profiles read.
 
-    `tools` are there if there are real nodes.
+    `tools` are there if there are real nodes, which pull the images of `image_archives` beside the lab's own.
     """
 
     directory: Path
@@ -48,6 +48,7 @@ class LabSpec:
     binaries: Binaries
     real_nodes: tuple[plan.RealNode, ...] = ()
     tools: Tools | None = None
+    image_archives: tuple[Path, ...] = ()
 
     @property
     def context(self) -> str:
@@ -100,6 +101,8 @@ async def _attempt(spec: LabSpec, reporter: Reporter) -> SupervisorHandle:
             raise StateError(
                 f"{error.filename or spec.directory} cannot be written: {error.strerror}"
             ) from error
+        except ValueError as error:
+            raise StartError(str(error)) from error
         handle = SupervisorHandle(spec.directory)
         await _bring_up(spec, handle, reporter)
         state.write_record(spec.directory, dataclasses.replace(record, ready=True))
@@ -120,7 +123,7 @@ def _prepare(spec: LabSpec, lab_ports: components.Ports) -> None:
         directory, spec.context, spec.binaries.paths, lab_ports,
         api_server_flags=plan.api_server_flags(directory), more=plan.processes(directory, real),
     )  # fmt: skip
-    plan.prepare(directory, real, lab_ports.api_server, spec.tools)
+    plan.prepare(directory, real, lab_ports.api_server, spec.tools, spec.image_archives)
 
 
 async def _bring_up(spec: LabSpec, handle: SupervisorHandle, reporter: Reporter) -> None:

@@ -24,6 +24,9 @@ from orchestrator.distribution import DISTRIBUTION
 
 INDEX: Final = "https://pypi.org/simple"
 DIRECTORY: Final = "wheels"
+EXTRAS: Final = ("auth-provider", "deployment", "validation")
+"""What a controller has of muster: it installs a site, reaches its cluster, and validates it."""
+
 _NEWEST_GLIBC: Final = 35
 _ACCEPT: Final = "application/vnd.pypi.simple.v1+json, text/html;q=0.1"
 _LICENCE_CHARACTERS: Final = 80
@@ -72,8 +75,8 @@ class Wheel:
     url: str = ""
 
 
-def of_uv_lock(path: Path, target: Target, extra: str = "deployment") -> list[Wheel]:
-    """The wheels that `muster-gpu[extra]` needs, by muster's own lock. Raises BundleError."""
+def of_uv_lock(path: Path, target: Target) -> list[Wheel]:
+    """The wheels that muster needs on a controller, by its own lock. Raises BundleError."""
     try:
         packages = tomllib.loads(path.read_text())["package"]
     except (OSError, ValueError, KeyError) as error:
@@ -82,7 +85,10 @@ def of_uv_lock(path: Path, target: Target, extra: str = "deployment") -> list[Wh
     for each in packages:
         by_name.setdefault(each["name"], []).append(each)
     root = by_name[DISTRIBUTION][0]
-    waiting = [*root["dependencies"], *root["optional-dependencies"][extra]]
+    waiting = [
+        *root["dependencies"],
+        *(each for extra in EXTRAS for each in root["optional-dependencies"][extra]),
+    ]
     found: dict[tuple[str, str], dict[str, Any]] = {}
     done: set[tuple[str, str, str]] = set()
     while waiting:

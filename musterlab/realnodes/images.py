@@ -2,28 +2,21 @@
 
 They are stand-ins: they have the names and entry points of the images in TR-4858, a shell with its tools, and no
 framework. A name is kept for what each can do, see docs/operations.md.
-https://github.com/opencontainers/image-spec/blob/main/image-layout.md
 """
 
-import hashlib
 import io
-import json
 import tarfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from musterlab.realnodes import registry
+from musterlab import oci
 
 PAUSE = "localhost/pause:1"
 SHELL = "localhost/shell:1"
 
 _PROGRAMS = Path(__file__).parent / "programs"
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
-_CONFIG = "application/vnd.oci.image.config.v1+json"
-_LAYER = "application/vnd.oci.image.layer.v1.tar"
 
 
 @dataclass(frozen=True)
@@ -59,54 +52,22 @@ IMAGES = (
 )
 
 
-def build(directory: Path, busybox: Path, applets: Iterable[str]) -> None:
-    """Write all images into `directory` as an OCI layout; `applets` are the commands that `busybox` stands for."""
-    layout = _Layout(directory)
-    base = layout.add(_shell_layer(busybox, applets))
-    manifests = []
+def build(directory: Path, busybox: Path, applets: Iterable[str], archives: Iterable[Path] = ()) -> None:
+    """Write all images, and those of OCI archives, into `directory` as an OCI layout.
+
+    `applets` are the commands that `busybox` stands for. Raises ValueError for a file that is no OCI archive.
+    """
+    layout = oci.Layout(directory)
+    base = _shell_layer(busybox, applets)
+    described = {}
     for image in IMAGES:
-        descriptor = layout.add_image(image, base)
-        manifests += [
-            {**descriptor, "annotations": {"io.containerd.image.name": name}} for name in image.names
-        ]
-    (directory / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
-    index = {"schemaVersion": 2, "manifests": manifests}
-    (directory / registry.INDEX).write_text(json.dumps(index))
-
-
-class _Layout:
-    def __init__(self, directory: Path) -> None:
-        self._blobs = directory / registry.BLOBS
-        self._blobs.mkdir(parents=True)
-
-    def add(self, content: bytes) -> tuple[str, int]:
-        """Store content; give its digest and its size in bytes."""
-        digest = hashlib.sha256(content).hexdigest()
-        (self._blobs / digest).write_bytes(content)
-        return f"sha256:{digest}", len(content)
-
-    def add_image(self, image: Image, base: tuple[str, int]) -> dict[str, Any]:
-        """Store layer, configuration and manifest of an image; give the manifest's descriptor."""
-        layers = [base]
-        if image.files:
-            layers.append(self.add(_program_layer(image)))
-        config = {
-            "architecture": "amd64",
-            "os": "linux",
-            "config": {"Env": [_PATH], "Cmd": list(image.command), "WorkingDir": image.working_directory},
-            "rootfs": {"type": "layers", "diff_ids": [digest for digest, _ in layers]},
-        }
-        manifest = {
-            "schemaVersion": 2,
-            "mediaType": _MANIFEST,
-            "config": _descriptor(_CONFIG, self.add(json.dumps(config).encode())),
-            "layers": [_descriptor(_LAYER, layer) for layer in layers],
-        }
-        return _descriptor(_MANIFEST, self.add(json.dumps(manifest).encode()))
-
-
-def _descriptor(media_type: str, stored: tuple[str, int]) -> dict[str, Any]:
-    return {"mediaType": media_type, "digest": stored[0], "size": stored[1]}
+        layers = [base, *([_program_layer(image)] if image.files else [])]
+        config = {"Env": [_PATH], "Cmd": list(image.command), "WorkingDir": image.working_directory}
+        descriptor = layout.add_image({"config": config}, [(oci.sha256(layer), layer) for layer in layers])
+        described.update(dict.fromkeys(image.names, descriptor))
+    for archive in archives:
+        described.update(layout.add_archive(archive))
+    layout.write_index(described)
 
 
 def _shell_layer(busybox: Path, applets: Iterable[str]) -> bytes:

@@ -60,11 +60,18 @@ def published(directory: Path) -> Path:
     return directory / FOLDER / PUBLISHED
 
 
-def prepare(directory: Path, real: Sequence[RealNode], api_port: int, tools: Tools) -> None:
+def prepare(
+    directory: Path,
+    real: Sequence[RealNode],
+    api_port: int,
+    tools: Tools,
+    image_archives: Sequence[Path] = (),
+) -> None:
     """Write everything that the processes of the nodes read; the certificates of the lab must be there.
 
     Raises:
         OSError: something cannot be written, or the path of the state directory is too long for a socket.
+        ValueError: a file of `image_archives` is no OCI archive.
     """
     folder = directory / FOLDER
     folder.mkdir(mode=0o700)
@@ -76,7 +83,7 @@ def prepare(directory: Path, real: Sequence[RealNode], api_port: int, tools: Too
     authority.issue("kubelet-client", user=API_CLIENT_USER)
     authority.issue("names", user=NAMES_USER)
     _write(directory / FOLDER / "egress.yaml", _egress_selector(directory))
-    images.build(folder / "images", tools.busybox, tools.applets)
+    images.build(folder / "images", tools.busybox, tools.applets, image_archives)
     specification = {
         "api_port": api_port,
         "node_addresses": [node.address for node in real],

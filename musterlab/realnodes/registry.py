@@ -13,8 +13,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-INDEX = "index.json"
-BLOBS = "blobs/sha256"
+from musterlab import oci
+
 DEFAULT_REGISTRY = "docker.io"
 
 _REQUEST = re.compile(r"/v2/(?P<name>.+)/(?P<kind>manifests|blobs)/(?P<reference>[^/]+)")
@@ -26,10 +26,9 @@ class Images:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        index = json.loads((directory / INDEX).read_text())
+        index = json.loads((directory / oci.INDEX).read_text())
         self._named = {
-            manifest["annotations"]["io.containerd.image.name"]: manifest["digest"]
-            for manifest in index["manifests"]
+            manifest["annotations"][oci.NAME]: manifest["digest"] for manifest in index["manifests"]
         }
         self._types = {manifest["digest"]: manifest["mediaType"] for manifest in index["manifests"]}
 
@@ -39,7 +38,7 @@ class Images:
         if kind == "manifests" and not _DIGEST.fullmatch(reference):
             digest = self._named.get(f"{registry}/{name}:{reference}", "")
         match = _DIGEST.fullmatch(digest)
-        path = self._directory / BLOBS / match[1] if match else None
+        path = self._directory / oci.BLOBS / match[1] if match else None
         if path is None or not path.is_file():
             return None
         return digest, self._types.get(digest, "application/octet-stream"), path.read_bytes()

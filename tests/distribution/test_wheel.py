@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -11,6 +10,7 @@ from typing import Final
 
 import pytest
 
+from image.build import find_uv
 from orchestrator.distribution import DISTRIBUTION
 
 ROOT: Final = Path(__file__).parents[2]
@@ -40,7 +40,7 @@ def _uv(*arguments: str) -> str:
     """Run uv with what its cache has, and only where that is not enough with the network."""
     for offline in ("1", "0"):
         ended = subprocess.run(
-            ["uv", *arguments],
+            [find_uv() or "uv", *arguments],
             env={**os.environ, "UV_OFFLINE": offline, "UV_PYTHON_DOWNLOADS": "never"},
             cwd=ROOT, capture_output=True, text=True, check=False,
         )  # fmt: skip
@@ -51,8 +51,10 @@ def _uv(*arguments: str) -> str:
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("uv") is None:
-        pytest.skip("uv is not on the PATH: it builds the wheel and the empty environment")
+    if find_uv() is None:
+        pytest.skip(
+            "uv is neither on the PATH nor beside this Python: it builds the wheel and the environment"
+        )
     directory = tmp_path_factory.mktemp("wheel")
     _uv("build", "--quiet", "--wheel", "--out-dir", str(directory))
     (built,) = directory.glob("*.whl")

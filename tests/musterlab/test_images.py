@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from musterlab import oci
 from musterlab.realnodes import images, registry
 
 APPLETS = ("busybox", "sh", "sleep")
@@ -26,7 +27,7 @@ def layout(tmp_path: Path) -> Path:
 
 
 def blob(layout: Path, digest: str) -> bytes:
-    return (layout / registry.BLOBS / digest.removeprefix("sha256:")).read_bytes()
+    return (layout / oci.BLOBS / digest.removeprefix("sha256:")).read_bytes()
 
 
 def manifest(layout: Path, name: str) -> dict[str, list[dict[str, str]]]:
@@ -38,7 +39,7 @@ def manifest(layout: Path, name: str) -> dict[str, list[dict[str, str]]]:
 
 
 def test_every_blob_has_the_digest_that_names_it(layout: Path) -> None:
-    for path in (layout / registry.BLOBS).iterdir():
+    for path in (layout / oci.BLOBS).iterdir():
         assert hashlib.sha256(path.read_bytes()).hexdigest() == path.name
 
 

@@ -188,9 +188,9 @@ def _content(root: Path, lock: str, net: Internet) -> None:
     line = servers.wheel(net, "click", "8.2.0")
     digest = line.rpartition("sha256:")[2]
     (root / "uv.lock").write_text(
-        '[[package]]\nname = "muster"\nversion = "0.1.0"\ndependencies = [{name = "click"}, '
+        '[[package]]\nname = "muster-gpu"\nversion = "0.1.0"\ndependencies = [{name = "click"}, '
         '{name = "colorama", marker = "sys_platform == \'win32\'"}]\n'
-        "optional-dependencies = {installer = []}\n"
+        "optional-dependencies = {auth-provider = [], deployment = [], validation = []}\n"
         f'[[package]]\nname = "click"\nversion = "8.2.0"\nwheels = [{{url = "https://pypi.org/files/click-8.2.0-py3-none-any.whl",'
         f' hash = "sha256:{digest}"}}]\n[[package]]\nname = "colorama"\nversion = "1.0"\n'
     )

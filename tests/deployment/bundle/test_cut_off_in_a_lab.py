@@ -32,7 +32,8 @@ def prepare(directory: Path, url: str) -> None:
         (directory / "content").mkdir(exist_ok=True)
         (directory / "content" / name).symlink_to(ROOT / name)
     (directory / "content" / "uv.lock").write_text(
-        '[[package]]\nname = "muster"\nversion = "0.1.0"\ndependencies = []\noptional-dependencies = {installer = []}\n'
+        '[[package]]\nname = "muster-gpu"\nversion = "0.1.0"\ndependencies = []\n'
+        "optional-dependencies = {auth-provider = [], deployment = [], validation = []}\n"
     )
 
 
