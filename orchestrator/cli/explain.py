@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 STANDING_HEADER: Final = ("PROJECT", "QUOTA", "LIMIT", "HELD", "FAIR SHARE")
 HOLDERS_HEADER: Final = ("PROJECT", "WORKLOAD", "GPUs", "SINCE", "PREEMPTIBLE", "NODES")
-MOST_HOLDERS: Final = 30
+MAX_HOLDERS: Final = 30
 _UNSEEN: Final = (
     "(with rights to read all nodes and pods, it would also say who holds the GPUs and what would help)"
 )
@@ -182,13 +182,13 @@ def _lines(result: "Explanation", view: "WorkloadView | None" = None) -> list[st
         )
         for each in result.holders
     ]
-    more = len(holders) - MOST_HOLDERS
+    more = len(holders) - MAX_HOLDERS
     lines += ["", table(STANDING_HEADER, standing)]
     free = (
         f"Free: {gpus(result.free_gpu_milli)} of {gpus(result.total_gpu_milli)} GPUs. The others are held by"
     )
     lines += ["", free if holders else free.partition(" The")[0]]
-    lines += [table(HOLDERS_HEADER, holders[:MOST_HOLDERS])] if holders else []
+    lines += [table(HOLDERS_HEADER, holders[:MAX_HOLDERS])] if holders else []
     lines += [f"and {more} more: --json shows all"] if more > 0 else []
     return lines
 

@@ -28,7 +28,7 @@ def why_evicted(*, name: str, as_json: bool | None) -> None:
     GRACE is how long it could go on to save its work. The record outlives the pods and the job; it holds the last
     evictions of each project.
     """
-    from orchestrator.control.audit import MOST_RECORDS, evictions_in
+    from orchestrator.control.audit import MAX_RECORDS, evictions_in
 
     async def read(client: "AsyncClient") -> "tuple[str, list[EvictionRecord]]":
         scope = await client.scope()
@@ -43,7 +43,7 @@ def why_evicted(*, name: str, as_json: bool | None) -> None:
     if as_json:
         click.echo(document([record(each) for each in found], "json"))
     elif not found:
-        click.echo(f"{name} was not evicted (on record: the last {MOST_RECORDS} evictions of {project})")
+        click.echo(f"{name} was not evicted (on record: the last {MAX_RECORDS} evictions of {project})")
     else:
         now_us = time.time_ns() // 1000
         click.echo(table(HEADER, [_row(each, now_us) for each in found]))

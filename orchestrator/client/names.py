@@ -20,6 +20,7 @@ from orchestrator.cluster.resources import (
     STATEFUL_SETS,
     Resource,
 )
+from orchestrator.cluster.timeouts import COMPLETION_SECONDS
 from orchestrator.errors import ConfigurationError
 from orchestrator.names import PROJECT_LABEL, SYSTEM_NAMESPACE, TEMPLATE_LABEL
 from orchestrator.workloads.values import is_object_name
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from orchestrator.cluster.kubeconfig import Access
 
-_PATIENCE_SECONDS: Final = 2.0
 _TABLE: Final = "application/json;as=Table;g=meta.k8s.io;v=v1"
 
 
@@ -43,9 +43,9 @@ class Names:
         self._access = access
         self._root = url.path.rstrip("/")
         self._connection = (
-            http.client.HTTPConnection(host, port, timeout=_PATIENCE_SECONDS)
+            http.client.HTTPConnection(host, port, timeout=COMPLETION_SECONDS)
             if access.ssl is None
-            else http.client.HTTPSConnection(host, port, timeout=_PATIENCE_SECONDS, context=access.ssl)
+            else http.client.HTTPSConnection(host, port, timeout=COMPLETION_SECONDS, context=access.ssl)
         )
 
     def __enter__(self) -> Self:

@@ -12,6 +12,7 @@ from typing import Final
 from orchestrator.cluster.errors import ClusterError, Forbidden, NotFound
 from orchestrator.cluster.objects import Node, Pod
 from orchestrator.cluster.resources import NODES, PODS
+from orchestrator.cluster.timeouts import KUBELET_SECONDS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import MusterError
 from orchestrator.workloads.nodes import NodeView, Summary, node_views
@@ -19,7 +20,6 @@ from orchestrator.workloads.values import is_object_name
 
 logger = logging.getLogger(__name__)
 
-KUBELET_PATIENCE_SECONDS: Final = 3.0
 """A node that is not there must not keep the others' figures back."""
 _KUBELETS_AT_ONCE: Final = 32
 _WITH_NODE: Final = {"fieldSelector": "spec.nodeName!="}
@@ -75,7 +75,7 @@ class NodeClient:
         async def ask(name: str) -> tuple[str, Summary] | Forbidden | None:
             path = f"{NODES.path(name=name, subresource='proxy')}/stats/summary"
             try:
-                async with slots, asyncio.timeout(KUBELET_PATIENCE_SECONDS):
+                async with slots, asyncio.timeout(KUBELET_SECONDS):
                     summary = await self._transport.get(path, Summary)
             except Forbidden as error:
                 return error

@@ -23,7 +23,7 @@ from orchestrator.errors import MusterError, UsageError
 LOOPBACK: Final = "127.0.0.1"
 
 _PORT = re.compile(r"[0-9]{1,5}")
-_LARGEST_PORT: Final = 65535
+_MAX_PORT: Final = 65535
 
 
 class PortInUse(MusterError):
@@ -55,9 +55,7 @@ def parse_forwarded_port(text: str) -> ForwardedPort:
     """Return the ports of `8080:80`, `80` or `:80` (any free local port). Raises UsageError."""
     local, separator, remote = text.partition(":")
     numbers = [local or "0", remote] if separator else [text, text]
-    if all(_PORT.fullmatch(number) and int(number) <= _LARGEST_PORT for number in numbers) and int(
-        numbers[1]
-    ):
+    if all(_PORT.fullmatch(number) and int(number) <= _MAX_PORT for number in numbers) and int(numbers[1]):
         return ForwardedPort(*map(int, numbers))
     raise UsageError(f"--port {text} is not possible: give LOCAL:REMOTE, each from 1 to 65535, or :REMOTE")
 

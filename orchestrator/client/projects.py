@@ -15,6 +15,7 @@ from orchestrator.cluster.errors import AlreadyExists, NotFound
 from orchestrator.cluster.objects import AmountSpec, Metadata, Namespace, Node, Project, ProjectSpec
 from orchestrator.cluster.quantity import cpu_milli, gpu_milli, memory_bytes
 from orchestrator.cluster.resources import NAMESPACES, NODES, PROJECTS
+from orchestrator.cluster.timeouts import NAMESPACE_SECONDS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import ConfigurationError, MusterError
 from orchestrator.names import GPU_RESOURCE, PROJECT_LABEL
@@ -22,9 +23,8 @@ from orchestrator.planner.accounting.quota import cpu_excess, gpu_model_excess, 
 from orchestrator.planner.model import GPU_MODEL_LABEL
 from orchestrator.workloads.values import is_object_name
 
-NAMESPACE_PATIENCE_SECONDS: Final = 30.0
 _FIRST_PAUSE_SECONDS: Final = 0.05
-_LONGEST_PAUSE_SECONDS: Final = 1.0
+_MAX_PAUSE_SECONDS: Final = 1.0
 _SILENCE_SECONDS: Final = 2.0
 
 
@@ -50,7 +50,7 @@ class ProjectClient:
     def __init__(
         self,
         transport: Transport,
-        patience_seconds: float = NAMESPACE_PATIENCE_SECONDS,
+        patience_seconds: float = NAMESPACE_SECONDS,
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._report = report
@@ -105,7 +105,7 @@ class ProjectClient:
                             f"Waiting until the operator has made the namespace of project {project} …"
                         )
                     await asyncio.sleep(pause_seconds)
-                    pause_seconds = min(pause_seconds * 1.5, _LONGEST_PAUSE_SECONDS)
+                    pause_seconds = min(pause_seconds * 1.5, _MAX_PAUSE_SECONDS)
         except TimeoutError as error:
             raise OperatorSilent(
                 f"the project {project} has had no namespace for {self._patience_seconds:g} seconds: "

@@ -19,12 +19,12 @@ from orchestrator.cluster.forwarding import RemotePort, remote_port
 from orchestrator.cluster.objects import ContainerStateTerminated, ContainerStatus, Pod
 from orchestrator.cluster.remote_process import STDERR, STDOUT, RemoteProcess, remote_process
 from orchestrator.cluster.resources import PODS
+from orchestrator.cluster.timeouts import POD_WATCH_SECONDS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import MusterError
 from orchestrator.workloads.status import FINAL, SUCCEEDED, pod_status
 from orchestrator.workloads.view import WorkloadView, unschedulable
 
-_WATCH_SECONDS: Final = 240
 _ENDED: Final = ("Succeeded", "Failed")
 _POD = msgspec.json.Decoder(Pod)
 
@@ -271,7 +271,7 @@ class StreamClient:
             pods = {each.metadata.uid: each for each in page.items if not _uids(each).isdisjoint(uids)}
             yield _oldest_first(pods)
             changes = self._transport.watch(
-                path, resource_version=page.resource_version, timeout_seconds=_WATCH_SECONDS
+                path, resource_version=page.resource_version, timeout_seconds=POD_WATCH_SECONDS
             )
             try:
                 async with aclosing(changes) as events:

@@ -32,6 +32,7 @@ from orchestrator.cluster.errors import (
     Undecodable,
     Unreachable,
 )
+from orchestrator.cluster.timeouts import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS
 from orchestrator.cluster.transport import EVENTS_PER_YIELD
 from orchestrator.cluster.wire import Metadata
 
@@ -40,14 +41,12 @@ if TYPE_CHECKING:
 
     from orchestrator.cluster.connection import Params
     from orchestrator.cluster.resources import Resource
-    from orchestrator.cluster.transport import Transport, WatchEvent
+from orchestrator.cluster.transport import Transport, WatchEvent
 
 log = logging.getLogger(__name__)
 
-SHORTEST_WATCH_SECONDS: Final = 300
-LONGEST_WATCH_SECONDS: Final = 600
 FIRST_DELAY_SECONDS: Final = 0.5
-LONGEST_DELAY_SECONDS: Final = 30.0
+MAX_DELAY_SECONDS: Final = 30.0
 FAILURES_BEFORE_LIST: Final = 5
 
 _WATCH_ON = (Unreachable, TooManyRequests, ServerFault, Unauthorized, Undecodable)
@@ -241,7 +240,7 @@ class Reflector(Generic[T]):
     async def _watch(self) -> None:
         self.state = State.WATCHING
         self.counters.watches += 1
-        span = LONGEST_WATCH_SECONDS - SHORTEST_WATCH_SECONDS
+        span = MAX_WATCH_SECONDS - MIN_WATCH_SECONDS
         started = self._clock()
         heard = False
         watch = self._transport.watch(
@@ -249,7 +248,7 @@ class Reflector(Generic[T]):
             resource_version=self._resource_version,
             params=self._params,
             metadata_only=self._metadata_only,
-            timeout_seconds=SHORTEST_WATCH_SECONDS + int(span * self._random()),
+            timeout_seconds=MIN_WATCH_SECONDS + int(span * self._random()),
         )
         async with aclosing(watch) as events:
             async for event in events:
@@ -324,7 +323,7 @@ class Reflector(Generic[T]):
             log.info("%s: %s; listing again", self._path, error)
             self._failures += 1
             return
-        longest = min(LONGEST_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** min(self._failures, 16))
+        longest = min(MAX_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** min(self._failures, 16))
         delay = max(longest * (0.5 + self._random() / 2), error.retry_after_seconds or 0.0)
         self._failures += 1
         log.warning("%s: %s; trying again in %.1f s", self._path, error, delay)

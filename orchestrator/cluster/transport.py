@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 
 import msgspec
 
-from orchestrator.cluster.connection import Connection, Limits, Params
+from orchestrator.cluster.connection import Connection, Params
 from orchestrator.cluster.errors import Gone, Undecodable, error_of
+from orchestrator.cluster.timeouts import Limits
 from orchestrator.cluster.wire import Object
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from orchestrator.cluster.quantity import format_time, parse_time
 from orchestrator.cluster.resources import CONFIG_MAPS, EVENTS
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.background import BackgroundWriter
-from orchestrator.control.choices import LONGEST_GRACE_SECONDS
 from orchestrator.control.events import COMPONENT, pod_event
+from orchestrator.control.operator_config import MAX_CHECKPOINT_GRACE_SECONDS
 from orchestrator.names import EVICTED_BECAUSE_ANNOTATION, WORKLOAD_LABEL
 from orchestrator.planner.model import Eviction, Plan, Workload
 from orchestrator.workloads.request import grace_seconds
@@ -40,9 +40,9 @@ logger = logging.getLogger(__name__)
 
 CONFIG_MAP: Final = "muster-evictions"
 KEY: Final = "evictions"
-MOST_RECORDS: Final = 200
-MOST_BYTES: Final = 128 * 1024
-MOST_MESSAGE_CHARACTERS: Final = 1000
+MAX_RECORDS: Final = 200
+MAX_BYTES: Final = 128 * 1024
+MAX_MESSAGE_CHARACTERS: Final = 1000
 EVENT_REASONS: Final = {
     "quota": "Reclaimed",
     "fair-share": "Reclaimed",
@@ -90,12 +90,12 @@ class Audit:
         self,
         transport: Transport,
         *,
-        longest_grace_seconds: int = LONGEST_GRACE_SECONDS,
+        max_checkpoint_grace_seconds: int = MAX_CHECKPOINT_GRACE_SECONDS,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._transport = transport
-        self._longest_grace_seconds = longest_grace_seconds
+        self._max_checkpoint_grace_seconds = max_checkpoint_grace_seconds
         self._clock = clock
         self._workloads: dict[str, Workload] = {}
         self._unwritten: dict[str, deque[EvictionRecord]] = {}
@@ -125,10 +125,10 @@ class Audit:
             beneficiary=winner.name if winner else "",
             beneficiary_project=winner.project if winner else "",
             rule=eviction.rule,
-            message=eviction.message[:MOST_MESSAGE_CHARACTERS],
-            grace_seconds=grace_seconds(pod, self._longest_grace_seconds),
+            message=eviction.message[:MAX_MESSAGE_CHARACTERS],
+            grace_seconds=grace_seconds(pod, self._max_checkpoint_grace_seconds),
         )
-        self._unwritten.setdefault(pod.metadata.namespace, deque(maxlen=MOST_RECORDS)).append(record)
+        self._unwritten.setdefault(pod.metadata.namespace, deque(maxlen=MAX_RECORDS)).append(record)
         self._background.wake()
 
     def recall(self, pods: Iterable[Pod]) -> None:
@@ -173,7 +173,7 @@ class Audit:
             if not isinstance(error, ClusterError):
                 raise error
         if any(isinstance(each, _PASSING) for each in errors):
-            later = self._unwritten.setdefault(namespace, deque(maxlen=MOST_RECORDS))
+            later = self._unwritten.setdefault(namespace, deque(maxlen=MAX_RECORDS))
             later.extendleft(reversed(records))
             logger.warning(
                 "%d evictions in %s are to be recorded later: %s", len(records), namespace, errors[0]
@@ -242,8 +242,8 @@ def bounded(records: Iterable[EvictionRecord]) -> list[EvictionRecord]:
     for record in records:
         by_pod.setdefault(record.pod_uid, record)
     kept: deque[EvictionRecord] = deque()
-    left_bytes = MOST_BYTES
-    for record in reversed(list(by_pod.values())[-MOST_RECORDS:]):
+    left_bytes = MAX_BYTES
+    for record in reversed(list(by_pod.values())[-MAX_RECORDS:]):
         left_bytes -= len(msgspec.json.encode(record)) + 1
         if left_bytes < 0:
             break

@@ -23,7 +23,7 @@ REFRESH_SECONDS: Final = 3.0
 REFRESHES_PER_SECOND: Final = 40.0
 OVERTAKEN_SECONDS: Final = 0.2
 """After so long a pod is told that had changed meanwhile, as when its nomination was written just before."""
-LONGEST_WAIT_FOR_BINDINGS_SECONDS: Final = 1.0
+MAX_WAIT_FOR_BINDINGS_SECONDS: Final = 1.0
 
 
 class ConditionWriter:
@@ -84,7 +84,7 @@ class ConditionWriter:
         due, later = self._split()
         for start in range(0, len(due), WRITES_IN_FLIGHT):
             try:
-                async with asyncio.timeout(LONGEST_WAIT_FOR_BINDINGS_SECONDS):
+                async with asyncio.timeout(MAX_WAIT_FOR_BINDINGS_SECONDS):
                     await self._bindings_done()
             except TimeoutError:
                 logger.debug("conditions: written beside bindings")

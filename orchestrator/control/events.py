@@ -31,13 +31,13 @@ logger = logging.getLogger(__name__)
 
 COMPONENT: Final = "muster"
 EVENTS_PER_SECOND: Final = 5.0
-MOST_WAITING: Final = 50
+MAX_WAITING: Final = 50
 """Of more events than this at once, the oldest are dropped: the condition on the pod says the same."""
 
 MAX_CHARACTERS: Final = 1000
 """Of a message: Kubernetes allows 1024 in its own events."""
 
-MOST_REMEMBERED: Final = 10_000
+MAX_REMEMBERED: Final = 10_000
 """So many warnings that were given are remembered, so that a decision does not give them again."""
 
 
@@ -102,7 +102,7 @@ class Announcer:
         self._transport = transport
         self._clock = clock
         self._sleep = sleep
-        self._waiting: deque[tuple[str, dict[str, Any]]] = deque(maxlen=MOST_WAITING)
+        self._waiting: deque[tuple[str, dict[str, Any]]] = deque(maxlen=MAX_WAITING)
         self._background = BackgroundWriter(self._create_all)
         self._told: dict[tuple[str, str], None] = {}
 
@@ -118,7 +118,7 @@ class Announcer:
         if known in self._told:
             return
         self._told[known] = None
-        while len(self._told) > MOST_REMEMBERED:
+        while len(self._told) > MAX_REMEMBERED:
             del self._told[next(iter(self._told))]
         self._announce(pod, f"{pod.metadata.uid[:8]}.{_digest(message)}", reason, message)
 

@@ -28,7 +28,7 @@ from orchestrator.planner.model import (
 logger = logging.getLogger(__name__)
 
 FIRST_SECONDS: Final = 60.0
-LONGEST_SECONDS: Final = 3600.0
+MAX_SECONDS: Final = 3600.0
 MAX_REMEMBERED: Final = 1000
 MAX_PLANS: Final = 100
 """So many plans one decision makes at most to find culprits of one kind. Each culprit among 4,000 workloads takes some
@@ -108,7 +108,7 @@ class Quarantine:
         """The culprits that are in the snapshot as they were, and whose time is not over."""
         now = self._clock()
         # who was well for so long has no relapse but begins anew
-        forgotten = [key for key, each in self._entries.items() if now >= each.until + LONGEST_SECONDS]
+        forgotten = [key for key, each in self._entries.items() if now >= each.until + MAX_SECONDS]
         forgotten += list(self._entries)[: max(0, len(self._entries) - MAX_REMEMBERED)]
         for key in forgotten:
             self._entries.pop(key, None)
@@ -149,7 +149,7 @@ class Quarantine:
 
     def _remember(self, culprit: Culprit) -> None:
         known = self._entries.pop(culprit.key, None)
-        seconds = FIRST_SECONDS if known is None else min(LONGEST_SECONDS, 2 * known.seconds)
+        seconds = FIRST_SECONDS if known is None else min(MAX_SECONDS, 2 * known.seconds)
         self._entries[culprit.key] = _Entry(culprit, seconds, self._clock() + seconds)
         logger.error(
             "%s %s is left out of decisions for %.0f s, or until it changes: %s",

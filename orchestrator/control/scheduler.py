@@ -15,13 +15,13 @@ from typing import Final
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.audit import Audit
-from orchestrator.control.choices import DEFAULT_CHOICES, Choices
 from orchestrator.control.claims import Claims
 from orchestrator.control.conditions import ConditionWriter
 from orchestrator.control.events import Announcer
 from orchestrator.control.executor import Executor
 from orchestrator.control.health import Health
 from orchestrator.control.observer import Observer
+from orchestrator.control.operator_config import DEFAULT_CONFIG, OperatorConfig
 from orchestrator.control.quarantine import PROJECT, Decided, Quarantine
 from orchestrator.control.returning import Returning
 from orchestrator.control.set_aside import MAX_TOLD, SetAsideRecord, quarantined, reasons, undecidable
@@ -38,10 +38,10 @@ logger = logging.getLogger(__name__)
 DEBOUNCE_SECONDS: Final = 0.05
 TICK_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 1.0
-LONGEST_RETRY_SECONDS: Final = 30.0
+MAX_RETRY_SECONDS: Final = 30.0
 IDLE_PART_OF_DECISION: Final = 2.0
 """The loop rests this many times as long as the last decision took, so that bindings get the processor too."""
-LONGEST_REST_SECONDS: Final = 1.0
+MAX_REST_SECONDS: Final = 1.0
 REFUSAL_SECONDS: Final = 30.0
 """So long a pod that the API server did not evict is not chosen again."""
 UNREADY_SECONDS: Final = 10.0
@@ -67,7 +67,7 @@ class SchedulerLoop:
         is_leader: Callable[[], bool],
         health: Health | None = None,
         planner: Callable[[Snapshot], Plan] = plan,
-        choices: Choices = DEFAULT_CHOICES,
+        config: OperatorConfig = DEFAULT_CONFIG,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -80,8 +80,8 @@ class SchedulerLoop:
         self._clock = loop.time
         self._epoch = wall_clock() - loop.time()
         self._health = health or Health(loop.time)
-        self._reader = Reader(choices.settings)
-        self._audit = Audit(transport, longest_grace_seconds=choices.longest_grace_seconds)
+        self._reader = Reader(config.settings)
+        self._audit = Audit(transport, max_checkpoint_grace_seconds=config.max_checkpoint_grace_seconds)
         self._announcer = Announcer(transport)
         self._lag = WatchLag(loop.time)
         self._claims = Claims(transport, self._reader.volumes, self._labels_of, is_leader=is_leader)
@@ -94,7 +94,7 @@ class SchedulerLoop:
             on_bound=self._lag.answered,
             on_unready=self._note_unready,
             claims=self._claims,
-            longest_grace_seconds=choices.longest_grace_seconds,
+            max_checkpoint_grace_seconds=config.max_checkpoint_grace_seconds,
         )
         self._returning = Returning(loop.time, self._executor.is_evicting, self._executor.nomination_of)
         self._refused: dict[str, tuple[float, str]] = {}
@@ -151,9 +151,7 @@ class SchedulerLoop:
                     failures += 1
                     logger.exception("the decision failed, %d in a row; nothing was begun", failures)
                     self._health.failed(f"{type(error).__name__}: {error}")
-                    await asyncio.sleep(
-                        min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2.0 ** min(failures - 1, 8))
-                    )
+                    await asyncio.sleep(min(MAX_RETRY_SECONDS, RETRY_SECONDS * 2.0 ** min(failures - 1, 8)))
                     self._observer.changed.set()
                 else:
                     failures = 0
@@ -212,7 +210,7 @@ class SchedulerLoop:
             self._decide_again_soon()
         self._announce_endangered(reading, decision, pods)
         took = self._clock() - started
-        self._rest_seconds = min(LONGEST_REST_SECONDS, IDLE_PART_OF_DECISION * took)
+        self._rest_seconds = min(MAX_REST_SECONDS, IDLE_PART_OF_DECISION * took)
         logger.debug(
             "decided in %.0f ms: %d bindings, %d evictions, %d wait",
             took * 1000,

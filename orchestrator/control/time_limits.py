@@ -29,7 +29,7 @@ from orchestrator.workloads.parsing import parse_duration_seconds
 logger = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 5.0
-LONGEST_WARNING_SECONDS: Final = 900
+MAX_WARNING_SECONDS: Final = 900
 """The warning comes a tenth of the limit before its end, at most so long before."""
 _SECOND_US: Final = 1_000_000
 _OWNERS: Final[Mapping[str, Resource]] = {"StatefulSet": STATEFUL_SETS, "Job": JOBS}
@@ -140,7 +140,7 @@ def limited(
             started_us = _started_us(pod)
             if started_us is None:
                 continue
-            warning_seconds = min(LONGEST_WARNING_SECONDS, seconds // 10)
+            warning_seconds = min(MAX_WARNING_SECONDS, seconds // 10)
             ends_at_us = started_us + seconds * _SECOND_US
             yield Limited(pod, project, limit, ends_at_us - warning_seconds * _SECOND_US, ends_at_us)
 

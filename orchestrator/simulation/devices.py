@@ -19,13 +19,13 @@ class Devices:
         """Count a pod's part of a device; a node or device that is not there is left alone."""
         used = self._used.get(node, [])
         if device < len(used):
-            used[device] += self._part_milli(self.nodes[node], request)
+            used[device] += request.portion_milli(self.nodes[node].gpu_memory_mib)
 
     def choose(self, node: str, request: Request) -> tuple[int, ...] | None:
         """Take the first idle devices, or the fullest that still have room for a part of one. None: there are none."""
         used = self._used[node]
         if request.is_shared:
-            most = DEVICE_MILLI - self._part_milli(self.nodes[node], request)
+            most = DEVICE_MILLI - request.portion_milli(self.nodes[node].gpu_memory_mib)
             wanted = request.shared_devices
             fits = sorted((-held, device) for device, held in enumerate(used) if held <= most)
             chosen = [device for _, device in fits][:wanted]
@@ -37,9 +37,3 @@ class Devices:
         for device in chosen:
             self.occupy(node, device, request)
         return tuple(sorted(chosen))
-
-    def _part_milli(self, node: Node, request: Request) -> int:
-        """How much of one device of the node the pod takes; all of it where that depends on an unknown memory."""
-        if request.gpu_memory_mib and node.gpu_memory_mib:
-            return -(-DEVICE_MILLI * request.gpu_memory_mib // node.gpu_memory_mib)
-        return request.gpu_portion_milli or DEVICE_MILLI

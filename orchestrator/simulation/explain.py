@@ -25,7 +25,7 @@ from orchestrator.simulation.change import set_quota
 from orchestrator.simulation.outcome import Place, held_gpu_milli, places
 from orchestrator.simulation.run import settle
 
-MOST_SMALLER_REQUESTS: Final = 8
+MAX_SMALLER_REQUESTS: Final = 8
 """How many smaller requests are tried at most."""
 
 
@@ -208,7 +208,7 @@ def _smaller(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy]:
     if len(asked) != 1:
         return
     most = next(iter(asked))
-    for count in range(most - 1, max(0, most - 1 - MOST_SMALLER_REQUESTS), -1):
+    for count in range(most - 1, max(0, most - 1 - MAX_SMALLER_REQUESTS), -1):
         found = list(
             _tried(
                 snapshot,

@@ -11,7 +11,7 @@ from orchestrator.planner import plan
 from orchestrator.planner.model import Plan, Snapshot
 from orchestrator.simulation.apply_plan import Departures, after_decision
 
-MOST_DECISIONS: Final = 100
+MAX_DECISIONS: Final = 100
 
 Planner = Callable[[Snapshot], Plan]
 
@@ -35,7 +35,7 @@ class Run:
 def settle(
     snapshot: Snapshot,
     *,
-    most_decisions: int = MOST_DECISIONS,
+    most_decisions: int = MAX_DECISIONS,
     planner: Planner = plan,
     grace_decisions: int = 0,
     late_successors: bool = False,

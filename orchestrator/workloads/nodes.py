@@ -154,9 +154,7 @@ def held_gpu_milli(request: Request, gpu_memory_mib: int) -> int:
     """Return what a placed pod holds in thousandths of a device; memory of a GPU counts by the node's devices."""
     if not request.gpu_memory_mib:
         return request.gpu_milli
-    if not gpu_memory_mib:
-        return request.shared_devices * DEVICE_MILLI
-    return request.shared_devices * -(-DEVICE_MILLI * request.gpu_memory_mib // gpu_memory_mib)
+    return request.shared_devices * request.portion_milli(gpu_memory_mib)
 
 
 def record(view: NodeView) -> dict[str, Any]:

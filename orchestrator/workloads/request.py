@@ -6,7 +6,14 @@ from typing import Final
 
 from orchestrator.cluster.integers import MAX_DIGITS, whole_number
 from orchestrator.cluster.objects import Container, Pod
-from orchestrator.cluster.quantity import cpu_milli, gpu_milli, memory_bytes, shortened, whole_count
+from orchestrator.cluster.quantity import (
+    cpu_milli,
+    gpu_milli,
+    memory_bytes,
+    memory_mib,
+    shortened,
+    whole_count,
+)
 from orchestrator.names import (
     CHECKPOINT_GRACE_ANNOTATION,
     GPU_DEVICES_ANNOTATION,
@@ -167,12 +174,11 @@ def _portion_milli(annotations: Mapping[str, str]) -> int:
 
 
 def _gpu_memory_mib(annotations: Mapping[str, str]) -> int:
-    """A part of a MiB is rounded up."""
     text = annotations.get(GPU_MEMORY_ANNOTATION)
     if text is None:
         return 0
     try:
-        mib = -(-memory_bytes(text) // _MIB)
+        mib = memory_mib(text)
     except ValueError as error:
         raise UnreadableRequest(f"its annotation {GPU_MEMORY_ANNOTATION} cannot be read: {error}") from error
     if mib <= 0:

@@ -203,7 +203,7 @@ def test_the_record_keeps_the_newest_within_its_bounds() -> None:
     assert [each.pod_uid for each in kept] == [str(number) for number in range(100, 300)]
     long = [msgspec.structs.replace(each, message="x" * 2000) for each in many]
     kept = bounded(long)
-    assert len(encoded(kept)) <= audit.MOST_BYTES
+    assert len(encoded(kept)) <= audit.MAX_BYTES
     assert kept[-1].pod_uid == "299"
     assert 50 < len(kept) < 100
 
