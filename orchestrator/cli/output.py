@@ -71,7 +71,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, with_header: 
     widths = column_widths(lines)
     status = header.index("STATUS") if "STATUS" in header else None
     return "\n".join(
-        line(each, widths, None if with_header and place == 0 else status) for place, each in enumerate(lines)
+        line(cells_of_line, widths, None if with_header and place == 0 else status)
+        for place, cells_of_line in enumerate(lines)
     )
 
 

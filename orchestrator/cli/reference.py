@@ -92,9 +92,10 @@ def _options(parameters: list[click.Parameter] | list[click.Option], ctx: click.
     """Return a table of the options, but for those that every command has."""
     common = {option.name for option in common_options()} if ctx.parent is not None else set()
     rows = [
-        each.get_help_record(ctx)
-        for each in parameters
-        if isinstance(each, click.Option) and not (each.name in common and not each.expose_value)
+        parameter.get_help_record(ctx)
+        for parameter in parameters
+        if isinstance(parameter, click.Option)
+        and not (parameter.name in common and not parameter.expose_value)
     ]
     lines = [f"| `{_cell(record[0])}` | {_cell(record[1])} |" for record in rows if record is not None]
     return "\n".join(["| option | meaning |", "|---|---|", *lines]) if lines else ""

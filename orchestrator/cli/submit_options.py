@@ -77,8 +77,8 @@ class SubmitCommand(Command):
             return super().rewrite(ctx, args)
         switches = [word for word in words if word.name == "--command"]
         ctx.meta[TAIL_IS_COMMAND_KEY] = bool(switches) and _is_on(switches[-1], ctx)
-        kept = [token for word in words if word.name != "--command" for token in word.tokens]
-        return super().rewrite(ctx, kept)[0], tail
+        tokens = [token for word in words if word.name != "--command" for token in word.tokens]
+        return super().rewrite(ctx, tokens)[0], tail
 
 
 def _is_on(switch: Word, ctx: click.Context) -> bool:

@@ -201,18 +201,18 @@ class AsyncClient:
         name: str,
         command: Sequence[str],
         *,
-        given: bytes = b"",
+        stdin: bytes = b"",
         project: Where = None,
         pod: str | None = None,
         container: str | None = None,
         patience_seconds: float = 60,
     ) -> Finished:
-        """Run a command in a job's container to its end, with `given` as its standard input; wait until it runs.
+        """Run a command in a job's container to its end, with `stdin` as its standard input; wait until it runs.
 
         Raises NoSuchWorkload, NoSuchPod, NoSuchContainer, NotRunning, NotExecutable.
         """
         target = await self._running(name, project, pod, container, patience_seconds)
-        return await self.streams.completed(target, command, given)
+        return await self.streams.completed(target, command, stdin)
 
     @asynccontextmanager
     async def port_forward(
@@ -229,8 +229,8 @@ class AsyncClient:
         Raises NoSuchWorkload, NoSuchPod, NotRunning, PortInUse.
         """
         target = await self._running(name, project, pod, None, patience_seconds)
-        async with listening(self.streams, target, ports, report=report) as found:
-            yield found
+        async with listening(self.streams, target, ports, report=report) as listeners:
+            yield listeners
 
     async def _running(
         self, name: str, project: Where, pod: str | None, container: str | None, patience_seconds: float

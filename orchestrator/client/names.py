@@ -65,22 +65,22 @@ class Names:
     def jobs(self, project: str | None) -> list[str]:
         """The jobs of a project, None for the default one."""
         namespace = self._namespace(project)
-        return [name for each in (JOBS, STATEFUL_SETS) for name in self._names(each, namespace)]
+        return [name for resource in (JOBS, STATEFUL_SETS) for name in self._names(resource, namespace)]
 
     def templates(self, project: str | None) -> list[str]:
         """The templates of a project, None for the default one, and those of the cluster."""
-        found: list[str] = []
+        template_names: list[str] = []
         for namespace in (self._namespace(project), SYSTEM_NAMESPACE):
-            found += self._names(CONFIG_MAPS, namespace, f"{TEMPLATE_LABEL}=true")
-        return found
+            template_names += self._names(CONFIG_MAPS, namespace, f"{TEMPLATE_LABEL}=true")
+        return template_names
 
     def _namespace(self, project: str | None) -> str:
         if project is None:
             return self._access.namespace
         if not is_object_name(project):
             raise ConfigurationError(f"{project!r} is no name of a project")
-        found = self._names(NAMESPACES, selector=f"{PROJECT_LABEL}={project}")
-        return found[0] if found else ""
+        namespaces = self._names(NAMESPACES, selector=f"{PROJECT_LABEL}={project}")
+        return namespaces[0] if namespaces else ""
 
     def _names(self, resource: Resource, namespace: str | None = None, selector: str = "") -> list[str]:
         if namespace == "":

@@ -51,7 +51,7 @@ class NodeClient:
         )
         if not usage:
             return Nodes(node_views(nodes.items, pods.items))
-        summaries, denied = await self._summaries(each.metadata.name for each in nodes.items)
+        summaries, denied = await self._summaries(node.metadata.name for node in nodes.items)
         return Nodes(node_views(nodes.items, pods.items, summaries), denied)
 
     async def node(self, name: str) -> NodeView:
@@ -86,8 +86,8 @@ class NodeClient:
             return (name, summary) if summary.node_name == name else None
 
         answers = await asyncio.gather(*map(ask, names))
-        denied = next((each for each in answers if isinstance(each, Forbidden)), None)
-        return dict(each for each in answers if isinstance(each, tuple)), denied
+        denied = next((answer for answer in answers if isinstance(answer, Forbidden)), None)
+        return dict(answer for answer in answers if isinstance(answer, tuple)), denied
 
 
 def _no_such(name: str) -> NoSuchNode:

@@ -105,7 +105,7 @@ async def listening(
         return accept
 
     async with AsyncExitStack() as stack:
-        found = []
+        listeners = []
         for port in ports:
             for address in addresses:
                 try:
@@ -116,9 +116,9 @@ async def listening(
                         f"({error.strerror or error}); choose another, or :{port.remote} for any that is free"
                     ) from error
                 stack.callback(server.close)
-                found.append(Listening(address, server.sockets[0].getsockname()[1], port.remote))
+                listeners.append(Listening(address, server.sockets[0].getsockname()[1], port.remote))
         try:
-            yield found
+            yield listeners
         finally:
             for task in connections:
                 task.cancel()

@@ -135,10 +135,10 @@ class Connection:
         if isinstance(error, Unauthorized) and token_changed:
             return 0.0
         if isinstance(error, TooManyRequests) or error.status == 503:
-            asked = error.retry_after_seconds
-            if asked is None or asked > self._limits.max_retry_after_seconds:
+            retry_after = error.retry_after_seconds
+            if retry_after is None or retry_after > self._limits.max_retry_after_seconds:
                 return None
-            return asked + self._uniform(0, self._limits.backoff_seconds)
+            return retry_after + self._uniform(0, self._limits.backoff_seconds)
         if isinstance(error, Unreachable) and is_read:
             return self._uniform(0.5, 1.0) * self._limits.backoff_seconds * 2.0 ** (attempt - 1)
         return None

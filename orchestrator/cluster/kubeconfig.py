@@ -136,10 +136,10 @@ class FileToken:
         """Return the token of the moment. Raises ConfigurationError if the file cannot be read."""
         try:
             stat = self._file.stat()
-            seen = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
-            if seen != self._seen:
+            stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
+            if stamp != self._seen:
                 self._token = self._file.read_text(encoding="utf-8").strip()
-                self._seen = seen
+                self._seen = stamp
         except OSError as error:
             raise ConfigurationError(f"{self._file}: the token cannot be read: {error.strerror}") from error
         return self._token
@@ -149,8 +149,8 @@ def _no_token() -> None:
     return None
 
 
-def _access(merged: Merged, wanted: str | None) -> Access:
-    name = merged.context_name(wanted)
+def _access(merged: Merged, context_name: str | None) -> Access:
+    name = merged.context_name(context_name)
     context = merged.entry("contexts", name)
     cluster = merged.entry("clusters", context.text("cluster"))
     user_name = context.text("user")
@@ -178,9 +178,9 @@ def _access(merged: Merged, wanted: str | None) -> Access:
     elif made_by_plugin:
         from orchestrator.cluster.plugin_credentials import credentials  # noqa: PLC0415  (slow to import)
 
-        made = credentials(merged.files, name, user.name)
-        token = made.token
-        certificate, key_data = made.certificate or certificate, made.key or key_data
+        plugin = credentials(merged.files, name, user.name)
+        token = plugin.token
+        certificate, key_data = plugin.certificate or certificate, plugin.key or key_data
     return Access(
         server=server,
         namespace=context.text("namespace") or "default",

@@ -202,18 +202,18 @@ class Reflector(Generic[T]):
         page = await self._transport.list(
             self._path, msgspec.Raw, params=self._params, metadata_only=self._metadata_only
         )
-        found: dict[str, T] = {}
+        objects: dict[str, T] = {}
         self._undecodable.clear()
         for number, raw in enumerate(page.items, start=1):
             decoded = self._decode(raw)
             if isinstance(decoded, Metadata):
                 if decoded.uid in self._objects:
-                    found[decoded.uid] = self._objects[decoded.uid]
+                    objects[decoded.uid] = self._objects[decoded.uid]
             else:
-                found[decoded.metadata.uid] = decoded
+                objects[decoded.metadata.uid] = decoded
             if number % EVENTS_PER_YIELD == 0:
                 await asyncio.sleep(0)
-        changes = self._swapped(found)
+        changes = self._swapped(objects)
         self._resource_version = page.resource_version
         self.last_heard = self._clock()
         for number, change in enumerate(changes, start=1):
@@ -223,12 +223,12 @@ class Reflector(Generic[T]):
                 await asyncio.sleep(0)
         self._synced.set()
 
-    def _swapped(self, found: dict[str, T]) -> list[Change[T]]:
+    def _swapped(self, objects: dict[str, T]) -> list[Change[T]]:
         """Make `found` the cache; return what differs, deletions first."""
         before = dict(self._objects)
-        changes = [Change("deleted", old, old) for uid, old in before.items() if uid not in found]
+        changes = [Change("deleted", old, old) for uid, old in before.items() if uid not in objects]
         self._objects.clear()
-        for uid, new in found.items():
+        for uid, new in objects.items():
             old = before.get(uid)
             if old is not None and old.metadata.resource_version == new.metadata.resource_version:
                 self._objects[uid] = old

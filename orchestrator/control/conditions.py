@@ -149,7 +149,7 @@ def _code(message: str) -> str:
 
 
 def _waiting_since(pod: Pod) -> str:
-    known = next((each for each in pod.status.conditions if each.type == "PodScheduled"), None)
+    known = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
     unchanged = known is not None and known.status == "False" and known.last_transition_time
     return unchanged or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -157,9 +157,9 @@ def _waiting_since(pod: Pod) -> str:
 def _said(pod: Pod) -> str | None:
     return next(
         (
-            each.message
-            for each in pod.status.conditions
-            if each.type == "PodScheduled" and each.status == "False"
+            condition.message
+            for condition in pod.status.conditions
+            if condition.type == "PodScheduled" and condition.status == "False"
         ),
         None,
     )

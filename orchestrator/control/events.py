@@ -42,7 +42,7 @@ MAX_REMEMBERED: Final = 10_000
 
 
 _KINDS: Final[Mapping[str, Resource]] = {
-    each.kind: each for each in (PODS, NODES, PROJECTS, POD_DISRUPTION_BUDGETS)
+    resource.kind: resource for resource in (PODS, NODES, PROJECTS, POD_DISRUPTION_BUDGETS)
 }
 
 
@@ -122,22 +122,22 @@ class Announcer:
             del self._told[next(iter(self._told))]
         self._announce(pod, f"{pod.metadata.uid[:8]}.{_digest(message)}", reason, message)
 
-    def sets_aside(self, each: SetAside) -> None:
+    def sets_aside(self, entry: SetAside) -> None:
         """Announce that no decision counts with an object of a kind that has Events. Never waits and never fails."""
-        kind = _KINDS.get(each.kind)
+        kind = _KINDS.get(entry.kind)
         if kind is None:
             return
         event = _event(
             kind,
-            namespace=each.namespace,
-            about=each.name,
-            uid=each.uid,
-            name=f"{each.uid[:8] or each.kind}.{_digest(each.why)}",
+            namespace=entry.namespace,
+            about=entry.name,
+            uid=entry.uid,
+            name=f"{entry.uid[:8] or entry.kind}.{_digest(entry.why)}",
             reason="SetAside",
-            message=each.why,
+            message=entry.why,
             at_us=int(self._clock() * 1_000_000),
         )
-        self._waiting.append((each.namespace or "default", event))
+        self._waiting.append((entry.namespace or "default", event))
         self._background.wake()
 
     def _announce(self, pod: Pod, name: str, reason: str, message: str) -> None:

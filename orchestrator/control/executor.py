@@ -21,7 +21,7 @@ from orchestrator.control.claims import ClaimNotReady, Claims
 from orchestrator.control.nominations import Nominations
 from orchestrator.control.operator_config import MAX_CHECKPOINT_GRACE_SECONDS
 from orchestrator.control.requests import Requests, Task, keep
-from orchestrator.names import EVICTED_BECAUSE_ANNOTATION, GPU_DEVICES_ANNOTATION
+from orchestrator.names import EVICTION_REASON_ANNOTATION, GPU_DEVICES_ANNOTATION
 from orchestrator.planner.model import Binding, Eviction
 from orchestrator.workloads.nominations import bound_annotations, leaving_annotations
 from orchestrator.workloads.request import checkpoint_grace_seconds
@@ -230,7 +230,7 @@ class Executor:
                 namespace=pod.metadata.namespace,
                 name=pod.metadata.name,
                 uid=uid,
-                annotations={EVICTED_BECAUSE_ANNOTATION: eviction.message, **leaving_annotations(written)},
+                annotations={EVICTION_REASON_ANNOTATION: eviction.message, **leaving_annotations(written)},
                 grace_seconds=checkpoint_grace_seconds(pod, self._max_checkpoint_grace_seconds),
             )
 

@@ -33,7 +33,7 @@ from orchestrator.cluster.resources import STATEFUL_SETS
 from orchestrator.names import (
     COMPLETION_INDEX_ANNOTATION,
     DISRUPTED_CONDITION,
-    EVICTED_BECAUSE_ANNOTATION,
+    EVICTION_REASON_ANNOTATION,
     GPU_DEVICES_ANNOTATION,
     NOMINATED_DEVICES_ANNOTATION,
     SUCCESSOR_NOMINATION_ANNOTATION,
@@ -50,7 +50,7 @@ more use to others."""
 
 _OF_THIS_POD_ALONE: Final = (
     GPU_DEVICES_ANNOTATION,
-    EVICTED_BECAUSE_ANNOTATION,
+    EVICTION_REASON_ANNOTATION,
     NOMINATED_DEVICES_ANNOTATION,
     SUCCESSOR_NOMINATION_ANNOTATION,
 )
@@ -123,15 +123,15 @@ class Returning:
         `owners` are all Jobs and StatefulSets there are, by uid: what makes a pod anew when the old one has ended.
         """
         now = self._clock()
-        for uid, each in list(self._expected.items()):
-            job = next((group[each.owner] for group in owners if each.owner in group), None)
-            is_over = each.until is not None and each.until <= now
+        for uid, expected in list(self._expected.items()):
+            job = next((group[expected.owner] for group in owners if expected.owner in group), None)
+            is_over = expected.until is not None and expected.until <= now
             if is_over or job is None or job.metadata.deletion_timestamp is not None:
                 del self._expected[uid]
         return {
-            each.stand_in.metadata.uid: each.stand_in
-            for each in self._expected.values()
-            if each.until is not None
+            expected.stand_in.metadata.uid: expected.stand_in
+            for expected in self._expected.values()
+            if expected.until is not None
         }
 
     @property
@@ -152,7 +152,7 @@ class Returning:
 
     def _is_evicted(self, pod: Pod) -> bool:
         return (
-            EVICTED_BECAUSE_ANNOTATION in pod.metadata.annotations
+            EVICTION_REASON_ANNOTATION in pod.metadata.annotations
             or has_condition(pod.status.conditions, DISRUPTED_CONDITION) is not None
             or self._is_evicting(pod.metadata.uid)
         )
@@ -167,7 +167,7 @@ class Returning:
 
     def _see_new(self, pod: Pod) -> None:
         """One successor less to wait for: that of the same name or index, else the one that is waited for longest."""
-        mine = [uid for uid, each in self._expected.items() if each.owner == owner_uid(pod)]
+        mine = [uid for uid, expected in self._expected.items() if expected.owner == owner_uid(pod)]
         if mine:
             expected = self._expected.pop(
                 min(mine, key=lambda uid: _role(self._expected[uid].stand_in) != _role(pod))

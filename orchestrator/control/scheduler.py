@@ -228,22 +228,24 @@ class SchedulerLoop:
             *quarantined(decided, reading.snapshot, pods),
         ]
         new = self._set_aside.note(everything, left_over=len(decided.plan.left_over))
-        for each in new[:MAX_TOLD]:
-            pod = pods.get(each.uid)
+        for entry in new[:MAX_TOLD]:
+            pod = pods.get(entry.uid)
             if pod is None or pod.spec.node_name:  # a pod that waits is told by its condition, with an event
-                self._announcer.sets_aside(each)
+                self._announcer.sets_aside(entry)
         self._health.sets_aside(map(str, everything))
         self._warn_undecided(decided, reading.snapshot, pods)
-        projects = {each.id: undecidable(each.why) for each in decided.quarantined if each.kind == PROJECT}
+        projects = {
+            culprit.id: undecidable(culprit.why) for culprit in decided.quarantined if culprit.kind == PROJECT
+        }
         return replace(reading, unreadable_projects={**reading.unreadable_projects, **projects})
 
     def _warn_undecided(self, decided: Decided, snapshot: Snapshot, pods: Mapping[str, Pod]) -> None:
         """Tell running pods that nothing is decided for their workload."""
-        whys = {each.id: undecidable(each.why) for each in decided.quarantined}
+        whys = {culprit.id: undecidable(culprit.why) for culprit in decided.quarantined}
         for workload in snapshot.workloads if whys else ():
-            for each in workload.pods if workload.id in whys else ():
-                if each.node is not None and each.id in pods:
-                    self.warn(pods[each.id], "SetAside", whys[workload.id])
+            for pod in workload.pods if workload.id in whys else ():
+                if pod.node is not None and pod.id in pods:
+                    self.warn(pods[pod.id], "SetAside", whys[workload.id])
 
     def now_us(self) -> int:
         """The time in microseconds since the epoch, by the loop's clock."""
@@ -259,9 +261,9 @@ class SchedulerLoop:
             return
         for workload in reading.snapshot.workloads:
             message = decision.endangered.get(workload.id)
-            for each in workload.pods if message else ():
-                if each.state is PodState.ALLOCATED and each.id in pods:
-                    self.warn(pods[each.id], "OnUnhealthyHardware", message or "")
+            for pod in workload.pods if message else ():
+                if pod.state is PodState.ALLOCATED and pod.id in pods:
+                    self.warn(pods[pod.id], "OnUnhealthyHardware", message or "")
 
     def _is_echo(self, uid: str, node: str) -> bool:
         """Whether it is this process that binds the pod to the node, as the watch has just shown."""
@@ -280,12 +282,12 @@ class SchedulerLoop:
 
     def _labels_of(self, name: str) -> Mapping[str, str]:
         nodes = self._observer.nodes.objects.values()
-        labels = next((each.metadata.labels for each in nodes if each.metadata.name == name), {})
+        labels = next((node.metadata.labels for node in nodes if node.metadata.name == name), {})
         return {**labels, NODE_NAME_LABEL: name}
 
     def _still(self, known: dict[str, tuple[float, str]]) -> dict[str, tuple[float, str]]:
         now = self._clock()
-        return {uid: each for uid, each in known.items() if each[0] > now}
+        return {uid: entry for uid, entry in known.items() if entry[0] > now}
 
     def _refused_now(self) -> dict[str, str]:
         self._refused = self._still(self._refused)

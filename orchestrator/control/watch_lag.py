@@ -52,5 +52,5 @@ class WatchLag:
         """What was seen; None before the first binding."""
         if not self._samples:
             return None
-        ms = sorted(each * 1000 for each in self._samples)
+        ms = sorted(sample * 1000 for sample in self._samples)
         return Lags(len(ms), ms[len(ms) // 2], ms[len(ms) * 99 // 100], ms[-1])

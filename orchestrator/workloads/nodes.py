@@ -132,7 +132,7 @@ class Summary(Wire, frozen=True):
 
     def usage_by_pod(self) -> dict[str, Usage]:
         """What each pod uses, by its uid."""
-        return {each.pod_ref.uid: _usage(each) for each in self.pods}
+        return {pod.pod_ref.uid: _usage(pod) for pod in self.pods}
 
 
 def node_views(
@@ -268,7 +268,7 @@ def _role(labels: Mapping[str, str]) -> str:
 
 
 def _address(node: Node) -> str:
-    by_type = {each.type: each.address for each in node.status.addresses}
+    by_type = {address.type: address.address for address in node.status.addresses}
     return by_type.get("InternalIP") or by_type.get("ExternalIP") or ""
 
 

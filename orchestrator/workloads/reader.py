@@ -37,7 +37,7 @@ _DEFAULT_SETTINGS: Final = model.Settings()
 def read(observed: Observed, settings: model.Settings = _DEFAULT_SETTINGS) -> Reading:
     """Build the planner's snapshot. What cannot be read is left out and named."""
     reader = Reader(settings)
-    for each in chain(
+    for observed_object in chain(
         observed.namespaces.values(),
         observed.projects.values(),
         observed.nodes.values(),
@@ -45,7 +45,7 @@ def read(observed: Observed, settings: model.Settings = _DEFAULT_SETTINGS) -> Re
         *(owners.values() for owners in observed.owners),
         observed.pods.values(),
     ):
-        reader.note(Change("added", each))
+        reader.note(Change("added", observed_object))
     return reader.read(
         assumed=observed.assumed,
         evicted=observed.evicted,
@@ -84,21 +84,21 @@ class Reader:
 
         Anything else is the owner of pods.
         """
-        each, is_there = change.object, change.type != "deleted"
-        if isinstance(each, Pod):
-            self._note_pod(each, is_there=is_there)
-        elif isinstance(each, Node):
-            self._nodes.note(each, is_there=is_there)
-        elif isinstance(each, Namespace):
-            self._note_namespace(each, is_there=is_there)
-        elif isinstance(each, Project):
-            self._projects.note(each, is_there=is_there)
-        elif isinstance(each, StorageObject):
-            self._workloads.note_claims(self.volumes.note(each, is_there=is_there))
-        elif isinstance(each, KindState):
-            self._workloads.note_kind(each)
+        changed, is_there = change.object, change.type != "deleted"
+        if isinstance(changed, Pod):
+            self._note_pod(changed, is_there=is_there)
+        elif isinstance(changed, Node):
+            self._nodes.note(changed, is_there=is_there)
+        elif isinstance(changed, Namespace):
+            self._note_namespace(changed, is_there=is_there)
+        elif isinstance(changed, Project):
+            self._projects.note(changed, is_there=is_there)
+        elif isinstance(changed, StorageObject):
+            self._workloads.note_claims(self.volumes.note(changed, is_there=is_there))
+        elif isinstance(changed, KindState):
+            self._workloads.note_kind(changed)
         else:
-            self._workloads.note_owner(each, is_there=is_there)
+            self._workloads.note_owner(changed, is_there=is_there)
 
     def read(
         self,

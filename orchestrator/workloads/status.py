@@ -67,7 +67,9 @@ def pod_status(pod: Pod) -> str:
 
 def has_condition(conditions: Sequence[Condition], kind: str) -> Condition | None:
     """Return the condition of that type if it holds."""
-    return next((each for each in conditions if each.type == kind and each.status == "True"), None)
+    return next(
+        (condition for condition in conditions if condition.type == kind and condition.status == "True"), None
+    )
 
 
 def _job_status(job: Job, pods: Sequence[Pod]) -> str:
@@ -108,8 +110,12 @@ def _combined(words: Sequence[str]) -> str:
 def _failure(pod: Pod) -> str:
     if pod.status.reason:
         return _token(pod.status.reason) or ERROR
-    ended = [each.state.terminated for each in pod.status.container_statuses if each.state.terminated]
-    reasons = [each.reason for each in ended if each.exit_code != 0 and each.reason]
+    ended = [
+        container_status.state.terminated
+        for container_status in pod.status.container_statuses
+        if container_status.state.terminated
+    ]
+    reasons = [state.reason for state in ended if state.exit_code != 0 and state.reason]
     return (_token(reasons[0]) if reasons else "") or ERROR
 
 

@@ -229,7 +229,7 @@ async def test_an_eviction_of_a_workload_that_nobody_knows_is_noted_all_the_same
 async def test_an_operator_that_starts_records_what_the_one_before_it_could_not(
     server: MemoryApiServer, transport: Transport
 ) -> None:
-    because = {"muster.dev/evicted-because": MESSAGE}
+    because = {"muster.dev/eviction-reason": MESSAGE}
     going = {"labels": {"muster.dev/workload": "b-1"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}
     pods = []
     for uid, changes, noted in (

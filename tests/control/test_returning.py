@@ -13,7 +13,7 @@ from orchestrator.cluster.quantity import parse_time
 from orchestrator.cluster.reflector import Change
 from orchestrator.control.returning import PATIENCE_SECONDS, Returning
 from orchestrator.names import (
-    EVICTED_BECAUSE_ANNOTATION,
+    EVICTION_REASON_ANNOTATION,
     GPU_DEVICES_ANNOTATION,
     SUCCESSOR_NOMINATION_ANNOTATION,
 )
@@ -45,7 +45,7 @@ def running(name: str, owner: str = "train") -> Pod:
 
 
 def annotated(each: Pod) -> Pod:
-    annotations = {**each.metadata.annotations, EVICTED_BECAUSE_ANNOTATION: "2 GPUs reclaimed for q"}
+    annotations = {**each.metadata.annotations, EVICTION_REASON_ANNOTATION: "2 GPUs reclaimed for q"}
     return msgspec.structs.replace(
         each, metadata=msgspec.structs.replace(each.metadata, annotations=annotations)
     )

@@ -83,7 +83,7 @@ def test_an_owner_that_does_not_come_is_named_and_holds_nobody_else_up() -> None
 
 def test_a_stand_in_is_in_the_workload_of_its_jobset_with_the_place_that_is_kept() -> None:
     # only the Job that made the pod tells whether it makes another
-    annotations = {GPU_DEVICES: "0", "muster.dev/evicted-because": "reclaim: team-b is within its quota"}
+    annotations = {GPU_DEVICES: "0", "muster.dev/eviction-reason": "reclaim: team-b is within its quota"}
     leaving = member(
         "w-0", "workers", node="n-1", annotations=annotations, deletionTimestamp="2026-11-21T10:00:00Z"
     )

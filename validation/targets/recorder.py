@@ -150,7 +150,7 @@ def pod_seen(pod: Pod, *, change: str, project: str, t_ms: int) -> PodSeen:
         each.type == "DisruptionTarget" and each.status == "True" and each.reason == names.EVICTION_REASON
         for each in pod.status.conditions
     )
-    because = annotations.get(names.EVICTED_BECAUSE_ANNOTATION)
+    because = annotations.get(names.EVICTION_REASON_ANNOTATION)
     return PodSeen(
         t_ms=t_ms,
         change=change,
