@@ -111,7 +111,7 @@ def _on_each(names: Sequence[str], every: bool | None, done: str, action: "Actio
             except (Unreachable, Unauthorized):
                 raise
             except MusterError as error:
-                return name, client.explained(error)
+                return name, client.with_hint(error)
             return name, None
 
         return await asyncio.gather(*map(attempt, chosen))

@@ -51,8 +51,8 @@ _SPEC_OPTIONS: Final = (
     click.option(
         "--gpu-model-limit", multiple=True, metavar="MODEL=GPUS", help="At most so many of it; repeatable."
     ),
-    click.option("--cpu", metavar="CPUS", help="Processors that it is guaranteed; default: not managed."),
-    click.option("--cpu-limit", metavar="CPUS", help="At most so many processors."),
+    click.option("--cpu", metavar="CPUS", help="CPUs that it is guaranteed; default: not managed."),
+    click.option("--cpu-limit", metavar="CPUS", help="At most so many CPUs."),
     click.option("--memory", metavar="BYTES", help="Memory that it is guaranteed, such as 512Gi."),
     click.option("--memory-limit", metavar="BYTES", help="At most so much memory."),
     click.option(

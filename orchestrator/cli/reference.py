@@ -39,7 +39,7 @@ _STATUSES: Final = """\
 |---|---|
 | `Pending` | no pod of it has a node yet; `muster explain JOB` says why |
 | `ContainerCreating` | it has a node, and the image is being pulled |
-| `Running` | at least one pod runs, and none is in trouble |
+| `Running` | at least one pod runs, and none has a problem |
 | `Terminating` | it is being deleted, or was evicted and a new pod follows |
 | `Suspended` | it was stopped by `muster suspend` and holds nothing |
 | `Succeeded`, `Failed` | it has ended |

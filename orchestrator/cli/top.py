@@ -15,9 +15,9 @@ from orchestrator.cli.output import (
     UNKNOWN,
     age,
     amount,
+    cpus,
     no_headers_option,
     output_option,
-    processors,
     show,
     table,
 )
@@ -146,7 +146,7 @@ class _JobFigures:
             view.type,
             age((self._now_us - view.created_us) // 1_000_000),
             view.node,
-            processors(self.cpu_milli),
+            cpus(self.cpu_milli),
             amount(self.memory_bytes),
         )
 
@@ -181,8 +181,8 @@ def _node_row(view: "NodeView", *, unhealthy: bool) -> Sequence[str]:
         format_gpu(view.gpu_milli),
         format_gpu(view.gpu_allocated_milli),
         *((format_gpu(view.gpu_unhealthy_milli),) if unhealthy else ()),
-        processors(view.cpu_milli),
-        processors(view.usage.cpu_milli),
+        cpus(view.cpu_milli),
+        cpus(view.usage.cpu_milli),
         amount(view.memory_bytes),
         amount(view.usage.memory_bytes),
     )

@@ -15,7 +15,7 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.client.explaining import explained
+from orchestrator.client.error_hints import with_hint
 from orchestrator.client.identity import Identity, IdentityClient
 from orchestrator.client.jobs import Scope, Submitted, WorkloadClient
 from orchestrator.client.nodes import NodeClient, Nodes
@@ -100,13 +100,13 @@ class AsyncClient:
     ) -> None:
         await self.transport.__aexit__(kind, error, trace)
         if isinstance(error, ClusterError):
-            better = explained(error, self.access)
+            better = with_hint(error, self.access)
             if better is not error:
                 raise better from error
 
-    def explained(self, error: MusterError) -> MusterError:
+    def with_hint(self, error: MusterError) -> MusterError:
         """Return an error with the words that help: the context, the right that is missing, the role that has it."""
-        return explained(error, self.access) if isinstance(error, ClusterError) else error
+        return with_hint(error, self.access) if isinstance(error, ClusterError) else error
 
     async def scope(self, project: Where = None) -> Scope:
         """Return a project and its namespace. Raises NoSuchProject, NoProject, OperatorSilent."""

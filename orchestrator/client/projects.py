@@ -223,16 +223,14 @@ def _check(projects: list[Project], name: str, spec: ProjectSpec, nodes: list[No
 
 
 def _check_amounts(specs: Mapping[str, ProjectSpec], name: str, nodes: list[Node]) -> None:
-    """Processors and memory, as far as the project has quotas for them. Raises ProjectRefused."""
+    """CPU and memory, as far as the project has quotas for them. Raises ProjectRefused."""
     spec = specs[name]
     cpu = {project: (one.parent, _quota(one.cpu, cpu_milli)) for project, one in specs.items()}
     memory = {project: (one.parent, _quota(one.memory, memory_bytes)) for project, one in specs.items()}
     there = [node.status.allocatable for node in nodes]
     excess = cpu_excess(cpu, sum(cpu_milli(str(allocatable.get("cpu", 0))) for allocatable in there))
     if excess is not None and spec.cpu.quota is not None:
-        raise ProjectRefused(
-            f"the project {name} cannot have a quota of {spec.cpu.quota} processors: {excess}"
-        )
+        raise ProjectRefused(f"the project {name} cannot have a quota of {spec.cpu.quota} CPUs: {excess}")
     excess = memory_excess(
         memory, sum(memory_bytes(str(allocatable.get("memory", 0))) for allocatable in there)
     )

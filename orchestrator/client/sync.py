@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from orchestrator.client.aio import AsyncClient
-from orchestrator.client.explaining import explained
+from orchestrator.client.error_hints import with_hint
 from orchestrator.cluster.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ class Client:
         try:
             return waiting.result()
         except ClusterError as error:
-            better = explained(error, self._client.access)
+            better = with_hint(error, self._client.access)
             if better is error:
                 raise
             raise better from error

@@ -66,7 +66,7 @@ def memory_mib(quantity: str) -> int:
 
 @lru_cache(maxsize=4096)
 def cpu_milli(quantity: str) -> int:
-    """Return a quantity of processor time in thousandths of a core; less than one is rounded up.
+    """Return a quantity of CPU in thousandths of a core; less than one is rounded up.
 
     Raises ValueError if it is no quantity.
     """

@@ -99,7 +99,7 @@ class RemoteProcess:
             channels.check_closed(self._socket)
             raise StreamBroken(
                 f"the server closed the connection (code {self._socket.close_code}) before the process ended; "
-                "the node may be in trouble"
+                "the node may have a problem"
             )
         self._exit_code = _exit_code(self._said)
 

@@ -89,8 +89,8 @@ async def serving(health: Health, host: str, port: int) -> AsyncIterator[int]:
         problem: Callable[[], str | None], otherwise: Callable[[], str]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(_request: web.Request) -> web.Response:
-            trouble = problem()
-            return web.Response(text=f"{trouble or otherwise()}\n", status=503 if trouble else 200)
+            failure = problem()
+            return web.Response(text=f"{failure or otherwise()}\n", status=503 if failure else 200)
 
         return answer
 

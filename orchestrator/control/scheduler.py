@@ -23,7 +23,7 @@ from orchestrator.control.health import Health
 from orchestrator.control.observer import Observer
 from orchestrator.control.operator_config import DEFAULT_CONFIG, OperatorConfig
 from orchestrator.control.quarantine import PROJECT, Decided, Quarantine
-from orchestrator.control.returning import Returning
+from orchestrator.control.requeue_holds import RequeueHolds
 from orchestrator.control.set_aside import MAX_TOLD, SetAsideRecord, quarantined, reasons, undecidable
 from orchestrator.control.watch_lag import WatchLag
 from orchestrator.planner import plan
@@ -40,7 +40,7 @@ TICK_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 1.0
 MAX_RETRY_SECONDS: Final = 30.0
 IDLE_PART_OF_DECISION: Final = 2.0
-"""The loop rests this many times as long as the last decision took, so that bindings get the processor too."""
+"""The loop rests this many times as long as the last decision took, so that bindings get the CPU too."""
 MAX_REST_SECONDS: Final = 1.0
 REFUSAL_SECONDS: Final = 30.0
 """So long a pod that the API server did not evict is not chosen again."""
@@ -96,7 +96,9 @@ class SchedulerLoop:
             claims=self._claims,
             max_checkpoint_grace_seconds=config.max_checkpoint_grace_seconds,
         )
-        self._returning = Returning(loop.time, self._executor.is_evicting, self._executor.nomination_of)
+        self._requeue_holds = RequeueHolds(
+            loop.time, self._executor.is_evicting, self._executor.nomination_of
+        )
         self._refused: dict[str, tuple[float, str]] = {}
         self._left_over: tuple[str, ...] = ()
         self._unready: dict[str, tuple[float, str]] = {}
@@ -111,7 +113,7 @@ class SchedulerLoop:
         self._rest_seconds = 0.0
         self._follows = False
         observer.expect(self._is_echo, self._executor.is_nominating)
-        observer.listen(self._returning.see)
+        observer.listen(self._requeue_holds.see)
         observer.listen(self._claims.see)
 
     async def run(self) -> None:
@@ -136,7 +138,7 @@ class SchedulerLoop:
         async with self._executor, asyncio.TaskGroup() as group:
             group.create_task(self._conditions.run())
             self._audit.recall(self._observer.pods.objects.values())
-            self._returning.recall(self._observer.pods.objects.values())
+            self._requeue_holds.recall(self._observer.pods.objects.values())
             group.create_task(self._audit.run())
             group.create_task(self._announcer.run())
             group.create_task(self._set_aside.run())
@@ -180,15 +182,15 @@ class SchedulerLoop:
         pods = self._observer.pods.objects
         self._executor.confirm(pods)
         self._unready = self._still(self._unready)
-        aside = {uid: why for uid, (_, why) in self._unready.items()}
-        inherited = self._returning.inherited
+        unschedulable = {uid: why for uid, (_, why) in self._unready.items()}
+        inherited = self._requeue_holds.inherited
         reading = self._reader.read(
             assumed=self._executor.assumed,
             evicted=self._executor.evicted,
-            stand_ins=self._returning.stand_ins(
+            placeholders=self._requeue_holds.placeholders(
                 self._observer.jobs.objects, self._observer.stateful_sets.objects
             ),
-            aside=aside,
+            unschedulable=unschedulable,
             nominated={**inherited, **self._executor.nominated},
             now_us=self.now_us(),
             left_over=self._left_over,
@@ -202,10 +204,10 @@ class SchedulerLoop:
         self._on_plan(reading, decision)
         self._audit.know(reading, decision)
         self._executor.begin(decision.evictions, decision.bindings, pods, decision.nominations)
-        self._returning.take(decision, inherited)
+        self._requeue_holds.take(decision, inherited)
         self._left_over = decision.left_over
         undecided = reasons(decided, reading.snapshot)
-        self._conditions.want(_reasons(reading, decision, aside, undecided))
+        self._conditions.want(_reasons(reading, decision, unschedulable, undecided))
         if decided.undecided or decision.left_over:
             self._decide_again_soon()
         self._announce_endangered(reading, decision, pods)
@@ -256,7 +258,7 @@ class SchedulerLoop:
         self._announcer.warns(pod, reason, message)
 
     def _announce_endangered(self, reading: Reading, decision: Plan, pods: Mapping[str, Pod]) -> None:
-        """Tell running pods of the workloads that stay on unhealthy hardware, once for each trouble."""
+        """Tell running pods of the workloads that stay on unhealthy hardware, once for each problem."""
         if not decision.endangered:
             return
         for workload in reading.snapshot.workloads:
@@ -308,15 +310,15 @@ class SchedulerLoop:
 
 
 def _reasons(
-    reading: Reading, decision: Plan, aside: Mapping[str, str], undecided: Mapping[str, str]
+    reading: Reading, decision: Plan, unschedulable: Mapping[str, str], undecided: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
     """By pod uid, why it waits.
 
-    `aside` says so of pods whose volumes are not ready, `undecided` of those that the planner cannot decide on.
+    `unschedulable` says so of pods whose volumes are not ready, `undecided` of those that the planner cannot decide on.
     """
     bound = {binding.pod for binding in decision.bindings}
     known = {
-        uid: ("VolumeNotReady" if uid in aside else "Unreadable", message)
+        uid: ("VolumeNotReady" if uid in unschedulable else "Unreadable", message)
         for uid, message in reading.unreadable_pods.items()
     }
     for workload in reading.snapshot.workloads if decision.pending else ():

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from orchestrator.planner import model
-from orchestrator.simulation.rest import completed
+from orchestrator.simulation.extra_fields import completed
 
 API_VERSION: Final = "muster.dev/v1alpha1"
 KIND: Final = "Snapshot"

@@ -15,7 +15,7 @@ from orchestrator.errors import MusterError
 from orchestrator.planner import model
 from orchestrator.simulation import forms
 from orchestrator.simulation.devices import Devices
-from orchestrator.simulation.rest import from_file, uncovered
+from orchestrator.simulation.extra_fields import from_file, uncovered
 
 Place = tuple[str | int, ...]
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from orchestrator.cluster.transport import Transport
 from orchestrator.errors import MusterError
 from orchestrator.names import SETTINGS_CONFIG_MAP, SYSTEM_NAMESPACE
 from orchestrator.planner.model import Settings
-from orchestrator.simulation.rest import camel, file_type, from_file
+from orchestrator.simulation.extra_fields import camel, file_type, from_file
 
 KEY: Final = "settings.yaml"
 PATH: Final = CONFIG_MAPS.path(SYSTEM_NAMESPACE, SETTINGS_CONFIG_MAP)

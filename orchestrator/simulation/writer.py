@@ -9,7 +9,7 @@ import yaml
 from orchestrator.cluster.quantity import cpu_milli, format_time, memory_bytes
 from orchestrator.planner import model
 from orchestrator.simulation import forms
-from orchestrator.simulation.rest import camel, default_of, to_file, uncovered
+from orchestrator.simulation.extra_fields import camel, default_of, to_file, uncovered
 
 Plain = dict[str, Any]
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

@@ -7,9 +7,9 @@ from typing import Final
 
 from orchestrator.cluster.objects import Node, Pod
 from orchestrator.planner import model
+from orchestrator.workloads.dict_ops import discard, put
 from orchestrator.workloads.request import Held, held_on_node
 from orchestrator.workloads.snapshot import planner_node
-from orchestrator.workloads.tables import discard, put
 from orchestrator.workloads.unreadable import Boundary, SetAside, Unreadable
 
 _NOTHING: Final[Mapping[str, tuple[Pod, Held]]] = MappingProxyType({})

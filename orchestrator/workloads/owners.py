@@ -21,7 +21,7 @@ from orchestrator.cluster.objects import Object, Pod
 from orchestrator.cluster.wire import OwnerReference
 from orchestrator.names import MIN_MEMBER_ANNOTATION, SUB_GROUPS_ANNOTATION, WORKLOAD_LABEL
 from orchestrator.workloads.controllers import CONTROLLERS, Controller, Gang, climbs, key_of
-from orchestrator.workloads.tables import discard, put
+from orchestrator.workloads.dict_ops import discard, put
 
 MAX_OWNERS: Final = 8
 """So many owners are followed at most."""

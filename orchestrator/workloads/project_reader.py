@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from orchestrator.cluster.objects import Project
 from orchestrator.planner import model
+from orchestrator.workloads.dict_ops import put
 from orchestrator.workloads.snapshot import planner_project, too_deep
-from orchestrator.workloads.tables import put
 from orchestrator.workloads.unreadable import Boundary, SetAside, Unreadable
 
 

@@ -105,8 +105,8 @@ class Reader:
         *,
         assumed: Mapping[str, Assumption] = _NO_ASSUMPTIONS,
         evicted: frozenset[str] = frozenset(),
-        stand_ins: Mapping[str, Pod] = _NO_PODS,
-        aside: Mapping[str, str] = _NOBODY,
+        placeholders: Mapping[str, Pod] = _NO_PODS,
+        unschedulable: Mapping[str, str] = _NOBODY,
         nominated: Mapping[str, Assumption | None] = _NO_NOMINATIONS,
         now_us: int = 0,
         budgets: tuple[model.Budget, ...] = (),
@@ -115,12 +115,12 @@ class Reader:
         """Build the planner's snapshot. What cannot be read is left out and named.
 
         `assumed`, `evicted` and `nominated` are bindings, evictions and nominations, by pod uid, that the caches do not
-        show yet; a nomination of None has ended. `stand_ins` are pods that are to come; `aside`, by uid with the
+        show yet; a nomination of None has ended. `placeholders` are pods that are to come; `unschedulable`, by uid with a
         reason, pods that wait for something else than the planner. `now_us` is the time of the decision; 0: rules about
         time do not apply. `budgets` are the budgets for disruption, `left_over` the workloads that the last decision
         did not reach.
         """
-        self._workloads.overlay(assumed, evicted, stand_ins, aside, nominated)
+        self._workloads.overlay(assumed, evicted, placeholders, unschedulable, nominated)
         workloads = self._workloads.read(now_us)
         self._nodes.hold(self._workloads.held_unread())
         snapshot = model.Snapshot(

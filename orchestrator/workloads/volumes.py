@@ -8,8 +8,8 @@ from typing import Final
 
 from orchestrator.cluster.objects import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from orchestrator.planner.model import LabelRequirement
+from orchestrator.workloads.dict_ops import put
 from orchestrator.workloads.node_terms import Terms, both, terms_of
-from orchestrator.workloads.tables import put
 
 StorageObject = PersistentVolumeClaim | PersistentVolume | StorageClass
 Key = tuple[str, str]

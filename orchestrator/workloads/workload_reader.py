@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from orchestrator.cluster.objects import FINISHED, Object, Pod
 from orchestrator.planner import model
 from orchestrator.workloads.controllers import Gang
+from orchestrator.workloads.dict_ops import discard, put
 from orchestrator.workloads.nominations import nomination_of
 from orchestrator.workloads.owners import Chain, KindState, Membership
 from orchestrator.workloads.snapshot import (
@@ -21,7 +22,6 @@ from orchestrator.workloads.snapshot import (
     planner_pod,
     planner_workload,
 )
-from orchestrator.workloads.tables import discard, put
 from orchestrator.workloads.unreadable import Boundary, SetAside, Unreadable
 from orchestrator.workloads.volumes import Key, Volumes, claims_of
 
@@ -62,8 +62,8 @@ class WorkloadReader:
         self._waits_since_us: dict[str, int] = {}
         self._assumed: Mapping[str, Assumption] = {}
         self._evicted: frozenset[str] = frozenset()
-        self._stand_ins: Mapping[str, Pod] = {}
-        self._aside: Mapping[str, str] = {}
+        self._placeholders: Mapping[str, Pod] = {}
+        self._unschedulable: Mapping[str, str] = {}
         self._nominated: Mapping[str, Assumption | None] = {}
         self._users: dict[Key, dict[str, Pod]] = {}
         self._read_pods: dict[str, tuple[Pod, _Known, model.Pod]] = {}
@@ -138,21 +138,21 @@ class WorkloadReader:
         self,
         assumed: Mapping[str, Assumption],
         evicted: frozenset[str],
-        stand_ins: Mapping[str, Pod],
-        aside: Mapping[str, str],
+        placeholders: Mapping[str, Pod],
+        unschedulable: Mapping[str, str],
         nominated: Mapping[str, Assumption | None],
     ) -> None:
         """Replace what is known beyond the caches; what differs from the last time is touched."""
-        for uid in _different(self._stand_ins, stand_ins):
-            pod = stand_ins.get(uid)
-            self.note_pod(self._stand_ins[uid] if pod is None else pod, is_there=pod is not None)
-        changed = _different(self._assumed, assumed) + _different(self._aside, aside)
+        for uid in _different(self._placeholders, placeholders):
+            pod = placeholders.get(uid)
+            self.note_pod(self._placeholders[uid] if pod is None else pod, is_there=pod is not None)
+        changed = _different(self._assumed, assumed) + _different(self._unschedulable, unschedulable)
         changed += _different(self._nominated, nominated)
         for uid in chain(changed, self._evicted ^ evicted):
             if uid in self._pods:
                 self._touched.add(self._membership.id_of(uid))
-        self._assumed, self._evicted, self._stand_ins = dict(assumed), evicted, dict(stand_ins)
-        self._aside, self._nominated = dict(aside), dict(nominated)
+        self._assumed, self._evicted, self._placeholders = dict(assumed), evicted, dict(placeholders)
+        self._unschedulable, self._nominated = dict(unschedulable), dict(nominated)
 
     def unreadable(self, now_us: int) -> dict[str, str]:
         """By uid, why pods could not be read; an owner is waited for a while without a word."""
@@ -170,7 +170,7 @@ class WorkloadReader:
     def set_aside(self, unreadable: Mapping[str, str]) -> Iterator[SetAside]:
         """Yield the pods that could not be read, but for those that wait for something else than the planner."""
         for uid, why in unreadable.items():
-            if uid not in self._aside and uid in self._pods:
+            if uid not in self._unschedulable and uid in self._pods:
                 metadata = self._pods[uid].metadata
                 yield SetAside("Pod", metadata.namespace, metadata.name, uid, why)
 
@@ -223,8 +223,8 @@ class WorkloadReader:
                 continue
             if self._waits_for_owner(pod, now_us):
                 continue
-            if pod.metadata.uid in self._aside:
-                unreadable[pod.metadata.uid] = self._aside[pod.metadata.uid]
+            if pod.metadata.uid in self._unschedulable:
+                unreadable[pod.metadata.uid] = self._unschedulable[pod.metadata.uid]
                 continue
             planned = self._boundary.read(_path(pod), lambda: self._read_pod(pod, owners.gang))  # noqa: B023 - called at once
             if isinstance(planned, Unreadable):

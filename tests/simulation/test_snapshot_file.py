@@ -14,8 +14,8 @@ from orchestrator.cluster.quantity import parse_time
 from orchestrator.errors import UsageError
 from orchestrator.planner import model
 from orchestrator.simulation import forms
+from orchestrator.simulation.extra_fields import uncovered
 from orchestrator.simulation.reader import load
-from orchestrator.simulation.rest import uncovered
 from orchestrator.simulation.writer import dump
 
 if TYPE_CHECKING:

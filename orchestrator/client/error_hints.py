@@ -22,7 +22,7 @@ _PATH: Final = re.compile(
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
-def explained(error: ClusterError, access: Access) -> ClusterError:
+def with_hint(error: ClusterError, access: Access) -> ClusterError:
     """Return the same kind of error with the words that help, or the error itself where there are none."""
     if isinstance(error, Unreachable):
         return Unreachable(
