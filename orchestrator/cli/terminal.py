@@ -25,7 +25,7 @@ _DEADLY: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def stdin_is_a_terminal() -> bool:
-    """Whether somebody types."""
+    """Whether the standard input is a terminal."""
     return os.isatty(_STDIN)
 
 

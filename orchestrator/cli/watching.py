@@ -69,7 +69,7 @@ class _Printer:
             self._print_rows([row(view, now_us, wide=self._output == "wide") for view in changed])
 
     def say(self, text: str) -> None:
-        """Print a line at once: somebody is waiting for it behind a pipe."""
+        """Print a line and flush it, for readers of a pipe."""
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 

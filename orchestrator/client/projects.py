@@ -45,7 +45,7 @@ class ProjectRefused(MusterError):
 
 
 class ProjectClient:
-    """The projects behind one API server. Every method raises MusterError; `report` is told what is waited for."""
+    """The projects behind one API server. Every method raises MusterError; `report` gets a line for what it waits for."""
 
     def __init__(
         self,

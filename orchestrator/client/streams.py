@@ -151,7 +151,7 @@ class StreamClient:
         report: Callable[[str], None],
         or_ended: bool = False,
     ) -> Target:
-        """Return a container as soon as it runs; `report` is told in one line what it waits for, at every change.
+        """Return a container as soon as it runs; `report` gets a line about what it waits for, at every change.
 
         With `or_ended` a container that has run already will do: its log is there.
 

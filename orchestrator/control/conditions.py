@@ -22,7 +22,8 @@ WRITES_IN_FLIGHT: Final = 8
 REFRESH_SECONDS: Final = 3.0
 REFRESHES_PER_SECOND: Final = 40.0
 OVERTAKEN_SECONDS: Final = 0.2
-"""After so long a pod is told that had changed meanwhile, as when its nomination was written just before."""
+"""Seconds after which the condition is written of a pod that had changed meanwhile,
+as when its nomination was written just before."""
 MAX_WAIT_FOR_BINDINGS_SECONDS: Final = 1.0
 
 

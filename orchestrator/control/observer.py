@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 _NOMINATION: Final = (NOMINATED_DEVICES_ANNOTATION, SUCCESSOR_NOMINATION_ANNOTATION)
 SLICE: Final = 1000
-"""Of so many objects at most a follower is told before anything else may run."""
+"""At most so many objects are handed to a follower before other tasks may run."""
 
 
 class Observer:
@@ -190,7 +190,7 @@ class Observer:
             self._notify(change)
 
     def _members_changed(self, change: Change[RoleBinding]) -> None:
-        """No decision depends on it: whoever listens is told."""
+        """Hand the change to the listeners; no decision depends on it."""
         for listener in self._listeners:
             listener(change)
 

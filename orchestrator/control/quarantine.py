@@ -65,7 +65,7 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decision, and whom it leaves out.
+    """A decision, and the objects that it leaves out.
 
     `undecided` are ids of workloads that it leaves out as well, because it is not known yet whether they are culprits.
     """
@@ -83,7 +83,7 @@ class _Entry:
 
 
 class Quarantine:
-    """Decides, and remembers whom it had to leave out. `clock` is monotonic, in seconds."""
+    """Decides, and remembers the objects that it had to leave out. `clock` is monotonic, in seconds."""
 
     def __init__(self, planner: Planner, clock: Callable[[], float], *, max_plans: int = MAX_PLANS) -> None:
         self._planner = planner

@@ -97,7 +97,7 @@ def reasons(decided: Decided, snapshot: Snapshot) -> dict[str, str]:
 
 
 def undecidable(why: str) -> str:
-    """What people are told of an object that the planner raised on."""
+    """The message about an object on which the planner raised an error."""
     return f"muster cannot decide on it, by a mistake of its own ({why}); it is tried again later, or when it changes"
 
 

@@ -47,7 +47,7 @@ class Limited:
 
     @property
     def warning(self) -> str:
-        """What the user is told: the same words whenever it is said."""
+        """The message for the user."""
         return (
             f"it is stopped at {format_time(self.ends_at_us, places=0)}: interactive work of {self.project} may run "
             f"for {self.limit}"

@@ -10,7 +10,7 @@ from orchestrator.names import GPU_RESOURCE, UNHEALTHY_GPUS_ANNOTATION, UNHEALTH
 from orchestrator.workloads.request import MAX_DEVICES
 
 NEVER_US: Final = 1 << 62
-"""Later than any time: nothing is moved off a node of which nobody knows since when it has not been ready."""
+"""Later than any time: work stays on a node of which it is not known since when it has not been ready."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ def _text(devices: tuple[int, ...]) -> str:
 
 
 def _devices(text: str) -> tuple[int, ...] | None:
-    """The indices, in the order in which they stand; None when somebody else wrote this."""
+    """Return the indices in the order of the text; None for a text that muster does not write."""
     if not text:
         return ()
     parts = text.split(",", MAX_NOMINATED_DEVICES - 1) if len(text) <= _MAX_CHARACTERS else [""]

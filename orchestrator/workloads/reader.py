@@ -56,7 +56,7 @@ def read(observed: Observed, settings: model.Settings = _DEFAULT_SETTINGS) -> Re
 
 
 class Reader:
-    """Builds snapshots from the changes that it is told of. `volumes` is what they tell of storage.
+    """Builds snapshots of the cluster, kept current by changes. `volumes` are the claims, volumes and storage classes.
 
     Kubernetes does not keep when a gang lost a member, so the first reading that shows it sets `stale_since_us`.
     """
@@ -115,8 +115,8 @@ class Reader:
         """Build the planner's snapshot. What cannot be read is left out and named.
 
         `assumed`, `evicted` and `nominated` are bindings, evictions and nominations, by pod uid, that the caches do not
-        show yet; a nomination of None has ended. `placeholders` are pods that are to come; `unschedulable`, by uid with a
-        reason, pods that wait for something else than the planner. `now_us` is the time of the decision; 0: rules about
+        show yet; a nomination of None has ended. `placeholders` are pods that are to come; `unschedulable` has, by uid,
+        why pods wait for something else than the planner. `now_us` is the time of the decision; 0: rules about
         time do not apply. `budgets` are the budgets for disruption, `left_over` the workloads that the last decision
         did not reach.
         """

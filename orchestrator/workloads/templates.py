@@ -70,7 +70,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FlagDefault:
-    """What a template says of one flag; None is no value. `required`: somebody has to give one."""
+    """What a template says of one flag; None is no value. `required`: one has to be given."""
 
     value: Value | tuple[Any, ...] | None = None
     required: bool = False

@@ -31,7 +31,7 @@ def claims_of(pod: Pod) -> list[Key]:
 
 
 class Volumes:
-    """Claims, volumes and classes by name, as they were told."""
+    """The claims, volumes and storage classes of the cluster by name, kept current by `note`."""
 
     def __init__(self) -> None:
         self._claims: dict[Key, PersistentVolumeClaim] = {}
@@ -40,7 +40,7 @@ class Volumes:
         self._claim_of: dict[str, Key] = {}
 
     def note(self, changed: StorageObject, *, is_there: bool) -> list[Key]:
-        """Take a change; the claims of which it may change what they say about nodes."""
+        """Apply a change; return the claims whose terms for nodes it may change."""
         name = changed.metadata.name
         if isinstance(changed, PersistentVolumeClaim):
             key = (changed.metadata.namespace, name)

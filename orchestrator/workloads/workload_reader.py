@@ -37,7 +37,7 @@ _ABSENT: Final = object()
 _MANY: Final = 1000
 """Of more changes than this at once, sorting all again costs less than putting each in its place."""
 _OWNER_PATIENCE_US: Final = 5_000_000
-"""So long after its pod an owner may come, or a kind of owner be looked up, before anybody is told."""
+"""How long a pod waits for its owner, or for its owner's kind to be looked up, before that is reported."""
 _ID: Final = attrgetter("id")
 
 
