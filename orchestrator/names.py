@@ -114,7 +114,7 @@ UNHEALTHY_KEY: Final = f"{GROUP}/unhealthy"
 UNHEALTHY_GPUS_ANNOTATION: Final = f"{GROUP}/unhealthy-gpus"
 """On a node: comma separated indices of its GPUs that must not be used."""
 
-EVICTED_BECAUSE_ANNOTATION: Final = f"{GROUP}/evicted-because"
+EVICTION_REASON_ANNOTATION: Final = f"{GROUP}/eviction-reason"
 """On a pod that muster evicts, from before its containers get the signal to end: who takes its GPUs, by which rule."""
 
 CHECKPOINT_GRACE_ANNOTATION: Final = f"{GROUP}/checkpoint-grace-seconds"

@@ -84,8 +84,8 @@ def _resume_site(inventory: Path, state_dir: Path | None) -> int:
     """Leave it to the installer, which this package does not import."""
     from importlib.metadata import entry_points
 
-    (found,) = entry_points(group=SITE_GROUP, name="resume")
-    found.load()(inventory=inventory, state_dir=state_dir)
+    (resume,) = entry_points(group=SITE_GROUP, name="resume")
+    resume.load()(inventory=inventory, state_dir=state_dir)
     return 0
 
 
@@ -93,11 +93,11 @@ def _on_each(names: Sequence[str], every: bool | None, done: str, action: "Actio
     """Do it to every job, and say of each how it went; return the exit code."""
     import asyncio
 
-    wanted = _wanted(names, every)
+    job_names = _wanted(names, every)
 
     async def act(client: "AsyncClient") -> list[tuple[str, MusterError | None]]:
         scope = await client.scope()
-        chosen = await _all_names(client, scope, done) if every else wanted
+        chosen = await _all_names(client, scope, done) if every else job_names
         slots = asyncio.Semaphore(AT_ONCE)
         progress = Progress(len(chosen), f"jobs {done}")
 
@@ -111,7 +111,7 @@ def _on_each(names: Sequence[str], every: bool | None, done: str, action: "Actio
             except (Unreachable, Unauthorized):
                 raise
             except MusterError as error:
-                return name, client.explained(error)
+                return name, client.with_hint(error)
             return name, None
 
         return await asyncio.gather(*map(attempt, chosen))
@@ -128,10 +128,10 @@ def _on_each(names: Sequence[str], every: bool | None, done: str, action: "Actio
 
 
 def _wanted(names: Sequence[str], every: bool | None) -> list[str]:
-    wanted = list(names[1:] if names and names[0] in KIND_WORDS else names)
-    if bool(wanted) == bool(every):
+    job_names = list(names[1:] if names and names[0] in KIND_WORDS else names)
+    if bool(job_names) == bool(every):
         raise UsageError("name the jobs, or say --all: one of the two")
-    return list(dict.fromkeys(wanted))
+    return list(dict.fromkeys(job_names))
 
 
 async def _all_names(client: "AsyncClient", scope: "Scope", done: str) -> list[str]:
@@ -140,7 +140,7 @@ async def _all_names(client: "AsyncClient", scope: "Scope", done: str) -> list[s
 
     views = await client.list_jobs(project=scope)
     if done == "suspended":
-        views = [each for each in views if each.status not in FINAL and each.kind != "Pod"]
+        views = [view for view in views if view.status not in FINAL and view.kind != "Pod"]
     elif done == "resumed":
-        views = [each for each in views if each.status == SUSPENDED]
-    return [each.name for each in views]
+        views = [view for view in views if view.status == SUSPENDED]
+    return [view.name for view in views]

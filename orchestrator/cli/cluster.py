@@ -43,11 +43,11 @@ def cluster_status(*, no_headers: bool | None, output: str | None) -> None:
     objects = record.objects
     show(
         ("KIND", "NAMESPACE", "NAME", "SINCE", "REASON"),
-        [(each.kind, each.namespace, each.name, each.since, each.why) for each in objects],
+        [(entry.kind, entry.namespace, entry.name, entry.since, entry.why) for entry in objects],
         output=output,
         no_headers=no_headers,
         records=lambda: msgspec.to_builtins(record),
-        names=[f"{each.namespace}/{each.name}" if each.namespace else each.name for each in objects],
+        names=[f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name for entry in objects],
         title="Objects that no decision counts with:" if objects else "No object is set aside.",
     )
     if record.more and output is None:
@@ -70,34 +70,34 @@ def show_clusters(*, output: str | None, no_headers: bool | None) -> None:
     """Print the contexts. No cluster is asked: some may be out of reach, or want a password."""
     from orchestrator.cluster.contexts import Context, contexts
 
-    def project(each: Context) -> str:
-        name = each.namespace.removeprefix(NAMESPACE_PREFIX)
-        return name if name != each.namespace else ""
+    def project(context: Context) -> str:
+        name = context.namespace.removeprefix(NAMESPACE_PREFIX)
+        return name if name != context.namespace else ""
 
-    found = contexts(click.get_current_context().ensure_object(Settings).kubeconfig)
+    known_contexts = contexts(click.get_current_context().ensure_object(Settings).kubeconfig)
     show(
         ("CLUSTER", "CURRENT PROJECT", *(("SERVER", "USER", "NAMESPACE") if output == "wide" else ())),
         [
             (
-                f"{each.name} (current)" if each.is_current else each.name,
-                project(each) or "-",
-                *((each.server, each.user, each.namespace) if output == "wide" else ()),
+                f"{context.name} (current)" if context.is_current else context.name,
+                project(context) or "-",
+                *((context.server, context.user, context.namespace) if output == "wide" else ()),
             )
-            for each in found
+            for context in known_contexts
         ],
         output=output,
         no_headers=no_headers,
         records=lambda: [
             {
-                "name": each.name,
-                "current": each.is_current,
-                "server": each.server,
-                "user": each.user,
-                "namespace": each.namespace,
-                "project": project(each),
+                "name": context.name,
+                "current": context.is_current,
+                "server": context.server,
+                "user": context.user,
+                "namespace": context.namespace,
+                "project": project(context),
             }
-            for each in found
+            for context in known_contexts
         ],
-        names=[each.name for each in found],
+        names=[context.name for context in known_contexts],
         title="Configured clusters on this computer are:",
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 STANDING_HEADER: Final = ("PROJECT", "QUOTA", "LIMIT", "HELD", "FAIR SHARE")
 HOLDERS_HEADER: Final = ("PROJECT", "WORKLOAD", "GPUs", "SINCE", "PREEMPTIBLE", "NODES")
-MOST_HOLDERS: Final = 30
+MAX_HOLDERS: Final = 30
 _UNSEEN: Final = (
     "(with rights to read all nodes and pods, it would also say who holds the GPUs and what would help)"
 )
@@ -45,8 +45,8 @@ def explain(*, name: str, file: Path | None, as_json: bool | None) -> None:
     The scheduler's own rules are run on the cluster as it is now; nothing is written. Every remedy that is named was
     tried that way.
     """
-    told, lines = _in_file(file, name) if file else _in_cluster(name)
-    click.echo(document({"name": name, **told}, "json") if as_json else "\n".join(lines))
+    answer, lines = _in_file(file, name) if file else _in_cluster(name)
+    click.echo(document({"name": name, **answer}, "json") if as_json else "\n".join(lines))
 
 
 def record(result: "Diagnosis") -> dict[str, Any]:
@@ -57,19 +57,19 @@ def record(result: "Diagnosis") -> dict[str, Any]:
         "reason": result.code,
         "message": result.message,
         "endangered": result.endangered,
-        "runs": [place_record(each) for each in result.places],
-        "starts": [place_record(each) for each in result.starts],
-        "evicts": [{"rule": each.rule, "message": each.message} for each in result.evicts],
-        "wouldFit": [{"what": each.what, "evicts": list(each.evicts)} for each in result.remedies],
+        "runs": [place_record(place) for place in result.places],
+        "starts": [place_record(start) for start in result.starts],
+        "evicts": [{"rule": evict.rule, "message": evict.message} for evict in result.evicts],
+        "wouldFit": [{"what": remedy.what, "evicts": list(remedy.evicts)} for remedy in result.remedies],
         "projects": [
             {
-                "name": each.name,
-                "quota": gpus(each.quota),
-                "limit": gpus(each.limit),
-                "held": gpus(each.held),
-                "fairShare": gpus(each.share),
+                "name": level.name,
+                "quota": gpus(level.quota),
+                "limit": gpus(level.limit),
+                "held": gpus(level.held),
+                "fairShare": gpus(level.share),
             }
-            for each in result.lineage
+            for level in result.lineage
         ],
         "gpusFree": gpus(result.free_gpu_milli),
         "gpusTotal": gpus(result.total_gpu_milli),
@@ -77,14 +77,14 @@ def record(result: "Diagnosis") -> dict[str, Any]:
             {
                 **{
                     key: value
-                    for key, value in asdict(each).items()
+                    for key, value in asdict(holder).items()
                     if key in {"project", "name", "preemptible"}
                 },
-                "gpus": gpus(each.gpu_milli),
-                "nodes": list(each.nodes),
-                "startedAtUs": each.started_at_us,
+                "gpus": gpus(holder.gpu_milli),
+                "nodes": list(holder.nodes),
+                "startedAtUs": holder.started_at_us,
             }
-            for each in result.holders
+            for holder in result.holders
         ],
     }
 
@@ -115,30 +115,39 @@ def _in_cluster(name: str) -> tuple[dict[str, Any], list[str]]:
             return view, None, await client.list_projects()
 
     view, captured, projects = run(read)
-    told = {"project": view.project, "status": view.status, "writtenByOperator": view.waits_because}
+    answer = {"project": view.project, "status": view.status, "writtenByOperator": view.waits_because}
     if captured is None:
-        return told | {"projects": [_status(each) for each in projects]}, _without_rights(view, projects)
+        return answer | {"projects": [_status(project) for project in projects]}, _without_rights(
+            view, projects
+        )
     warn(captured, left_out=False)
     snapshot = captured.snapshot
-    workload = next((each for each in snapshot.workloads if each.id == view.uid), None) or next(
-        (each for each in snapshot.workloads if (each.project, each.name) == (view.project, view.name)), None
+    workload = next((workload for workload in snapshot.workloads if workload.id == view.uid), None) or next(
+        (
+            workload
+            for workload in snapshot.workloads
+            if (workload.project, workload.name) == (view.project, view.name)
+        ),
+        None,
     )
     if workload is None:
-        return told, [f"{name} of {view.project} has no pod that waits or runs: its status is {view.status}."]
+        return answer, [
+            f"{name} of {view.project} has no pod that waits or runs: its status is {view.status}."
+        ]
     result = diagnose(snapshot, workload)
-    return told | record(result), _lines(result, view)
+    return answer | record(result), _lines(result, view)
 
 
 def _project_of(snapshot: "Snapshot", name: str) -> str:
     project = click.get_current_context().ensure_object(Settings).project
     if project is not None:
         return project
-    found = sorted({each.project for each in snapshot.workloads if each.name == name})
-    if len(found) != 1:
+    projects = sorted({workload.project for workload in snapshot.workloads if workload.name == name})
+    if len(projects) != 1:
         raise UsageError(
-            f"of which project is {name}? name it with -p" if found else f"the file has no workload {name}"
+            f"of which project is {name}? name it with -p" if projects else f"the file has no workload {name}"
         )
-    return found[0]
+    return projects[0]
 
 
 def _lines(result: "Diagnosis", view: "WorkloadView | None" = None) -> list[str]:
@@ -146,7 +155,7 @@ def _lines(result: "Diagnosis", view: "WorkloadView | None" = None) -> list[str]
     who = f"{result.name} of {result.project}"
     lines = []
     if result.places:
-        lines.append(f"{who} runs on {', '.join(sorted({each.node for each in result.places}))}.")
+        lines.append(f"{who} runs on {', '.join(sorted({place.node for place in result.places}))}.")
     if result.endangered:
         lines.append(f"In danger: {result.endangered}.")
     if result.pods:
@@ -155,40 +164,40 @@ def _lines(result: "Diagnosis", view: "WorkloadView | None" = None) -> list[str]
             f"in {result.pods} pod{'s' * (result.pods > 1)}."
         )
     if result.starts:
-        lines.append(f"It starts now, on {', '.join(sorted({each.node for each in result.starts}))}.")
+        lines.append(f"It starts now, on {', '.join(sorted({start.node for start in result.starts}))}.")
     if result.code:
         lines.append(f"{result.code}: {result.message}")
-    lines += [f"For it: {each.message}" for each in result.evicts]
+    lines += [f"For it: {evict.message}" for evict in result.evicts]
     if view is not None and view.waits_because:
         lines.append(f"Written by the operator: {view.waits_because}")
     if result.remedies:
         lines += ["", "It would run"]
         lines += [
-            f"- {each.what}" + (f", which evicts {', '.join(each.evicts)}" if each.evicts else "")
-            for each in result.remedies
+            f"- {remedy.what}" + (f", which evicts {', '.join(remedy.evicts)}" if remedy.evicts else "")
+            for remedy in result.remedies
         ]
     standing = [
-        (each.name, gpus(each.quota), gpus(each.limit), gpus(each.held), gpus(each.share))
-        for each in result.lineage
+        (level.name, gpus(level.quota), gpus(level.limit), gpus(level.held), gpus(level.share))
+        for level in result.lineage
     ]
     holders = [
         (
-            each.project,
-            each.name,
-            gpus(each.gpu_milli),
-            age((now_us - each.started_at_us) // 1_000_000) if view is not None else "",
-            "yes" if each.preemptible else "no",
-            ",".join(each.nodes),
+            holder.project,
+            holder.name,
+            gpus(holder.gpu_milli),
+            age((now_us - holder.started_at_us) // 1_000_000) if view is not None else "",
+            "yes" if holder.preemptible else "no",
+            ",".join(holder.nodes),
         )
-        for each in result.holders
+        for holder in result.holders
     ]
-    more = len(holders) - MOST_HOLDERS
+    more = len(holders) - MAX_HOLDERS
     lines += ["", table(STANDING_HEADER, standing)]
     free = (
         f"Free: {gpus(result.free_gpu_milli)} of {gpus(result.total_gpu_milli)} GPUs. The others are held by"
     )
     lines += ["", free if holders else free.partition(" The")[0]]
-    lines += [table(HOLDERS_HEADER, holders[:MOST_HOLDERS])] if holders else []
+    lines += [table(HOLDERS_HEADER, holders[:MAX_HOLDERS])] if holders else []
     lines += [f"and {more} more: --json shows all"] if more > 0 else []
     return lines
 
@@ -202,9 +211,9 @@ def _without_rights(view: "WorkloadView", projects: "list[Project]") -> list[str
     if view.waits_because:
         lines.append(f"Written by the operator: {view.waits_because}")
     rows = [
-        tuple(_status(each)[key] for key in ("name", "quota", "limit", "held", "fairShare"))
-        for each in projects
-        if each.metadata.name == view.project
+        tuple(_status(project)[key] for key in ("name", "quota", "limit", "held", "fairShare"))
+        for project in projects
+        if project.metadata.name == view.project
     ]
     return [*lines, "", table(STANDING_HEADER, rows), "", _UNSEEN]
 

@@ -30,7 +30,7 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
     names = completing(kind)(ctx, parameter, incomplete)
     if words:
         return names
-    return [each for each in dict.fromkeys(KINDS.values()) if each.startswith(incomplete)] + names
+    return [kind for kind in dict.fromkeys(KINDS.values()) if kind.startswith(incomplete)] + names
 
 
 def _command(name: str) -> click.Command:

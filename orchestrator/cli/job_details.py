@@ -32,8 +32,8 @@ def show_job(name: str, *, output: str | None) -> None:
     if output in ("json", "yaml"):
         details = record(view, now_us)
         details["events"] = [
-            dict(zip(("source", "type", "age", "message"), each, strict=True))
-            for each in _events(view, events, now_us)
+            dict(zip(("source", "type", "age", "message"), event, strict=True))
+            for event in _events(view, events, now_us)
         ]
         click.echo(document(details, output))
     elif output == "name":
@@ -97,12 +97,14 @@ def _events(view: WorkloadView, events: Sequence[Event], now_us: int) -> list[Se
         source = f"{about.kind.lower()}/{about.name}"
         seconds = (now_us - event_time_us(event)) // 1_000_000
         rows.append((source, event.type or "-", age(seconds), f"[{event.reason}] {event.message}"))
-    told = {event.message for event in events}
+    event_messages = {event.message for event in events}
     for pod in view.pods:
         reason = unschedulable(pod)
-        if reason and reason not in told:
+        if reason and reason not in event_messages:
             since = next(
-                each.last_transition_time for each in pod.status.conditions if each.type == "PodScheduled"
+                condition.last_transition_time
+                for condition in pod.status.conditions
+                if condition.type == "PodScheduled"
             )
             seconds = (now_us - (time_us(since) or view.created_us)) // 1_000_000
             rows.append((f"pod/{pod.metadata.name}", "Warning", age(seconds), f"[Unschedulable] {reason}"))

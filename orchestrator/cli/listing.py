@@ -44,8 +44,8 @@ def list_things(
     if kind == "jobs":
         _list_jobs(bool(all_projects), no_headers, output, watch=bool(watch))
         return
-    for flag, given in (("-A/--all-projects", all_projects), ("-w/--watch", watch)):
-        if given:
+    for flag, is_set in (("-A/--all-projects", all_projects), ("-w/--watch", watch)):
+        if is_set:
             raise UsageError(f"{flag} goes with jobs only, not with {kind}")
     _lister(kind)(output=output, no_headers=no_headers)
 

@@ -44,7 +44,7 @@ def logs(
     wait_timeout: str,
 ) -> None:
     """Print the log of a job: of its youngest pod, unless another is named."""
-    asked = LogRequest(
+    request = LogRequest(
         follow=follow,
         tail_lines=_tail(tail),
         since_seconds=_since(since),
@@ -64,7 +64,7 @@ def logs(
             report=terminal.report,
             or_ended=True,
         )
-        async with aclosing(client.streams.log(target, asked)) as chunks:
+        async with aclosing(client.streams.log(target, request)) as chunks:
             async for chunk in chunks:
                 terminal.write_out(chunk)
 

@@ -82,7 +82,7 @@ class LazyGroup(click.Group):
         if cmd_name in COMMANDS:
             module, _, attribute = COMMANDS[cmd_name][0].partition(":")
             command: click.Command = getattr(import_module(module), attribute)
-            if not any(each.name == "kubeconfig" for each in command.params):
+            if not any(param.name == "kubeconfig" for param in command.params):
                 add_common_options(command)
             return command
         plugin = _plugins().get(cmd_name)
@@ -93,7 +93,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the list of commands without importing any."""
-        plugins = {name: _first_line(each) for name, each in _plugins().items()}
+        plugins = {name: _first_line(plugin) for name, plugin in _plugins().items()}
         helps = plugins | {name: text for name, (_, text) in COMMANDS.items()}
         with formatter.section("Commands"):
             formatter.write_dl(sorted(helps.items()))
@@ -102,7 +102,7 @@ class LazyGroup(click.Group):
 def _plugins() -> "dict[str, EntryPoint]":
     from importlib.metadata import entry_points
 
-    return {each.name: each for each in entry_points(group=PLUGIN_GROUP)}
+    return {entry_point.name: entry_point for entry_point in entry_points(group=PLUGIN_GROUP)}
 
 
 def _first_line(plugin: "EntryPoint") -> str:
@@ -115,8 +115,12 @@ def _first_line(plugin: "EntryPoint") -> str:
     if spec is None or spec.origin is None:
         return f"From {plugin.module}, which cannot be found."
     tree = ast.parse(Path(spec.origin).read_bytes())
-    functions = (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == plugin.attr)
-    docstring = next((ast.get_docstring(each) for each in functions), None)
+    functions = (
+        statement
+        for statement in tree.body
+        if isinstance(statement, ast.FunctionDef) and statement.name == plugin.attr
+    )
+    docstring = next((ast.get_docstring(function) for function in functions), None)
     return docstring.partition("\n")[0] if docstring else f"From {plugin.module}."
 
 
@@ -130,13 +134,13 @@ def _first_line(plugin: "EntryPoint") -> str:
 def muster(ctx: click.Context) -> None:
     """Share the GPUs of a cluster between teams."""
     # Commands with such options of their own take what stands before the command for their default.
-    given = {
+    settings = {
         key: value for key, value in asdict(ctx.ensure_object(Settings)).items() if value not in (None, ())
     }
     name = ctx.invoked_subcommand
-    command = muster.get_command(ctx, name) if name is not None and given else None
+    command = muster.get_command(ctx, name) if name is not None and settings else None
     if name is not None and command is not None and not isinstance(command, Group):
-        ctx.default_map = {**(ctx.default_map or {}), name: given}
+        ctx.default_map = {**(ctx.default_map or {}), name: settings}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

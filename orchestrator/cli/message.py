@@ -11,7 +11,7 @@ PROGRESS_SECONDS: Final = 2.0
 def say_error(message: str) -> None:
     """Print an error as one line of printable characters."""
     text = " ".join(message.split())
-    shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    shown = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
     click.echo(f"Error: {shown}", err=True)
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from orchestrator.cli.output import amount, document, processors, show, table
+from orchestrator.cli.output import amount, cpus, document, show, table
 from orchestrator.cluster.quantity import format_gpu
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def pod_row(pod: "NodePod") -> Sequence[str]:
         pod.name,
         gpus,
         pod.devices,
-        processors(pod.cpu_milli),
+        cpus(pod.cpu_milli),
         amount(pod.memory_bytes),
     )
 
@@ -81,8 +81,8 @@ def _row(view: "NodeView", *, wide: bool) -> Sequence[str]:
         view.status,
         view.address,
         view.role,
-        processors(view.cpu_milli),
-        processors(view.cpu_allocated_milli),
+        cpus(view.cpu_milli),
+        cpus(view.cpu_allocated_milli),
         amount(view.memory_bytes),
         amount(view.memory_allocated_bytes),
         view.gpu_product,
@@ -108,9 +108,9 @@ def _details(view: "NodeView") -> str:
         "GPUS": format_gpu(view.gpu_milli),
         "ALLOCATED GPUS": format_gpu(view.gpu_allocated_milli),
         "UNHEALTHY GPUS": format_gpu(view.gpu_unhealthy_milli) if view.gpu_unhealthy_milli else "",
-        "CPUS": processors(view.cpu_milli),
-        "ALLOCATED CPUS": processors(view.cpu_allocated_milli),
-        "USED CPUS": processors(view.usage.cpu_milli),
+        "CPUS": cpus(view.cpu_milli),
+        "ALLOCATED CPUS": cpus(view.cpu_allocated_milli),
+        "USED CPUS": cpus(view.usage.cpu_milli),
         "MEMORY": amount(view.memory_bytes),
         "ALLOCATED MEMORY": amount(view.memory_allocated_bytes),
         "USED MEMORY": amount(view.usage.memory_bytes),

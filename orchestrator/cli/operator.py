@@ -6,19 +6,28 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
+from orchestrator.control.operator_config import MAX_CHECKPOINT_GRACE_SECONDS, OperatorConfig
 from orchestrator.errors import UsageError
-
-if TYPE_CHECKING:
-    from orchestrator.control.choices import Choices
+from orchestrator.planner.model import Settings
 
 _LABEL: Final = re.compile(
     r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 )
-_CHOICES: Final = (
+_DEFAULTS: Final = Settings()
+
+
+def _duration(seconds: int | None) -> str:
+    """Return seconds as an option takes them: `90s`, `2m`; None is `never`."""
+    if seconds is None:
+        return "never"
+    return f"{seconds}s" if seconds % 60 else f"{seconds // 60}m"
+
+
+_CONFIG_OPTIONS: Final = (
     click.option(
         "--max-evictions",
         type=click.IntRange(min=0),
@@ -28,21 +37,21 @@ _CHOICES: Final = (
     click.option(
         "--not-ready-grace",
         metavar="DURATION",
-        default="2m",
+        default=_duration(_DEFAULTS.not_ready_grace_seconds),
         show_default=True,
         help="So long a node may be not ready before its preemptible work is moved.",
     ),
     click.option(
         "--reservation-after",
         metavar="DURATION",
-        default="10m",
+        default=_duration(_DEFAULTS.reservation_after_seconds),
         show_default=True,
         help="Keep GPUs for a large job that has waited for so long; never: not at all.",
     ),
     click.option(
         "--stale-grace",
         metavar="DURATION",
-        default="60s",
+        default=_duration(_DEFAULTS.stale_grace_seconds),
         show_default=True,
         help="So long what is left of a gang that lost a member may go on.",
     ),
@@ -50,7 +59,7 @@ _CHOICES: Final = (
         "--max-moves",
         type=click.IntRange(min=0),
         metavar="N",
-        default=16,
+        default=_DEFAULTS.max_consolidation_victims,
         show_default=True,
         help="Move at most so many jobs to make room for one. 0: none.",
     ),
@@ -62,22 +71,22 @@ _CHOICES: Final = (
         help="A node label that jobs may name as a level of topology; from the widest to the closest, repeatable.",
     ),
     click.option(
-        "--longest-checkpoint-grace",
+        "--max-checkpoint-grace",
         metavar="DURATION",
-        default="10m",
+        default=_duration(MAX_CHECKPOINT_GRACE_SECONDS),
         show_default=True,
         help="At most so much time an evicted pod may ask for to save its work.",
     ),
 )
 
 
-def _with_choices(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(_CHOICES):
+def _with_config_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_CONFIG_OPTIONS):
         function = option(function)
     return function
 
 
-def _choices(
+def _config(
     *,
     max_evictions: int | None,
     not_ready_grace: str,
@@ -86,10 +95,8 @@ def _choices(
     max_moves: int,
     spread: bool,
     topology_level: tuple[str, ...],
-    longest_checkpoint_grace: str,
-) -> "Choices":
-    from orchestrator.control.choices import Choices
-    from orchestrator.planner.model import Settings
+    max_checkpoint_grace: str,
+) -> OperatorConfig:
     from orchestrator.workloads.parsing import parse_duration_seconds
 
     def seconds(option: str, text: str) -> int:
@@ -110,8 +117,8 @@ def _choices(
         reservation_after_seconds=None if never else seconds("--reservation-after", reservation_after),
         topology_levels=topology_level,
     )
-    longest = seconds("--longest-checkpoint-grace", longest_checkpoint_grace)
-    return Choices(settings, longest_grace_seconds=longest)
+    max_grace_seconds = seconds("--max-checkpoint-grace", max_checkpoint_grace)
+    return OperatorConfig(settings, max_checkpoint_grace_seconds=max_grace_seconds)
 
 
 @click.command("operator-yaml")
@@ -122,15 +129,15 @@ def _choices(
 @click.option(
     "--replicas", type=click.IntRange(min=0), default=2, show_default=True, help="Replicas of the operator."
 )
-@_with_choices
-def operator_yaml(cluster: str, image: str | None, replicas: int, **choices: Any) -> None:
+@_with_config_options
+def operator_yaml(cluster: str, image: str | None, replicas: int, **config: Any) -> None:
     """Print what a cluster needs for muster: apply it with kubectl.
 
     Applying it again changes nothing. The operator is started with the choices made here.
     """
     from orchestrator.manifests.render import render
 
-    arguments = _choices(**choices).arguments()
+    arguments = _config(**config).arguments()
     click.echo(render(cluster, image=image, replicas=replicas, operator_arguments=arguments), nl=False)
 
 
@@ -154,14 +161,14 @@ def operator_yaml(cluster: str, image: str | None, replicas: int, **choices: Any
     type=click.IntRange(0, 65535),
     help="Serve /healthz and /readyz on this port of POD_IP, without it of loopback. 0 takes a free one.",
 )
-@_with_choices
+@_with_config_options
 def operator(
     kubeconfig: Path | None,
     context: str | None,
     identity: str | None,
     loglevel: str,
     health_port: int | None,
-    **choices: Any,
+    **config: Any,
 ) -> None:
     """Run the orchestrator: the scheduling loop and the project controller."""
     from orchestrator.cluster.kubeconfig import load_access
@@ -178,7 +185,7 @@ def operator(
         operate(
             access,
             identity or default_identity(),
-            choices=_choices(**choices),
+            config=_config(**config),
             health_host=host,
             health_port=health_port or 0,
         )

@@ -49,7 +49,7 @@ class Command(click.Command):
         """Return the arguments before a bare `--`, rewritten, and those behind it (None without one)."""
         words, tail = split_words(self, args)
         switched_off = {}
-        kept: list[Word] = []
+        remaining: list[Word] = []
         for word in words:
             if word.flag is not None and word.value is not None:
                 value = _BOOLEANS.get(word.value.lower())
@@ -57,16 +57,16 @@ class Command(click.Command):
                     continue
                 if value is None:
                     raise click.UsageError(f"{word.name} takes true or false, not {word.value!r}", ctx)
-                kept = [each for each in kept if each.flag is not word.flag]
+                remaining = [other for other in remaining if other.flag is not word.flag]
                 switched_off[word.flag.name] = not value
                 if value:
-                    kept.append(Word((word.name,), word.name, word.flag))
+                    remaining.append(Word((word.name,), word.name, word.flag))
             else:
-                kept.append(word)
+                remaining.append(word)
         off = {name: False for name, is_off in switched_off.items() if is_off}
-        given = {each.flag.name for each in kept if each.flag is not None}
-        ctx.default_map = {**(ctx.default_map or {}), **{key: off[key] for key in off if key not in given}}
-        return [token for word in kept for token in word.tokens], tail
+        present = {word.flag.name for word in remaining if word.flag is not None}
+        ctx.default_map = {**(ctx.default_map or {}), **{key: off[key] for key in off if key not in present}}
+        return [token for word in remaining for token in word.tokens], tail
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +91,16 @@ def split_words(
     Options in `without_value` are read as if they took none. Returns the words before a bare `--`, and what
     follows it, or None.
     """
-    options = [each for each in command.params if isinstance(each, click.Option)]
-    flags = {name: each for each in options if each.is_flag or each.count for name in each.opts}
+    options = [param for param in command.params if isinstance(param, click.Option)]
+    flags = {name: option for option in options if option.is_flag or option.count for name in option.opts}
     takes = {
-        name for each in options if not (each.is_flag or each.count) for name in each.opts
+        name for option in options if not (option.is_flag or option.count) for name in option.opts
     } - without_value
     bares = {
-        name: f"{name}={each.bare}"
-        for each in options
-        if isinstance(each, OptionalValue)
-        for name in each.opts
+        name: f"{name}={option.bare}"
+        for option in options
+        if isinstance(option, OptionalValue)
+        for name in option.opts
     }
     words: list[Word] = []
     rest = iter(args)
@@ -198,11 +198,11 @@ def _common(declarations: list[str], **attributes: Any) -> click.Option:
 
 def add_common_options(command: click.Command) -> None:
     """Give a command, and the commands below it, those common options whose names it does not use itself."""
-    taken = {name for each in command.params for name in each.opts}
+    used_names = {name for param in command.params for name in param.opts}
     for option in common_options():
-        option.opts = [name for name in option.opts if name not in taken]
+        option.opts = [name for name in option.opts if name not in used_names]
         if option.opts:
             command.params.append(option)
     if isinstance(command, click.Group):
-        for each in command.commands.values():
-            add_common_options(each)
+        for subcommand in command.commands.values():
+            add_common_options(subcommand)

@@ -28,8 +28,8 @@ def warn(captured: Capture, *, left_out: bool = True) -> None:
     """Say on stderr what is not known of the live cluster; `left_out`: also what is not in the snapshot."""
     if captured.doubt:
         click.echo(f"Warning: {captured.doubt}", err=True)
-    for each in captured.left_out if left_out else ():
-        click.echo(f"Warning: left out: {each}", err=True)
+    for line in captured.left_out if left_out else ():
+        click.echo(f"Warning: left out: {line}", err=True)
 
 
 def show(result: Outcome, *, as_json: bool, more: dict[str, Any] | None = None) -> None:
@@ -43,19 +43,23 @@ def show(result: Outcome, *, as_json: bool, more: dict[str, Any] | None = None) 
 def text(result: Outcome) -> str:
     """Return what people read."""
     blocks = [
-        _block("Would run", STARTED_HEADER, ((*_who(each), _where(each.places)) for each in result.started)),
+        _block(
+            "Would run",
+            STARTED_HEADER,
+            ((*_who(workload), _where(workload.places)) for workload in result.started),
+        ),
         _block(
             "Would be evicted",
             EVICTED_HEADER,
             (
                 (
-                    *_who(each),
-                    f"{each.beneficiary_project}/{each.beneficiary}" if each.beneficiary else "",
-                    each.rule,
-                    "runs again" if each.runs_again else "waits",
-                    each.message,
+                    *_who(workload),
+                    f"{workload.beneficiary_project}/{workload.beneficiary}" if workload.beneficiary else "",
+                    workload.rule,
+                    "runs again" if workload.runs_again else "waits",
+                    workload.message,
                 )
-                for each in result.evicted
+                for workload in result.evicted
             ),
         ),
         _block(
@@ -63,12 +67,12 @@ def text(result: Outcome) -> str:
             WAITING_HEADER,
             (
                 (
-                    *_who(each),
-                    str(each.pods),
-                    "now" if each.is_new else "before",
-                    f"{each.code}: {each.message}" if each.code else each.message,
+                    *_who(workload),
+                    str(workload.pods),
+                    "now" if workload.is_new else "before",
+                    f"{workload.code}: {workload.message}" if workload.code else workload.message,
                 )
-                for each in result.waiting
+                for workload in result.waiting
             ),
         ),
         _block("Projects", PROJECTS_HEADER, map(_standing, result.projects)),
@@ -83,47 +87,47 @@ def record(result: Outcome) -> dict[str, Any]:
         "stable": result.is_stable,
         "wouldRun": [
             {
-                "project": each.project,
-                "name": each.name,
-                "gpus": format_gpu(each.gpu_milli),
-                "pods": [place_record(place) for place in each.places],
+                "project": workload.project,
+                "name": workload.name,
+                "gpus": format_gpu(workload.gpu_milli),
+                "pods": [place_record(place) for place in workload.places],
             }
-            for each in result.started
+            for workload in result.started
         ],
         "wouldBeEvicted": [
             {
-                "project": each.project,
-                "name": each.name,
-                "gpus": format_gpu(each.gpu_milli),
-                "pods": each.pods,
-                "beneficiary": each.beneficiary,
-                "beneficiaryProject": each.beneficiary_project,
-                "rule": each.rule,
-                "message": each.message,
-                "runsAgain": each.runs_again,
+                "project": workload.project,
+                "name": workload.name,
+                "gpus": format_gpu(workload.gpu_milli),
+                "pods": workload.pods,
+                "beneficiary": workload.beneficiary,
+                "beneficiaryProject": workload.beneficiary_project,
+                "rule": workload.rule,
+                "message": workload.message,
+                "runsAgain": workload.runs_again,
             }
-            for each in result.evicted
+            for workload in result.evicted
         ],
         "wouldWait": [
             {
-                "project": each.project,
-                "name": each.name,
-                "gpus": format_gpu(each.gpu_milli),
-                "pods": each.pods,
-                "reason": each.code,
-                "message": each.message,
-                "new": each.is_new,
+                "project": workload.project,
+                "name": workload.name,
+                "gpus": format_gpu(workload.gpu_milli),
+                "pods": workload.pods,
+                "reason": workload.code,
+                "message": workload.message,
+                "new": workload.is_new,
             }
-            for each in result.waiting
+            for workload in result.waiting
         ],
         "projects": [
             {
-                "name": each.project,
-                "quota": {"before": gpus(each.quota_before), "after": gpus(each.quota_after)},
-                "held": {"before": gpus(each.held_before), "after": gpus(each.held_after)},
-                "fairShare": {"before": gpus(each.share_before), "after": gpus(each.share_after)},
+                "name": project.project,
+                "quota": {"before": gpus(project.quota_before), "after": gpus(project.quota_after)},
+                "held": {"before": gpus(project.held_before), "after": gpus(project.held_after)},
+                "fairShare": {"before": gpus(project.share_before), "after": gpus(project.share_after)},
             }
-            for each in result.projects
+            for project in result.projects
         ],
     }
 
@@ -139,11 +143,11 @@ def gpus(gpu_milli: int | None) -> str:
 
 
 def _closing(result: Outcome) -> str:
-    made = f"{result.decisions} decision{'' if result.decisions == 1 else 's'}"
+    decisions = f"{result.decisions} decision{'' if result.decisions == 1 else 's'}"
     if not result.is_stable:
-        return f"After {made}; a further one may change more."
+        return f"After {decisions}; a further one may change more."
     return (
-        f"After {made}; no further one would change anything."
+        f"After {decisions}; no further one would change anything."
         if result.decisions
         else "Nothing would change."
     )
@@ -154,8 +158,8 @@ def _block(title: str, header: tuple[str, ...], rows: Iterable[tuple[str, ...]])
     return f"{title}:\n{table(header, cells)}" if cells else f"{title}: nothing"
 
 
-def _who(each: Any) -> tuple[str, str, str]:
-    return (each.project, each.name, format_gpu(each.gpu_milli))
+def _who(workload: Any) -> tuple[str, str, str]:
+    return (workload.project, workload.name, format_gpu(workload.gpu_milli))
 
 
 def _where(places: tuple[Place, ...]) -> str:
@@ -165,12 +169,12 @@ def _where(places: tuple[Place, ...]) -> str:
     )
 
 
-def _standing(each: ProjectChange) -> tuple[str, ...]:
+def _standing(standing: ProjectChange) -> tuple[str, ...]:
     return (
-        each.project,
-        _change(each.quota_before, each.quota_after),
-        _change(each.held_before, each.held_after),
-        _change(each.share_before, each.share_after),
+        standing.project,
+        _change(standing.quota_before, standing.quota_after),
+        _change(standing.held_before, standing.held_after),
+        _change(standing.share_before, standing.share_after),
     )
 
 

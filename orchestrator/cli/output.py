@@ -71,7 +71,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, with_header: 
     widths = column_widths(lines)
     status = header.index("STATUS") if "STATUS" in header else None
     return "\n".join(
-        line(each, widths, None if with_header and place == 0 else status) for place, each in enumerate(lines)
+        line(cells_of_line, widths, None if with_header and place == 0 else status)
+        for place, cells_of_line in enumerate(lines)
     )
 
 
@@ -129,8 +130,8 @@ def amount(number_bytes: int | None) -> str:
     return f"{number_bytes / (1 << 10 * place):.1f}".removesuffix(".0") + _UNITS[place]
 
 
-def processors(number_milli: int | None) -> str:
-    """Return thousandths of processors as a decimal number: `1.5`, or `-`."""
+def cpus(number_milli: int | None) -> str:
+    """Return thousandths of a CPU as a decimal number: `1.5`, or `-`."""
     return UNKNOWN if number_milli is None else f"{number_milli / 1000:.3f}".rstrip("0").rstrip(".")
 
 

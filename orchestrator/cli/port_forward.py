@@ -43,17 +43,17 @@ def port_forward(
     wait_timeout: str,
 ) -> None:
     """Let local ports lead to the ports of a job, until Ctrl-C: muster port-forward JOB 8080:80."""
-    wanted = [parse_forwarded_port(text) for text in (*ports, *more_ports)]
-    if not wanted:
+    forwards = [parse_forwarded_port(text) for text in (*ports, *more_ports)]
+    if not forwards:
         raise UsageError(f"a port is missing: muster port-forward {name} LOCAL:REMOTE")
-    locals_ = [each.local for each in wanted if each.local]
+    locals_ = [port.local for port in forwards if port.local]
     if len(set(locals_)) < len(locals_):
         raise UsageError("--port names a local port twice: every local port leads to one place")
     addresses = [parse_address(part) for text in address for part in text.split(",")] or [LOOPBACK]
 
     async def forward(client: AsyncClient) -> None:
         streams, target = await running(client, name, pod, container, patience(wait_timeout))
-        await forwarded(streams, target, wanted, addresses)
+        await forwarded(streams, target, forwards, addresses)
 
     run(forward)
 
@@ -66,8 +66,8 @@ async def forwarded(
     say: str = "Forwarding from {}",
 ) -> None:
     """Forward until the program is interrupted or the pod is gone, which is the error NotRunning."""
-    async with listening(streams, target, ports, addresses, report=terminal.report) as found:
-        for each in found:
-            click.echo(say.format(each, local=each.local))
+    async with listening(streams, target, ports, addresses, report=terminal.report) as listeners:
+        for listener in listeners:
+            click.echo(say.format(listener, local=listener.local))
         what = await streams.gone(target)
     raise NotRunning(f"pod {target.pod.metadata.name} has ended ({what}): nothing listens there any more")

@@ -51,8 +51,8 @@ _SPEC_OPTIONS: Final = (
     click.option(
         "--gpu-model-limit", multiple=True, metavar="MODEL=GPUS", help="At most so many of it; repeatable."
     ),
-    click.option("--cpu", metavar="CPUS", help="Processors that it is guaranteed; default: not managed."),
-    click.option("--cpu-limit", metavar="CPUS", help="At most so many processors."),
+    click.option("--cpu", metavar="CPUS", help="CPUs that it is guaranteed; default: not managed."),
+    click.option("--cpu-limit", metavar="CPUS", help="At most so many CPUs."),
     click.option("--memory", metavar="BYTES", help="Memory that it is guaranteed, such as 512Gi."),
     click.option("--memory-limit", metavar="BYTES", help="At most so much memory."),
     click.option(
@@ -151,11 +151,11 @@ def show_projects(*, output: str | None, no_headers: bool | None) -> None:
     wide = output == "wide"
     show(
         WIDE_HEADER if wide else HEADER,
-        [_row(each, default, wide=wide) for each in projects],
+        [_row(item, default, wide=wide) for item in projects],
         output=output,
         no_headers=no_headers,
-        records=lambda: [_record(each, default) for each in projects],
-        names=[each.metadata.name for each in projects],
+        records=lambda: [_record(item, default) for item in projects],
+        names=[item.metadata.name for item in projects],
     )
 
 
@@ -165,15 +165,15 @@ def show_project(name: str, *, output: str | None) -> None:
     async def read(client: "AsyncClient") -> tuple[Project, str]:
         return await client.get_project(name), await client.default_project() or ""
 
-    found, default = run(read)
+    target, default = run(read)
     if output in ("json", "yaml"):
-        click.echo(document(_record(found, default), output))
+        click.echo(document(_record(target, default), output))
     elif output == "name":
-        click.echo(found.metadata.name)
+        click.echo(target.metadata.name)
     elif output == "wide":
-        click.echo(table(WIDE_HEADER, [_row(found, default, wide=True)]))
+        click.echo(table(WIDE_HEADER, [_row(target, default, wide=True)]))
     else:
-        click.echo(_details(found, default))
+        click.echo(_details(target, default))
 
 
 @project.command("delete", cls=Command, no_args_is_help=True)
@@ -187,21 +187,23 @@ def delete(*, name: str, force: bool | None) -> None:
 
 def _spec(before: ProjectSpec, values: dict[str, Any]) -> ProjectSpec:
     """Return the specification with those values changed that were given. Raises UsageError."""
-    given = {key: value for key, value in values.items() if value not in (None, ())}
+    changes_by_option = {key: value for key, value in values.items() if value not in (None, ())}
     gpu = {
-        field: _gpus(flag, given[key])
+        field: _gpus(flag, changes_by_option[key])
         for key, field, flag in (
             ("gpu", "quota", "-g/--gpu"),
             ("limit", "limit", "--limit"),
             ("over_quota_weight", "over_quota_weight", "--over-quota-weight"),
         )
-        if key in given
+        if key in changes_by_option
     }
-    gpu |= _models(before.gpu, given)
+    gpu |= _models(before.gpu, changes_by_option)
     affinity = {
-        field: [parse_node_type(f"--{field}-node-type", kind) for kind in given[f"{field}_node_type"]]
+        field: [
+            parse_node_type(f"--{field}-node-type", kind) for kind in changes_by_option[f"{field}_node_type"]
+        ]
         for field in ("train", "interactive")
-        if f"{field}_node_type" in given
+        if f"{field}_node_type" in changes_by_option
     }
     changes: dict[str, Any] = {
         "gpu": msgspec.structs.replace(before.gpu, **gpu),
@@ -209,31 +211,33 @@ def _spec(before: ProjectSpec, values: dict[str, Any]) -> ProjectSpec:
     }
     for kind, convert in (("cpu", cpu_milli), ("memory", memory_bytes)):
         amounts = {
-            field: _amount(f"--{key.replace('_', '-')}", given[key], convert)
+            field: _amount(f"--{key.replace('_', '-')}", changes_by_option[key], convert)
             for key, field in ((kind, "quota"), (f"{kind}_limit", "limit"))
-            if key in given
+            if key in changes_by_option
         }
         if amounts:
             changes[kind] = msgspec.structs.replace(getattr(before, kind), **amounts)
     for key in ("preempt_min_runtime", "reclaim_min_runtime", "interactive_time_limit"):
-        if key in given:
-            parse_duration_seconds(f"--{key.replace('_', '-')}", given[key] or None)
-            changes[key] = given[key] or None
-    if "priority" in given:
-        changes["priority"] = parse_count("--priority", given["priority"], -(2**31))
-    if "parent" in given:
-        changes["parent"] = parse_project_name(given["parent"]) if given["parent"] else None
-    if "member" in given:
-        changes["members"] = [_member(text) for text in given["member"]]
+        if key in changes_by_option:
+            parse_duration_seconds(f"--{key.replace('_', '-')}", changes_by_option[key] or None)
+            changes[key] = changes_by_option[key] or None
+    if "priority" in changes_by_option:
+        changes["priority"] = parse_count("--priority", changes_by_option["priority"], -(2**31))
+    if "parent" in changes_by_option:
+        changes["parent"] = (
+            parse_project_name(changes_by_option["parent"]) if changes_by_option["parent"] else None
+        )
+    if "member" in changes_by_option:
+        changes["members"] = [_member(text) for text in changes_by_option["member"]]
     return msgspec.structs.replace(before, **changes)
 
 
-def _models(before: GpuSpec, given: Mapping[str, Any]) -> dict[str, Any]:
+def _models(before: GpuSpec, options: Mapping[str, Any]) -> dict[str, Any]:
     """The bounds for GPU models with those changed that were given; MODEL= removes one."""
     models = dict(before.models)
     for field in ("quota", "limit"):
         flag = f"--gpu-model-{field}"
-        for text in given.get(f"gpu_model_{field}", ()):
+        for text in options.get(f"gpu_model_{field}", ()):
             name, equals, amount = text.partition("=")
             if not equals or not _MODEL.fullmatch(name):
                 raise UsageError(f"{flag} {text!r} is not possible: give MODEL=GPUS, as nodes are labelled")
@@ -298,12 +302,13 @@ def _inner(old: Any, new: Any) -> Any:
         return new
     gone: dict[str, Any] = dict.fromkeys(old.keys() - new.keys())
     return gone | {
-        name: {each: getattr(value, each) for each in value.__struct_fields__} for name, value in new.items()
+        name: {field: getattr(value, field) for field in value.__struct_fields__}
+        for name, value in new.items()
     }
 
 
-def _row(each: Project, default: str, *, wide: bool = False) -> Sequence[str]:
-    spec, name, status = each.spec, each.metadata.name, each.status
+def _row(target: Project, default: str, *, wide: bool = False) -> Sequence[str]:
+    spec, name, status = target.spec, target.metadata.name, target.status
     cells = (
         f"{name} (default)" if name == default else name,
         spec.parent or "-",
@@ -319,18 +324,18 @@ def _row(each: Project, default: str, *, wide: bool = False) -> Sequence[str]:
     return (*cells, limit, *figures, status.namespace)
 
 
-def _details(found: Project, default: str) -> str:
+def _details(target: Project, default: str) -> str:
     """Return what `get project` prints: every figure of the wide table, then who belongs to it."""
-    facts = dict(zip(WIDE_HEADER, _row(found, default, wide=True), strict=True))
-    members = ",".join(f"{each.kind.lower()}:{each.name}" for each in found.spec.members)
+    facts = dict(zip(WIDE_HEADER, _row(target, default, wide=True), strict=True))
+    members = ",".join(f"{member.kind.lower()}:{member.name}" for member in target.spec.members)
     more = {
-        "PRIORITY": str(found.spec.priority),
-        "PREEMPT MIN RUNTIME": found.spec.preempt_min_runtime or "-",
-        "RECLAIM MIN RUNTIME": found.spec.reclaim_min_runtime or "-",
+        "PRIORITY": str(target.spec.priority),
+        "PREEMPT MIN RUNTIME": target.spec.preempt_min_runtime or "-",
+        "RECLAIM MIN RUNTIME": target.spec.reclaim_min_runtime or "-",
         "MEMBERS": members or "-",
         **{
-            f"CONDITION {each.type}": f"{each.status} {each.message}".strip()
-            for each in found.status.conditions
+            f"CONDITION {condition.type}": f"{condition.status} {condition.message}".strip()
+            for condition in target.status.conditions
         },
     }
     return "\n".join(f"{title}: {fact}" for title, fact in {**facts, **more}.items())
@@ -349,10 +354,10 @@ def _go_duration(text: str | None) -> str:
     return "".join(parts)
 
 
-def _record(each: Project, default: str) -> dict[str, Any]:
+def _record(target: Project, default: str) -> dict[str, Any]:
     return {
-        "name": each.metadata.name,
-        "default": each.metadata.name == default,
-        "spec": msgspec.to_builtins(each.spec),
-        "status": msgspec.to_builtins(each.status),
+        "name": target.metadata.name,
+        "default": target.metadata.name == default,
+        "spec": msgspec.to_builtins(target.spec),
+        "status": msgspec.to_builtins(target.status),
     }

@@ -39,7 +39,7 @@ _STATUSES: Final = """\
 |---|---|
 | `Pending` | no pod of it has a node yet; `muster explain JOB` says why |
 | `ContainerCreating` | it has a node, and the image is being pulled |
-| `Running` | at least one pod runs, and none is in trouble |
+| `Running` | at least one pod runs, and none has a problem |
 | `Terminating` | it is being deleted, or was evicted and a new pod follows |
 | `Suspended` | it was stopped by `muster suspend` and holds nothing |
 | `Succeeded`, `Failed` | it has ended |
@@ -92,9 +92,10 @@ def _options(parameters: list[click.Parameter] | list[click.Option], ctx: click.
     """Return a table of the options, but for those that every command has."""
     common = {option.name for option in common_options()} if ctx.parent is not None else set()
     rows = [
-        each.get_help_record(ctx)
-        for each in parameters
-        if isinstance(each, click.Option) and not (each.name in common and not each.expose_value)
+        parameter.get_help_record(ctx)
+        for parameter in parameters
+        if isinstance(parameter, click.Option)
+        and not (parameter.name in common and not parameter.expose_value)
     ]
     lines = [f"| `{_cell(record[0])}` | {_cell(record[1])} |" for record in rows if record is not None]
     return "\n".join(["| option | meaning |", "|---|---|", *lines]) if lines else ""

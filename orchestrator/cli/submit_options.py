@@ -77,8 +77,8 @@ class SubmitCommand(Command):
             return super().rewrite(ctx, args)
         switches = [word for word in words if word.name == "--command"]
         ctx.meta[TAIL_IS_COMMAND_KEY] = bool(switches) and _is_on(switches[-1], ctx)
-        kept = [token for word in words if word.name != "--command" for token in word.tokens]
-        return super().rewrite(ctx, kept)[0], tail
+        tokens = [token for word in words if word.name != "--command" for token in word.tokens]
+        return super().rewrite(ctx, tokens)[0], tail
 
 
 def _is_on(switch: Word, ctx: click.Context) -> bool:
@@ -139,8 +139,8 @@ RESOURCES: Final = (
     _text("-g", "--gpu", metavar="GPUS", help="Whole GPUs (2), or a part of one (0.5)."),
     _text("--gpu-memory", metavar="BYTES", help="Memory of a GPU (4G, 500M) instead of --gpu."),
     _number("--gpu-devices", help="Of how many GPUs that part is wanted; default: 1."),
-    _text("--cpu", metavar="CPUS", help="Processors to reserve; default: 1 for each GPU."),
-    _text("--cpu-limit", metavar="CPUS", help="At most so many processors."),
+    _text("--cpu", metavar="CPUS", help="CPUs to reserve; default: 1 for each GPU."),
+    _text("--cpu-limit", metavar="CPUS", help="At most so many CPUs."),
     _text("--memory", metavar="BYTES", help="Memory to reserve, such as 4Gi; default: 100Mi for each GPU."),
     _text("--memory-limit", metavar="BYTES", help="At most so much memory."),
     _many("--extended-resource", metavar="NAME=COUNT", help="Another device, such as rdma/hca=1."),

@@ -74,14 +74,14 @@ def create_template(
     from orchestrator.workloads.templates import Template, check
 
     text = _text(file, settings, required)
-    made = Template(_name(name), SYSTEM_NAMESPACE, description, bool(is_default), text)
-    check(made, _kinds())
+    draft = Template(_name(name), SYSTEM_NAMESPACE, description, bool(is_default), text)
+    check(draft, _kinds())
 
     async def create(client: "AsyncClient") -> "Template":
         from dataclasses import replace
 
         namespace = SYSTEM_NAMESPACE if of_cluster else (await client.scope()).namespace
-        placed = replace(made, namespace=namespace)
+        placed = replace(draft, namespace=namespace)
         await client.create_template(placed)
         return placed
 
@@ -100,47 +100,50 @@ def delete_template(*, name: str, of_cluster: bool | None) -> None:
 
 def show_templates(*, output: str | None, no_headers: bool | None) -> None:
     """Print the templates of the project and of the cluster."""
-    found = run(lambda client: client.list_templates())
+    templates = run(lambda client: client.list_templates())
     wide = output == "wide"
     show(
         ("NAME", *(("NAMESPACE",) if wide else ()), "DESCRIPTION"),
-        [(_marked(each), *((each.namespace,) if wide else ()), each.description or "-") for each in found],
+        [
+            (_marked(item), *((item.namespace,) if wide else ()), item.description or "-")
+            for item in templates
+        ],
         output=output,
         no_headers=no_headers,
-        records=lambda: [_record(each) for each in found],
-        names=[each.name for each in found],
+        records=lambda: [_record(item) for item in templates],
+        names=[item.name for item in templates],
     )
 
 
 def show_template(name: str, *, output: str | None) -> None:
     """Print one template."""
-    found = run(lambda client: client.get_template(name))
+    target = run(lambda client: client.get_template(name))
     if output in ("json", "yaml"):
-        click.echo(document(_record(found), output))
+        click.echo(document(_record(target), output))
     elif output == "name":
-        click.echo(found.name)
+        click.echo(target.name)
     else:
-        scope = "all projects" if found.is_of_cluster else "the project"
+        scope = "all projects" if target.is_of_cluster else "the project"
         lines = [
-            f"NAME: {_marked(found)}",
-            f"DESCRIPTION: {found.description or '-'}",
+            f"NAME: {_marked(target)}",
+            f"DESCRIPTION: {target.description or '-'}",
             f"FOR: {scope}",
             "VALUES:",
         ]
-        click.echo("\n".join([*lines, *(f"  {line}" for line in found.text.strip().splitlines())]))
+        click.echo("\n".join([*lines, *(f"  {line}" for line in target.text.strip().splitlines())]))
 
 
-def _marked(each: "Template") -> str:
-    return f"{each.name} (default)" if each.is_default else each.name
+def _marked(target: "Template") -> str:
+    return f"{target.name} (default)" if target.is_default else target.name
 
 
-def _record(each: "Template") -> dict[str, Any]:
+def _record(target: "Template") -> dict[str, Any]:
     return {
-        "name": each.name,
-        "namespace": each.namespace,
-        "description": each.description,
-        "default": each.is_default,
-        "values": each.text,
+        "name": target.name,
+        "namespace": target.namespace,
+        "description": target.description,
+        "default": target.is_default,
+        "values": target.text,
     }
 
 
@@ -167,15 +170,15 @@ def _text(file: Path | None, settings: tuple[str, ...], required: tuple[str, ...
     if file is not None:
         return _read(file)
     values: dict[str, Any] = {}
-    for each in settings:
-        flag, equals, value = each.partition("=")
+    for setting in settings:
+        flag, equals, value = setting.partition("=")
         if not flag or not equals:
-            raise UsageError(f"--set {each!r} is not possible: give FLAG=VALUE")
+            raise UsageError(f"--set {setting!r} is not possible: give FLAG=VALUE")
         values.setdefault(flag.lstrip("-"), []).append(_scalar(value))
-    said = {flag: each[0] if len(each) == 1 else each for flag, each in values.items()}
-    for flag in (each.lstrip("-") for each in required):
-        said[flag] = {"required": True, **({"value": said[flag]} if flag in said else {})}
-    return document(said, "yaml") + "\n"
+    defaults = {flag: texts[0] if len(texts) == 1 else texts for flag, texts in values.items()}
+    for flag in (text.lstrip("-") for text in required):
+        defaults[flag] = {"required": True, **({"value": defaults[flag]} if flag in defaults else {})}
+    return document(defaults, "yaml") + "\n"
 
 
 def _scalar(text: str) -> str | int | bool:

@@ -28,18 +28,20 @@ def with_templates(
     """
     from orchestrator.workloads.templates import fill
 
-    options = {_flag(each): each for each in ctx.command.params if _may_be_filled(each)}
-    given = {flag: values[option.name or ""] for flag, option in options.items() if option.name in values}
+    options = {_flag(param): param for param in ctx.command.params if _may_be_filled(param)}
+    flag_values = {
+        flag: values[option.name or ""] for flag, option in options.items() if option.name in values
+    }
     tail = ctx.meta.get(TAIL_KEY)
     hidden = tail_replaces & options.keys() if tail else frozenset()
-    made = fill(
-        given | {flag: given.get(flag) or tail for flag in hidden},
+    changes = fill(
+        flag_values | {flag: flag_values.get(flag) or tail for flag in hidden},
         templates,
         kinds_of(ctx.command),
         os.environ,
     )
     filled = dict(values)
-    for flag, value in made.items():
+    for flag, value in changes.items():
         option = options[flag]
         filled[option.name or ""] = option.type_cast_value(ctx, value)
     return filled
@@ -47,11 +49,11 @@ def with_templates(
 
 def kinds_of(command: click.Command) -> "dict[str, Kind]":
     """Return what a template may say of the flags of a command: submit."""
-    return {_flag(each): _kind(each) for each in command.params if _may_be_filled(each)}
+    return {_flag(param): _kind(param) for param in command.params if _may_be_filled(param)}
 
 
 def _flag(option: click.Parameter) -> str:
-    long = [each for each in option.opts if each.startswith("--")]
+    long = [opt for opt in option.opts if opt.startswith("--")]
     return long[0].removeprefix("--") if long else ""
 
 

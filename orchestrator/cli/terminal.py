@@ -25,7 +25,7 @@ _DEADLY: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def stdin_is_a_terminal() -> bool:
-    """Whether somebody types."""
+    """Whether the standard input is a terminal."""
     return os.isatty(_STDIN)
 
 
@@ -131,7 +131,7 @@ async def _input() -> AsyncIterator[AsyncIterator[bytes]]:
     """
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes] = asyncio.Queue()
-    taken = threading.Event()
+    was_read = threading.Event()
     stopped, stop = os.pipe()
 
     def read() -> None:
@@ -139,7 +139,7 @@ async def _input() -> AsyncIterator[AsyncIterator[bytes]]:
             ready, _, _ = select.select([_STDIN, stopped], [], [])
             if stopped in ready:
                 return
-            taken.clear()
+            was_read.clear()
             try:
                 data = os.read(_STDIN, _CHUNK)
             except OSError:  # the terminal is gone
@@ -147,12 +147,12 @@ async def _input() -> AsyncIterator[AsyncIterator[bytes]]:
             loop.call_soon_threadsafe(queue.put_nowait, data)
             if not data:
                 return
-            taken.wait()
+            was_read.wait()
 
     async def chunks() -> AsyncIterator[bytes]:
         while data := await queue.get():
             yield data
-            taken.set()
+            was_read.set()
 
     thread = threading.Thread(target=read, name="standard input", daemon=True)
     thread.start()
@@ -160,7 +160,7 @@ async def _input() -> AsyncIterator[AsyncIterator[bytes]]:
         yield chunks()
     finally:
         os.write(stop, b"x")
-        taken.set()
+        was_read.set()
         thread.join()
         os.close(stopped)
         os.close(stop)

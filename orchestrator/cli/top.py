@@ -15,9 +15,9 @@ from orchestrator.cli.output import (
     UNKNOWN,
     age,
     amount,
+    cpus,
     no_headers_option,
     output_option,
-    processors,
     show,
     table,
 )
@@ -106,21 +106,21 @@ def top_job(*, all_projects: bool | None, no_headers: bool | None, output: str |
     views, nodes = run(read)
     _say_what_is_missing(nodes)
     placed = (
-        {} if isinstance(nodes, Forbidden) else {pod.uid: pod for each in nodes.views for pod in each.pods}
+        {} if isinstance(nodes, Forbidden) else {pod.uid: pod for view in nodes.views for pod in view.pods}
     )
     now_us = time.time_ns() // 1000
     figures = [_JobFigures(view, placed, now_us) for view in views]
     show(
         JOBS_HEADER,
-        [each.row() for each in figures],
+        [figure.row() for figure in figures],
         output=output,
         no_headers=no_headers,
-        records=lambda: [each.record() for each in figures],
+        records=lambda: [figure.record() for figure in figures],
         names=(),
     )
     if output is None and not no_headers:
-        click.echo(f"Total Allocated GPUs: {format_gpu(sum(each.allocated_milli for each in figures))}")
-        click.echo(f"Total Requested GPUs: {format_gpu(sum(each.view.gpu_milli for each in figures))}")
+        click.echo(f"Total Allocated GPUs: {format_gpu(sum(figure.allocated_milli for figure in figures))}")
+        click.echo(f"Total Requested GPUs: {format_gpu(sum(figure.view.gpu_milli for figure in figures))}")
 
 
 class _JobFigures:
@@ -129,10 +129,10 @@ class _JobFigures:
     def __init__(self, view: "WorkloadView", placed: "dict[str, NodePod]", now_us: int) -> None:
         self.view = view
         self._now_us = now_us
-        found = [placed[pod.metadata.uid] for pod in view.pods if pod.metadata.uid in placed]
-        self.allocated_milli = sum(each.gpu_milli for each in found) if placed else view.held_gpu_milli
-        self.cpu_milli = _sum(each.usage.cpu_milli for each in found)
-        self.memory_bytes = _sum(each.usage.memory_bytes for each in found)
+        node_pods = [placed[pod.metadata.uid] for pod in view.pods if pod.metadata.uid in placed]
+        self.allocated_milli = sum(pod.gpu_milli for pod in node_pods) if placed else view.held_gpu_milli
+        self.cpu_milli = _sum(pod.usage.cpu_milli for pod in node_pods)
+        self.memory_bytes = _sum(pod.usage.memory_bytes for pod in node_pods)
 
     def row(self) -> Sequence[str]:
         """The cells."""
@@ -146,7 +146,7 @@ class _JobFigures:
             view.type,
             age((self._now_us - view.created_us) // 1_000_000),
             view.node,
-            processors(self.cpu_milli),
+            cpus(self.cpu_milli),
             amount(self.memory_bytes),
         )
 
@@ -168,7 +168,7 @@ class _JobFigures:
 
 
 def _sum(figures: "Any") -> int | None:
-    known = [each for each in figures if each is not None]
+    known = [figure for figure in figures if figure is not None]
     return sum(known) if known else None
 
 
@@ -181,8 +181,8 @@ def _node_row(view: "NodeView", *, unhealthy: bool) -> Sequence[str]:
         format_gpu(view.gpu_milli),
         format_gpu(view.gpu_allocated_milli),
         *((format_gpu(view.gpu_unhealthy_milli),) if unhealthy else ()),
-        processors(view.cpu_milli),
-        processors(view.usage.cpu_milli),
+        cpus(view.cpu_milli),
+        cpus(view.usage.cpu_milli),
         amount(view.memory_bytes),
         amount(view.usage.memory_bytes),
     )

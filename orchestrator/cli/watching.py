@@ -56,11 +56,11 @@ class _Printer:
             self._shown[view.uid] = facts, view
         if self._output in ("json", "yaml"):
             for view in changed:
-                told = record(view, now_us)
+                job_record = record(view, now_us)
                 self.say(
-                    json.dumps(told, ensure_ascii=False)
+                    json.dumps(job_record, ensure_ascii=False)
                     if self._output == "json"
-                    else f"---\n{document(told, 'yaml')}"
+                    else f"---\n{document(job_record, 'yaml')}"
                 )
         elif self._output == "name":
             for view in changed:
@@ -69,14 +69,14 @@ class _Printer:
             self._print_rows([row(view, now_us, wide=self._output == "wide") for view in changed])
 
     def say(self, text: str) -> None:
-        """Print a line at once: somebody is waiting for it behind a pipe."""
+        """Print a line and flush it, for readers of a pipe."""
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
     def _facts(self, view: "WorkloadView", now_us: int) -> Sequence[str]:
-        found = list(row(view, now_us, wide=True))
-        del found[_AGE]  # it always changes, and is no news
-        return found
+        values = list(row(view, now_us, wide=True))
+        del values[_AGE]  # it always changes, and is no news
+        return values
 
     def _print_rows(self, rows: Sequence[Sequence[str]]) -> None:
         lines = cells(rows)
@@ -88,6 +88,6 @@ class _Printer:
             self._with_header = False
             self.say(line(header[0], self._widths))
         status = self._header.index("STATUS")
-        for each in lines:
-            self._widths = [max(pair) for pair in zip(self._widths, map(len, each), strict=True)]
-            self.say(line(each, self._widths, status))
+        for values in lines:
+            self._widths = [max(pair) for pair in zip(self._widths, map(len, values), strict=True)]
+            self.say(line(values, self._widths, status))

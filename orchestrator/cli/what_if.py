@@ -57,17 +57,17 @@ def what_if(
 
     if not (submissions or deletions or quotas):
         raise UsageError("say what would be different: --submit, --delete or --quota")
-    asked = [_submission(each) for each in submissions]
-    wanted = [_quota(each) for each in quotas]
+    requests = [_submission(submission) for submission in submissions]
+    new_quotas = [_quota(quota) for quota in quotas]
     snapshot, project = _snapshot(file)
     baseline = settle(snapshot)
     changed = baseline.after
-    for name, quota in wanted:
+    for name, quota in new_quotas:
         changed = change.set_quota(changed, name, quota)
-    for each in deletions:
-        of, slash, name = each.rpartition("/")
-        changed = change.delete(changed, of if slash else _known(project, f"--delete {each}"), name)
-    for submission, of_submission in asked:
+    for deletion in deletions:
+        of, slash, name = deletion.rpartition("/")
+        changed = change.delete(changed, of if slash else _known(project, f"--delete {deletion}"), name)
+    for submission, of_submission in requests:
         changed = change.submit(changed, submission, of_submission or _known(project, submission.name))
     result = outcome(baseline.after, baseline.last, settle(changed))
     if baseline.steps:
@@ -108,7 +108,7 @@ def _submission(text: str) -> "tuple[Submission, str | None]":
     from orchestrator.cli.submit import submit
     from orchestrator.cli.submit_request import SubmitRequest, naming_flags
 
-    if not any(each.name == "kubeconfig" for each in submit.params):
+    if not any(param.name == "kubeconfig" for param in submit.params):
         add_common_options(submit)
     try:
         words = shlex.split(text)

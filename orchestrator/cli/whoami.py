@@ -22,7 +22,7 @@ def whoami(*, output: str | None) -> None:
     """Say who the cluster takes you for, in which groups, and what you may do in which project."""
     identity, access = run(_ask)
     if output in ("json", "yaml"):
-        told = {
+        answer = {
             "user": identity.user,
             "id": identity.uid,
             "groups": list(identity.groups),
@@ -32,7 +32,7 @@ def whoami(*, output: str | None) -> None:
             "context": access.context,
             "server": access.server,
         }
-        click.echo(document(told, output))
+        click.echo(document(answer, output))
     elif output == "name":
         click.echo(identity.user)
     else:

@@ -28,55 +28,57 @@ def why_evicted(*, name: str, as_json: bool | None) -> None:
     GRACE is how long it could go on to save its work. The record outlives the pods and the job; it holds the last
     evictions of each project.
     """
-    from orchestrator.control.audit import MOST_RECORDS, evictions_in
+    from orchestrator.control.audit import MAX_RECORDS, evictions_in
 
     async def read(client: "AsyncClient") -> "tuple[str, list[EvictionRecord]]":
         scope = await client.scope()
-        found = [
-            each for each in await evictions_in(client.transport, scope.namespace) if each.workload == name
+        evictions = [
+            eviction
+            for eviction in await evictions_in(client.transport, scope.namespace)
+            if eviction.workload == name
         ]
-        if not found:
+        if not evictions:
             await client.describe_job(name, project=scope)  # raises when there is no such job either
-        return scope.project, found
+        return scope.project, evictions
 
-    project, found = run(read)
+    project, evictions = run(read)
     if as_json:
-        click.echo(document([record(each) for each in found], "json"))
-    elif not found:
-        click.echo(f"{name} was not evicted (on record: the last {MOST_RECORDS} evictions of {project})")
+        click.echo(document([record(eviction) for eviction in evictions], "json"))
+    elif not evictions:
+        click.echo(f"{name} was not evicted (on record: the last {MAX_RECORDS} evictions of {project})")
     else:
         now_us = time.time_ns() // 1000
-        click.echo(table(HEADER, [_row(each, now_us) for each in found]))
+        click.echo(table(HEADER, [_row(eviction, now_us) for eviction in evictions]))
 
 
-def record(each: "EvictionRecord") -> dict[str, Any]:
+def record(eviction: "EvictionRecord") -> dict[str, Any]:
     """Return one eviction for programs."""
     return {
-        "at": each.at,
-        "project": each.project,
-        "workload": each.workload,
-        "pod": each.pod,
-        "gpus": format_gpu(each.gpu_milli),
-        "node": each.node,
-        "devices": list(each.devices),
-        "beneficiary": each.beneficiary,
-        "beneficiaryProject": each.beneficiary_project,
-        "rule": each.rule,
-        "graceSeconds": each.grace_seconds,
-        "message": each.message,
+        "at": eviction.at,
+        "project": eviction.project,
+        "workload": eviction.workload,
+        "pod": eviction.pod,
+        "gpus": format_gpu(eviction.gpu_milli),
+        "node": eviction.node,
+        "devices": list(eviction.devices),
+        "beneficiary": eviction.beneficiary,
+        "beneficiaryProject": eviction.beneficiary_project,
+        "rule": eviction.rule,
+        "graceSeconds": eviction.grace_seconds,
+        "message": eviction.message,
     }
 
 
-def _row(each: "EvictionRecord", now_us: int) -> tuple[str, ...]:
-    devices = f"[{','.join(map(str, each.devices))}]" if each.devices else ""
+def _row(eviction: "EvictionRecord", now_us: int) -> tuple[str, ...]:
+    devices = f"[{','.join(map(str, eviction.devices))}]" if eviction.devices else ""
     return (
-        f"{each.at[:19]}Z",
-        age((now_us - parse_time(each.at)) // 1_000_000),
-        each.pod,
-        format_gpu(each.gpu_milli),
-        f"{each.node}{devices}",
-        f"{each.beneficiary_project}/{each.beneficiary}" if each.beneficiary else "",
-        each.rule,
-        "" if each.grace_seconds is None else f"{each.grace_seconds}s",
-        each.message,
+        f"{eviction.at[:19]}Z",
+        age((now_us - parse_time(eviction.at)) // 1_000_000),
+        eviction.pod,
+        format_gpu(eviction.gpu_milli),
+        f"{eviction.node}{devices}",
+        f"{eviction.beneficiary_project}/{eviction.beneficiary}" if eviction.beneficiary else "",
+        eviction.rule,
+        "" if eviction.grace_seconds is None else f"{eviction.grace_seconds}s",
+        eviction.message,
     )

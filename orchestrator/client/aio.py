@@ -15,7 +15,7 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.client.error_advice import with_advice
+from orchestrator.client.error_hints import with_hint
 from orchestrator.client.identity import Identity, IdentityClient
 from orchestrator.client.jobs import Scope, Submitted, WorkloadClient
 from orchestrator.client.nodes import NodeClient, Nodes
@@ -100,13 +100,13 @@ class AsyncClient:
     ) -> None:
         await self.transport.__aexit__(kind, error, trace)
         if isinstance(error, ClusterError):
-            better = with_advice(error, self.access)
+            better = with_hint(error, self.access)
             if better is not error:
                 raise better from error
 
-    def explained(self, error: MusterError) -> MusterError:
+    def with_hint(self, error: MusterError) -> MusterError:
         """Return an error with the words that help: the context, the right that is missing, the role that has it."""
-        return with_advice(error, self.access) if isinstance(error, ClusterError) else error
+        return with_hint(error, self.access) if isinstance(error, ClusterError) else error
 
     async def scope(self, project: Where = None) -> Scope:
         """Return a project and its namespace. Raises NoSuchProject, NoProject, OperatorSilent."""
@@ -201,18 +201,18 @@ class AsyncClient:
         name: str,
         command: Sequence[str],
         *,
-        given: bytes = b"",
+        stdin: bytes = b"",
         project: Where = None,
         pod: str | None = None,
         container: str | None = None,
         patience_seconds: float = 60,
     ) -> Finished:
-        """Run a command in a job's container to its end, with `given` as its standard input; wait until it runs.
+        """Run a command in a job's container to its end, with `stdin` as its standard input; wait until it runs.
 
         Raises NoSuchWorkload, NoSuchPod, NoSuchContainer, NotRunning, NotExecutable.
         """
         target = await self._running(name, project, pod, container, patience_seconds)
-        return await self.streams.completed(target, command, given)
+        return await self.streams.completed(target, command, stdin)
 
     @asynccontextmanager
     async def port_forward(
@@ -229,8 +229,8 @@ class AsyncClient:
         Raises NoSuchWorkload, NoSuchPod, NotRunning, PortInUse.
         """
         target = await self._running(name, project, pod, None, patience_seconds)
-        async with listening(self.streams, target, ports, report=report) as found:
-            yield found
+        async with listening(self.streams, target, ports, report=report) as listeners:
+            yield listeners
 
     async def _running(
         self, name: str, project: Where, pod: str | None, container: str | None, patience_seconds: float

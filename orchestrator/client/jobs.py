@@ -94,11 +94,11 @@ class WorkloadClient:
             raise _duplicate(submission.name)
         used_paths = await self._used_paths(submission, scope)
         params: Params = {"dryRun": "All"} if dry_run else {}
-        made = await self._create_workload(
+        workload = await self._create_workload(
             resource, manifest.workload_manifest(submission, placement), params
         )
-        objects = [made]
-        owner = manifest.owner_reference(resource, submission.name, made["metadata"]["uid"])
+        objects = [workload]
+        owner = manifest.owner_reference(resource, submission.name, workload["metadata"]["uid"])
         async with AsyncExitStack() as undo:
             if not dry_run:
                 undo.push_async_callback(self._undo, objects)
@@ -115,8 +115,8 @@ class WorkloadClient:
                 for resource, kind in _OWNERS.items()
             )
         )
-        taken = {each.metadata.name for page in pages for each in page.items}
-        return next(name for number in count() if (name := f"{prefix}-{number}") not in taken)
+        used_names = {owner.metadata.name for page in pages for owner in page.items}
+        return next(name for number in count() if (name := f"{prefix}-{number}") not in used_names)
 
     async def workloads(
         self, projects: Mapping[str, str], namespace: str | None = None
@@ -129,7 +129,7 @@ class WorkloadClient:
             self._transport.list(SERVICES.path(namespace), Service, params=_OF_WORKLOADS),
             self._transport.list(INGRESSES.path(namespace), Ingress, params=_OF_WORKLOADS),
         )
-        known = {each.metadata.uid: each for each in (*jobs.items, *stateful_sets.items)}
+        known = {owner.metadata.uid: owner for owner in (*jobs.items, *stateful_sets.items)}
         owners, _ = await list_owners(self._transport, pods.items, known, namespace)
         listing = Listing(
             projects,
@@ -162,15 +162,15 @@ class WorkloadClient:
         """
         if not is_object_name(name):
             raise _missing(name, scope)
-        found: list[Object] = [*await self._owners(scope.namespace, name)]
-        if not found:
+        objects: list[Object] = [*await self._owners(scope.namespace, name)]
+        if not objects:
             pod = await self._find(PODS, Pod, scope.namespace, name)
             if pod is None:
                 await self._refuse_others(scope, name, "deleted")
             if pod is None or pod.metadata.controller or pod.spec.scheduler_name != names.SCHEDULER_NAME:
                 raise _missing(name, scope)
-            found = [pod]
-        await asyncio.gather(*(self._delete(each.resource, each) for each in found))
+            objects = [pod]
+        await asyncio.gather(*(self._delete(obsolete.resource, obsolete) for obsolete in objects))
 
     async def suspend(self, scope: Scope, name: str) -> None:
         """Stop a workload until it is resumed; stopping one that is stopped changes nothing.
@@ -235,10 +235,10 @@ class WorkloadClient:
         await self._transport.patch(owner.resource.path(metadata.namespace, metadata.name), body)
 
     async def _owners(self, namespace: str, name: str) -> list[Job | StatefulSet]:
-        found = await asyncio.gather(
+        owners = await asyncio.gather(
             *(self._find(resource, kind, namespace, name) for resource, kind in _OWNERS.items())
         )
-        return [each for each in found if each is not None]
+        return [owner for owner in owners if owner is not None]
 
     async def _find(self, resource: Resource, kind: type[Any], namespace: str, name: str) -> Any | None:
         try:
@@ -254,12 +254,12 @@ class WorkloadClient:
             raise _duplicate(metadata["name"]) from error
         except Unreachable:
             # It may have been created all the same: the time of submission tells it from any other.
-            found = await self._find(resource, dict, metadata["namespace"], metadata["name"])
+            existing = await self._find(resource, dict, metadata["namespace"], metadata["name"])
             stamp = names.SUBMITTED_AT_ANNOTATION
             ours = metadata["annotations"][stamp]
-            if found is None or found["metadata"].get("annotations", {}).get(stamp) != ours:
+            if existing is None or existing["metadata"].get("annotations", {}).get(stamp) != ours:
                 raise
-            return dict(found)
+            return dict(existing)
 
     async def _used_paths(self, submission: Submission, scope: Scope) -> set[str]:
         """Return the paths that other ingresses have; all short ones if that cannot be known."""
@@ -271,9 +271,9 @@ class WorkloadClient:
             return {alias_path(submission, port) for port in submission.ports}
         return {
             path.path
-            for each in page.items
-            if (each.metadata.namespace, each.metadata.name) != (scope.namespace, submission.name)
-            for rule in each.spec.rules
+            for ingress in page.items
+            if (ingress.metadata.namespace, ingress.metadata.name) != (scope.namespace, submission.name)
+            for rule in ingress.spec.rules
             if rule.http
             for path in rule.http.paths
         }
@@ -306,8 +306,8 @@ class WorkloadClient:
                 "try again in a moment, or choose another name"
             ) from error
 
-    async def _delete(self, resource: Resource, found: Object) -> None:
-        metadata = found.metadata
+    async def _delete(self, resource: Resource, obsolete: Object) -> None:
+        metadata = obsolete.metadata
         try:
             await self._transport.delete(resource.path(metadata.namespace, metadata.name), uid=metadata.uid)
         except NotFound:
@@ -316,9 +316,9 @@ class WorkloadClient:
     async def _undo(self, objects: list[Manifest]) -> None:
         """Delete what was made, the workload last: what cannot be deleted of the rest goes when the workload does."""
         workload, *beside = objects
-        for each in reversed(beside):
+        for dependent in reversed(beside):
             with suppress(ClusterError):
-                await self._delete_made(each)
+                await self._delete_made(dependent)
         try:
             await self._delete_made(workload)
         except ClusterError as error:
@@ -327,9 +327,9 @@ class WorkloadClient:
                 f"{name} was created without all that it needs and could not be removed: use 'muster delete {name}'"
             ) from error
 
-    async def _delete_made(self, made: Manifest) -> None:
-        resource = resource_of(made["apiVersion"], made["kind"])
-        await self._delete(resource, msgspec.convert(made, Object))
+    async def _delete_made(self, created: Manifest) -> None:
+        resource = resource_of(created["apiVersion"], created["kind"])
+        await self._delete(resource, msgspec.convert(created, Object))
 
 
 _OF_WORKLOADS: Final = {"labelSelector": names.WORKLOAD_LABEL}

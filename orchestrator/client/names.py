@@ -20,6 +20,7 @@ from orchestrator.cluster.resources import (
     STATEFUL_SETS,
     Resource,
 )
+from orchestrator.cluster.timeouts import COMPLETION_SECONDS
 from orchestrator.errors import ConfigurationError
 from orchestrator.names import PROJECT_LABEL, SYSTEM_NAMESPACE, TEMPLATE_LABEL
 from orchestrator.workloads.values import is_object_name
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from orchestrator.cluster.kubeconfig import Access
 
-_PATIENCE_SECONDS: Final = 2.0
 _TABLE: Final = "application/json;as=Table;g=meta.k8s.io;v=v1"
 
 
@@ -43,9 +43,9 @@ class Names:
         self._access = access
         self._root = url.path.rstrip("/")
         self._connection = (
-            http.client.HTTPConnection(host, port, timeout=_PATIENCE_SECONDS)
+            http.client.HTTPConnection(host, port, timeout=COMPLETION_SECONDS)
             if access.ssl is None
-            else http.client.HTTPSConnection(host, port, timeout=_PATIENCE_SECONDS, context=access.ssl)
+            else http.client.HTTPSConnection(host, port, timeout=COMPLETION_SECONDS, context=access.ssl)
         )
 
     def __enter__(self) -> Self:
@@ -65,22 +65,22 @@ class Names:
     def jobs(self, project: str | None) -> list[str]:
         """The jobs of a project, None for the default one."""
         namespace = self._namespace(project)
-        return [name for each in (JOBS, STATEFUL_SETS) for name in self._names(each, namespace)]
+        return [name for resource in (JOBS, STATEFUL_SETS) for name in self._names(resource, namespace)]
 
     def templates(self, project: str | None) -> list[str]:
         """The templates of a project, None for the default one, and those of the cluster."""
-        found: list[str] = []
+        template_names: list[str] = []
         for namespace in (self._namespace(project), SYSTEM_NAMESPACE):
-            found += self._names(CONFIG_MAPS, namespace, f"{TEMPLATE_LABEL}=true")
-        return found
+            template_names += self._names(CONFIG_MAPS, namespace, f"{TEMPLATE_LABEL}=true")
+        return template_names
 
     def _namespace(self, project: str | None) -> str:
         if project is None:
             return self._access.namespace
         if not is_object_name(project):
             raise ConfigurationError(f"{project!r} is no name of a project")
-        found = self._names(NAMESPACES, selector=f"{PROJECT_LABEL}={project}")
-        return found[0] if found else ""
+        namespaces = self._names(NAMESPACES, selector=f"{PROJECT_LABEL}={project}")
+        return namespaces[0] if namespaces else ""
 
     def _names(self, resource: Resource, namespace: str | None = None, selector: str = "") -> list[str]:
         if namespace == "":

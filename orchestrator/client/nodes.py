@@ -12,6 +12,7 @@ from typing import Final
 from orchestrator.cluster.errors import ClusterError, Forbidden, NotFound
 from orchestrator.cluster.objects import Node, Pod
 from orchestrator.cluster.resources import NODES, PODS
+from orchestrator.cluster.timeouts import KUBELET_SECONDS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import MusterError
 from orchestrator.workloads.nodes import NodeView, Summary, node_views
@@ -19,7 +20,6 @@ from orchestrator.workloads.values import is_object_name
 
 logger = logging.getLogger(__name__)
 
-KUBELET_PATIENCE_SECONDS: Final = 3.0
 """A node that is not there must not keep the others' figures back."""
 _KUBELETS_AT_ONCE: Final = 32
 _WITH_NODE: Final = {"fieldSelector": "spec.nodeName!="}
@@ -51,7 +51,7 @@ class NodeClient:
         )
         if not usage:
             return Nodes(node_views(nodes.items, pods.items))
-        summaries, denied = await self._summaries(each.metadata.name for each in nodes.items)
+        summaries, denied = await self._summaries(node.metadata.name for node in nodes.items)
         return Nodes(node_views(nodes.items, pods.items, summaries), denied)
 
     async def node(self, name: str) -> NodeView:
@@ -75,7 +75,7 @@ class NodeClient:
         async def ask(name: str) -> tuple[str, Summary] | Forbidden | None:
             path = f"{NODES.path(name=name, subresource='proxy')}/stats/summary"
             try:
-                async with slots, asyncio.timeout(KUBELET_PATIENCE_SECONDS):
+                async with slots, asyncio.timeout(KUBELET_SECONDS):
                     summary = await self._transport.get(path, Summary)
             except Forbidden as error:
                 return error
@@ -86,8 +86,8 @@ class NodeClient:
             return (name, summary) if summary.node_name == name else None
 
         answers = await asyncio.gather(*map(ask, names))
-        denied = next((each for each in answers if isinstance(each, Forbidden)), None)
-        return dict(each for each in answers if isinstance(each, tuple)), denied
+        denied = next((answer for answer in answers if isinstance(answer, Forbidden)), None)
+        return dict(answer for answer in answers if isinstance(answer, tuple)), denied
 
 
 def _no_such(name: str) -> NoSuchNode:

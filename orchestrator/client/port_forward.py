@@ -23,7 +23,7 @@ from orchestrator.errors import MusterError, UsageError
 LOOPBACK: Final = "127.0.0.1"
 
 _PORT = re.compile(r"[0-9]{1,5}")
-_LARGEST_PORT: Final = 65535
+_MAX_PORT: Final = 65535
 
 
 class PortInUse(MusterError):
@@ -55,9 +55,7 @@ def parse_forwarded_port(text: str) -> ForwardedPort:
     """Return the ports of `8080:80`, `80` or `:80` (any free local port). Raises UsageError."""
     local, separator, remote = text.partition(":")
     numbers = [local or "0", remote] if separator else [text, text]
-    if all(_PORT.fullmatch(number) and int(number) <= _LARGEST_PORT for number in numbers) and int(
-        numbers[1]
-    ):
+    if all(_PORT.fullmatch(number) and int(number) <= _MAX_PORT for number in numbers) and int(numbers[1]):
         return ForwardedPort(*map(int, numbers))
     raise UsageError(f"--port {text} is not possible: give LOCAL:REMOTE, each from 1 to 65535, or :REMOTE")
 
@@ -107,7 +105,7 @@ async def listening(
         return accept
 
     async with AsyncExitStack() as stack:
-        found = []
+        listeners = []
         for port in ports:
             for address in addresses:
                 try:
@@ -118,9 +116,9 @@ async def listening(
                         f"({error.strerror or error}); choose another, or :{port.remote} for any that is free"
                     ) from error
                 stack.callback(server.close)
-                found.append(Listening(address, server.sockets[0].getsockname()[1], port.remote))
+                listeners.append(Listening(address, server.sockets[0].getsockname()[1], port.remote))
         try:
-            yield found
+            yield listeners
         finally:
             for task in connections:
                 task.cancel()

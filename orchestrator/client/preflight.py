@@ -36,16 +36,16 @@ async def preflight(transport: Transport, submission: Submission, scope: Scope) 
     Raises Missing, with one line that names the field.
     """
     checks = _Checks(transport, submission, scope)
-    wanted = {
+    pending_checks = {
         "volume claims": checks.claims(),
         "secrets": checks.secrets(),
         "storage classes": checks.storage_classes(),
         "node types": checks.node_type(),
         "the project's node types": checks.project_node_types(),
     }
-    results = await asyncio.gather(*wanted.values(), return_exceptions=True)
+    results = await asyncio.gather(*pending_checks.values(), return_exceptions=True)
     warnings = []
-    for what, result in zip(wanted, results, strict=True):
+    for what, result in zip(pending_checks, results, strict=True):
         if isinstance(result, Forbidden):
             warnings.append(f"{what} could not be checked, because you may not read them")
         elif isinstance(result, BaseException):
@@ -152,6 +152,6 @@ class _Checks:
 
     async def _known(self, resource: Resource, namespace: str = "") -> str:
         page = await self._transport.list(resource.path(namespace or None), Object, metadata_only=True)
-        found = sorted(each.metadata.name for each in page.items)
-        more = ", ..." if len(found) > _MAX_NAMES else ""
-        return f"there are: {', '.join(found[:_MAX_NAMES])}{more}" if found else "there are none"
+        known_names = sorted(known.metadata.name for known in page.items)
+        more = ", ..." if len(known_names) > _MAX_NAMES else ""
+        return f"there are: {', '.join(known_names[:_MAX_NAMES])}{more}" if known_names else "there are none"

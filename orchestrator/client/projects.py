@@ -15,6 +15,7 @@ from orchestrator.cluster.errors import AlreadyExists, NotFound
 from orchestrator.cluster.objects import AmountSpec, Metadata, Namespace, Node, Project, ProjectSpec
 from orchestrator.cluster.quantity import cpu_milli, gpu_milli, memory_bytes
 from orchestrator.cluster.resources import NAMESPACES, NODES, PROJECTS
+from orchestrator.cluster.timeouts import NAMESPACE_SECONDS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import ConfigurationError, MusterError
 from orchestrator.names import GPU_RESOURCE, PROJECT_LABEL
@@ -22,9 +23,8 @@ from orchestrator.planner.accounting.quota import cpu_excess, gpu_model_excess, 
 from orchestrator.planner.model import GPU_MODEL_LABEL
 from orchestrator.workloads.values import is_object_name
 
-NAMESPACE_PATIENCE_SECONDS: Final = 30.0
 _FIRST_PAUSE_SECONDS: Final = 0.05
-_LONGEST_PAUSE_SECONDS: Final = 1.0
+_MAX_PAUSE_SECONDS: Final = 1.0
 _SILENCE_SECONDS: Final = 2.0
 
 
@@ -45,12 +45,12 @@ class ProjectRefused(MusterError):
 
 
 class ProjectClient:
-    """The projects behind one API server. Every method raises MusterError; `report` is told what is waited for."""
+    """The projects behind one API server. Every method raises MusterError; `report` gets a line for each wait."""
 
     def __init__(
         self,
         transport: Transport,
-        patience_seconds: float = NAMESPACE_PATIENCE_SECONDS,
+        patience_seconds: float = NAMESPACE_SECONDS,
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._report = report
@@ -78,7 +78,7 @@ class ProjectClient:
         page = await self._transport.list(
             NAMESPACES.path(), Namespace, params={"labelSelector": PROJECT_LABEL}
         )
-        return {each.metadata.name: each.metadata.labels[PROJECT_LABEL] for each in page.items}
+        return {namespace.metadata.name: namespace.metadata.labels[PROJECT_LABEL] for namespace in page.items}
 
     async def projects(self) -> list[Project]:
         """Return all projects by name."""
@@ -92,20 +92,22 @@ class ProjectClient:
         """Return the project's namespace as soon as the operator has made it. Raises OperatorSilent."""
         pause_seconds = _FIRST_PAUSE_SECONDS
         loop = asyncio.get_running_loop()
-        started, told = loop.time(), False
+        started, is_reported = loop.time(), False
         try:
             async with asyncio.timeout(self._patience_seconds):
                 while True:
                     namespace = await self._namespace(project)
                     if namespace is not None:
                         return namespace
-                    if not told and loop.time() - started > min(_SILENCE_SECONDS, self._patience_seconds / 2):
-                        told = True
+                    if not is_reported and loop.time() - started > min(
+                        _SILENCE_SECONDS, self._patience_seconds / 2
+                    ):
+                        is_reported = True
                         self._report(
                             f"Waiting until the operator has made the namespace of project {project} …"
                         )
                     await asyncio.sleep(pause_seconds)
-                    pause_seconds = min(pause_seconds * 1.5, _LONGEST_PAUSE_SECONDS)
+                    pause_seconds = min(pause_seconds * 1.5, _MAX_PAUSE_SECONDS)
         except TimeoutError as error:
             raise OperatorSilent(
                 f"the project {project} has had no namespace for {self._patience_seconds:g} seconds: "
@@ -145,7 +147,7 @@ class ProjectClient:
             raise _no_such(name) from error
 
     async def _refuse_if_used(self, name: str) -> None:
-        children = [each.metadata.name for each in await self.projects() if each.spec.parent == name]
+        children = [project.metadata.name for project in await self.projects() if project.spec.parent == name]
         if children:
             raise ProjectRefused(f"the project {name} has projects in it: {', '.join(children)}; use --force")
         namespace = await self._namespace(name)
@@ -160,10 +162,10 @@ class ProjectClient:
     async def of_namespace(self, namespace: str) -> str | None:
         """Return the project that a namespace belongs to, or None."""
         try:
-            found = await self._transport.get(NAMESPACES.path(name=namespace), Namespace)
+            existing = await self._transport.get(NAMESPACES.path(name=namespace), Namespace)
         except NotFound:
             return None
-        return found.metadata.labels.get(PROJECT_LABEL) or None
+        return existing.metadata.labels.get(PROJECT_LABEL) or None
 
     async def _default(self, namespace: str) -> Scope:
         project = await self.of_namespace(namespace)
@@ -177,11 +179,11 @@ class ProjectClient:
     async def _namespace(self, project: str) -> str | None:
         selector = {"labelSelector": f"{PROJECT_LABEL}={project}"}
         page = await self._transport.list(NAMESPACES.path(), Namespace, params=selector)
-        alive = [each for each in page.items if each.metadata.deletion_timestamp is None]
+        alive = [namespace for namespace in page.items if namespace.metadata.deletion_timestamp is None]
         if len(alive) > 1:
-            found = ", ".join(sorted(each.metadata.name for each in alive))
+            namespaces = ", ".join(sorted(namespace.metadata.name for namespace in alive))
             raise ConfigurationError(
-                f"several namespaces are labelled {PROJECT_LABEL}={project}: {found}; keep one"
+                f"several namespaces are labelled {PROJECT_LABEL}={project}: {namespaces}; keep one"
             )
         return alive[0].metadata.name if alive else None
 
@@ -198,10 +200,10 @@ class ProjectClient:
 
 
 def _check(projects: list[Project], name: str, spec: ProjectSpec, nodes: list[Node]) -> None:
-    specs = {each.metadata.name: each.spec for each in projects} | {name: spec}
+    specs = {project.metadata.name: project.spec for project in projects} | {name: spec}
     if spec.parent is not None and (spec.parent not in specs or spec.parent == name):
         raise ProjectRefused(f"the parent {spec.parent} is not another project: create it first")
-    quotas = {each: (one.parent, gpu_milli(one.gpu.quota)) for each, one in specs.items()}
+    quotas = {project: (one.parent, gpu_milli(one.gpu.quota)) for project, one in specs.items()}
     installed: dict[str, int] = {}
     for node in nodes:
         model = node.metadata.labels.get(GPU_MODEL_LABEL, "")
@@ -211,7 +213,7 @@ def _check(projects: list[Project], name: str, spec: ProjectSpec, nodes: list[No
     if excess is None:
         installed.pop("", None)
         excess = gpu_model_excess(
-            {each: (*quotas[each], _model_quotas(one)) for each, one in specs.items()}, installed
+            {project: (*quotas[project], _model_quotas(one)) for project, one in specs.items()}, installed
         )
         if excess is not None:
             raise ProjectRefused(f"the project {name} cannot have these quotas for GPU models: {excess}")
@@ -221,17 +223,17 @@ def _check(projects: list[Project], name: str, spec: ProjectSpec, nodes: list[No
 
 
 def _check_amounts(specs: Mapping[str, ProjectSpec], name: str, nodes: list[Node]) -> None:
-    """Processors and memory, as far as the project has quotas for them. Raises ProjectRefused."""
+    """CPU and memory, as far as the project has quotas for them. Raises ProjectRefused."""
     spec = specs[name]
-    cpu = {each: (one.parent, _quota(one.cpu, cpu_milli)) for each, one in specs.items()}
-    memory = {each: (one.parent, _quota(one.memory, memory_bytes)) for each, one in specs.items()}
-    there = [each.status.allocatable for each in nodes]
-    excess = cpu_excess(cpu, sum(cpu_milli(str(each.get("cpu", 0))) for each in there))
+    cpu = {project: (one.parent, _quota(one.cpu, cpu_milli)) for project, one in specs.items()}
+    memory = {project: (one.parent, _quota(one.memory, memory_bytes)) for project, one in specs.items()}
+    there = [node.status.allocatable for node in nodes]
+    excess = cpu_excess(cpu, sum(cpu_milli(str(allocatable.get("cpu", 0))) for allocatable in there))
     if excess is not None and spec.cpu.quota is not None:
-        raise ProjectRefused(
-            f"the project {name} cannot have a quota of {spec.cpu.quota} processors: {excess}"
-        )
-    excess = memory_excess(memory, sum(memory_bytes(str(each.get("memory", 0))) for each in there))
+        raise ProjectRefused(f"the project {name} cannot have a quota of {spec.cpu.quota} CPUs: {excess}")
+    excess = memory_excess(
+        memory, sum(memory_bytes(str(allocatable.get("memory", 0))) for allocatable in there)
+    )
     if excess is not None and spec.memory.quota is not None:
         raise ProjectRefused(
             f"the project {name} cannot have a quota of {spec.memory.quota} of memory: {excess}"

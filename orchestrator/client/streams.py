@@ -19,12 +19,12 @@ from orchestrator.cluster.forwarding import RemotePort, remote_port
 from orchestrator.cluster.objects import ContainerStateTerminated, ContainerStatus, Pod
 from orchestrator.cluster.remote_process import STDERR, STDOUT, RemoteProcess, remote_process
 from orchestrator.cluster.resources import PODS
+from orchestrator.cluster.timeouts import POD_WATCH_SECONDS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import MusterError
 from orchestrator.workloads.status import FINAL, SUCCEEDED, pod_status
 from orchestrator.workloads.view import WorkloadView, unschedulable
 
-_WATCH_SECONDS: Final = 240
 _ENDED: Final = ("Succeeded", "Failed")
 _POD = msgspec.json.Decoder(Pod)
 
@@ -57,7 +57,7 @@ class Target:
     def status(self) -> ContainerStatus | None:
         """How the container is; None while Kubernetes does not say."""
         statuses = (*self.pod.status.container_statuses, *self.pod.status.init_container_statuses)
-        return next((each for each in statuses if each.name == self.container), None)
+        return next((status for status in statuses if status.name == self.container), None)
 
     @property
     def runs(self) -> bool:
@@ -74,12 +74,16 @@ class Target:
     @property
     def has_terminal(self) -> bool:
         """Whether the container was made with a terminal."""
-        return any(each.tty for each in self.pod.spec.containers if each.name == self.container)
+        return any(
+            container.tty for container in self.pod.spec.containers if container.name == self.container
+        )
 
     @property
     def reads_input(self) -> bool:
         """Whether the container was made with an open standard input."""
-        return any(each.stdin for each in self.pod.spec.containers if each.name == self.container)
+        return any(
+            container.stdin for container in self.pod.spec.containers if container.name == self.container
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ class LogRequest:
 
     def params(self, container: str) -> dict[str, str | int | bool]:
         """Return the query of the request."""
-        asked = {
+        params = {
             "container": container,
             "follow": self.follow or None,
             "tailLines": self.tail_lines,
@@ -104,7 +108,7 @@ class LogRequest:
             "timestamps": self.timestamps or None,
             "previous": self.previous or None,
         }
-        return {key: value for key, value in asked.items() if value is not None}
+        return {key: value for key, value in params.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +135,10 @@ class StreamClient:
         Raises NoSuchWorkload, NoSuchPod, NoSuchContainer, NotRunning when there is no pod.
         """
         view, _ = await self._workloads.workload(scope, name)
-        found = _chosen(view, view.pods, pod_name)
-        if found is None:
+        chosen = _chosen(view, view.pods, pod_name)
+        if chosen is None:
             raise NotRunning(_not_running(view.name, view.status, view.waits_because))
-        return _target(found, container)
+        return _target(chosen, container)
 
     async def running(
         self,
@@ -147,7 +151,7 @@ class StreamClient:
         report: Callable[[str], None],
         or_ended: bool = False,
     ) -> Target:
-        """Return a container as soon as it runs; `report` is told in one line what it waits for, at every change.
+        """Return a container as soon as it runs; `report` gets a line about what it waits for, at every change.
 
         With `or_ended` a container that has run already will do: its log is there.
 
@@ -156,36 +160,36 @@ class StreamClient:
         view, _ = await self._workloads.workload(scope, name)
         if view.status in FINAL and not (or_ended and view.pods):
             raise NotRunning(_ended(f"job '{name}'", name, view.status))
-        status, reason, told = view.status, view.waits_because, ""
+        status, reason, reported = view.status, view.waits_because, ""
         try:
             async with (
                 asyncio.timeout(None) as limit,
                 aclosing(self._pods_of(view.namespace, view.uid, *_controllers(view))) as changes,
             ):
                 async for pods in changes:
-                    found = _chosen(view, pods, pod_name)
-                    if found is not None:
-                        target = _target(found, container)
-                        if target.runs and found.metadata.deletion_timestamp is None:
+                    chosen = _chosen(view, pods, pod_name)
+                    if chosen is not None:
+                        target = _target(chosen, container)
+                        if target.runs and chosen.metadata.deletion_timestamp is None:
                             return target
                         if or_ended and target.terminated is not None:
                             return target
-                        status, reason = pod_status(found), _reason(found)
+                        status, reason = pod_status(chosen), _reason(chosen)
                         if status == SUCCEEDED:
-                            what = f"pod {found.metadata.name} of job '{name}'"
+                            what = f"pod {chosen.metadata.name} of job '{name}'"
                             raise NotRunning(_ended(what, name, status))
                     if limit.when() is None:  # the first look is free
                         limit.reschedule(asyncio.get_running_loop().time() + patience_seconds)
-                    if patience_seconds and (line := _waiting_line(name, status, reason)) != told:
-                        told = line
+                    if patience_seconds and (line := _waiting_line(name, status, reason)) != reported:
+                        reported = line
                         report(line)
         except TimeoutError as error:
             raise NotRunning(_not_running(name, status, reason)) from error
         raise AssertionError("the changes of pods have no end")
 
-    async def log(self, target: Target, asked: LogRequest) -> AsyncGenerator[bytes, None]:
+    async def log(self, target: Target, request: LogRequest) -> AsyncGenerator[bytes, None]:
         """Yield the log of a container as it comes. Close it (`contextlib.aclosing`) if it is left early."""
-        params = asked.params(target.container)
+        params = request.params(target.container)
         async with aclosing(self._transport.stream(target.path("log"), params=params)) as chunks:
             async for chunk in chunks:
                 yield chunk
@@ -203,22 +207,22 @@ class StreamClient:
             tty=tty,
         )
 
-    async def completed(self, target: Target, command: Sequence[str], given: bytes = b"") -> Finished:
-        """Run a command in a container to its end, with `given` as its standard input.
+    async def completed(self, target: Target, command: Sequence[str], stdin: bytes = b"") -> Finished:
+        """Run a command in a container to its end, with `stdin` as its standard input.
 
         Raises NotExecutable when the container has no such command.
         """
-        said = {STDOUT: bytearray(), STDERR: bytearray()}
-        async with self.execute(target, command, stdin=bool(given)) as process:
-            feeding = asyncio.ensure_future(_feed(process, given)) if given else None
+        outputs = {STDOUT: bytearray(), STDERR: bytearray()}
+        async with self.execute(target, command, stdin=bool(stdin)) as process:
+            feeding = asyncio.ensure_future(_feed(process, stdin)) if stdin else None
             try:
                 async for channel, data in process.output():
-                    said[channel] += data
+                    outputs[channel] += data
             finally:
                 if feeding is not None:
                     feeding.cancel()
                     await asyncio.gather(feeding, return_exceptions=True)
-        return Finished(process.exit_code, bytes(said[STDOUT]), bytes(said[STDERR]))
+        return Finished(process.exit_code, bytes(outputs[STDOUT]), bytes(outputs[STDERR]))
 
     def attach(
         self, target: Target, *, stdin: bool = False, tty: bool = False
@@ -268,10 +272,10 @@ class StreamClient:
         path = PODS.path(namespace)
         while True:
             page = await self._transport.list(path, Pod)
-            pods = {each.metadata.uid: each for each in page.items if not _uids(each).isdisjoint(uids)}
+            pods = {pod.metadata.uid: pod for pod in page.items if not _uids(pod).isdisjoint(uids)}
             yield _oldest_first(pods)
             changes = self._transport.watch(
-                path, resource_version=page.resource_version, timeout_seconds=_WATCH_SECONDS
+                path, resource_version=page.resource_version, timeout_seconds=POD_WATCH_SECONDS
             )
             try:
                 async with aclosing(changes) as events:
@@ -288,9 +292,9 @@ class StreamClient:
                 continue  # the list says whether the server is there at all
 
 
-async def _feed(process: RemoteProcess, given: bytes) -> None:
+async def _feed(process: RemoteProcess, content: bytes) -> None:
     with suppress(StreamBroken):  # a process need not read to the end
-        await process.send(given)
+        await process.send(content)
         await process.close_stdin()
 
 
@@ -311,16 +315,16 @@ def _oldest_first(pods: Mapping[str, Pod]) -> list[Pod]:
 def _chosen(view: WorkloadView, pods: Sequence[Pod], pod_name: str | None) -> Pod | None:
     """The pod of that name; else the youngest that has not ended, else the youngest."""
     if pod_name is not None:
-        named = [pod for pod in pods if pod.metadata.name == pod_name]
-        if not named:
+        matching = [pod for pod in pods if pod.metadata.name == pod_name]
+        if not matching:
             known = ", ".join(pod.metadata.name for pod in pods) or "none"
             raise NoSuchPod(f"--pod {pod_name}: job '{view.name}' has no such pod; it has: {known}")
-        return named[-1]
+        return matching[-1]
     return max(pods, key=lambda pod: pod.status.phase not in _ENDED, default=None) if pods else None
 
 
 def _target(pod: Pod, container: str | None) -> Target:
-    known = [each.name for each in (*pod.spec.containers, *pod.spec.init_containers)]
+    known = [spec.name for spec in (*pod.spec.containers, *pod.spec.init_containers)]
     if container is not None and container not in known:
         raise NoSuchContainer(
             f"--container {container}: pod {pod.metadata.name} has no such container; it has: {', '.join(known)}"
@@ -329,8 +333,12 @@ def _target(pod: Pod, container: str | None) -> Target:
 
 
 def _reason(pod: Pod) -> str:
-    waits = [each.state.waiting for each in pod.status.container_statuses if each.state.waiting]
-    return unschedulable(pod) or next((each.message for each in waits if each.message), "")
+    waits = [
+        container_status.state.waiting
+        for container_status in pod.status.container_statuses
+        if container_status.state.waiting
+    ]
+    return unschedulable(pod) or next((wait.message for wait in waits if wait.message), "")
 
 
 def _waiting_line(name: str, status: str, reason: str) -> str:

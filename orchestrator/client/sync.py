@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from orchestrator.client.aio import AsyncClient
-from orchestrator.client.error_advice import with_advice
+from orchestrator.client.error_hints import with_hint
 from orchestrator.cluster.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -156,13 +156,13 @@ class Client:
         name: str,
         command: Sequence[str],
         *,
-        given: bytes = b"",
+        stdin: bytes = b"",
         project: Where = None,
         pod: str | None = None,
         container: str | None = None,
         patience_seconds: float = 60,
     ) -> Finished:
-        """Run a command in a job's container to its end, with `given` as its standard input; wait until it runs.
+        """Run a command in a job's container to its end, with `stdin` as its standard input; wait until it runs.
 
         Raises NoSuchWorkload, NoSuchPod, NoSuchContainer, NotRunning, NotExecutable.
         """
@@ -170,7 +170,7 @@ class Client:
             self._client.execute(
                 name,
                 command,
-                given=given,
+                stdin=stdin,
                 project=project,
                 pod=pod,
                 container=container,
@@ -282,7 +282,7 @@ class Client:
         try:
             return waiting.result()
         except ClusterError as error:
-            better = with_advice(error, self._client.access)
+            better = with_hint(error, self._client.access)
             if better is error:
                 raise
             raise better from error
@@ -290,16 +290,16 @@ class Client:
             waiting.cancel()  # the caller was interrupted: nobody waits for the answer any more
             raise
 
-    def _each(self, found: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+    def _each(self, generator: AsyncGenerator[T, None]) -> Generator[T, None, None]:
         try:
             while True:
                 try:
-                    each = self._run(_next(found))
+                    item = self._run(_next(generator))
                 except StopAsyncIteration:
                     return
-                yield each
+                yield item
         finally:
-            self._run(found.aclose())
+            self._run(generator.aclose())
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:

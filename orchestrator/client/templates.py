@@ -39,10 +39,10 @@ class TemplateClient:
     async def get(self, scope: Scope, name: str) -> Template:
         """Return one template; the project's hides the cluster's of the same name. Raises NoSuchTemplate."""
         known = await self.templates(scope)
-        found = next((each for each in known if each.name == name), None)
-        if found is None:
+        template = next((other for other in known if other.name == name), None)
+        if template is None:
             raise no_such_template(name, known)
-        return found
+        return template
 
     async def create(self, template: Template) -> None:
         """Create a template. Raises TemplateRefused."""
@@ -58,7 +58,7 @@ class TemplateClient:
     async def delete(self, namespace: str, name: str) -> None:
         """Delete a template of a namespace. Raises NoSuchTemplate."""
         known = await self._in(namespace)
-        if name not in {each.name for each in known}:
+        if name not in {template.name for template in known}:
             raise no_such_template(name, known)
         await self._transport.delete(CONFIG_MAPS.path(namespace, name))
 
@@ -71,4 +71,4 @@ class TemplateClient:
 
     async def _in(self, namespace: str) -> list[Template]:
         page = await self._transport.list(CONFIG_MAPS.path(namespace), ConfigMap, params=_ARE_TEMPLATES)
-        return sorted(map(template_of, page.items), key=lambda each: each.name)
+        return sorted(map(template_of, page.items), key=lambda template: template.name)

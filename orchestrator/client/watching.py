@@ -60,10 +60,10 @@ async def watch_jobs(transport: Transport, scope: Scope | None) -> AsyncGenerato
     caches: list[Reflector[Any]] = [jobs, stateful_sets, pods, services, ingresses]
     if scope is None:
         caches.append(namespaces)
-    tasks = [asyncio.ensure_future(each.run()) for each in caches]
+    tasks = [asyncio.ensure_future(cache.run()) for cache in caches]
     try:
-        for each in caches:
-            await each.synced()
+        for reflector in caches:
+            await reflector.synced()
         await owners.start(asyncio.ensure_future)
         while True:
             changed.clear()
@@ -75,7 +75,7 @@ async def watch_jobs(transport: Transport, scope: Scope | None) -> AsyncGenerato
                     list(pods.objects.values()),
                     list(services.objects.values()),
                     list(ingresses.objects.values()),
-                    [each for cache in owners.reflectors() for each in cache.objects.values()],
+                    [owner for cache in owners.reflectors() for owner in cache.objects.values()],
                 )
             )
             await changed.wait()
@@ -89,7 +89,7 @@ async def watch_jobs(transport: Transport, scope: Scope | None) -> AsyncGenerato
 
 def _projects(namespaces: Mapping[str, Namespace]) -> dict[str, str]:
     return {
-        each.metadata.name: each.metadata.labels[names.PROJECT_LABEL]
-        for each in namespaces.values()
-        if names.PROJECT_LABEL in each.metadata.labels
+        namespace.metadata.name: namespace.metadata.labels[names.PROJECT_LABEL]
+        for namespace in namespaces.values()
+        if names.PROJECT_LABEL in namespace.metadata.labels
     }

@@ -11,10 +11,10 @@ import random
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from orchestrator.cluster.errors import ClusterError, TooManyRequests, Unauthorized, Unreachable, error_of
+from orchestrator.cluster.timeouts import CLOSE_SECONDS, KEEP_ALIVE_SECONDS, Limits
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -27,22 +27,7 @@ if TYPE_CHECKING:
 Params = Mapping[str, str | int | bool]
 
 _JSON: Final = "application/json"
-_LARGEST_MESSAGE: Final = 16 << 20
-_CLOSE_SECONDS: Final = 2.0
-_KEEP_ALIVE_SECONDS: Final = 30
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Times in seconds and counts that bound a request."""
-
-    connect_seconds: float = 10
-    request_seconds: float = 60
-    watch_grace_seconds: float = 15
-    attempts: int = 4
-    backoff_seconds: float = 0.25
-    longest_retry_after_seconds: float = 30
-    connections: int = 64
+_MAX_MESSAGE_BYTES: Final = 16 << 20
 
 
 class Connection:
@@ -150,10 +135,10 @@ class Connection:
         if isinstance(error, Unauthorized) and token_changed:
             return 0.0
         if isinstance(error, TooManyRequests) or error.status == 503:
-            asked = error.retry_after_seconds
-            if asked is None or asked > self._limits.longest_retry_after_seconds:
+            retry_after = error.retry_after_seconds
+            if retry_after is None or retry_after > self._limits.max_retry_after_seconds:
                 return None
-            return asked + self._uniform(0, self._limits.backoff_seconds)
+            return retry_after + self._uniform(0, self._limits.backoff_seconds)
         if isinstance(error, Unreachable) and is_read:
             return self._uniform(0.5, 1.0) * self._limits.backoff_seconds * 2.0 ** (attempt - 1)
         return None
@@ -226,9 +211,9 @@ class Connection:
                         protocols=protocols,
                         headers={"Authorization": f"Bearer {token}"} if token else {},
                         heartbeat=heartbeat_seconds,
-                        max_msg_size=_LARGEST_MESSAGE,
+                        max_msg_size=_MAX_MESSAGE_BYTES,
                         server_hostname=self._access.tls_server_name,
-                        timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_SECONDS),
+                        timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_SECONDS),
                     )
             try:
                 if upgraded.protocol is None:
@@ -315,7 +300,7 @@ def _keep_alive(connection: socket.socket | None) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):
             if hasattr(socket, name):
-                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), _KEEP_ALIVE_SECONDS)
+                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), KEEP_ALIVE_SECONDS)
 
 
 def _query(params: Params | None) -> dict[str, str]:

@@ -31,16 +31,16 @@ def contexts(
 ) -> list[Context]:
     """Return the contexts of the kubeconfig in the order of the file. Raises ConfigurationError."""
     merged = _merged(path, environ, home)
-    servers = {each.name: each.text("server") for each in merged.entries("clusters")}
+    servers = {entry.name: entry.text("server") for entry in merged.entries("clusters")}
     return [
         Context(
-            name=each.name,
-            server=servers.get(each.text("cluster"), ""),
-            user=each.text("user"),
-            namespace=each.text("namespace"),
-            is_current=each.name == merged.current_context,
+            name=entry.name,
+            server=servers.get(entry.text("cluster"), ""),
+            user=entry.text("user"),
+            namespace=entry.text("namespace"),
+            is_current=entry.name == merged.current_context,
         )
-        for each in merged.entries("contexts")
+        for entry in merged.entries("contexts")
     ]
 
 

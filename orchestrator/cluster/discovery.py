@@ -40,14 +40,14 @@ async def discover(transport: Transport, api_version: str, kind: str) -> Resourc
     group, _, version = api_version.rpartition("/")
     root = f"/apis/{group}/{version}" if group else f"/api/{version}"
     served = await transport.get(root, ApiResourceList)
-    for each in served.resources:
+    for resource in served.resources:
         if (
-            each.kind == kind
-            and "/" not in each.name
-            and each.namespaced
-            and {"list", "watch"} <= set(each.verbs)
+            resource.kind == kind
+            and "/" not in resource.name
+            and resource.namespaced
+            and {"list", "watch"} <= set(resource.verbs)
         ):
-            return Resource(group, version, each.name, kind)
+            return Resource(group, version, resource.name, kind)
     return None
 
 

@@ -168,7 +168,7 @@ def error_of(
     if status == 409 and answer.reason == "AlreadyExists":
         kind = AlreadyExists
     causes = (answer.details.causes if answer.details else None) or ()
-    if status == 429 and any(each.reason == "DisruptionBudget" for each in causes):
+    if status == 429 and any(cause.reason == "DisruptionBudget" for cause in causes):
         kind = BudgetRefusal
     text = " ".join(answer.message.split())[:_MESSAGE_LIMIT] or answer.reason or "no message"
     message = f"{what}: {status} {text}" if what else text

@@ -138,10 +138,10 @@ class FileToken:
         """Return the token of the moment. Raises ConfigurationError if the file cannot be read."""
         try:
             stat = self._file.stat()
-            seen = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
-            if seen != self._seen:
+            stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
+            if stamp != self._seen:
                 self._token = self._file.read_text(encoding="utf-8").strip()
-                self._seen = seen
+                self._seen = stamp
         except OSError as error:
             raise ConfigurationError(f"{self._file}: the token cannot be read: {error.strerror}") from error
         return self._token
@@ -151,8 +151,8 @@ def _no_token() -> None:
     return None
 
 
-def _access(merged: Merged, wanted: str | None) -> Access:
-    name = merged.context_name(wanted)
+def _access(merged: Merged, context_name: str | None) -> Access:
+    name = merged.context_name(context_name)
     context = merged.entry("contexts", name)
     cluster = merged.entry("clusters", context.text("cluster"))
     user_name = context.text("user")
@@ -181,16 +181,16 @@ def _access(merged: Merged, wanted: str | None) -> Access:
         made_by_plugin = True
         plugin = ExecPlugin(user, cluster)
         token = plugin.token
-        made_certificate, made_key = plugin.certificate()
-        certificate, key_data = made_certificate or certificate, made_key or key_data
+        issued_certificate, issued_key = plugin.certificate()
+        certificate, key_data = issued_certificate or certificate, issued_key or key_data
     elif "auth-provider" in user.fields:
         made_by_plugin = True
         require_extra("auth-provider")
         from orchestrator.cluster.auth_provider import credentials  # noqa: PLC0415  (slow to import)
 
-        made = credentials(merged.files, name, user.name)
-        token = made.token
-        certificate, key_data = made.certificate or certificate, made.key or key_data
+        issued = credentials(merged.files, name, user.name)
+        token = issued.token
+        certificate, key_data = issued.certificate or certificate, issued.key or key_data
     return Access(
         server=server,
         namespace=context.text("namespace") or "default",

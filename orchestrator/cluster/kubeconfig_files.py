@@ -28,10 +28,10 @@ def kubeconfig_files(path: Path | None, environ: Mapping[str, str], home: Path |
         return [path]
     listed = [Path(part).expanduser() for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
     if listed:
-        found = [file for file in listed if file.is_file()]
-        if not found:
+        existing = [file for file in listed if file.is_file()]
+        if not existing:
             raise ConfigurationError(f"KUBECONFIG={environ['KUBECONFIG']}: there is no such file")
-        return found
+        return existing
     default = (home or Path.home()) / ".kube" / "config"
     return [default] if default.is_file() else []
 
@@ -95,10 +95,10 @@ class Entry:
                 return base64.b64decode("".join(encoded.split()), validate=True)
             except binascii.Error as error:
                 raise ConfigurationError(f"{self.file}: {key}-data of {self.name!r} is no base64") from error
-        named = self.text(key)
-        if not named:
+        path = self.text(key)
+        if not path:
             return None
-        file = self.beside(named)
+        file = self.beside(path)
         try:
             return file.read_bytes()
         except OSError as error:
@@ -106,9 +106,9 @@ class Entry:
                 f"{self.file}: {key} of {self.name!r} is {file}, which cannot be read: {error.strerror}"
             ) from error
 
-    def beside(self, named: str) -> Path:
+    def beside(self, path: str) -> Path:
         """Return a path that the file names, relative to the file's own folder."""
-        return self.file.parent / Path(named).expanduser()
+        return self.file.parent / Path(path).expanduser()
 
 
 class Merged:
@@ -122,10 +122,10 @@ class Merged:
         self.files = files
         self._documents = [(file, read_document(file)) for file in files]
 
-    def context_name(self, wanted: str | None) -> str:
+    def context_name(self, context: str | None) -> str:
         """Return the context that is wanted, or the current one. Raises ConfigurationError if there is none."""
-        if wanted:
-            return wanted
+        if context:
+            return context
         current = (document.get("current-context") for _, document in self._documents)
         name = next((name for name in current if name), None)
         if not name:
@@ -149,20 +149,24 @@ class Merged:
 
     def entries(self, section: str) -> list[Entry]:
         """Return all entries of `clusters`, `users` or `contexts`; of equal names the first."""
-        found: dict[str, Entry] = {}
+        entries: dict[str, Entry] = {}
         for file, document in self._documents:
             for item in document.get(section) or []:
                 if isinstance(item, dict) and isinstance(item.get("name"), str):
                     fields = item.get(section[:-1])
                     entry = Entry(item["name"], fields if isinstance(fields, dict) else {}, file)
-                    found.setdefault(entry.name, entry)
-        return list(found.values())
+                    entries.setdefault(entry.name, entry)
+        return list(entries.values())
 
     @property
     def current_context(self) -> str:
         """The name of the current context, "" where none is set."""
-        return next((str(name) for _, each in self._documents if (name := each.get("current-context"))), "")
+        return next(
+            (str(name) for _, document in self._documents if (name := document.get("current-context"))), ""
+        )
 
     def file_of_current_context(self) -> Path:
         """Return the file that says which context is the current one, else the first."""
-        return next((file for file, each in self._documents if each.get("current-context")), self.files[0])
+        return next(
+            (file for file, document in self._documents if document.get("current-context")), self.files[0]
+        )

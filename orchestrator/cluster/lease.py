@@ -166,11 +166,11 @@ class LeaseElection:
 
     async def _renewed_in_time(self) -> bool:
         """Renew once; False if that is to be tried again soon. Raises LeaseLost."""
-        left = self._leads_until() - self._clock()
-        if self._held is None or left <= 0:
+        remaining_seconds = self._leads_until() - self._clock()
+        if self._held is None or remaining_seconds <= 0:
             self._lose("it could not be renewed in time")
         try:
-            async with asyncio.timeout(left):
+            async with asyncio.timeout(remaining_seconds):
                 if await self._written(self._held):
                     return True
                 await self._look()
@@ -198,8 +198,8 @@ class LeaseElection:
         spec = LeaseSpec(self._identity, self._lease_seconds, now, now, 0)
         try:
             if lease is None:
-                made = Lease(Metadata(self._name, self._namespace), spec)
-                self._held = await self._transport.create(LEASES.path(self._namespace), made, Lease)
+                new_lease = Lease(Metadata(self._name, self._namespace), spec)
+                self._held = await self._transport.create(LEASES.path(self._namespace), new_lease, Lease)
             else:
                 before = lease.spec
                 if before.holder_identity == self._identity:

@@ -387,7 +387,7 @@ class Lease(Object, frozen=True):
 
 
 class PodDisruptionBudgetSpec(Wire, frozen=True):
-    """Whose pods it protects; no selector: nobody's."""
+    """The pods that it protects, by their labels; no selector: none."""
 
     selector: LabelSelector | None = None
 

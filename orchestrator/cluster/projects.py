@@ -28,7 +28,7 @@ class GpuSpec(Wire, frozen=True):
 
 
 class AmountSpec(Wire, frozen=True):
-    """Processors or memory of a project, as Kubernetes quantities: what it is guaranteed, and at most gets.
+    """CPU or memory of a project, as Kubernetes quantities: what it is guaranteed, and at most gets.
 
     None is unlimited. `over_quota_weight` is its part of what is left over; None: as much as everybody's.
     """

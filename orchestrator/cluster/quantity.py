@@ -1,4 +1,8 @@
-"""Kubernetes quantities and timestamps as exact integers, the unit in the name."""
+"""Kubernetes quantities and timestamps as exact integers, the unit in the name.
+
+Amounts are rounded here and nowhere else, always up: what is asked for is never given less. How much of a device a
+part of its memory is says the planner's `Request.portion_milli`, rounded up too.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ _BYTE_UNITS: Final = {suffix: int(factor) for suffix, factor in _SUFFIXES.items(
 _QUANTITY: Final = re.compile(
     r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([eE][+-]?[0-9]{1,2})|([numkMGTPE]|[KMGTPE]i))?", re.ASCII
 )
-MOST_GPUS: Final = 1_000_000
+MAX_GPUS: Final = 1_000_000
 MAX_QUANTITY: Final = (1 << 63) - 1
 """The API server brings larger ones down to this: of a quantity that it has stored none is above."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -55,9 +59,14 @@ def memory_bytes(quantity: str) -> int:
     return _rounded_up(_decimal(quantity))
 
 
+def memory_mib(quantity: str) -> int:
+    """Return a quantity of memory in MiB; a part of one is rounded up. Raises ValueError if it is no quantity."""
+    return -(-memory_bytes(quantity) // (1 << 20))
+
+
 @lru_cache(maxsize=4096)
 def cpu_milli(quantity: str) -> int:
-    """Return a quantity of processor time in thousandths of a core; less than one is rounded up.
+    """Return a quantity of CPU in thousandths of a core; less than one is rounded up.
 
     Raises ValueError if it is no quantity.
     """
@@ -86,7 +95,7 @@ def gpu_milli(gpus: Decimal | str | int) -> int:
         value = Decimal(gpus)
     except InvalidOperation as error:
         raise ValueError(f"{shortened(str(gpus))} is no number of GPUs; write it like 2 or 0.5") from error
-    if not value.is_finite() or value < 0 or value > MOST_GPUS:
+    if not value.is_finite() or value < 0 or value > MAX_GPUS:
         raise ValueError(f"{str(gpus)[:60]} is no number of GPUs; write it like 2 or 0.5")
     milli = value * 1000
     if milli != milli.to_integral_value():

@@ -32,6 +32,7 @@ from orchestrator.cluster.errors import (
     Undecodable,
     Unreachable,
 )
+from orchestrator.cluster.timeouts import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS
 from orchestrator.cluster.transport import EVENTS_PER_YIELD
 from orchestrator.cluster.wire import Metadata
 
@@ -40,14 +41,12 @@ if TYPE_CHECKING:
 
     from orchestrator.cluster.connection import Params
     from orchestrator.cluster.resources import Resource
-    from orchestrator.cluster.transport import Transport, WatchEvent
+from orchestrator.cluster.transport import Transport, WatchEvent
 
 log = logging.getLogger(__name__)
 
-SHORTEST_WATCH_SECONDS: Final = 300
-LONGEST_WATCH_SECONDS: Final = 600
 FIRST_DELAY_SECONDS: Final = 0.5
-LONGEST_DELAY_SECONDS: Final = 30.0
+MAX_DELAY_SECONDS: Final = 30.0
 FAILURES_BEFORE_LIST: Final = 5
 
 _WATCH_ON = (Unreachable, TooManyRequests, ServerFault, Unauthorized, Undecodable)
@@ -203,18 +202,18 @@ class Reflector(Generic[T]):
         page = await self._transport.list(
             self._path, msgspec.Raw, params=self._params, metadata_only=self._metadata_only
         )
-        found: dict[str, T] = {}
+        objects: dict[str, T] = {}
         self._undecodable.clear()
         for number, raw in enumerate(page.items, start=1):
             decoded = self._decode(raw)
             if isinstance(decoded, Metadata):
                 if decoded.uid in self._objects:
-                    found[decoded.uid] = self._objects[decoded.uid]
+                    objects[decoded.uid] = self._objects[decoded.uid]
             else:
-                found[decoded.metadata.uid] = decoded
+                objects[decoded.metadata.uid] = decoded
             if number % EVENTS_PER_YIELD == 0:
                 await asyncio.sleep(0)
-        changes = self._swapped(found)
+        changes = self._swapped(objects)
         self._resource_version = page.resource_version
         self.last_heard = self._clock()
         for number, change in enumerate(changes, start=1):
@@ -224,12 +223,12 @@ class Reflector(Generic[T]):
                 await asyncio.sleep(0)
         self._synced.set()
 
-    def _swapped(self, found: dict[str, T]) -> list[Change[T]]:
+    def _swapped(self, objects: dict[str, T]) -> list[Change[T]]:
         """Make `found` the cache; return what differs, deletions first."""
         before = dict(self._objects)
-        changes = [Change("deleted", old, old) for uid, old in before.items() if uid not in found]
+        changes = [Change("deleted", old, old) for uid, old in before.items() if uid not in objects]
         self._objects.clear()
-        for uid, new in found.items():
+        for uid, new in objects.items():
             old = before.get(uid)
             if old is not None and old.metadata.resource_version == new.metadata.resource_version:
                 self._objects[uid] = old
@@ -241,7 +240,7 @@ class Reflector(Generic[T]):
     async def _watch(self) -> None:
         self.state = State.WATCHING
         self.counters.watches += 1
-        span = LONGEST_WATCH_SECONDS - SHORTEST_WATCH_SECONDS
+        span = MAX_WATCH_SECONDS - MIN_WATCH_SECONDS
         started = self._clock()
         heard = False
         watch = self._transport.watch(
@@ -249,7 +248,7 @@ class Reflector(Generic[T]):
             resource_version=self._resource_version,
             params=self._params,
             metadata_only=self._metadata_only,
-            timeout_seconds=SHORTEST_WATCH_SECONDS + int(span * self._random()),
+            timeout_seconds=MIN_WATCH_SECONDS + int(span * self._random()),
         )
         async with aclosing(watch) as events:
             async for event in events:
@@ -324,7 +323,7 @@ class Reflector(Generic[T]):
             log.info("%s: %s; listing again", self._path, error)
             self._failures += 1
             return
-        longest = min(LONGEST_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** min(self._failures, 16))
+        longest = min(MAX_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** min(self._failures, 16))
         delay = max(longest * (0.5 + self._random() / 2), error.retry_after_seconds or 0.0)
         self._failures += 1
         log.warning("%s: %s; trying again in %.1f s", self._path, error, delay)

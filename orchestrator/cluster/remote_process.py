@@ -99,7 +99,7 @@ class RemoteProcess:
             channels.check_closed(self._socket)
             raise StreamBroken(
                 f"the server closed the connection (code {self._socket.close_code}) before the process ended; "
-                "the node may be in trouble"
+                "the node may have a problem"
             )
         self._exit_code = _exit_code(self._said)
 
@@ -117,8 +117,8 @@ def _exit_code(text: bytes) -> int:
             if cause.reason == "ExitCode" and cause.message.isdecimal():
                 return int(cause.message)
     message = " ".join(status.message.split())
-    if found := _NOT_EXECUTABLE.search(message):
-        raise NotExecutable(f"the container cannot run {found[1]}: {found[2]}")
+    if match := _NOT_EXECUTABLE.search(message):
+        raise NotExecutable(f"the container cannot run {match[1]}: {match[2]}")
     raise ClusterError(message or "the process could not be run")
 
 
@@ -137,7 +137,7 @@ async def remote_process(
     With `tty` the process has a terminal, and STDERR comes as STDOUT. Leaving the context ends the connection, not
     the process.
     """
-    asked: list[tuple[str, Any]] = [
+    values: list[tuple[str, Any]] = [
         *(("command", word) for word in command),
         ("container", container),
         ("stdin", stdin),
@@ -145,7 +145,7 @@ async def remote_process(
         ("stderr", not tty),
         ("tty", tty),
     ]
-    params = [(key, str(value).lower() if isinstance(value, bool) else value) for key, value in asked]
+    params = [(key, str(value).lower() if isinstance(value, bool) else value) for key, value in values]
     # A process that does not read its input may block the server's answers, so that silence means nothing there.
     heartbeat = None if stdin and not tty else HEARTBEAT_SECONDS
     async with transport.websocket(

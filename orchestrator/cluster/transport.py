@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 
 import msgspec
 
-from orchestrator.cluster.connection import Connection, Limits, Params
+from orchestrator.cluster.connection import Connection, Params
 from orchestrator.cluster.errors import Gone, Undecodable, error_of
+from orchestrator.cluster.timeouts import Limits
 from orchestrator.cluster.wire import Object
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ class Transport:
         again). Silence for longer than `timeout_seconds` and a grace is `Unreachable`: the connection is
         half open. Close the iterator (`contextlib.aclosing`) if it is left early.
         """
-        asked: dict[str, str | int | bool] = {
+        query: dict[str, str | int | bool] = {
             **(params or {}),
             "watch": True,
             "allowWatchBookmarks": True,
@@ -215,7 +216,7 @@ class Transport:
             aclosing(
                 self._connection.stream(
                     resource_path,
-                    params=asked,
+                    params=query,
                     silence_seconds=silence,
                     accept=METADATA if metadata_only else JSON,
                 )

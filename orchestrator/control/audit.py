@@ -29,9 +29,9 @@ from orchestrator.cluster.quantity import format_time, parse_time
 from orchestrator.cluster.resources import CONFIG_MAPS, EVENTS
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.background import BackgroundWriter
-from orchestrator.control.choices import LONGEST_GRACE_SECONDS
 from orchestrator.control.events import COMPONENT, pod_event
-from orchestrator.names import EVICTED_BECAUSE_ANNOTATION, WORKLOAD_LABEL
+from orchestrator.control.operator_config import MAX_CHECKPOINT_GRACE_SECONDS
+from orchestrator.names import EVICTION_REASON_ANNOTATION, WORKLOAD_LABEL
 from orchestrator.planner.model import Eviction, Plan, Workload
 from orchestrator.workloads.request import grace_seconds
 from orchestrator.workloads.snapshot import Reading, devices_of, owner_uid
@@ -40,9 +40,9 @@ logger = logging.getLogger(__name__)
 
 CONFIG_MAP: Final = "muster-evictions"
 KEY: Final = "evictions"
-MOST_RECORDS: Final = 200
-MOST_BYTES: Final = 128 * 1024
-MOST_MESSAGE_CHARACTERS: Final = 1000
+MAX_RECORDS: Final = 200
+MAX_BYTES: Final = 128 * 1024
+MAX_MESSAGE_CHARACTERS: Final = 1000
 EVENT_REASONS: Final = {
     "quota": "Reclaimed",
     "fair-share": "Reclaimed",
@@ -90,12 +90,12 @@ class Audit:
         self,
         transport: Transport,
         *,
-        longest_grace_seconds: int = LONGEST_GRACE_SECONDS,
+        max_checkpoint_grace_seconds: int = MAX_CHECKPOINT_GRACE_SECONDS,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._transport = transport
-        self._longest_grace_seconds = longest_grace_seconds
+        self._max_checkpoint_grace_seconds = max_checkpoint_grace_seconds
         self._clock = clock
         self._workloads: dict[str, Workload] = {}
         self._unwritten: dict[str, deque[EvictionRecord]] = {}
@@ -105,13 +105,13 @@ class Audit:
     def know(self, reading: Reading, decision: Plan) -> None:
         """Take the workloads that a decision rests on: from them an eviction learns who is who."""
         if decision.evictions:
-            self._workloads = {each.id: each for each in reading.snapshot.workloads}
+            self._workloads = {workload.id: workload for workload in reading.snapshot.workloads}
 
     def note(self, pod: Pod, eviction: Eviction) -> None:
         """Remember an eviction that was carried out. Never waits and never fails."""
         loser = self._workloads.get(eviction.workload)
         winner = self._workloads.get(eviction.beneficiary)
-        lost = next((each for each in loser.pods if each.id == eviction.pod), None) if loser else None
+        lost = next((victim for victim in loser.pods if victim.id == eviction.pod), None) if loser else None
         record = EvictionRecord(
             at=format_time(int(self._clock() * 1_000_000)),
             project=loser.project if loser else "",
@@ -125,19 +125,19 @@ class Audit:
             beneficiary=winner.name if winner else "",
             beneficiary_project=winner.project if winner else "",
             rule=eviction.rule,
-            message=eviction.message[:MOST_MESSAGE_CHARACTERS],
-            grace_seconds=grace_seconds(pod, self._longest_grace_seconds),
+            message=eviction.message[:MAX_MESSAGE_CHARACTERS],
+            grace_seconds=grace_seconds(pod, self._max_checkpoint_grace_seconds),
         )
-        self._unwritten.setdefault(pod.metadata.namespace, deque(maxlen=MOST_RECORDS)).append(record)
+        self._unwritten.setdefault(pod.metadata.namespace, deque(maxlen=MAX_RECORDS)).append(record)
         self._background.wake()
 
     def recall(self, pods: Iterable[Pod]) -> None:
         """Note the evictions of an operator that came to no record: of pods that are still on their way out."""
         for pod in pods:
-            told = pod.metadata.annotations.get(EVICTED_BECAUSE_ANNOTATION)
-            if told is not None and pod.metadata.deletion_timestamp is not None:
-                rule = _RULE.search(told)
-                self.note(pod, Eviction(pod.metadata.uid, "", "", rule[1] if rule else "", told))
+            reason = pod.metadata.annotations.get(EVICTION_REASON_ANNOTATION)
+            if reason is not None and pod.metadata.deletion_timestamp is not None:
+                rule = _RULE.search(reason)
+                self.note(pod, Eviction(pod.metadata.uid, "", "", rule[1] if rule else "", reason))
 
     async def run(self) -> None:
         """Write until cancelled, and for a moment longer if something is left."""
@@ -165,15 +165,15 @@ class Audit:
         records = list(batch)
         done = await asyncio.gather(
             self._keep(namespace, records),
-            *(self._tell(namespace, each) for each in records),
+            *(self._tell(namespace, record) for record in records),
             return_exceptions=True,
         )
-        errors = [each for each in done if isinstance(each, BaseException)]
+        errors = [outcome for outcome in done if isinstance(outcome, BaseException)]
         for error in errors:
             if not isinstance(error, ClusterError):
                 raise error
-        if any(isinstance(each, _PASSING) for each in errors):
-            later = self._unwritten.setdefault(namespace, deque(maxlen=MOST_RECORDS))
+        if any(isinstance(error, _PASSING) for error in errors):
+            later = self._unwritten.setdefault(namespace, deque(maxlen=MAX_RECORDS))
             later.extendleft(reversed(records))
             logger.warning(
                 "%d evictions in %s are to be recorded later: %s", len(records), namespace, errors[0]
@@ -187,7 +187,7 @@ class Audit:
         """Add to the ConfigMap; somebody else's change in between means to read it again."""
         for attempt in range(_ATTEMPTS_IN_A_ROW):
             known = await _config_map(self._transport, namespace)
-            kept = bounded([*(decoded(known.data.get(KEY, "")) if known else ()), *records])
+            bounded_records = bounded([*(decoded(known.data.get(KEY, "")) if known else ()), *records])
             metadata: dict[str, Any] = {"name": CONFIG_MAP, "namespace": namespace}
             if known is not None:
                 metadata["resourceVersion"] = known.metadata.resource_version
@@ -195,7 +195,7 @@ class Audit:
                 "apiVersion": CONFIG_MAPS.api_version,
                 "kind": CONFIG_MAPS.kind,
                 "metadata": metadata,
-                "data": {KEY: encoded(kept)},
+                "data": {KEY: encoded(bounded_records)},
             }
             try:
                 async with self._slots:
@@ -241,14 +241,14 @@ def bounded(records: Iterable[EvictionRecord]) -> list[EvictionRecord]:
     by_pod: dict[str, EvictionRecord] = {}
     for record in records:
         by_pod.setdefault(record.pod_uid, record)
-    kept: deque[EvictionRecord] = deque()
-    left_bytes = MOST_BYTES
-    for record in reversed(list(by_pod.values())[-MOST_RECORDS:]):
+    newest: deque[EvictionRecord] = deque()
+    left_bytes = MAX_BYTES
+    for record in reversed(list(by_pod.values())[-MAX_RECORDS:]):
         left_bytes -= len(msgspec.json.encode(record)) + 1
         if left_bytes < 0:
             break
-        kept.appendleft(record)
-    return list(kept)
+        newest.appendleft(record)
+    return list(newest)
 
 
 def encoded(records: Iterable[EvictionRecord]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 FIRST_RETRY_SECONDS: Final = 1.0
-LONGEST_RETRY_SECONDS: Final = 30.0
+MAX_RETRY_SECONDS: Final = 30.0
 
 
 class BackgroundWriter:
@@ -34,6 +34,6 @@ class BackgroundWriter:
             if await self._write():
                 failures = 0
                 continue
-            await self._sleep(min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(failures, 8)))
+            await self._sleep(min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(failures, 8)))
             failures += 1
             self.wake()

@@ -114,12 +114,16 @@ class Claims:
             raise ClaimNotReady(f"the claim {name} {lost}")
         if claim.status.phase == "Bound":
             return self._bound(key, claim, node)
-        found = self._volumes.storage_class(claim)
-        if found is None or found.volume_binding_mode != WAITS_FOR_CONSUMER or claim.spec.volume_name:
+        storage_class = self._volumes.storage_class(claim)
+        if (
+            storage_class is None
+            or storage_class.volume_binding_mode != WAITS_FOR_CONSUMER
+            or claim.spec.volume_name
+        ):
             return ""
-        if found.provisioner == NO_PROVISIONER:
+        if storage_class.provisioner == NO_PROVISIONER:
             raise ClaimNotReady(
-                f"the claim {name} has no volume, and nobody makes one of class {found.metadata.name}: "
+                f"the claim {name} has no volume, and nobody makes one of class {storage_class.metadata.name}: "
                 "name a volume in its spec.volumeName"
             )
         return await self._select(key, claim, node, uid)
@@ -129,23 +133,25 @@ class Claims:
             return f"the volume {claim.spec.volume_name} of the claim {key[1]} is not there"
         terms = self._volumes.claim_terms(key)
         labels = self._labels_of(node) if terms else {}
-        if terms and not any(all(matches_requirement(labels, each) for each in term) for term in terms):
+        if terms and not any(
+            all(matches_requirement(labels, requirement) for requirement in term) for term in terms
+        ):
             raise ClaimNotReady(f"the volume of the claim {key[1]} cannot be reached from {node}")
         return ""
 
     async def _select(self, key: Key, claim: PersistentVolumeClaim, node: str, uid: str) -> str:
         waits = f"the claim {key[1]} has no volume on {node}"
         selected = claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION, "")
-        asked = self._asked.get(key)
-        if asked is not None and asked.pod != uid:
-            return f"the claim {key[1]} gets its volume for another pod, on {asked.node}"
+        waiting = self._asked.get(key)
+        if waiting is not None and waiting.pod != uid:
+            return f"the claim {key[1]} gets its volume for another pod, on {waiting.node}"
         if selected == node:
             self._asked.setdefault(key, _Asked(uid, node))
-        elif asked is None and self._is_leader():
+        elif waiting is None and self._is_leader():
             self._asked[key] = _Asked(uid, node, claim.metadata.resource_version)
             if not await self._annotate(key, claim, node):
                 del self._asked[key]
-        elif asked is not None and claim.metadata.resource_version != asked.before:
+        elif waiting is not None and claim.metadata.resource_version != waiting.before:
             raise ClaimNotReady(
                 f"{waits}: its provisioner has given the node back, see the events of the claim"
             )
@@ -154,10 +160,10 @@ class Claims:
     async def _take_back(self, keys: list[Key], uid: str) -> None:
         """The node that was written for the pod goes again, so that the next decision is free."""
         for key in keys:
-            asked, claim = self._asked.get(key), self._volumes.claim(key)
-            if asked is None or asked.pod != uid or claim is None or claim.status.phase == "Bound":
+            waiting, claim = self._asked.get(key), self._volumes.claim(key)
+            if waiting is None or waiting.pod != uid or claim is None or claim.status.phase == "Bound":
                 continue
-            if claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION) == asked.node and self._is_leader():
+            if claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION) == waiting.node and self._is_leader():
                 await self._annotate(key, claim, None)
 
     async def _annotate(self, key: Key, claim: PersistentVolumeClaim, node: str | None) -> bool:

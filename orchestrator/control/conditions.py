@@ -22,8 +22,9 @@ WRITES_IN_FLIGHT: Final = 8
 REFRESH_SECONDS: Final = 3.0
 REFRESHES_PER_SECOND: Final = 40.0
 OVERTAKEN_SECONDS: Final = 0.2
-"""After so long a pod is told that had changed meanwhile, as when its nomination was written just before."""
-LONGEST_WAIT_FOR_BINDINGS_SECONDS: Final = 1.0
+"""Seconds after which the condition is written of a pod that had changed meanwhile,
+as when its nomination was written just before."""
+MAX_WAIT_FOR_BINDINGS_SECONDS: Final = 1.0
 
 
 class ConditionWriter:
@@ -84,7 +85,7 @@ class ConditionWriter:
         due, later = self._split()
         for start in range(0, len(due), WRITES_IN_FLIGHT):
             try:
-                async with asyncio.timeout(LONGEST_WAIT_FOR_BINDINGS_SECONDS):
+                async with asyncio.timeout(MAX_WAIT_FOR_BINDINGS_SECONDS):
                     await self._bindings_done()
             except TimeoutError:
                 logger.debug("conditions: written beside bindings")
@@ -149,7 +150,7 @@ def _code(message: str) -> str:
 
 
 def _waiting_since(pod: Pod) -> str:
-    known = next((each for each in pod.status.conditions if each.type == "PodScheduled"), None)
+    known = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
     unchanged = known is not None and known.status == "False" and known.last_transition_time
     return unchanged or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -157,9 +158,9 @@ def _waiting_since(pod: Pod) -> str:
 def _said(pod: Pod) -> str | None:
     return next(
         (
-            each.message
-            for each in pod.status.conditions
-            if each.type == "PodScheduled" and each.status == "False"
+            condition.message
+            for condition in pod.status.conditions
+            if condition.type == "PodScheduled" and condition.status == "False"
         ),
         None,
     )

@@ -31,18 +31,18 @@ logger = logging.getLogger(__name__)
 
 COMPONENT: Final = "muster"
 EVENTS_PER_SECOND: Final = 5.0
-MOST_WAITING: Final = 50
+MAX_WAITING: Final = 50
 """Of more events than this at once, the oldest are dropped: the condition on the pod says the same."""
 
 MAX_CHARACTERS: Final = 1000
 """Of a message: Kubernetes allows 1024 in its own events."""
 
-MOST_REMEMBERED: Final = 10_000
+MAX_REMEMBERED: Final = 10_000
 """So many warnings that were given are remembered, so that a decision does not give them again."""
 
 
 _KINDS: Final[Mapping[str, Resource]] = {
-    each.kind: each for each in (PODS, NODES, PROJECTS, POD_DISRUPTION_BUDGETS)
+    resource.kind: resource for resource in (PODS, NODES, PROJECTS, POD_DISRUPTION_BUDGETS)
 }
 
 
@@ -102,7 +102,7 @@ class Announcer:
         self._transport = transport
         self._clock = clock
         self._sleep = sleep
-        self._waiting: deque[tuple[str, dict[str, Any]]] = deque(maxlen=MOST_WAITING)
+        self._waiting: deque[tuple[str, dict[str, Any]]] = deque(maxlen=MAX_WAITING)
         self._background = BackgroundWriter(self._create_all)
         self._told: dict[tuple[str, str], None] = {}
 
@@ -118,26 +118,26 @@ class Announcer:
         if known in self._told:
             return
         self._told[known] = None
-        while len(self._told) > MOST_REMEMBERED:
+        while len(self._told) > MAX_REMEMBERED:
             del self._told[next(iter(self._told))]
         self._announce(pod, f"{pod.metadata.uid[:8]}.{_digest(message)}", reason, message)
 
-    def sets_aside(self, each: SetAside) -> None:
+    def sets_aside(self, entry: SetAside) -> None:
         """Announce that no decision counts with an object of a kind that has Events. Never waits and never fails."""
-        kind = _KINDS.get(each.kind)
+        kind = _KINDS.get(entry.kind)
         if kind is None:
             return
         event = _event(
             kind,
-            namespace=each.namespace,
-            about=each.name,
-            uid=each.uid,
-            name=f"{each.uid[:8] or each.kind}.{_digest(each.why)}",
+            namespace=entry.namespace,
+            about=entry.name,
+            uid=entry.uid,
+            name=f"{entry.uid[:8] or entry.kind}.{_digest(entry.why)}",
             reason="SetAside",
-            message=each.why,
+            message=entry.why,
             at_us=int(self._clock() * 1_000_000),
         )
-        self._waiting.append((each.namespace or "default", event))
+        self._waiting.append((entry.namespace or "default", event))
         self._background.wake()
 
     def _announce(self, pod: Pod, name: str, reason: str, message: str) -> None:

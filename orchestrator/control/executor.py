@@ -15,12 +15,13 @@ from orchestrator.cluster.binding import bind
 from orchestrator.cluster.eviction import evict
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.reflector import Change
+from orchestrator.cluster.timeouts import OPERATOR_REQUEST_SECONDS
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.choices import LONGEST_GRACE_SECONDS
 from orchestrator.control.claims import ClaimNotReady, Claims
 from orchestrator.control.nominations import Nominations
-from orchestrator.control.requests import REQUEST_SECONDS, Requests, Task, keep
-from orchestrator.names import EVICTED_BECAUSE_ANNOTATION, GPU_DEVICES_ANNOTATION
+from orchestrator.control.operator_config import MAX_CHECKPOINT_GRACE_SECONDS
+from orchestrator.control.requests import Requests, Task, keep
+from orchestrator.names import EVICTION_REASON_ANNOTATION, GPU_DEVICES_ANNOTATION
 from orchestrator.planner.model import Binding, Eviction
 from orchestrator.workloads.nominations import bound_annotations, leaving_annotations
 from orchestrator.workloads.request import checkpoint_grace_seconds
@@ -51,8 +52,8 @@ class Executor:
         on_bound: Callable[[str], None] = lambda _uid: None,
         on_unready: Callable[[Pod, str], None] = lambda _pod, _why: None,
         claims: Claims | None = None,
-        longest_grace_seconds: int = LONGEST_GRACE_SECONDS,
-        request_seconds: float = REQUEST_SECONDS,
+        max_checkpoint_grace_seconds: int = MAX_CHECKPOINT_GRACE_SECONDS,
+        request_seconds: float = OPERATOR_REQUEST_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._transport = transport
@@ -62,7 +63,7 @@ class Executor:
         self._on_bound = on_bound
         self._on_unready = on_unready
         self._claims = claims
-        self._longest_grace_seconds = longest_grace_seconds
+        self._max_checkpoint_grace_seconds = max_checkpoint_grace_seconds
         self._requests = Requests(is_leader=is_leader, request_seconds=request_seconds, sleep=sleep)
         self._nominations = Nominations(transport, self._requests)
         self._assumed: dict[str, Assumption] = {}
@@ -229,8 +230,8 @@ class Executor:
                 namespace=pod.metadata.namespace,
                 name=pod.metadata.name,
                 uid=uid,
-                annotations={EVICTED_BECAUSE_ANNOTATION: eviction.message, **leaving_annotations(written)},
-                grace_seconds=checkpoint_grace_seconds(pod, self._longest_grace_seconds),
+                annotations={EVICTION_REASON_ANNOTATION: eviction.message, **leaving_annotations(written)},
+                grace_seconds=checkpoint_grace_seconds(pod, self._max_checkpoint_grace_seconds),
             )
 
         def refused() -> None:

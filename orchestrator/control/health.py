@@ -77,7 +77,7 @@ class Health:
         if not count:
             return self.role()
         lines = [self.role(), f"{count} object{'s are' if count > 1 else ' is'} set aside:"]
-        lines += [each[:MAX_CHARACTERS] for each in self._set_aside[:MAX_LINES]]
+        lines += [line[:MAX_CHARACTERS] for line in self._set_aside[:MAX_LINES]]
         return "\n".join([*lines, f"and {count - MAX_LINES} more"] if count > MAX_LINES else lines)
 
 
@@ -89,8 +89,8 @@ async def serving(health: Health, host: str, port: int) -> AsyncIterator[int]:
         problem: Callable[[], str | None], otherwise: Callable[[], str]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(_request: web.Request) -> web.Response:
-            found = problem()
-            return web.Response(text=f"{found or otherwise()}\n", status=503 if found else 200)
+            failure = problem()
+            return web.Response(text=f"{failure or otherwise()}\n", status=503 if failure else 200)
 
         return answer
 

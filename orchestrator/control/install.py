@@ -54,12 +54,12 @@ async def service_account_kubeconfig(transport: Transport, kubeconfig: Path, out
     answer: dict[str, Any] = await transport.create(path, request)
     admin = yaml.safe_load(kubeconfig.read_text())
     name = admin.get("current-context")
-    context = next((each["context"] for each in admin.get("contexts", ()) if each["name"] == name), None)
+    context = next((entry["context"] for entry in admin.get("contexts", ()) if entry["name"] == name), None)
     if context is None:
         raise ConfigurationError(
             f"{kubeconfig}: there is no current context; choose one with `kubectl config use-context`"
         )
-    cluster = next(each for each in admin["clusters"] if each["name"] == context["cluster"])
+    cluster = next(entry for entry in admin["clusters"] if entry["name"] == context["cluster"])
     authority = cluster["cluster"].pop("certificate-authority", None)
     if authority:
         data = (kubeconfig.parent / authority).read_bytes()

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 _NOMINATION: Final = (NOMINATED_DEVICES_ANNOTATION, SUCCESSOR_NOMINATION_ANNOTATION)
 SLICE: Final = 1000
-"""Of so many objects at most a follower is told before anything else may run."""
+"""At most so many objects are handed to a follower before other tasks may run."""
 
 
 class Observer:
@@ -90,8 +90,8 @@ class Observer:
         )
         # of these only age and owner count, which wake nobody but for a pod that waits for its owner
         self.jobs, self.stateful_sets, self.replica_sets = owners = tuple(
-            Reflector(transport, each, Object, metadata_only=True, on_change=self._owner_changed)
-            for each in (JOBS, STATEFUL_SETS, REPLICA_SETS)
+            Reflector(transport, resource, Object, metadata_only=True, on_change=self._owner_changed)
+            for resource in (JOBS, STATEFUL_SETS, REPLICA_SETS)
         )
         self._owners = OwnerWatches(
             transport,
@@ -111,16 +111,16 @@ class Observer:
         Meanwhile it may be told twice that an object was added, or that one is gone of which it never knew.
         """
         self._followers.append(follower)
-        told = 0
+        count = 0
         for state in self._owners.states():
             follower(Change("added", state))
         for reflector in list(self._caches()):
             for uid in list(reflector.objects):
-                each = reflector.objects.get(uid)  # as it is by now: it may have changed since, or be gone
-                if each is not None:
-                    follower(Change("added", each))
-                    told += 1
-                    if told % SLICE == 0:
+                current = reflector.objects.get(uid)  # as it is by now: it may have changed since, or be gone
+                if current is not None:
+                    follower(Change("added", current))
+                    count += 1
+                    if count % SLICE == 0:
                         await asyncio.sleep(0)
 
     def expect(self, is_binding: Callable[[str, str], bool], is_nominating: Callable[[Pod], bool]) -> None:
@@ -134,9 +134,9 @@ class Observer:
     async def running(self) -> "AsyncIterator[asyncio.TaskGroup]":
         """Run the reflectors; enter when every cache holds its first list. A reflector that fails ends the block."""
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each.run()) for each in self._reflectors()]
-            for each in self._reflectors():
-                await each.synced()
+            tasks = [group.create_task(reflector.run()) for reflector in self._reflectors()]
+            for reflector in self._reflectors():
+                await reflector.synced()
             await self._owners.start(group.create_task)
             self.changed.set()
             yield group
@@ -147,9 +147,11 @@ class Observer:
     def undecodable(self) -> list[SetAside]:
         """The objects that are kept as they were before, or are not known at all, because they cannot be decoded."""
         return [
-            SetAside(each.kind, metadata.namespace, metadata.name, uid, f"it is kept as it was before: {why}")
-            for each in self._caches()
-            for uid, (metadata, why) in each.undecodable.items()
+            SetAside(
+                cache.kind, metadata.namespace, metadata.name, uid, f"it is kept as it was before: {why}"
+            )
+            for cache in self._caches()
+            for uid, (metadata, why) in cache.undecodable.items()
         ]
 
     def _reflectors(self) -> Iterator[Reflector[Any]]:
@@ -163,7 +165,7 @@ class Observer:
         """The reflectors, and those of the kinds of owners that were looked up."""
         yield from self._reflectors()
         fixed = set(self._reflectors())
-        yield from (each for each in self._owners.reflectors() if each not in fixed)
+        yield from (reflector for reflector in self._owners.reflectors() if reflector not in fixed)
 
     def _tell_followers(self, change: Change[Any]) -> None:
         for follower in self._followers:
@@ -188,7 +190,7 @@ class Observer:
             self._notify(change)
 
     def _members_changed(self, change: Change[RoleBinding]) -> None:
-        """No decision depends on it: whoever listens is told."""
+        """Hand the change to the listeners; no decision depends on it."""
         for listener in self._listeners:
             listener(change)
 
@@ -263,4 +265,6 @@ def _matters(before: Node, after: Node) -> bool:
 
 
 def _ready(node: Node) -> bool:
-    return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
+    return any(
+        condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions
+    )

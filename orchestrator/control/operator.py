@@ -8,16 +8,16 @@ import signal
 import socket
 from contextlib import AsyncExitStack
 
-from orchestrator.cluster.connection import Limits
 from orchestrator.cluster.errors import LeaseLost
 from orchestrator.cluster.kubeconfig import Access
 from orchestrator.cluster.lease import LeaseElection
+from orchestrator.cluster.timeouts import OPERATOR_REQUEST_SECONDS, Limits
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.choices import DEFAULT_CHOICES, Choices
 from orchestrator.control.health import Health, serving
 from orchestrator.control.observer import Observer
+from orchestrator.control.operator_config import DEFAULT_CONFIG, OperatorConfig
 from orchestrator.control.projects import ProjectController
-from orchestrator.control.requests import REQUEST_SECONDS, REQUESTS_IN_FLIGHT
+from orchestrator.control.requests import REQUESTS_IN_FLIGHT
 from orchestrator.control.scheduler import SchedulerLoop
 from orchestrator.control.settings_record import SettingsRecord
 from orchestrator.control.time_limits import Caches, TimeLimits
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 COLLECTION_THRESHOLDS = (200_000, 20, 50)
 LEASE_SECONDS = 8
-RENEW_SECONDS = REQUEST_SECONDS
+RENEW_SECONDS = OPERATOR_REQUEST_SECONDS
 """A leader stops this long before its lease expires; a replica that stands by takes over within 12 s."""
 LIMITS = Limits(connections=REQUESTS_IN_FLIGHT + 16)
 """More than bindings and evictions take: however slowly those are answered, the lease is renewed meanwhile."""
@@ -48,7 +48,7 @@ async def operate(
     access: Access,
     identity: str,
     *,
-    choices: Choices = DEFAULT_CHOICES,
+    config: OperatorConfig = DEFAULT_CONFIG,
     health_host: str = "",
     health_port: int = 0,
 ) -> None:
@@ -66,7 +66,7 @@ async def operate(
         if health_host:
             port = await stack.enter_async_context(serving(health, health_host, health_port))
             logger.info("health: http://%s:%d/healthz and /readyz", health_host, port)
-        leading = asyncio.create_task(_lead_in_turn(transport, identity, choices, health))
+        leading = asyncio.create_task(_lead_in_turn(transport, identity, config, health))
         stopping = asyncio.create_task(stopped.wait())
         await asyncio.wait({leading, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if leading.done():
@@ -93,7 +93,7 @@ def _discard_the_caches() -> None:
     gc.collect()
 
 
-async def _lead_in_turn(transport: Transport, identity: str, choices: Choices, health: Health) -> None:
+async def _lead_in_turn(transport: Transport, identity: str, config: OperatorConfig, health: Health) -> None:
     while True:
         health.standing_by()
         _discard_the_caches()
@@ -107,12 +107,14 @@ async def _lead_in_turn(transport: Transport, identity: str, choices: Choices, h
         )
         logger.info("waiting for the lease %s/%s as %s", SYSTEM_NAMESPACE, LEASE_NAME, identity)
         try:
-            await election.run(lambda: _lead(transport, election, choices, health))  # noqa: B023 - run awaits it
+            await election.run(lambda: _lead(transport, election, config, health))  # noqa: B023 - run awaits it
         except LeaseLost as error:
             logger.warning("%s; standing by", error)
 
 
-async def _lead(transport: Transport, election: LeaseElection, choices: Choices, health: Health) -> None:
+async def _lead(
+    transport: Transport, election: LeaseElection, config: OperatorConfig, health: Health
+) -> None:
     """Decide on caches that were listed after the lease was won: they show all that the leader before did."""
     health.leading()
     spare_the_caches()
@@ -136,7 +138,7 @@ async def _lead(transport: Transport, election: LeaseElection, choices: Choices,
             is_leader=election.is_leader,
             health=health,
             planner=Planner().plan,
-            choices=choices,
+            config=config,
         )
         logger.info("leading: %d nodes, %d pods", len(observer.nodes.objects), len(observer.pods.objects))
         limits = TimeLimits(
@@ -148,5 +150,5 @@ async def _lead(transport: Transport, election: LeaseElection, choices: Choices,
         )
         group.create_task(projects.run())
         group.create_task(limits.run())
-        group.create_task(SettingsRecord(transport, choices, is_leader=election.is_leader).run())
+        group.create_task(SettingsRecord(transport, config, is_leader=election.is_leader).run())
         await scheduler.run()

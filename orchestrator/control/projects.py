@@ -98,10 +98,10 @@ class ProjectController:
     def _namespace_of(self, project: Project) -> str | None:
         """The namespace whose label names the project: the label decides, not the namespace's name."""
         names = sorted(
-            each.metadata.name
-            for each in self._observer.namespaces.objects.values()
-            if each.metadata.labels.get(PROJECT_LABEL) == project.metadata.name
-            and each.metadata.deletion_timestamp is None
+            namespace.metadata.name
+            for namespace in self._observer.namespaces.objects.values()
+            if namespace.metadata.labels.get(PROJECT_LABEL) == project.metadata.name
+            and namespace.metadata.deletion_timestamp is None
         )
         return names[0] if names else None
 
@@ -122,8 +122,8 @@ class ProjectController:
 
     async def _bind_members(self, project: Project, namespace: str) -> None:
         subjects = [
-            {"kind": each.kind, "name": each.name, "apiGroup": "rbac.authorization.k8s.io"}
-            for each in project.spec.members
+            {"kind": member.kind, "name": member.name, "apiGroup": "rbac.authorization.k8s.io"}
+            for member in project.spec.members
         ]
         key = f"members/{project.metadata.uid}"
         if self._written.get(key) == (namespace, subjects):
@@ -179,9 +179,9 @@ class ProjectController:
 
 def _counted(reading: Reading, decision: Plan) -> _Figures:
     snapshot = reading.snapshot
-    quotas = {each.name: (each.parent, each.quota_gpu_milli) for each in snapshot.projects}
-    cpu = {each.name: (each.parent, each.quota_cpu_milli) for each in snapshot.projects}
-    memory = {each.name: (each.parent, each.quota_memory_bytes) for each in snapshot.projects}
+    quotas = {project.name: (project.parent, project.quota_gpu_milli) for project in snapshot.projects}
+    cpu = {project.name: (project.parent, project.quota_cpu_milli) for project in snapshot.projects}
+    memory = {project.name: (project.parent, project.quota_memory_bytes) for project in snapshot.projects}
     there = capacity(snapshot.nodes)
     bound = {binding.workload for binding in decision.bindings}
     return _Figures(
@@ -189,7 +189,9 @@ def _counted(reading: Reading, decision: Plan) -> _Figures:
         decision,
         excess=quota_excess(quotas, there[0]) or cpu_excess(cpu, there[1]) or memory_excess(memory, there[2]),
         waiting=Counter(
-            each.project for each in snapshot.workloads if each.id not in bound and start_chunks(each)
+            workload.project
+            for workload in snapshot.workloads
+            if workload.id not in bound and start_chunks(workload)
         ),
     )
 
@@ -211,7 +213,9 @@ def _condition(
     before: list[Condition], kind: str, holds: bool, otherwise: str, message: str
 ) -> dict[str, str]:
     status = "True" if holds else "False"
-    known = next((each for each in before if each.type == kind and each.status == status), None)
+    known = next(
+        (condition for condition in before if condition.type == kind and condition.status == status), None
+    )
     changed = known.last_transition_time if known and known.last_transition_time else _now()
     return {
         "type": kind,

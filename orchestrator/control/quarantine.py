@@ -28,7 +28,7 @@ from orchestrator.planner.model import (
 logger = logging.getLogger(__name__)
 
 FIRST_SECONDS: Final = 60.0
-LONGEST_SECONDS: Final = 3600.0
+MAX_SECONDS: Final = 3600.0
 MAX_REMEMBERED: Final = 1000
 MAX_PLANS: Final = 100
 """So many plans one decision makes at most to find culprits of one kind. Each culprit among 4,000 workloads takes some
@@ -65,7 +65,7 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decision, and whom it leaves out.
+    """A decision, and the objects that it leaves out.
 
     `undecided` are ids of workloads that it leaves out as well, because it is not known yet whether they are culprits.
     """
@@ -83,7 +83,7 @@ class _Entry:
 
 
 class Quarantine:
-    """Decides, and remembers whom it had to leave out. `clock` is monotonic, in seconds."""
+    """Decides, and remembers the objects that it had to leave out. `clock` is monotonic, in seconds."""
 
     def __init__(self, planner: Planner, clock: Callable[[], float], *, max_plans: int = MAX_PLANS) -> None:
         self._planner = planner
@@ -108,11 +108,11 @@ class Quarantine:
         """The culprits that are in the snapshot as they were, and whose time is not over."""
         now = self._clock()
         # who was well for so long has no relapse but begins anew
-        forgotten = [key for key, each in self._entries.items() if now >= each.until + LONGEST_SECONDS]
+        forgotten = [key for key, entry in self._entries.items() if now >= entry.until + MAX_SECONDS]
         forgotten += list(self._entries)[: max(0, len(self._entries) - MAX_REMEMBERED)]
         for key in forgotten:
             self._entries.pop(key, None)
-        self._reduced = {key: each for key, each in self._reduced.items() if key in self._entries}
+        self._reduced = {key: reduced for key, reduced in self._reduced.items() if key in self._entries}
         there = _objects(snapshot, self._entries)
         return [
             entry.culprit
@@ -133,7 +133,7 @@ class Quarantine:
             keys, unknown = search.culprits(kind, list(suspects))
             there = _objects(snapshot, keys)
             culprits = [Culprit(*key, there[key], search.why.get(key, _words(error))) for key in keys]
-            undecided = tuple(name for each, name in unknown if each == WORKLOAD)
+            undecided = tuple(name for kind, name in unknown if kind == WORKLOAD)
             plan = self._plan_without(snapshot, [*quarantined, *culprits], undecided) if keys else None
             if plan is None:
                 continue
@@ -142,14 +142,14 @@ class Quarantine:
                 break
         if not answers:
             raise error
-        best = max(answers, key=lambda each: len(each.plan.bindings))
-        for each in best.quarantined[len(quarantined) :]:
-            self._remember(each)
+        best = max(answers, key=lambda answer: len(answer.plan.bindings))
+        for culprit in best.quarantined[len(quarantined) :]:
+            self._remember(culprit)
         return best
 
     def _remember(self, culprit: Culprit) -> None:
         known = self._entries.pop(culprit.key, None)
-        seconds = FIRST_SECONDS if known is None else min(LONGEST_SECONDS, 2 * known.seconds)
+        seconds = FIRST_SECONDS if known is None else min(MAX_SECONDS, 2 * known.seconds)
         self._entries[culprit.key] = _Entry(culprit, seconds, self._clock() + seconds)
         logger.error(
             "%s %s is left out of decisions for %.0f s, or until it changes: %s",
@@ -181,21 +181,21 @@ class Quarantine:
         *,
         as_foreign: bool = False,
     ) -> Snapshot:
-        keys = {each.key for each in culprits} | {(WORKLOAD, each) for each in undecided}
+        keys = {culprit.key for culprit in culprits} | {(WORKLOAD, workload_id) for workload_id in undecided}
         if not keys:
             return snapshot
-        out = [each for each in snapshot.workloads if _key(each) in keys]
-        stay = [each for each in snapshot.workloads if _key(each) not in keys]
-        nodes = tuple(each for each in snapshot.nodes if _key(each) not in keys)
+        out = [workload for workload in snapshot.workloads if _key(workload) in keys]
+        stay = [workload for workload in snapshot.workloads if _key(workload) not in keys]
+        nodes = tuple(node for node in snapshot.nodes if _key(node) not in keys)
         if as_foreign:
             nodes = _with_foreign(nodes, out)
         else:
-            stay += [self._reduced_of(each) for each in out if any(pod.node for pod in each.pods)]
-            stay.sort(key=lambda each: each.id)
+            stay += [self._reduced_of(workload) for workload in out if any(pod.node for pod in workload.pods)]
+            stay.sort(key=lambda workload: workload.id)
         return replace(
             snapshot,
             nodes=nodes,
-            projects=tuple(each for each in snapshot.projects if _key(each) not in keys),
+            projects=tuple(project for project in snapshot.projects if _key(project) not in keys),
             workloads=tuple(stay),
         )
 
@@ -234,15 +234,15 @@ class _Search:
         `suspects` were culprits before: they are tried first. Both are empty if the kind has nothing to do with it.
         """
         self._plans, self._last = self._max_plans, self._first
-        everything = [_key(each) for each in _of_kind(self._snapshot, kind)]
-        rest = [each for each in everything if each not in suspects]
+        everything = [_key(item) for item in _of_kind(self._snapshot, kind)]
+        rest = [key for key in everything if key not in suspects]
         if suspects and not self._raises(rest, kind):
             return self._grow(rest, list(suspects), kind)
         if self._raises([], kind):
             return [], []
         alone, unknown = self._alone(everything, kind)
         out = {*alone, *unknown}
-        rest = [each for each in everything if each not in out]
+        rest = [key for key in everything if key not in out]
         if not out or (rest and self._raises(rest, kind)):
             together, more = self._grow([], rest, kind)
             return alone + together, unknown + more
@@ -301,10 +301,14 @@ class _Search:
 def _only(snapshot: Snapshot, kind: str, keys: Collection[Key]) -> Snapshot:
     """The snapshot with these alone of one kind."""
     if kind == WORKLOAD:
-        return replace(snapshot, workloads=tuple(each for each in snapshot.workloads if _key(each) in keys))
+        return replace(
+            snapshot, workloads=tuple(workload for workload in snapshot.workloads if _key(workload) in keys)
+        )
     if kind == NODE:
-        return replace(snapshot, nodes=tuple(each for each in snapshot.nodes if _key(each) in keys))
-    return replace(snapshot, projects=tuple(each for each in snapshot.projects if _key(each) in keys))
+        return replace(snapshot, nodes=tuple(node for node in snapshot.nodes if _key(node) in keys))
+    return replace(
+        snapshot, projects=tuple(project for project in snapshot.projects if _key(project) in keys)
+    )
 
 
 def _of_kind(snapshot: Snapshot, kind: str) -> Sequence[Object]:
@@ -322,7 +326,7 @@ def holding(workload: Workload) -> Workload:
         priority=0,
         preemptible=False,
         created_at_us=workload.created_at_us,
-        pods=tuple(_holding(each) for each in workload.pods if each.node is not None),
+        pods=tuple(_holding(pod) for pod in workload.pods if pod.node is not None),
     )
 
 
@@ -345,7 +349,7 @@ def _with_foreign(nodes: Iterable[Node], workloads: Iterable[Workload]) -> tuple
         for pod in workload.pods:
             if pod.node is not None:
                 held.setdefault(pod.node, []).append(pod)
-    return tuple(_with_pods(each, held[each.name]) if each.name in held else each for each in nodes)
+    return tuple(_with_pods(node, held[node.name]) if node.name in held else node for node in nodes)
 
 
 def _with_pods(node: Node, pods: Sequence[Pod]) -> Node:
@@ -366,13 +370,13 @@ def _objects(snapshot: Snapshot, keys: Collection[Key]) -> dict[Key, Object]:
     if not keys:
         return {}
     everything: Iterable[Object] = chain(snapshot.workloads, snapshot.nodes, snapshot.projects)
-    return {key: each for each in everything if (key := _key(each)) in keys}
+    return {key: item for item in everything if (key := _key(item)) in keys}
 
 
-def _key(each: Object) -> Key:
-    if isinstance(each, Workload):
-        return (WORKLOAD, each.id)
-    return (NODE if isinstance(each, Node) else PROJECT, each.name)
+def _key(item: Object) -> Key:
+    if isinstance(item, Workload):
+        return (WORKLOAD, item.id)
+    return (NODE if isinstance(item, Node) else PROJECT, item.name)
 
 
 def _words(error: Exception) -> str:

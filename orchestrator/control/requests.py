@@ -17,17 +17,15 @@ from orchestrator.cluster.errors import (
     TooManyRequests,
     Unreachable,
 )
+from orchestrator.cluster.timeouts import OPERATOR_REQUEST_SECONDS
 
 logger = logging.getLogger(__name__)
 
 REQUESTS_IN_FLIGHT: Final = 64
 UNHURRIED_IN_FLIGHT: Final = 16
 """Of the requests in flight, at most so many are of those that wait for the others."""
-REQUEST_SECONDS: Final = 2.5
-"""How long a request may take. At most the margin by which a leader stops before its lease expires, so that no request
-of a former leader is under way when the next one reads the cluster."""
 FIRST_DELAY_SECONDS: Final = 0.1
-LONGEST_DELAY_SECONDS: Final = 2.0
+MAX_DELAY_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ class Requests:
         self,
         *,
         is_leader: Callable[[], bool],
-        request_seconds: float = REQUEST_SECONDS,
+        request_seconds: float = OPERATOR_REQUEST_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.request_seconds = request_seconds
@@ -193,5 +191,5 @@ def _log_repeat(task: Task, attempt: int, error: ClusterError) -> None:
 
 
 def _delay_seconds(attempt: int) -> float:
-    longest = min(LONGEST_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** min(attempt, 8))
+    longest = min(MAX_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** min(attempt, 8))
     return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads the load, keeps no secret

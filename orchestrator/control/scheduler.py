@@ -15,15 +15,15 @@ from typing import Final
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.audit import Audit
-from orchestrator.control.choices import DEFAULT_CHOICES, Choices
 from orchestrator.control.claims import Claims
 from orchestrator.control.conditions import ConditionWriter
 from orchestrator.control.events import Announcer
 from orchestrator.control.executor import Executor
 from orchestrator.control.health import Health
 from orchestrator.control.observer import Observer
+from orchestrator.control.operator_config import DEFAULT_CONFIG, OperatorConfig
 from orchestrator.control.quarantine import PROJECT, Decided, Quarantine
-from orchestrator.control.returning import Returning
+from orchestrator.control.requeue_holds import RequeueHolds
 from orchestrator.control.set_aside import MAX_TOLD, SetAsideRecord, quarantined, reasons, undecidable
 from orchestrator.control.watch_lag import WatchLag
 from orchestrator.planner import plan
@@ -38,10 +38,10 @@ logger = logging.getLogger(__name__)
 DEBOUNCE_SECONDS: Final = 0.05
 TICK_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 1.0
-LONGEST_RETRY_SECONDS: Final = 30.0
+MAX_RETRY_SECONDS: Final = 30.0
 IDLE_PART_OF_DECISION: Final = 2.0
-"""The loop rests this many times as long as the last decision took, so that bindings get the processor too."""
-LONGEST_REST_SECONDS: Final = 1.0
+"""The loop rests this many times as long as the last decision took, so that bindings get the CPU too."""
+MAX_REST_SECONDS: Final = 1.0
 REFUSAL_SECONDS: Final = 30.0
 """So long a pod that the API server did not evict is not chosen again."""
 UNREADY_SECONDS: Final = 10.0
@@ -67,7 +67,7 @@ class SchedulerLoop:
         is_leader: Callable[[], bool],
         health: Health | None = None,
         planner: Callable[[Snapshot], Plan] = plan,
-        choices: Choices = DEFAULT_CHOICES,
+        config: OperatorConfig = DEFAULT_CONFIG,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -80,8 +80,8 @@ class SchedulerLoop:
         self._clock = loop.time
         self._epoch = wall_clock() - loop.time()
         self._health = health or Health(loop.time)
-        self._reader = Reader(choices.settings)
-        self._audit = Audit(transport, longest_grace_seconds=choices.longest_grace_seconds)
+        self._reader = Reader(config.settings)
+        self._audit = Audit(transport, max_checkpoint_grace_seconds=config.max_checkpoint_grace_seconds)
         self._announcer = Announcer(transport)
         self._lag = WatchLag(loop.time)
         self._claims = Claims(transport, self._reader.volumes, self._labels_of, is_leader=is_leader)
@@ -94,9 +94,11 @@ class SchedulerLoop:
             on_bound=self._lag.answered,
             on_unready=self._note_unready,
             claims=self._claims,
-            longest_grace_seconds=choices.longest_grace_seconds,
+            max_checkpoint_grace_seconds=config.max_checkpoint_grace_seconds,
         )
-        self._returning = Returning(loop.time, self._executor.is_evicting, self._executor.nomination_of)
+        self._requeue_holds = RequeueHolds(
+            loop.time, self._executor.is_evicting, self._executor.nomination_of
+        )
         self._refused: dict[str, tuple[float, str]] = {}
         self._left_over: tuple[str, ...] = ()
         self._unready: dict[str, tuple[float, str]] = {}
@@ -111,7 +113,7 @@ class SchedulerLoop:
         self._rest_seconds = 0.0
         self._follows = False
         observer.expect(self._is_echo, self._executor.is_nominating)
-        observer.listen(self._returning.see)
+        observer.listen(self._requeue_holds.see)
         observer.listen(self._claims.see)
 
     async def run(self) -> None:
@@ -136,7 +138,7 @@ class SchedulerLoop:
         async with self._executor, asyncio.TaskGroup() as group:
             group.create_task(self._conditions.run())
             self._audit.recall(self._observer.pods.objects.values())
-            self._returning.recall(self._observer.pods.objects.values())
+            self._requeue_holds.recall(self._observer.pods.objects.values())
             group.create_task(self._audit.run())
             group.create_task(self._announcer.run())
             group.create_task(self._set_aside.run())
@@ -151,9 +153,7 @@ class SchedulerLoop:
                     failures += 1
                     logger.exception("the decision failed, %d in a row; nothing was begun", failures)
                     self._health.failed(f"{type(error).__name__}: {error}")
-                    await asyncio.sleep(
-                        min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2.0 ** min(failures - 1, 8))
-                    )
+                    await asyncio.sleep(min(MAX_RETRY_SECONDS, RETRY_SECONDS * 2.0 ** min(failures - 1, 8)))
                     self._observer.changed.set()
                 else:
                     failures = 0
@@ -182,15 +182,15 @@ class SchedulerLoop:
         pods = self._observer.pods.objects
         self._executor.confirm(pods)
         self._unready = self._still(self._unready)
-        aside = {uid: why for uid, (_, why) in self._unready.items()}
-        inherited = self._returning.inherited
+        unschedulable = {uid: why for uid, (_, why) in self._unready.items()}
+        inherited = self._requeue_holds.inherited
         reading = self._reader.read(
             assumed=self._executor.assumed,
             evicted=self._executor.evicted,
-            stand_ins=self._returning.stand_ins(
+            placeholders=self._requeue_holds.placeholders(
                 self._observer.jobs.objects, self._observer.stateful_sets.objects
             ),
-            aside=aside,
+            unschedulable=unschedulable,
             nominated={**inherited, **self._executor.nominated},
             now_us=self.now_us(),
             left_over=self._left_over,
@@ -204,15 +204,15 @@ class SchedulerLoop:
         self._on_plan(reading, decision)
         self._audit.know(reading, decision)
         self._executor.begin(decision.evictions, decision.bindings, pods, decision.nominations)
-        self._returning.take(decision, inherited)
+        self._requeue_holds.take(decision, inherited)
         self._left_over = decision.left_over
         undecided = reasons(decided, reading.snapshot)
-        self._conditions.want(_reasons(reading, decision, aside, undecided))
+        self._conditions.want(_reasons(reading, decision, unschedulable, undecided))
         if decided.undecided or decision.left_over:
             self._decide_again_soon()
         self._announce_endangered(reading, decision, pods)
         took = self._clock() - started
-        self._rest_seconds = min(LONGEST_REST_SECONDS, IDLE_PART_OF_DECISION * took)
+        self._rest_seconds = min(MAX_REST_SECONDS, IDLE_PART_OF_DECISION * took)
         logger.debug(
             "decided in %.0f ms: %d bindings, %d evictions, %d wait",
             took * 1000,
@@ -230,22 +230,24 @@ class SchedulerLoop:
             *quarantined(decided, reading.snapshot, pods),
         ]
         new = self._set_aside.note(everything, left_over=len(decided.plan.left_over))
-        for each in new[:MAX_TOLD]:
-            pod = pods.get(each.uid)
+        for entry in new[:MAX_TOLD]:
+            pod = pods.get(entry.uid)
             if pod is None or pod.spec.node_name:  # a pod that waits is told by its condition, with an event
-                self._announcer.sets_aside(each)
+                self._announcer.sets_aside(entry)
         self._health.sets_aside(map(str, everything))
         self._warn_undecided(decided, reading.snapshot, pods)
-        projects = {each.id: undecidable(each.why) for each in decided.quarantined if each.kind == PROJECT}
+        projects = {
+            culprit.id: undecidable(culprit.why) for culprit in decided.quarantined if culprit.kind == PROJECT
+        }
         return replace(reading, unreadable_projects={**reading.unreadable_projects, **projects})
 
     def _warn_undecided(self, decided: Decided, snapshot: Snapshot, pods: Mapping[str, Pod]) -> None:
         """Tell running pods that nothing is decided for their workload."""
-        whys = {each.id: undecidable(each.why) for each in decided.quarantined}
+        whys = {culprit.id: undecidable(culprit.why) for culprit in decided.quarantined}
         for workload in snapshot.workloads if whys else ():
-            for each in workload.pods if workload.id in whys else ():
-                if each.node is not None and each.id in pods:
-                    self.warn(pods[each.id], "SetAside", whys[workload.id])
+            for pod in workload.pods if workload.id in whys else ():
+                if pod.node is not None and pod.id in pods:
+                    self.warn(pods[pod.id], "SetAside", whys[workload.id])
 
     def now_us(self) -> int:
         """The time in microseconds since the epoch, by the loop's clock."""
@@ -256,14 +258,14 @@ class SchedulerLoop:
         self._announcer.warns(pod, reason, message)
 
     def _announce_endangered(self, reading: Reading, decision: Plan, pods: Mapping[str, Pod]) -> None:
-        """Tell running pods of the workloads that stay on unhealthy hardware, once for each trouble."""
+        """Tell running pods of the workloads that stay on unhealthy hardware, once for each problem."""
         if not decision.endangered:
             return
         for workload in reading.snapshot.workloads:
             message = decision.endangered.get(workload.id)
-            for each in workload.pods if message else ():
-                if each.state is PodState.ALLOCATED and each.id in pods:
-                    self.warn(pods[each.id], "OnUnhealthyHardware", message or "")
+            for pod in workload.pods if message else ():
+                if pod.state is PodState.ALLOCATED and pod.id in pods:
+                    self.warn(pods[pod.id], "OnUnhealthyHardware", message or "")
 
     def _is_echo(self, uid: str, node: str) -> bool:
         """Whether it is this process that binds the pod to the node, as the watch has just shown."""
@@ -282,12 +284,12 @@ class SchedulerLoop:
 
     def _labels_of(self, name: str) -> Mapping[str, str]:
         nodes = self._observer.nodes.objects.values()
-        labels = next((each.metadata.labels for each in nodes if each.metadata.name == name), {})
+        labels = next((node.metadata.labels for node in nodes if node.metadata.name == name), {})
         return {**labels, NODE_NAME_LABEL: name}
 
     def _still(self, known: dict[str, tuple[float, str]]) -> dict[str, tuple[float, str]]:
         now = self._clock()
-        return {uid: each for uid, each in known.items() if each[0] > now}
+        return {uid: entry for uid, entry in known.items() if entry[0] > now}
 
     def _refused_now(self) -> dict[str, str]:
         self._refused = self._still(self._refused)
@@ -308,15 +310,15 @@ class SchedulerLoop:
 
 
 def _reasons(
-    reading: Reading, decision: Plan, aside: Mapping[str, str], undecided: Mapping[str, str]
+    reading: Reading, decision: Plan, unschedulable: Mapping[str, str], undecided: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
     """By pod uid, why it waits.
 
-    `aside` says so of pods whose volumes are not ready, `undecided` of those that the planner cannot decide on.
+    `unschedulable` says so of pods whose volumes are not ready, `undecided` of those that the planner cannot decide on.
     """
     bound = {binding.pod for binding in decision.bindings}
     known = {
-        uid: ("VolumeNotReady" if uid in aside else "Unreadable", message)
+        uid: ("VolumeNotReady" if uid in unschedulable else "Unreadable", message)
         for uid, message in reading.unreadable_pods.items()
     }
     for workload in reading.snapshot.workloads if decision.pending else ():

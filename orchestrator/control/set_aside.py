@@ -64,16 +64,16 @@ class Record(msgspec.Struct, frozen=True, rename="camel"):
 
 def quarantined(decided: Decided, snapshot: Snapshot, pods: Mapping[str, Pod]) -> list[SetAside]:
     """The objects that the planner could not decide on, and those that were left out with them."""
-    workloads = {each.id: each for each in snapshot.workloads}
-    whys = [(each.kind, each.id, undecidable(each.why)) for each in decided.quarantined]
-    whys += [(WORKLOAD, each, _UNDECIDED) for each in decided.undecided]
+    workloads = {workload.id: workload for workload in snapshot.workloads}
+    whys = [(culprit.kind, culprit.id, undecidable(culprit.why)) for culprit in decided.quarantined]
+    whys += [(WORKLOAD, workload_id, _UNDECIDED) for workload_id in decided.undecided]
     answer = []
     for kind, name, why in whys:
         workload = workloads.get(name) if kind == WORKLOAD else None
         if workload is None:
             answer.append(SetAside(kind, "", name, "", why))
             continue
-        pod = next((pods[each.id] for each in workload.pods if each.id in pods), None)
+        pod = next((pods[pod.id] for pod in workload.pods if pod.id in pods), None)
         namespace = "" if pod is None else pod.metadata.namespace
         answer.append(SetAside(kind, namespace, workload.name, workload.id, why))
     return answer
@@ -83,8 +83,8 @@ def reasons(decided: Decided, snapshot: Snapshot) -> dict[str, str]:
     """By uid of a pod that waits, why nothing is decided for its workload."""
     if not decided.quarantined and not decided.undecided:
         return {}
-    whys = {each.key: undecidable(each.why) for each in decided.quarantined}
-    whys |= {(WORKLOAD, each): _UNDECIDED for each in decided.undecided}
+    whys = {culprit.key: undecidable(culprit.why) for culprit in decided.quarantined}
+    whys |= {(WORKLOAD, workload_id): _UNDECIDED for workload_id in decided.undecided}
     answer = {}
     for workload in snapshot.workloads:
         why = whys.get((WORKLOAD, workload.id))
@@ -97,7 +97,7 @@ def reasons(decided: Decided, snapshot: Snapshot) -> dict[str, str]:
 
 
 def undecidable(why: str) -> str:
-    """What people are told of an object that the planner raised on."""
+    """The message about an object on which the planner raised an error."""
     return f"muster cannot decide on it, by a mistake of its own ({why}); it is tried again later, or when it changes"
 
 
@@ -124,21 +124,21 @@ class SetAsideRecord:
     def note(self, objects: Iterable[SetAside], *, left_over: int = 0) -> list[SetAside]:
         """Take what the last decision did without; return what is new of it."""
         there = list(objects)
-        new = [each for each in there if each not in self._since]
+        new = [entry for entry in there if entry not in self._since]
         at = self._now().strftime("%Y-%m-%dT%H:%M:%SZ") if new else ""
-        for each in new[:MAX_TOLD]:
-            logger.warning("set aside: %s", each)
+        for entry in new[:MAX_TOLD]:
+            logger.warning("set aside: %s", entry)
         if len(new) > MAX_TOLD:
             logger.warning("set aside: %d objects more", len(new) - MAX_TOLD)
         gone = len(self._since) + len(new) - len(there)
         if gone:
             logger.info("%d objects are counted with again that were set aside", gone)
         if new or gone or left_over != self._record.left_over:
-            self._since = {each: self._since.get(each, at) for each in there}
+            self._since = {entry: self._since.get(entry, at) for entry in there}
             self._record = Record(
                 tuple(
-                    Listed(each.kind, each.namespace, each.name, each.why[:MAX_CHARACTERS], since)
-                    for each, since in list(self._since.items())[:MAX_LISTED]
+                    Listed(entry.kind, entry.namespace, entry.name, entry.why[:MAX_CHARACTERS], since)
+                    for entry, since in list(self._since.items())[:MAX_LISTED]
                 ),
                 max(0, len(there) - MAX_LISTED),
                 left_over,

@@ -12,26 +12,26 @@ from orchestrator.cluster.errors import ClusterError, NotFound
 from orchestrator.cluster.objects import ConfigMap
 from orchestrator.cluster.resources import CONFIG_MAPS
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
-from orchestrator.control.choices import Choices
+from orchestrator.control.operator_config import OperatorConfig
 from orchestrator.names import SETTINGS_CONFIG_MAP, SYSTEM_NAMESPACE
 from orchestrator.simulation.settings import KEY, PATH, encoded
 
 logger = logging.getLogger(__name__)
 
 FIELD_MANAGER: Final = "muster-operator"
-GRACE_KEY: Final = "longestCheckpointGraceSeconds"
+GRACE_KEY: Final = "maxCheckpointGraceSeconds"
 LOOK_SECONDS: Final = 60.0
 """How often the leader looks whether what is written is still so."""
 RETRY_SECONDS: Final = 5.0
 
 
 class SettingsRecord:
-    """Keeps the ConfigMap as the choices are, while `is_leader()`."""
+    """Keeps the ConfigMap as the config are, while `is_leader()`."""
 
     def __init__(
         self,
         transport: Transport,
-        choices: Choices,
+        config: OperatorConfig,
         *,
         is_leader: Callable[[], bool],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -39,7 +39,7 @@ class SettingsRecord:
         self._transport = transport
         self._is_leader = is_leader
         self._sleep = sleep
-        self._data = {KEY: encoded(choices.settings), GRACE_KEY: str(choices.longest_grace_seconds)}
+        self._data = {KEY: encoded(config.settings), GRACE_KEY: str(config.max_checkpoint_grace_seconds)}
 
     async def run(self) -> None:
         """Write until cancelled; failures of the API are logged and waited out."""

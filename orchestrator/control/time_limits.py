@@ -29,7 +29,7 @@ from orchestrator.workloads.parsing import parse_duration_seconds
 logger = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 5.0
-LONGEST_WARNING_SECONDS: Final = 900
+MAX_WARNING_SECONDS: Final = 900
 """The warning comes a tenth of the limit before its end, at most so long before."""
 _SECOND_US: Final = 1_000_000
 _OWNERS: Final[Mapping[str, Resource]] = {"StatefulSet": STATEFUL_SETS, "Job": JOBS}
@@ -47,7 +47,7 @@ class Limited:
 
     @property
     def warning(self) -> str:
-        """What the user is told: the same words whenever it is said."""
+        """The message for the user."""
         return (
             f"it is stopped at {format_time(self.ends_at_us, places=0)}: interactive work of {self.project} may run "
             f"for {self.limit}"
@@ -90,14 +90,14 @@ class TimeLimits:
     async def check(self) -> None:
         """Warn and stop whatever is due now."""
         caches, now_us = self._caches, self._now_us()
-        for each in limited(caches.projects.values(), caches.namespaces.values(), caches.pods.values()):
-            if now_us >= each.warns_at_us:
-                self._warn(each.pod, each.warning)
-            if now_us >= each.ends_at_us and self._is_leader():
-                await self._stop(each, now_us)
+        for pod in limited(caches.projects.values(), caches.namespaces.values(), caches.pods.values()):
+            if now_us >= pod.warns_at_us:
+                self._warn(pod.pod, pod.warning)
+            if now_us >= pod.ends_at_us and self._is_leader():
+                await self._stop(pod, now_us)
 
-    async def _stop(self, each: Limited, now_us: int) -> None:
-        owner = each.pod.metadata.controller
+    async def _stop(self, over_time: Limited, now_us: int) -> None:
+        owner = over_time.pod.metadata.controller
         if owner is None:
             return
         resource = _OWNERS[owner.kind]
@@ -107,14 +107,16 @@ class TimeLimits:
             annotations[SUSPENDED_REPLICAS_ANNOTATION] = "1"
             spec = {"replicas": 0}
         mark = {"uid": owner.uid, "annotations": annotations}
-        path = resource.path(each.pod.metadata.namespace, owner.name)
-        name = f"{each.pod.metadata.namespace}/{owner.name}"
+        path = resource.path(over_time.pod.metadata.namespace, owner.name)
+        name = f"{over_time.pod.metadata.namespace}/{owner.name}"
         try:
             await self._transport.patch(path, {"metadata": mark, "spec": spec}, content_type=MERGE_PATCH)
         except ClusterError as error:
             logger.warning("%s is to be stopped for its time limit: %s", name, error)
         else:
-            logger.info("%s was stopped: it ran for the %s that %s allows", name, each.limit, each.project)
+            logger.info(
+                "%s was stopped: it ran for the %s that %s allows", name, over_time.limit, over_time.project
+            )
 
 
 def limited(
@@ -122,16 +124,16 @@ def limited(
 ) -> Iterator[Limited]:
     """The running pods of interactive StatefulSets and Jobs in projects with a time limit."""
     limits = {
-        each.metadata.name: (each.spec.interactive_time_limit, seconds)
-        for each in projects
-        if (seconds := _seconds(each)) and each.spec.interactive_time_limit
+        project.metadata.name: (project.spec.interactive_time_limit, seconds)
+        for project in projects
+        if (seconds := _seconds(project)) and project.spec.interactive_time_limit
     }
     if not limits:
         return
     project_of = {
-        each.metadata.name: name
-        for each in namespaces
-        if (name := each.metadata.labels.get(PROJECT_LABEL, "")) in limits
+        namespace.metadata.name: name
+        for namespace in namespaces
+        if (name := namespace.metadata.labels.get(PROJECT_LABEL, "")) in limits
     }
     for pod in pods:
         if pod.metadata.namespace in project_of and _is_running_interactive(pod):
@@ -140,7 +142,7 @@ def limited(
             started_us = _started_us(pod)
             if started_us is None:
                 continue
-            warning_seconds = min(LONGEST_WARNING_SECONDS, seconds // 10)
+            warning_seconds = min(MAX_WARNING_SECONDS, seconds // 10)
             ends_at_us = started_us + seconds * _SECOND_US
             yield Limited(pod, project, limit, ends_at_us - warning_seconds * _SECOND_US, ends_at_us)
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-MOST_SAMPLES: Final = 10_000
-MOST_AWAITED: Final = 10_000
+MAX_SAMPLES: Final = 10_000
+MAX_AWAITED: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class WatchLag:
         self._clock = clock
         self._answered: dict[str, float] = {}
         self._seen: set[str] = set()
-        self._samples: deque[float] = deque(maxlen=MOST_SAMPLES)
+        self._samples: deque[float] = deque(maxlen=MAX_SAMPLES)
 
     def answered(self, uid: str) -> None:
         """The API server has said that the pod is bound."""
@@ -34,7 +34,7 @@ class WatchLag:
             self._seen.discard(uid)
             self._samples.append(0.0)  # the watch was faster
             return
-        if len(self._answered) >= MOST_AWAITED:
+        if len(self._answered) >= MAX_AWAITED:
             self._answered.clear()
         self._answered[uid] = self._clock()
 
@@ -44,7 +44,7 @@ class WatchLag:
         if answered is not None:
             self._samples.append(self._clock() - answered)
             return
-        if len(self._seen) >= MOST_AWAITED:
+        if len(self._seen) >= MAX_AWAITED:
             self._seen.clear()
         self._seen.add(uid)
 
@@ -52,5 +52,5 @@ class WatchLag:
         """What was seen; None before the first binding."""
         if not self._samples:
             return None
-        ms = sorted(each * 1000 for each in self._samples)
+        ms = sorted(sample * 1000 for sample in self._samples)
         return Lags(len(ms), ms[len(ms) // 2], ms[len(ms) * 99 // 100], ms[-1])

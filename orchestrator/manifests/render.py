@@ -58,4 +58,4 @@ def documents(text: str) -> list[dict[str, Any]]:
 
 def _template_names() -> Iterator[str]:
     templates = resources.files("orchestrator.manifests") / "templates"
-    yield from sorted(each.name for each in templates.iterdir() if each.name.endswith(".yaml.j2"))
+    yield from sorted(file.name for file in templates.iterdir() if file.name.endswith(".yaml.j2"))

@@ -13,7 +13,7 @@ from orchestrator.planner.accounting.demand import Demand
 from orchestrator.planner.accounting.ledger import Ledger
 from orchestrator.planner.accounting.quota import ProjectTree
 from orchestrator.planner.gangs import Chunk, start_chunks
-from orchestrator.planner.model import DEVICE_MILLI, Pod, PodState, Snapshot, Workload
+from orchestrator.planner.model import Pod, PodState, Snapshot, Workload
 from orchestrator.planner.placement.node_sets import NodeSets
 
 
@@ -110,7 +110,7 @@ class ClusterState:
         if not asked:
             return pod
         smallest = next((size for size in self._gpu_sizes_mib if size >= asked), asked)
-        portion = -(-DEVICE_MILLI * asked // smallest)
+        portion = pod.request.portion_milli(smallest)
         return replace(pod, request=replace(pod.request, gpu_portion_milli=portion))
 
 

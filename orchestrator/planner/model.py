@@ -91,6 +91,14 @@ class Request:
         """Whether it asks for parts of devices."""
         return bool(self.gpu_portion_milli or self.gpu_memory_mib)
 
+    def portion_milli(self, device_memory_mib: int) -> int:
+        """How much it takes of each device with so much memory, rounded up; all of one of unknown memory (0)."""
+        if not self.gpu_memory_mib:
+            return self.gpu_portion_milli or DEVICE_MILLI
+        return (
+            -(-DEVICE_MILLI * self.gpu_memory_mib // device_memory_mib) if device_memory_mib else DEVICE_MILLI
+        )
+
 
 class PodState(enum.Enum):
     """Where a pod stands between the queue and its end; pods that have finished are not in a snapshot."""

@@ -19,13 +19,13 @@ class Devices:
         """Add a pod's part of a device to its use; does nothing for a node or device that does not exist."""
         used = self._used.get(node, [])
         if device < len(used):
-            used[device] += self._part_milli(self.nodes[node], request)
+            used[device] += request.portion_milli(self.nodes[node].gpu_memory_mib)
 
     def choose(self, node: str, request: Request) -> tuple[int, ...] | None:
         """Occupy and return the first idle devices, or the fullest that a part still fits on. None: nothing fits."""
         used = self._used[node]
         if request.is_shared:
-            max_used_milli = DEVICE_MILLI - self._part_milli(self.nodes[node], request)
+            max_used_milli = DEVICE_MILLI - request.portion_milli(self.nodes[node].gpu_memory_mib)
             device_count = request.shared_devices
             fits = sorted((-held, device) for device, held in enumerate(used) if held <= max_used_milli)
             chosen = [device for _, device in fits][:device_count]
@@ -37,9 +37,3 @@ class Devices:
         for device in chosen:
             self.occupy(node, device, request)
         return tuple(sorted(chosen))
-
-    def _part_milli(self, node: Node, request: Request) -> int:
-        """The part of one device that the pod takes; all of it where the node's GPU memory is unknown."""
-        if request.gpu_memory_mib and node.gpu_memory_mib:
-            return -(-DEVICE_MILLI * request.gpu_memory_mib // node.gpu_memory_mib)
-        return request.gpu_portion_milli or DEVICE_MILLI

@@ -46,17 +46,17 @@ class Budgets:
             metadata = budget.metadata
             name = f"the disruption budget {metadata.namespace}/{metadata.name}"
             there = bound.get(metadata.namespace, [])
-            made = self._boundary.read(name, lambda: _read(name, budget, there, evicted))  # noqa: B023 - at once
-            if isinstance(made, Unreadable):
-                why = f"{made.why}; no pod of its namespace is evicted"
+            reading = self._boundary.read(name, lambda: _read(name, budget, there, evicted))  # noqa: B023 - at once
+            if isinstance(reading, Unreadable):
+                why = f"{reading.why}; no pod of its namespace is evicted"
                 set_aside.append(
                     SetAside("PodDisruptionBudget", metadata.namespace, metadata.name, metadata.uid, why)
                 )
-                made = Budget(name, 0, tuple(sorted(each.metadata.uid for each in there)))
-            if made.pods:
-                read.append(made)
+                reading = Budget(name, 0, tuple(sorted(pod.metadata.uid for pod in there)))
+            if reading.pods:
+                read.append(reading)
         self.set_aside = tuple(set_aside)
-        return tuple(sorted(read, key=lambda each: (each.name, each.pods)))
+        return tuple(sorted(read, key=lambda budget: (budget.name, budget.pods)))
 
 
 def planner_budgets(
@@ -73,7 +73,7 @@ def _read(name: str, budget: PodDisruptionBudget, pods: Iterable[Pod], evicted: 
     selector = budget.spec.selector
     if selector is not None:
         _refuse_too_long(selector)
-    mine = tuple(sorted(each.metadata.uid for each in pods if _protects(budget, each)))
+    mine = tuple(sorted(pod.metadata.uid for pod in pods if _protects(budget, pod)))
     current = budget.status.observed_generation >= budget.metadata.generation
     allowed = budget.status.disruptions_allowed if current else 0
     return Budget(name, max(0, allowed - sum(uid in evicted for uid in mine)), mine)
@@ -81,7 +81,7 @@ def _read(name: str, budget: PodDisruptionBudget, pods: Iterable[Pod], evicted: 
 
 def _refuse_too_long(selector: LabelSelector) -> None:
     requirements = len(selector.match_labels) + len(selector.match_expressions)
-    values = sum(len(each.values) for each in selector.match_expressions)
+    values = sum(len(expression.values) for expression in selector.match_expressions)
     for count, most, what in (
         (requirements, MAX_REQUIREMENTS, "requirements"),
         (values, MAX_VALUES, "values"),
@@ -111,7 +111,7 @@ def _protects(budget: PodDisruptionBudget, pod: Pod) -> bool:
 def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
     """Whether everything in the selector holds for the labels."""
     return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
-        _holds(each, labels) for each in selector.match_expressions
+        _holds(expression, labels) for expression in selector.match_expressions
     )
 
 

@@ -160,7 +160,8 @@ def _replicated(job: ReplicatedJob, annotations: Mapping[str, str]) -> int:
     spec = job.template.spec
     pods = 1 if spec.parallelism is None else spec.parallelism
     pods = pods if spec.completions is None else min(pods, spec.completions)
-    if pods > 0 and any(_is_exclusive(each) for each in (annotations, job.template.metadata.annotations)):
+    is_exclusive = _is_exclusive(annotations) or _is_exclusive(job.template.metadata.annotations)
+    if pods > 0 and is_exclusive:
         pods = 1
     return _bounded(pods) * _bounded(job.replicas)
 
@@ -197,7 +198,8 @@ def _kubeflow(field: str) -> Callable[[bytes, Mapping[str, str]], Gang]:
         form = _KUBEFLOW.decode(spec)
         replicas: Mapping[str, ReplicaSpec] = getattr(form, field)
         counts = {
-            role: _bounded(1 if each.replicas is None else each.replicas) for role, each in replicas.items()
+            role: _bounded(1 if replica.replicas is None else replica.replicas)
+            for role, replica in replicas.items()
         }
         elastic = None if form.elastic_policy is None else form.elastic_policy.min_replicas
         if elastic is not None and "Worker" in counts:
@@ -268,5 +270,5 @@ KINDS: Final = (
     ControllerKind("kubeflow.org", "jaxjobs", "JAXJob", _kubeflow("jax_replica_specs")),
     ControllerKind("trainer.kubeflow.org", "trainjobs", "TrainJob"),
 )
-CONTROLLERS: Final = {(each.group, each.kind): each for each in KINDS}
+CONTROLLERS: Final = {(kind.group, kind.kind): kind for kind in KINDS}
 """By API group and kind; the version is that of the reference to it."""

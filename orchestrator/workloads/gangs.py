@@ -59,7 +59,9 @@ def _tree(gang: Gang, pods: Sequence[tuple[Pod, model.Pod]], succeeded: Sequence
     done = Counter(gang.part_of(pod.metadata.labels) for pod in succeeded)
     present = Counter(gang.part_of(pod.metadata.labels) for pod, _ in pods)
     running = Counter(
-        gang.part_of(pod.metadata.labels) for pod, each in pods if each.state is model.PodState.ALLOCATED
+        gang.part_of(pod.metadata.labels)
+        for pod, planned in pods
+        if planned.state is model.PodState.ALLOCATED
     )
     children: list[model.SubGroup] = []
     at_once = 0

@@ -69,12 +69,12 @@ def sub_group(pod: Pod, levels: tuple[str, ...]) -> str:
     leaves = grouping(annotations, levels).leaves
     if not leaves:
         return ""
-    named = annotations.get(SUB_GROUP_ANNOTATION)
-    if named is not None:
-        if named not in dict(leaves):
+    group_name = annotations.get(SUB_GROUP_ANNOTATION)
+    if group_name is not None:
+        if group_name not in dict(leaves):
             known = ", ".join(dict(leaves))[:200]
-            raise _wrong(SUB_GROUP_ANNOTATION, named, f"the sub-groups are {known}")
-        return named
+            raise _wrong(SUB_GROUP_ANNOTATION, group_name, f"the sub-groups are {known}")
+        return group_name
     index = whole_number(annotations.get(COMPLETION_INDEX_ANNOTATION, ""))
     if index is None:
         raise UnreadableRequest(
@@ -98,12 +98,12 @@ def _grouping(
     if tree is None:
         return Grouping(topology)
     forms = _forms(tree)
-    leaves = tuple(each for form in forms for each in _leaves(form))
+    leaves = tuple(leaf for form in forms for leaf in _leaves(form))
     names = [name for name, _ in leaves]
     if not names or len(set(names)) < len(names) or not all(names):
         raise _wrong(SUB_GROUPS_ANNOTATION, tree, "every sub-group needs a name of its own")
     return Grouping(
-        topology, model.SubGroup("", children=tuple(_group(each, levels) for each in forms)), leaves
+        topology, model.SubGroup("", children=tuple(_group(form, levels) for form in forms)), leaves
     )
 
 
@@ -118,7 +118,7 @@ def _forms(tree: str) -> tuple[GroupForm, ...]:
         forms = msgspec.json.decode(tree, type=tuple[GroupForm, ...])
     except msgspec.MsgspecError as error:
         raise _wrong(SUB_GROUPS_ANNOTATION, tree, str(error)) from error
-    everything = [each for form in forms for each in _all(form)]
+    everything = [group for form in forms for group in _all(form)]
     if len(everything) > MAX_SUB_GROUPS:
         raise _wrong(
             SUB_GROUPS_ANNOTATION, tree, f"it has {len(everything)} sub-groups, {MAX_SUB_GROUPS} are allowed"
@@ -133,11 +133,11 @@ def _forms(tree: str) -> tuple[GroupForm, ...]:
 def _nesting(text: str) -> int:
     """How deep brackets stand in brackets; those in strings count too, which have no business there."""
     depth = deepest = 0
-    for each in text:
-        if each in "[{":
+    for character in text:
+        if character in "[{":
             depth += 1
             deepest = max(deepest, depth)
-        elif each in "]}":
+        elif character in "]}":
             depth -= 1
     return deepest
 
@@ -156,7 +156,7 @@ def _group(form: GroupForm, levels: tuple[str, ...]) -> model.SubGroup:
     return model.SubGroup(
         form.name,
         form.size if form.minimum is None and not form.children else form.minimum,
-        tuple(_group(each, levels) for each in form.children),
+        tuple(_group(child, levels) for child in form.children),
         _topology((where, form.topology_required), (where, form.topology_preferred), levels),
     )
 

@@ -10,7 +10,7 @@ from orchestrator.names import GPU_RESOURCE, UNHEALTHY_GPUS_ANNOTATION, UNHEALTH
 from orchestrator.workloads.request import MAX_DEVICES
 
 NEVER_US: Final = 1 << 62
-"""Later than any time: nothing is moved off a node of which nobody knows since when it has not been ready."""
+"""Later than any time: work stays on a node of which it is not known since when it has not been ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,14 @@ def node_health(node: Node) -> NodeHealth:
     count = max(allocatable, whole_count(str(node.status.capacity.get(GPU_RESOURCE, 0))))
     if count > MAX_DEVICES:
         raise ValueError(f"it says that it has {count} GPUs: at most {MAX_DEVICES} are believed")
-    named = named_gpus(node.metadata.annotations.get(UNHEALTHY_GPUS_ANNOTATION, ""), count)
+    unhealthy_gpus = named_gpus(node.metadata.annotations.get(UNHEALTHY_GPUS_ANNOTATION, ""), count)
     unhealthy, since_us = _whole_node(node)
     return NodeHealth(
         gpu_count=count,
         unhealthy=unhealthy,
         since_us=since_us,
-        unhealthy_gpus=named,
-        lost_gpus=max(0, count - allocatable - len(named)),
+        unhealthy_gpus=unhealthy_gpus,
+        lost_gpus=max(0, count - allocatable - len(unhealthy_gpus)),
     )
 
 
@@ -52,17 +52,17 @@ def named_gpus(text: str, count: int) -> tuple[int, ...]:
     """The indices in `3,5`, in order, as far as the node has them; what is no index is left out."""
     parts = (part.strip() for part in text.split(","))
     indices = {whole_number(part) for part in parts}
-    return tuple(sorted(each for each in indices if each is not None and each < count))
+    return tuple(sorted(index for index in indices if index is not None and index < count))
 
 
 def _whole_node(node: Node) -> tuple[str, int]:
-    marked = next((each for each in node.spec.taints if each.key == UNHEALTHY_KEY), None)
+    marked = next((taint for taint in node.spec.taints if taint.key == UNHEALTHY_KEY), None)
     if marked is not None:
         return _marked("taint", marked.value), 0
     label = node.metadata.labels.get(UNHEALTHY_KEY)
     if label is not None and label != "false":
         return _marked("label", label), 0
-    ready = next((each for each in node.status.conditions if each.type == "Ready"), None)
+    ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
     if ready is None:
         return "it has not said that it is ready", NEVER_US
     if ready.status == "True":

@@ -74,14 +74,14 @@ def dependent_manifests(
     metadata = _metadata(submission, placement)
     if owner is not None:
         metadata = metadata | {"ownerReferences": [owner]}
-    found: list[tuple[Resource, Manifest | None]] = [
+    manifests: list[tuple[Resource, Manifest | None]] = [
         *((CLAIMS, claim) for claim in claim_manifests(submission, metadata)),
         (SECRETS, git_sync.secret_manifest(submission, metadata)),
         (SERVICES, rendezvous.headless_service(submission, metadata)),
         (SERVICES, service_manifest(submission, metadata)),
         (INGRESSES, ingress_manifest(submission, placement.project, metadata, used_paths)),
     ]
-    return [(resource, body) for resource, body in found if body is not None]
+    return [(resource, body) for resource, body in manifests if body is not None]
 
 
 def owner_reference(resource: Resource, name: str, uid: str) -> Manifest:

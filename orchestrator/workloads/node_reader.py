@@ -7,9 +7,9 @@ from typing import Final
 
 from orchestrator.cluster.objects import Node, Pod
 from orchestrator.planner import model
+from orchestrator.workloads.dict_ops import discard, put
 from orchestrator.workloads.request import Held, held_on_node
 from orchestrator.workloads.snapshot import planner_node
-from orchestrator.workloads.tables import discard, put
 from orchestrator.workloads.unreadable import Boundary, SetAside, Unreadable
 
 _NOTHING: Final[Mapping[str, tuple[Pod, Held]]] = MappingProxyType({})
@@ -67,11 +67,11 @@ class NodeReader:
     def read(self) -> tuple[model.Node, ...]:
         """Return the nodes that decisions count with, by name."""
         for name in self._touched:
-            made = self._read(name)
-            put(self._unreadable, name, made if isinstance(made, Unreadable) else None)
-            made = made if isinstance(made, model.Node) else None
-            if made != self._made.get(name):
-                put(self._made, name, made)
+            node = self._read(name)
+            put(self._unreadable, name, node if isinstance(node, Unreadable) else None)
+            node = node if isinstance(node, model.Node) else None
+            if node != self._made.get(name):
+                put(self._made, name, node)
                 self._sorted = None
         self._touched.clear()
         if self._sorted is None:
@@ -80,8 +80,8 @@ class NodeReader:
 
     def set_aside(self) -> Iterator[SetAside]:
         """Yield what decisions do not count with."""
-        for name, each in self._unreadable.items():
-            yield SetAside("Node", "", name, self._nodes[name].metadata.uid, each.why)
+        for name, unreadable in self._unreadable.items():
+            yield SetAside("Node", "", name, self._nodes[name].metadata.uid, unreadable.why)
         for pods in self._foreign.values():
             for pod, held in pods.values():
                 metadata = pod.metadata
@@ -93,5 +93,5 @@ class NodeReader:
         node = self._nodes.get(name)
         if node is None:
             return None
-        held = [each for _, each in self._foreign.get(name, _NOTHING).values()]
+        held = [use for _, use in self._foreign.get(name, _NOTHING).values()]
         return self._boundary.read(f"node {name}", lambda: planner_node(node, held))

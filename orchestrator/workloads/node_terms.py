@@ -31,8 +31,8 @@ def terms_of(selector: NodeSelector | None) -> Terms:
         raise UnreadableRequest(f"its node affinity has {len(listed)} terms: at most {MAX_TERMS} are read")
     terms = tuple(
         tuple(
-            LabelRequirement(each.key, each.operator, tuple(each.values))
-            for each in (*term.match_expressions, *term.match_fields)
+            LabelRequirement(expression.key, expression.operator, tuple(expression.values))
+            for expression in (*term.match_expressions, *term.match_fields)
         )
         for term in listed
         if term.match_expressions or term.match_fields
@@ -49,14 +49,14 @@ def both(first: Terms, second: Terms) -> Terms:
     if not first or not second or first == second:
         return first or second
     merged = (_merged(one, other) for one, other in product(first, second))
-    terms = tuple(dict.fromkeys(each for each in merged if each is not None))
+    terms = tuple(dict.fromkeys(term for term in merged if term is not None))
     return bounded(terms, "its node affinity and its volumes have together") or (_NO_NODE,)
 
 
 def bounded(terms: Terms, whose: str) -> Terms:
     """Return the terms. Raises UnreadableRequest, which begins with `whose`, when there are too many to look at."""
     requirements = sum(map(len, terms))
-    values = sum(len(each.values) for term in terms for each in term)
+    values = sum(len(requirement.values) for term in terms for requirement in term)
     for count, most, what in (
         (len(terms), MAX_TERMS, "terms"),
         (requirements, MAX_REQUIREMENTS, "requirements"),
@@ -73,16 +73,16 @@ def _merged(
     """All that both ask; None when no node can match it."""
     lists: dict[str, tuple[str, ...]] = {}
     merged: dict[tuple[str, str, tuple[str, ...]], LabelRequirement] = {}
-    for each in (*one, *other):
-        if each.operator != "In":
-            merged.setdefault((each.key, each.operator, each.values), each)
+    for requirement in (*one, *other):
+        if requirement.operator != "In":
+            merged.setdefault((requirement.key, requirement.operator, requirement.values), requirement)
             continue
-        known = lists.get(each.key)
-        allowed = set(each.values)
-        lists[each.key] = (
-            each.values if known is None else tuple(value for value in known if value in allowed)
+        known = lists.get(requirement.key)
+        allowed = set(requirement.values)
+        lists[requirement.key] = (
+            requirement.values if known is None else tuple(value for value in known if value in allowed)
         )
-        if not lists[each.key]:
+        if not lists[requirement.key]:
             return None
-        merged[each.key, "In", ()] = LabelRequirement(each.key, "In", lists[each.key])
+        merged[requirement.key, "In", ()] = LabelRequirement(requirement.key, "In", lists[requirement.key])
     return tuple(merged.values())

@@ -132,7 +132,7 @@ class Summary(Wire, frozen=True):
 
     def usage_by_pod(self) -> dict[str, Usage]:
         """What each pod uses, by its uid."""
-        return {each.pod_ref.uid: _usage(each) for each in self.pods}
+        return {pod.pod_ref.uid: _usage(pod) for pod in self.pods}
 
 
 def node_views(
@@ -154,9 +154,7 @@ def held_gpu_milli(request: Request, gpu_memory_mib: int) -> int:
     """Return what a placed pod holds in thousandths of a device; memory of a GPU counts by the node's devices."""
     if not request.gpu_memory_mib:
         return request.gpu_milli
-    if not gpu_memory_mib:
-        return request.shared_devices * DEVICE_MILLI
-    return request.shared_devices * -(-DEVICE_MILLI * request.gpu_memory_mib // gpu_memory_mib)
+    return request.shared_devices * request.portion_milli(gpu_memory_mib)
 
 
 def record(view: NodeView) -> dict[str, Any]:
@@ -270,7 +268,7 @@ def _role(labels: Mapping[str, str]) -> str:
 
 
 def _address(node: Node) -> str:
-    by_type = {each.type: each.address for each in node.status.addresses}
+    by_type = {address.type: address.address for address in node.status.addresses}
     return by_type.get("InternalIP") or by_type.get("ExternalIP") or ""
 
 

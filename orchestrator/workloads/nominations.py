@@ -21,9 +21,9 @@ from orchestrator.names import (
 from orchestrator.workloads.snapshot import Assumption
 from orchestrator.workloads.status import has_condition
 
-MOST_DEVICES: Final = 64
-_MOST_DIGITS: Final = 4
-_MOST_CHARACTERS: Final = MOST_DEVICES * (_MOST_DIGITS + 1)
+MAX_NOMINATED_DEVICES: Final = 64
+_MAX_DIGITS: Final = 4
+_MAX_CHARACTERS: Final = MAX_NOMINATED_DEVICES * (_MAX_DIGITS + 1)
 
 
 def nomination_of(pod: Pod) -> Assumption | None:
@@ -99,11 +99,11 @@ def _text(devices: tuple[int, ...]) -> str:
 
 
 def _devices(text: str) -> tuple[int, ...] | None:
-    """The indices, in the order in which they stand; None when somebody else wrote this."""
+    """Return the indices in the order of the text; None for a text that muster does not write."""
     if not text:
         return ()
-    parts = text.split(",", MOST_DEVICES - 1) if len(text) <= _MOST_CHARACTERS else [""]
-    if not all(part.isascii() and part.isdecimal() and len(part) <= _MOST_DIGITS for part in parts):
+    parts = text.split(",", MAX_NOMINATED_DEVICES - 1) if len(text) <= _MAX_CHARACTERS else [""]
+    if not all(part.isascii() and part.isdecimal() and len(part) <= _MAX_DIGITS for part in parts):
         return None
     devices = tuple(map(int, parts))
     return devices if len(set(devices)) == len(devices) else None

@@ -37,15 +37,15 @@ async def list_owners(
     listed: set[tuple[str, str]] = set()
     problems: list[str] = []
     while True:
-        wanted = {
-            key_of(each): each.api_version
+        versions = {
+            key_of(reference): reference.api_version
             for pod in ours
-            if (each := _first_unread(pod, {**known, **owners} if owners else known, by_uid)) is not None
-            and key_of(each) not in listed
+            if (reference := _first_unread(pod, {**known, **owners} if owners else known, by_uid)) is not None
+            and key_of(reference) not in listed
         }
-        if not wanted or len(listed) >= MAX_KINDS:
+        if not versions or len(listed) >= MAX_KINDS:
             return owners, problems
-        for kind, api_version in wanted.items():
+        for kind, api_version in versions.items():
             listed.add(kind)
             try:
                 owners |= await _list(transport, kind, api_version, namespace)
@@ -76,6 +76,6 @@ async def _list(
     known = CONTROLLERS.get(kind)
     if known is None or known.gang is None:
         page = await transport.list(resource.path(namespace), Object, metadata_only=True)
-        return {each.metadata.uid: each for each in page.items}
+        return {owner.metadata.uid: owner for owner in page.items}
     raw = await transport.list(resource.path(namespace), msgspec.Raw)
-    return {each.metadata.uid: each for each in (decode(item, known) for item in raw.items)}
+    return {owner.metadata.uid: owner for owner in (decode(item, known) for item in raw.items)}

@@ -21,7 +21,7 @@ from orchestrator.cluster.objects import Object, Pod
 from orchestrator.cluster.wire import OwnerReference
 from orchestrator.names import MIN_MEMBER_ANNOTATION, SUB_GROUPS_ANNOTATION, WORKLOAD_LABEL
 from orchestrator.workloads.controllers import CONTROLLERS, Controller, Gang, climbs, key_of
-from orchestrator.workloads.tables import discard, put
+from orchestrator.workloads.dict_ops import discard, put
 
 MAX_OWNERS: Final = 8
 """So many owners are followed at most."""
@@ -94,19 +94,19 @@ class Owners:
         gang: Gang | None = None
         is_open, complete = False, True
         for _ in range(MAX_OWNERS):
-            found = self._find(reference)
-            if found is None:
+            parent = self._find(reference)
+            if parent is None:
                 is_open, complete = True, not self._is_awaited(reference)
                 break
-            if found.metadata.namespace not in {"", metadata.namespace}:
+            if parent.metadata.namespace not in {"", metadata.namespace}:
                 if owner is None:
                     return _bare(pod)
                 top = below
                 break
-            top, owner = reference, found
-            if isinstance(found, Controller):
-                gang = gang or found.gang
-            above = found.metadata.controller
+            top, owner = reference, parent
+            if isinstance(parent, Controller):
+                gang = gang or parent.gang
+            above = parent.metadata.controller
             if above is None or above.uid in uids or not climbs(key_of(reference), key_of(above)):
                 break
             below, reference = reference, above

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
 
-from orchestrator.cluster.quantity import cpu_milli, memory_bytes
+from orchestrator.cluster.quantity import cpu_milli, gpu_milli, memory_bytes
 from orchestrator.errors import InvalidField
 from orchestrator.names import GPU_RESOURCE, GROUP
 from orchestrator.workloads.values import (
@@ -82,10 +82,9 @@ def parse_gpu(text: str | None) -> int:
     if text is None:
         return 0
     if _GPU.fullmatch(text):
-        whole, _, places = text.partition(".")
-        gpu_milli = int(whole or 0) * 1000 + int(places.ljust(3, "0"))
-        if is_gpu_milli(gpu_milli):
-            return gpu_milli
+        amount = gpu_milli(text)
+        if is_gpu_milli(amount):
+            return amount
     raise InvalidField(
         "{gpu_milli} {text} is not possible: ask for a whole number of GPUs (1, 2, ...) "
         "or for a part of one GPU, above 0 and below 1, with at most three decimals (0.5)",

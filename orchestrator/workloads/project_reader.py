@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from orchestrator.cluster.objects import Project
 from orchestrator.planner import model
+from orchestrator.workloads.dict_ops import put
 from orchestrator.workloads.snapshot import planner_project, too_deep
-from orchestrator.workloads.tables import put
 from orchestrator.workloads.unreadable import Boundary, SetAside, Unreadable
 
 
@@ -23,25 +23,29 @@ class ProjectReader:
         """Take a change of a project."""
         name = project.metadata.name
         put(self._known, name, project if is_there else None)
-        made = self._boundary.read(f"project {name}", lambda: planner_project(project)) if is_there else None
-        if made != self._made.get(name):  # otherwise its status alone has changed
-            put(self._made, name, made)
+        planned = (
+            self._boundary.read(f"project {name}", lambda: planner_project(project)) if is_there else None
+        )
+        if planned != self._made.get(name):  # otherwise its status alone has changed
+            put(self._made, name, planned)
             self._tuple = None
 
     def read(self) -> tuple[model.Project, ...]:
         """Return the projects that decisions count with, by name."""
         if self._tuple is None:
             readable = {
-                name: each for name, each in sorted(self._made.items()) if isinstance(each, model.Project)
+                name: project
+                for name, project in sorted(self._made.items())
+                if isinstance(project, model.Project)
             }
             self._too_deep = {name: why for name in readable if (why := too_deep(name, readable)) is not None}
-            self._tuple = tuple(each for name, each in readable.items() if name not in self._too_deep)
+            self._tuple = tuple(project for name, project in readable.items() if name not in self._too_deep)
         return self._tuple
 
     def unreadable(self) -> dict[str, str]:
         """By name, why projects are not counted with."""
         problems = {**self._made, **self._too_deep}
-        return {name: each.why for name, each in problems.items() if isinstance(each, Unreadable)}
+        return {name: problem.why for name, problem in problems.items() if isinstance(problem, Unreadable)}
 
     def set_aside(self) -> Iterator[SetAside]:
         """Yield what decisions do not count with."""

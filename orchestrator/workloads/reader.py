@@ -37,7 +37,7 @@ _DEFAULT_SETTINGS: Final = model.Settings()
 def read(observed: Observed, settings: model.Settings = _DEFAULT_SETTINGS) -> Reading:
     """Build the planner's snapshot. What cannot be read is left out and named."""
     reader = Reader(settings)
-    for each in chain(
+    for observed_object in chain(
         observed.namespaces.values(),
         observed.projects.values(),
         observed.nodes.values(),
@@ -45,7 +45,7 @@ def read(observed: Observed, settings: model.Settings = _DEFAULT_SETTINGS) -> Re
         *(owners.values() for owners in observed.owners),
         observed.pods.values(),
     ):
-        reader.note(Change("added", each))
+        reader.note(Change("added", observed_object))
     return reader.read(
         assumed=observed.assumed,
         evicted=observed.evicted,
@@ -56,7 +56,7 @@ def read(observed: Observed, settings: model.Settings = _DEFAULT_SETTINGS) -> Re
 
 
 class Reader:
-    """Builds snapshots from the changes that it is told of. `volumes` is what they tell of storage.
+    """Builds snapshots of the cluster, kept current by changes. `volumes` are the claims, volumes and storage classes.
 
     Kubernetes does not keep when a gang lost a member, so the first reading that shows it sets `stale_since_us`.
     """
@@ -84,29 +84,29 @@ class Reader:
 
         Anything else is the owner of pods.
         """
-        each, is_there = change.object, change.type != "deleted"
-        if isinstance(each, Pod):
-            self._note_pod(each, is_there=is_there)
-        elif isinstance(each, Node):
-            self._nodes.note(each, is_there=is_there)
-        elif isinstance(each, Namespace):
-            self._note_namespace(each, is_there=is_there)
-        elif isinstance(each, Project):
-            self._projects.note(each, is_there=is_there)
-        elif isinstance(each, StorageObject):
-            self._workloads.note_claims(self.volumes.note(each, is_there=is_there))
-        elif isinstance(each, KindState):
-            self._workloads.note_kind(each)
+        changed, is_there = change.object, change.type != "deleted"
+        if isinstance(changed, Pod):
+            self._note_pod(changed, is_there=is_there)
+        elif isinstance(changed, Node):
+            self._nodes.note(changed, is_there=is_there)
+        elif isinstance(changed, Namespace):
+            self._note_namespace(changed, is_there=is_there)
+        elif isinstance(changed, Project):
+            self._projects.note(changed, is_there=is_there)
+        elif isinstance(changed, StorageObject):
+            self._workloads.note_claims(self.volumes.note(changed, is_there=is_there))
+        elif isinstance(changed, KindState):
+            self._workloads.note_kind(changed)
         else:
-            self._workloads.note_owner(each, is_there=is_there)
+            self._workloads.note_owner(changed, is_there=is_there)
 
     def read(
         self,
         *,
         assumed: Mapping[str, Assumption] = _NO_ASSUMPTIONS,
         evicted: frozenset[str] = frozenset(),
-        stand_ins: Mapping[str, Pod] = _NO_PODS,
-        aside: Mapping[str, str] = _NOBODY,
+        placeholders: Mapping[str, Pod] = _NO_PODS,
+        unschedulable: Mapping[str, str] = _NOBODY,
         nominated: Mapping[str, Assumption | None] = _NO_NOMINATIONS,
         now_us: int = 0,
         budgets: tuple[model.Budget, ...] = (),
@@ -115,12 +115,12 @@ class Reader:
         """Build the planner's snapshot. What cannot be read is left out and named.
 
         `assumed`, `evicted` and `nominated` are bindings, evictions and nominations, by pod uid, that the caches do not
-        show yet; a nomination of None has ended. `stand_ins` are pods that are to come; `aside`, by uid with the
-        reason, pods that wait for something else than the planner. `now_us` is the time of the decision; 0: rules about
+        show yet; a nomination of None has ended. `placeholders` are pods that are to come; `unschedulable` has, by uid,
+        why pods wait for something else than the planner. `now_us` is the time of the decision; 0: rules about
         time do not apply. `budgets` are the budgets for disruption, `left_over` the workloads that the last decision
         did not reach.
         """
-        self._workloads.overlay(assumed, evicted, stand_ins, aside, nominated)
+        self._workloads.overlay(assumed, evicted, placeholders, unschedulable, nominated)
         workloads = self._workloads.read(now_us)
         self._nodes.hold(self._workloads.held_unread())
         snapshot = model.Snapshot(

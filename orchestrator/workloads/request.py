@@ -6,7 +6,14 @@ from typing import Final
 
 from orchestrator.cluster.integers import MAX_DIGITS, whole_number
 from orchestrator.cluster.objects import Container, Pod
-from orchestrator.cluster.quantity import cpu_milli, gpu_milli, memory_bytes, shortened, whole_count
+from orchestrator.cluster.quantity import (
+    cpu_milli,
+    gpu_milli,
+    memory_bytes,
+    memory_mib,
+    shortened,
+    whole_count,
+)
 from orchestrator.names import (
     CHECKPOINT_GRACE_ANNOTATION,
     GPU_DEVICES_ANNOTATION,
@@ -102,7 +109,7 @@ def gpu_devices(pod: Pod) -> tuple[int, ...]:
     if not text:
         return ()
     numbers = [whole_number(part) for part in text.split(",", MAX_DEVICES)]
-    devices = dict.fromkeys(each for each in numbers if each is not None and each < MAX_DEVICES)
+    devices = dict.fromkeys(number for number in numbers if number is not None and number < MAX_DEVICES)
     if len(devices) < len(numbers):
         raise UnreadableRequest(
             f"its annotation {GPU_DEVICES_ANNOTATION} is {shortened(text)}: "
@@ -134,12 +141,16 @@ def pod_request(pod: Pod) -> Request:
     """What the pod asks for, parts of GPUs included. Raises UnreadableRequest."""
     plain = resource_request(pod)
     annotations = pod.metadata.annotations
-    parts = [each for each in (GPU_FRACTION_ANNOTATION, GPU_MEMORY_ANNOTATION) if each in annotations]
+    parts = [
+        annotation
+        for annotation in (GPU_FRACTION_ANNOTATION, GPU_MEMORY_ANNOTATION)
+        if annotation in annotations
+    ]
     if not parts:
         return plain
-    asked = [GPU_RESOURCE, *parts] if plain.gpu_count else parts
-    if len(asked) > 1:
-        raise UnreadableRequest(f"it asks for {' and for '.join(asked)}: remove one of them")
+    requests = [GPU_RESOURCE, *parts] if plain.gpu_count else parts
+    if len(requests) > 1:
+        raise UnreadableRequest(f"it asks for {' and for '.join(requests)}: remove one of them")
     return Request(
         gpu_portion_milli=_portion_milli(annotations),
         cpu_milli=plain.cpu_milli,
@@ -167,12 +178,11 @@ def _portion_milli(annotations: Mapping[str, str]) -> int:
 
 
 def _gpu_memory_mib(annotations: Mapping[str, str]) -> int:
-    """A part of a MiB is rounded up."""
     text = annotations.get(GPU_MEMORY_ANNOTATION)
     if text is None:
         return 0
     try:
-        mib = -(-memory_bytes(text) // _MIB)
+        mib = memory_mib(text)
     except ValueError as error:
         raise UnreadableRequest(f"its annotation {GPU_MEMORY_ANNOTATION} cannot be read: {error}") from error
     if mib <= 0:
@@ -214,8 +224,8 @@ def pod_constraints(pod: Pod, volumes: Terms = ()) -> Constraints:
         node_selector=tuple(sorted(spec.node_selector.items())),
         node_terms=both(terms_of(affinity), volumes),
         tolerations=tuple(
-            Toleration(each.key, each.operator or "Equal", each.value, each.effect)
-            for each in spec.tolerations
+            Toleration(toleration.key, toleration.operator or "Equal", toleration.value, toleration.effect)
+            for toleration in spec.tolerations
         ),
     )
 
@@ -230,14 +240,22 @@ def checkpoint_grace_seconds(pod: Pod, longest_seconds: int) -> int | None:
 
 def grace_seconds(pod: Pod, longest_seconds: int) -> int | None:
     """How long after its eviction the pod may go on; None when nothing says so."""
-    asked = checkpoint_grace_seconds(pod, longest_seconds)
-    return pod.spec.termination_grace_period_seconds if asked is None else asked
+    checkpoint_seconds = checkpoint_grace_seconds(pod, longest_seconds)
+    return pod.spec.termination_grace_period_seconds if checkpoint_seconds is None else checkpoint_seconds
 
 
 def _total(pod: Pod, resource: str, parse: Callable[[str], int]) -> int:
     """Kubernetes' effective request: containers and sidecars together, or one start-up container if that is more."""
-    sidecars = [each for each in pod.spec.init_containers if each.restart_policy == "Always"]
-    starters = [each for each in pod.spec.init_containers if each.restart_policy != "Always"]
+    sidecars = [
+        init_container
+        for init_container in pod.spec.init_containers
+        if init_container.restart_policy == "Always"
+    ]
+    starters = [
+        init_container
+        for init_container in pod.spec.init_containers
+        if init_container.restart_policy != "Always"
+    ]
     running = sum(_asked((*pod.spec.containers, *sidecars), resource, parse))
     starting = max(_asked(starters, resource, parse), default=0)
     return max(running, starting) + _parsed(pod.spec.overhead, resource, parse)
@@ -246,11 +264,13 @@ def _total(pod: Pod, resource: str, parse: Callable[[str], int]) -> int:
 def _asked(containers: Iterable[Container], resource: str, parse: Callable[[str], int]) -> list[int]:
     return [
         _parsed(
-            each.resources.requests if resource in each.resources.requests else each.resources.limits,
+            container.resources.requests
+            if resource in container.resources.requests
+            else container.resources.limits,
             resource,
             parse,
         )
-        for each in containers
+        for container in containers
     ]
 
 

@@ -95,9 +95,9 @@ class Reading:
 
 def owner_uid(pod: Pod) -> str:
     """What makes pods one workload: the uid of the controlling owner, or the pod's own."""
-    for each in pod.metadata.owner_references:
-        if each.controller:
-            return each.uid
+    for owner_reference in pod.metadata.owner_references:
+        if owner_reference.controller:
+            return owner_reference.uid
     return pod.metadata.uid
 
 
@@ -179,13 +179,13 @@ def planner_node(node: Node, held: Iterable[Held] = ()) -> model.Node:
         memory_bytes=memory,
         pod_slots=whole_count(str(allocatable.get("pods", 110))),
         labels={**node.metadata.labels, NODE_NAME_LABEL: node.metadata.name},
-        taints=tuple(model.Taint(each.key, each.value, each.effect) for each in node.spec.taints),
+        taints=tuple(model.Taint(taint.key, taint.value, taint.effect) for taint in node.spec.taints),
         schedulable=not health.unhealthy and not node.spec.unschedulable,
         node_type=node.metadata.labels.get(NODE_TYPE_LABEL, ""),
         foreign=model.Request(
-            gpu_count=_sum((each.gpu_count for each in foreign), health.gpu_count),
-            cpu_milli=_sum((each.cpu_milli for each in foreign), cpu),
-            memory_bytes=_sum((each.memory_bytes for each in foreign), memory),
+            gpu_count=_sum((use.gpu_count for use in foreign), health.gpu_count),
+            cpu_milli=_sum((use.cpu_milli for use in foreign), cpu),
+            memory_bytes=_sum((use.memory_bytes for use in foreign), memory),
         ),
         foreign_pods=len(foreign),
         gpu_memory_mib=gpu_memory_mib(node),
@@ -318,8 +318,8 @@ def planner_workload(together: Together, levels: tuple[str, ...] = ()) -> model.
         waiting_since_us=max(
             (
                 _time_us(pod.metadata.creation_timestamp)
-                for pod, each in together.pods
-                if each.state is model.PodState.PENDING
+                for pod, planned in together.pods
+                if planned.state is model.PodState.PENDING
             ),
             default=0,
         ),
@@ -343,7 +343,9 @@ def held_workload(together: Together) -> model.Workload:
         priority=first.spec.priority,
         preemptible=_preemptible(first, interactive=interactive),
         created_at_us=_created_at_us(together.chain.owner, first),
-        pods=tuple(replace(each, constraints=model.Constraints(), sub_group="") for _, each in together.pods),
+        pods=tuple(
+            replace(planned, constraints=model.Constraints(), sub_group="") for _, planned in together.pods
+        ),
         interactive=interactive,
         started_at_us=min(started, default=0),
     )

@@ -5,7 +5,7 @@ token, because scripts split the tables at white space.
 
     Pending               no pod of it has a node
     ContainerCreating     placed, the image is being pulled
-    Running               at least one pod runs, none is in trouble
+    Running               at least one pod runs, none has a problem
     Terminating           being deleted, or evicted before a new pod follows
     Succeeded Failed TimedOut Suspended   what the workload itself says
     Error                 the last attempt failed, another follows
@@ -33,7 +33,7 @@ FINAL: Final = frozenset({SUCCEEDED, FAILED, TIMED_OUT})
 
 _PHASES_THAT_ENDED: Final = frozenset({"Succeeded", "Failed"})
 _NORMAL_WAITS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
-# What a workload of several pods shows: trouble first (any word not listed), then the best that one reached.
+# What a workload of several pods shows: problems first (any word not listed), then the best that one reached.
 _PRECEDENCE: Final = (RUNNING, CREATING, TERMINATING, PENDING, UNKNOWN)
 
 
@@ -55,9 +55,9 @@ def pod_status(pod: Pod) -> str:
         return SUCCEEDED if status.phase == "Succeeded" else _failure(pod)
     if pod.metadata.deletion_timestamp is not None:
         return TERMINATING
-    trouble = _trouble(pod)
-    if trouble:
-        return trouble
+    problem = _problem(pod)
+    if problem:
+        return problem
     if status.phase == "Running":
         return RUNNING
     if status.phase == "Unknown":
@@ -67,7 +67,9 @@ def pod_status(pod: Pod) -> str:
 
 def has_condition(conditions: Sequence[Condition], kind: str) -> Condition | None:
     """Return the condition of that type if it holds."""
-    return next((each for each in conditions if each.type == kind and each.status == "True"), None)
+    return next(
+        (condition for condition in conditions if condition.type == kind and condition.status == "True"), None
+    )
 
 
 def _job_status(job: Job, pods: Sequence[Pod]) -> str:
@@ -99,21 +101,25 @@ def _between_attempts(pods: Sequence[Pod]) -> str:
 def _combined(words: Sequence[str]) -> str:
     if not words:
         return PENDING
-    trouble = [word for word in words if word not in _PRECEDENCE and word != SUCCEEDED]
-    if trouble:
-        return trouble[0]
+    problem = [word for word in words if word not in _PRECEDENCE and word != SUCCEEDED]
+    if problem:
+        return problem[0]
     return next((word for word in _PRECEDENCE if word in words), SUCCEEDED)
 
 
 def _failure(pod: Pod) -> str:
     if pod.status.reason:
         return _token(pod.status.reason) or ERROR
-    ended = [each.state.terminated for each in pod.status.container_statuses if each.state.terminated]
-    reasons = [each.reason for each in ended if each.exit_code != 0 and each.reason]
+    ended = [
+        container_status.state.terminated
+        for container_status in pod.status.container_statuses
+        if container_status.state.terminated
+    ]
+    reasons = [state.reason for state in ended if state.exit_code != 0 and state.reason]
     return (_token(reasons[0]) if reasons else "") or ERROR
 
 
-def _trouble(pod: Pod) -> str:
+def _problem(pod: Pod) -> str:
     for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         waiting, terminated = container.state.waiting, container.state.terminated
         if waiting is not None and waiting.reason not in _NORMAL_WAITS:

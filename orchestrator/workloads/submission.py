@@ -358,7 +358,8 @@ def _annotations_fit(submission: Submission) -> InvalidField | None:
 def _strings_arrive(submission: Submission) -> InvalidField | None:
     """Linux takes no string above a length, no program gets a NUL into one, and Kubernetes keeps so many bytes."""
     strings = [
-        ("environment", f"{each.name}={each.value}", f" {each.name}") for each in submission.environment
+        ("environment", f"{variable.name}={variable.value}", f" {variable.name}")
+        for variable in submission.environment
     ]
     strings += [("command", word, "") for word in submission.command]
     strings += [("args", word, "") for word in submission.args]

@@ -55,7 +55,7 @@ class NoSuchTemplate(MusterError):
 
 def no_such_template(name: str, known: Iterable[Template]) -> NoSuchTemplate:
     """Return the error that names the templates that there are."""
-    listed = ", ".join(dict.fromkeys(each.name for each in known)) or "none"
+    listed = ", ".join(dict.fromkeys(template.name for template in known)) or "none"
     return NoSuchTemplate(f"there is no template {name}; there are: {listed}")
 
 
@@ -70,7 +70,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FlagDefault:
-    """What a template says of one flag; None is no value. `required`: somebody has to give one."""
+    """What a template says of one flag; None is no value. `required`: one has to be given."""
 
     value: Value | tuple[Any, ...] | None = None
     required: bool = False
@@ -100,19 +100,19 @@ class Template:
             raise UsageError(f"{who} is no YAML: {' '.join(str(error).split())}") from error
         if not isinstance(values, dict | None):
             raise UsageError(f"{who} cannot be used: its values must be a mapping of flags to values")
-        said = (values or {}).items()
-        return {str(key).replace("_", "-"): _field(who, str(key), each) for key, each in said}
+        items = (values or {}).items()
+        return {str(key).replace("_", "-"): _field(who, str(key), entry) for key, entry in items}
 
 
-def template_of(found: ConfigMap) -> Template:
+def template_of(config_map: ConfigMap) -> Template:
     """Return the template in a ConfigMap."""
-    metadata = found.metadata
+    metadata = config_map.metadata
     return Template(
         name=metadata.name,
         namespace=metadata.namespace,
-        description=found.data.get(DESCRIPTION_KEY, ""),
+        description=config_map.data.get(DESCRIPTION_KEY, ""),
         is_default=metadata.annotations.get(names.DEFAULT_TEMPLATE_ANNOTATION) == "true",
-        text=found.data.get(VALUES_KEY, ""),
+        text=config_map.data.get(VALUES_KEY, ""),
     )
 
 
@@ -137,15 +137,15 @@ def in_order(templates: Iterable[Template], name: str | None) -> list[Template]:
 
     A project's template hides the cluster's of the same name. Raises NoSuchTemplate.
     """
-    known = sorted(templates, key=lambda each: (each.is_of_cluster, each.name))
-    named = [each for each in known if each.name == name][:1]
-    if name is not None and not named:
+    known = sorted(templates, key=lambda template: (template.is_of_cluster, template.name))
+    by_name = [template for template in known if template.name == name][:1]
+    if name is not None and not by_name:
         raise no_such_template(name, known)
-    return named + [each for each in known if each.is_default and each not in named]
+    return by_name + [template for template in known if template.is_default and template not in by_name]
 
 
 def fill(
-    given: Mapping[str, Value | None],
+    flag_values: Mapping[str, Value | None],
     templates: Sequence[Template],
     kinds: Mapping[str, Kind],
     environ: Mapping[str, str],
@@ -156,7 +156,7 @@ def fill(
     name. `templates` are in the order in which they win. Raises UsageError naming template and flag for a flag that
     does not exist, a value that it cannot take, a variable that is not set, and required values that are missing.
     """
-    chosen = {flag: value for flag, value in given.items() if value is not None and value != ()}
+    chosen = {flag: value for flag, value in flag_values.items() if value is not None and value != ()}
     by_hand = frozenset(chosen)
     read = [(template, template.fields()) for template in templates]
     for template, fields in read:
@@ -171,7 +171,9 @@ def fill(
             elif flag not in chosen and flag not in replaced:
                 chosen[flag] = _typed(template, flag, kind, field.value, environ)
     _require(read, chosen)
-    return {flag: value for flag, value in chosen.items() if flag not in by_hand or value != given[flag]}
+    return {
+        flag: value for flag, value in chosen.items() if flag not in by_hand or value != flag_values[flag]
+    }
 
 
 def check(template: Template, kinds: Mapping[str, Kind]) -> None:
@@ -196,43 +198,43 @@ def _known(template: Template, flag: str, kinds: Mapping[str, Kind]) -> Kind:
     return kind
 
 
-def _field(who: str, key: str, said: Any) -> FlagDefault:
-    if not isinstance(said, dict):
-        return FlagDefault(_value(who, key, said))
-    unknown = said.keys() - {"required", "value"}
-    required = said.get("required", False)
+def _field(who: str, key: str, entry: Any) -> FlagDefault:
+    if not isinstance(entry, dict):
+        return FlagDefault(_value(who, key, entry))
+    unknown = entry.keys() - {"required", "value"}
+    required = entry.get("required", False)
     if unknown or not isinstance(required, bool):
         raise UsageError(f"{who} cannot be used: {key} takes a value, or required: true|false and value")
-    return FlagDefault(_value(who, key, said.get("value")), required)
+    return FlagDefault(_value(who, key, entry.get("value")), required)
 
 
-def _value(who: str, key: str, said: Any) -> Value | tuple[Any, ...] | None:
-    if said is None or isinstance(said, str | int | bool):
-        return said
-    if isinstance(said, float):
-        return str(said)
-    if isinstance(said, list) and all(isinstance(each, str | int | float) for each in said):
-        return tuple(said)
+def _value(who: str, key: str, entry: Any) -> Value | tuple[Any, ...] | None:
+    if entry is None or isinstance(entry, str | int | bool):
+        return entry
+    if isinstance(entry, float):
+        return str(entry)
+    if isinstance(entry, list) and all(isinstance(item, str | int | float) for item in entry):
+        return tuple(entry)
     raise UsageError(f"{who} cannot be used: {key} takes a text, a number, true or false, or a list of texts")
 
 
-def _typed(template: Template, flag: str, kind: Kind, said: Any, environ: Mapping[str, str]) -> Value:
+def _typed(template: Template, flag: str, kind: Kind, value: Any, environ: Mapping[str, str]) -> Value:
     if kind is Kind.MANY:
-        return _many(template, flag, said, environ)
-    if kind is Kind.TEXT and isinstance(said, str | int) and not isinstance(said, bool):
-        return _expanded(template, flag, str(said), environ)
-    if kind is Kind.NUMBER and isinstance(said, int) and not isinstance(said, bool):
-        return said
-    if kind is Kind.SWITCH and isinstance(said, bool):
-        return said
-    raise UsageError(f"the template {template.name} sets {flag} to {said!r}: it takes {kind.value}")
+        return _many(template, flag, value, environ)
+    if kind is Kind.TEXT and isinstance(value, str | int) and not isinstance(value, bool):
+        return _expanded(template, flag, str(value), environ)
+    if kind is Kind.NUMBER and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if kind is Kind.SWITCH and isinstance(value, bool):
+        return value
+    raise UsageError(f"the template {template.name} sets {flag} to {value!r}: it takes {kind.value}")
 
 
-def _many(template: Template, flag: str, said: Any, environ: Mapping[str, str]) -> tuple[str, ...]:
-    listed = said if isinstance(said, tuple) else (said,)
-    if any(isinstance(each, bool) for each in listed):
-        raise UsageError(f"the template {template.name} sets {flag} to {said!r}: it takes {Kind.MANY.value}")
-    return tuple(_expanded(template, flag, str(each), environ) for each in listed)
+def _many(template: Template, flag: str, value: Any, environ: Mapping[str, str]) -> tuple[str, ...]:
+    listed = value if isinstance(value, tuple) else (value,)
+    if any(isinstance(text, bool) for text in listed):
+        raise UsageError(f"the template {template.name} sets {flag} to {value!r}: it takes {Kind.MANY.value}")
+    return tuple(_expanded(template, flag, str(text), environ) for text in listed)
 
 
 def _expanded(template: Template, flag: str, text: str, environ: Mapping[str, str]) -> str:
@@ -250,8 +252,8 @@ def _expanded(template: Template, flag: str, text: str, environ: Mapping[str, st
 
 def _joined(flag: str, values: Sequence[str], winning: Any) -> tuple[str, ...]:
     """Return both lists as one, without those values for whose key the winning list has one."""
-    taken = {_key(flag, each) for each in winning}
-    return (*(each for each in values if _key(flag, each) not in taken), *winning)
+    winning_keys = {_key(flag, value) for value in winning}
+    return (*(value for value in values if _key(flag, value) not in winning_keys), *winning)
 
 
 def _key(flag: str, value: str) -> str:

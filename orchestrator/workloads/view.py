@@ -211,9 +211,11 @@ def unschedulable(pod: Pod) -> str:
     if pod.spec.node_name:
         return ""
     refused = (
-        each for each in pod.status.conditions if each.type == "PodScheduled" and each.status == "False"
+        condition
+        for condition in pod.status.conditions
+        if condition.type == "PodScheduled" and condition.status == "False"
     )
-    return next((each.message or each.reason for each in refused), "")
+    return next((condition.message or condition.reason for condition in refused), "")
 
 
 def requested_gpu_milli(metadata: Metadata, spec: PodSpec) -> int:
@@ -222,7 +224,7 @@ def requested_gpu_milli(metadata: Metadata, spec: PodSpec) -> int:
         fraction = metadata.annotations.get(names.GPU_FRACTION_ANNOTATION)
         if fraction is not None:
             return gpu_milli(fraction) * _fraction_devices(metadata)
-        limits = (each.resources.limits.get(names.GPU_RESOURCE, 0) for each in spec.containers)
+        limits = (container.resources.limits.get(names.GPU_RESOURCE, 0) for container in spec.containers)
         return sum(whole_count(str(limit)) * DEVICE_MILLI for limit in limits)
     except (ValueError, ArithmeticError):
         return 0
@@ -285,8 +287,10 @@ def _pods_alone(pods: Sequence[Pod], chain: Chain) -> _Source:
         labels=first.metadata.labels,
         annotations=first.metadata.annotations,
     )
-    asked = sum(requested_gpu_milli(pod.metadata, pod.spec) for pod in pods)
-    return _Source(chain.kind, metadata, first.metadata, first.spec, len(pods), tuple(pods), gpu_milli=asked)
+    requested_milli = sum(requested_gpu_milli(pod.metadata, pod.spec) for pod in pods)
+    return _Source(
+        chain.kind, metadata, first.metadata, first.spec, len(pods), tuple(pods), gpu_milli=requested_milli
+    )
 
 
 def _view(source: _Source, projects: Mapping[str, str], addresses: "_Addresses") -> WorkloadView:

@@ -8,8 +8,8 @@ from typing import Final
 
 from orchestrator.cluster.objects import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from orchestrator.planner.model import LabelRequirement
+from orchestrator.workloads.dict_ops import put
 from orchestrator.workloads.node_terms import Terms, both, terms_of
-from orchestrator.workloads.tables import put
 
 StorageObject = PersistentVolumeClaim | PersistentVolume | StorageClass
 Key = tuple[str, str]
@@ -21,17 +21,17 @@ WAITS_FOR_CONSUMER: Final = "WaitForFirstConsumer"
 def claims_of(pod: Pod) -> list[Key]:
     """The claims that the pod mounts, by namespace and name."""
     metadata = pod.metadata
-    found = []
-    for each in pod.spec.volumes:
-        if each.persistent_volume_claim is not None:
-            found.append((metadata.namespace, each.persistent_volume_claim.claim_name))
-        elif each.ephemeral is not None:
-            found.append((metadata.namespace, f"{metadata.name}-{each.name}"))
-    return found
+    claims = []
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            claims.append((metadata.namespace, volume.persistent_volume_claim.claim_name))
+        elif volume.ephemeral is not None:
+            claims.append((metadata.namespace, f"{metadata.name}-{volume.name}"))
+    return claims
 
 
 class Volumes:
-    """Claims, volumes and classes by name, as they were told."""
+    """The claims, volumes and storage classes of the cluster by name, kept current by `note`."""
 
     def __init__(self) -> None:
         self._claims: dict[Key, PersistentVolumeClaim] = {}
@@ -39,19 +39,19 @@ class Volumes:
         self._classes: dict[str, StorageClass] = {}
         self._claim_of: dict[str, Key] = {}
 
-    def note(self, each: StorageObject, *, is_there: bool) -> list[Key]:
-        """Take a change; the claims of which it may change what they say about nodes."""
-        name = each.metadata.name
-        if isinstance(each, PersistentVolumeClaim):
-            key = (each.metadata.namespace, name)
-            put(self._claims, key, each if is_there else None)
-            if each.spec.volume_name:
-                put(self._claim_of, each.spec.volume_name, key if is_there else None)
+    def note(self, changed: StorageObject, *, is_there: bool) -> list[Key]:
+        """Apply a change; return the claims whose terms for nodes it may change."""
+        name = changed.metadata.name
+        if isinstance(changed, PersistentVolumeClaim):
+            key = (changed.metadata.namespace, name)
+            put(self._claims, key, changed if is_there else None)
+            if changed.spec.volume_name:
+                put(self._claim_of, changed.spec.volume_name, key if is_there else None)
             return [key]
-        if isinstance(each, PersistentVolume):
-            put(self._volumes, name, each if is_there else None)
+        if isinstance(changed, PersistentVolume):
+            put(self._volumes, name, changed if is_there else None)
             return [self._claim_of[name]] if name in self._claim_of else []
-        put(self._classes, name, each if is_there else None)
+        put(self._classes, name, changed if is_there else None)
         return [key for key, claim in self._claims.items() if claim.spec.storage_class_name == name]
 
     def claim(self, key: Key) -> PersistentVolumeClaim | None:
@@ -68,10 +68,10 @@ class Volumes:
 
     def terms(self, pod: Pod) -> Terms:
         """What the pod's claims ask of its node."""
-        found: Terms = ()
+        terms: Terms = ()
         for key in claims_of(pod) if pod.spec.volumes else ():
-            found = both(found, self.claim_terms(key))
-        return found
+            terms = both(terms, self.claim_terms(key))
+        return terms
 
     def claim_terms(self, key: Key) -> Terms:
         """What one claim asks of a node."""
@@ -82,12 +82,13 @@ class Volumes:
             volume = self.volume(claim)
             affinity = None if volume is None else volume.spec.node_affinity
             return terms_of(None if affinity is None else affinity.required)
-        found = self.storage_class(claim)
-        if found is None or found.volume_binding_mode != WAITS_FOR_CONSUMER:
+        storage_class = self.storage_class(claim)
+        if storage_class is None or storage_class.volume_binding_mode != WAITS_FOR_CONSUMER:
             return ()
         return tuple(
             tuple(
-                LabelRequirement(each.key, "In", tuple(each.values)) for each in term.match_label_expressions
+                LabelRequirement(expression.key, "In", tuple(expression.values))
+                for expression in term.match_label_expressions
             )
-            for term in found.allowed_topologies
+            for term in storage_class.allowed_topologies
         )

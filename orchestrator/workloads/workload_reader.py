@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from orchestrator.cluster.objects import FINISHED, Object, Pod
 from orchestrator.planner import model
 from orchestrator.workloads.controllers import Gang
+from orchestrator.workloads.dict_ops import discard, put
 from orchestrator.workloads.nominations import nomination_of
 from orchestrator.workloads.owners import Chain, KindState, Membership
 from orchestrator.workloads.snapshot import (
@@ -21,7 +22,6 @@ from orchestrator.workloads.snapshot import (
     planner_pod,
     planner_workload,
 )
-from orchestrator.workloads.tables import discard, put
 from orchestrator.workloads.unreadable import Boundary, SetAside, Unreadable
 from orchestrator.workloads.volumes import Key, Volumes, claims_of
 
@@ -37,7 +37,7 @@ _ABSENT: Final = object()
 _MANY: Final = 1000
 """Of more changes than this at once, sorting all again costs less than putting each in its place."""
 _OWNER_PATIENCE_US: Final = 5_000_000
-"""So long after its pod an owner may come, or a kind of owner be looked up, before anybody is told."""
+"""How long a pod waits for its owner, or for its owner's kind to be looked up, before that is reported."""
 _ID: Final = attrgetter("id")
 
 
@@ -62,8 +62,8 @@ class WorkloadReader:
         self._waits_since_us: dict[str, int] = {}
         self._assumed: Mapping[str, Assumption] = {}
         self._evicted: frozenset[str] = frozenset()
-        self._stand_ins: Mapping[str, Pod] = {}
-        self._aside: Mapping[str, str] = {}
+        self._placeholders: Mapping[str, Pod] = {}
+        self._unschedulable: Mapping[str, str] = {}
         self._nominated: Mapping[str, Assumption | None] = {}
         self._users: dict[Key, dict[str, Pod]] = {}
         self._read_pods: dict[str, tuple[Pod, _Known, model.Pod]] = {}
@@ -131,32 +131,32 @@ class WorkloadReader:
         self._touched.update(
             owner
             for owner, pods in self._members.items()
-            if any(each.metadata.namespace == name for each in pods.values())
+            if any(pod.metadata.namespace == name for pod in pods.values())
         )
 
     def overlay(
         self,
         assumed: Mapping[str, Assumption],
         evicted: frozenset[str],
-        stand_ins: Mapping[str, Pod],
-        aside: Mapping[str, str],
+        placeholders: Mapping[str, Pod],
+        unschedulable: Mapping[str, str],
         nominated: Mapping[str, Assumption | None],
     ) -> None:
         """Replace what is known beyond the caches; what differs from the last time is touched."""
-        for uid in _different(self._stand_ins, stand_ins):
-            pod = stand_ins.get(uid)
-            self.note_pod(self._stand_ins[uid] if pod is None else pod, is_there=pod is not None)
-        changed = _different(self._assumed, assumed) + _different(self._aside, aside)
+        for uid in _different(self._placeholders, placeholders):
+            pod = placeholders.get(uid)
+            self.note_pod(self._placeholders[uid] if pod is None else pod, is_there=pod is not None)
+        changed = _different(self._assumed, assumed) + _different(self._unschedulable, unschedulable)
         changed += _different(self._nominated, nominated)
         for uid in chain(changed, self._evicted ^ evicted):
             if uid in self._pods:
                 self._touched.add(self._membership.id_of(uid))
-        self._assumed, self._evicted, self._stand_ins = dict(assumed), evicted, dict(stand_ins)
-        self._aside, self._nominated = dict(aside), dict(nominated)
+        self._assumed, self._evicted, self._placeholders = dict(assumed), evicted, dict(placeholders)
+        self._unschedulable, self._nominated = dict(unschedulable), dict(nominated)
 
     def unreadable(self, now_us: int) -> dict[str, str]:
         """By uid, why pods could not be read; an owner is waited for a while without a word."""
-        reasons = {uid: why for each in self._unreadable.values() for uid, why in each.items()}
+        reasons = {uid: why for unreadable in self._unreadable.values() for uid, why in unreadable.items()}
         for uid, since_us in self._waits_since_us.items():
             if now_us - since_us > _OWNER_PATIENCE_US:
                 owners = self._membership.chain_of(uid)
@@ -165,12 +165,12 @@ class WorkloadReader:
 
     def held_unread(self) -> dict[str, tuple[Pod, str]]:
         """By uid, bound pods of which it could not be read which GPUs they hold, with their nodes."""
-        return {uid: each for pods in self._held_unread.values() for uid, each in pods.items()}
+        return {uid: held for pods in self._held_unread.values() for uid, held in pods.items()}
 
     def set_aside(self, unreadable: Mapping[str, str]) -> Iterator[SetAside]:
         """Yield the pods that could not be read, but for those that wait for something else than the planner."""
         for uid, why in unreadable.items():
-            if uid not in self._aside and uid in self._pods:
+            if uid not in self._unschedulable and uid in self._pods:
                 metadata = self._pods[uid].metadata
                 yield SetAside("Pod", metadata.namespace, metadata.name, uid, why)
 
@@ -183,8 +183,8 @@ class WorkloadReader:
         """Read what was touched, and return all workloads by id."""
         self.read_touched(now_us, len(self._touched))
         for uid in self._read_since:  # what was read ahead may have lacked what `overlay` knows
-            made = self._made.get(uid)
-            put(self._stale_since_us, uid, (made.stale_since_us or None) if made else None)
+            planned = self._made.get(uid)
+            put(self._stale_since_us, uid, (planned.stale_since_us or None) if planned else None)
         self._read_since.clear()
         if self._sorted is None:
             self._sorted = [self._made[uid] for uid in sorted(self._made)]
@@ -198,13 +198,13 @@ class WorkloadReader:
             self._sorted = None
         for uid in list(islice(self._touched, most)):
             before = self._made.get(uid)
-            made = self._workload(uid, now_us)
+            planned = self._workload(uid, now_us)
             self._read_since.add(uid)
-            if made != before:
+            if planned != before:
                 self._tuple = None
-                put(self._made, uid, made)
+                put(self._made, uid, planned)
                 if self._sorted is not None:
-                    _replace(self._sorted, uid, made)
+                    _replace(self._sorted, uid, planned)
             self._touched.discard(uid)
 
     def _workload(self, uid: str, now_us: int) -> model.Workload | None:
@@ -223,15 +223,15 @@ class WorkloadReader:
                 continue
             if self._waits_for_owner(pod, now_us):
                 continue
-            if pod.metadata.uid in self._aside:
-                unreadable[pod.metadata.uid] = self._aside[pod.metadata.uid]
+            if pod.metadata.uid in self._unschedulable:
+                unreadable[pod.metadata.uid] = self._unschedulable[pod.metadata.uid]
                 continue
-            made = self._boundary.read(_path(pod), lambda: self._read_pod(pod, owners.gang))  # noqa: B023 - called at once
-            if isinstance(made, Unreadable):
-                unreadable[pod.metadata.uid] = made.why
+            planned = self._boundary.read(_path(pod), lambda: self._read_pod(pod, owners.gang))  # noqa: B023 - called at once
+            if isinstance(planned, Unreadable):
+                unreadable[pod.metadata.uid] = planned.why
                 holds_unread = holds_unread or self._node_of(pod) is not None
             else:
-                readable.append((pod, made))
+                readable.append((pod, planned))
         workload: model.Workload | Unreadable | None = None
         if holds_unread:
             workload = Unreadable(next(iter(unreadable.values())))
@@ -249,7 +249,7 @@ class WorkloadReader:
     def _owners_of(self, pods: list[Pod]) -> Chain:
         """The owners of the youngest pod that has a gang to tell; pods of one workload need not have all of them."""
         chains = [self._membership.chain_of(pod.metadata.uid) for pod in reversed(pods)]
-        return next((each for each in chains if each.gang is not None), chains[0])
+        return next((candidate for candidate in chains if candidate.gang is not None), chains[0])
 
     def _held(
         self,
@@ -263,21 +263,21 @@ class WorkloadReader:
         All of its pods are named as `unreadable` for it; those of which it is not known what they hold are
         `held_unread`.
         """
-        held = [(pod, each) for pod, each in readable if each.node is not None]
-        unread = [self._pods[each] for each in unreadable]
+        held = [(pod, planned) for pod, planned in readable if planned.node is not None]
+        unread = [self._pods[planned] for planned in unreadable]
         unreadable.update((pod.metadata.uid, why) for pod, _ in readable)
         for pod in unread:
             node = self._node_of(pod)
             if node is None:
                 continue
-            made = held_pod(
+            planned = held_pod(
                 pod, self._assumed.get(pod.metadata.uid), evicted=pod.metadata.uid in self._evicted
             )
-            if made is None:
+            if planned is None:
                 self._held_unread.setdefault(uid, {})[pod.metadata.uid] = (pod, node)
             else:
-                held.append((pod, made))
-        held.sort(key=lambda each: _age(each[0]))
+                held.append((pod, planned))
+        held.sort(key=lambda pair: _age(pair[0]))
         return held
 
     def _together(self, uid: str, pods: list[tuple[Pod, model.Pod]], owners: Chain, now_us: int) -> Together:
@@ -303,7 +303,7 @@ class WorkloadReader:
         known = self._read_pods.get(uid)
         if known is not None and known[0] is pod and known[1] == around:
             return known[2]
-        made = planner_pod(
+        planned = planner_pod(
             pod,
             assumed,
             evicted=evicted,
@@ -312,10 +312,10 @@ class WorkloadReader:
             volumes=around[3],
             part=part,
         )
-        if known is not None and known[2] == made:
-            made = known[2]
-        self._read_pods[uid] = (pod, around, made)
-        return made
+        if known is not None and known[2] == planned:
+            planned = known[2]
+        self._read_pods[uid] = (pod, around, planned)
+        return planned
 
     def _waits_for_owner(self, pod: Pod, now_us: int) -> bool:
         """Whether the pod has no node, and its gang is not known before an owner has been read."""
@@ -325,18 +325,18 @@ class WorkloadReader:
         return waits
 
 
-def _replace(workloads: list[model.Workload], uid: str, made: model.Workload | None) -> None:
+def _replace(workloads: list[model.Workload], uid: str, replacement: model.Workload | None) -> None:
     """Put the workload where it belongs in the sorted list, or take it out."""
     start = bisect_left(workloads, uid, key=_ID)
     stop = start + (start < len(workloads) and workloads[start].id == uid)
-    workloads[start:stop] = [] if made is None else [made]
+    workloads[start:stop] = [] if replacement is None else [replacement]
 
 
 def _oldest_first(pods: Iterable[Pod]) -> list[Pod]:
-    found = list(pods)
-    if len(found) > 1:
-        found.sort(key=_age)
-    return found
+    newest = list(pods)
+    if len(newest) > 1:
+        newest.sort(key=_age)
+    return newest
 
 
 def _age(pod: Pod) -> tuple[str, str, str]:
@@ -349,6 +349,6 @@ def _path(pod: Pod) -> str:
 
 def _different(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
     """Keys of which one has not what the other has."""
-    found = [key for key, each in after.items() if before.get(key, _ABSENT) is not each]
-    found += [key for key in before if key not in after]
-    return found
+    keys = [key for key, value in after.items() if before.get(key, _ABSENT) is not value]
+    keys += [key for key in before if key not in after]
+    return keys

@@ -196,7 +196,7 @@ def test_programs_do_the_same_through_the_client(config: Path) -> None:
     must(config, "submit", "web", "--jupyter", "--no-port-forward")
     given = bytes(range(256)) * 1000
     with Client(config) as client:
-        done = client.execute("box", ["sh", "-c", "cat; echo err >&2; exit 4"], given=given)
+        done = client.execute("box", ["sh", "-c", "cat; echo err >&2; exit 4"], stdin=given)
         assert (done.exit_code, done.stdout, done.stderr) == (4, given, b"err\n")
         with pytest.raises(NotExecutable):
             client.execute("box", ["no-such-thing"])

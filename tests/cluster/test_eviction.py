@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 PATH = "/api/v1/namespaces/team/pods/a"
 EVICTION = f"{PATH}/eviction"
-BECAUSE = {"muster.dev/evicted-because": "team-b reclaims its quota"}
+BECAUSE = {"muster.dev/eviction-reason": "team-b reclaims its quota"}
 
 
 def budget_refusal() -> Answer:
@@ -116,7 +116,7 @@ async def test_what_a_budget_forbids_is_raised_at_once_and_the_reason_taken_away
         await evict_it(transport)
     assert len(server.asked("POST")) == 1
     assert server.requests[-1].body == {
-        "metadata": {"uid": "uid-a", "annotations": {"muster.dev/evicted-because": None}}
+        "metadata": {"uid": "uid-a", "annotations": {"muster.dev/eviction-reason": None}}
     }
 
 

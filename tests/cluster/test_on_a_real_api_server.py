@@ -18,7 +18,7 @@ from orchestrator.cluster.objects import Lease, LeaseSpec, Metadata, Namespace, 
 from orchestrator.cluster.reflector import Change, Reflector
 from orchestrator.cluster.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, PODS
 from orchestrator.cluster.transport import Transport
-from orchestrator.names import EVICTED_BECAUSE_ANNOTATION, EVICTION_REASON, GPU_DEVICES_ANNOTATION
+from orchestrator.names import EVICTION_REASON, EVICTION_REASON_ANNOTATION, GPU_DEVICES_ANNOTATION
 from tests.cluster.waiting import DEADLINE_SECONDS, running, until
 
 if TYPE_CHECKING:
@@ -226,23 +226,23 @@ async def test_an_evicted_pod_says_why_before_it_goes(real: Transport, namespace
             namespace=namespace,
             name="a",
             uid=uid,
-            annotations={EVICTED_BECAUSE_ANNOTATION: "team-b reclaims"},
+            annotations={EVICTION_REASON_ANNOTATION: "team-b reclaims"},
         )
         await until(lambda: told[-1].type == "deleted")
     conditions = {condition.type: condition for condition in told[-1].object.status.conditions}
     assert conditions["DisruptionTarget"].status == "True"
     assert conditions["DisruptionTarget"].reason == EVICTION_REASON
-    assert told[-1].object.metadata.annotations[EVICTED_BECAUSE_ANNOTATION] == "team-b reclaims"
+    assert told[-1].object.metadata.annotations[EVICTION_REASON_ANNOTATION] == "team-b reclaims"
     assert "Ready" in conditions
     await evict(
-        real, namespace=namespace, name="a", uid=uid, annotations={EVICTED_BECAUSE_ANNOTATION: "again"}
+        real, namespace=namespace, name="a", uid=uid, annotations={EVICTION_REASON_ANNOTATION: "again"}
     )
 
 
 async def test_an_eviction_leaves_another_pod_of_that_name_alone(real: Transport, namespace: str) -> None:
     before = await make_pod(real, namespace, "a")
     await evict(
-        real, namespace=namespace, name="a", uid="former", annotations={EVICTED_BECAUSE_ANNOTATION: "old"}
+        real, namespace=namespace, name="a", uid="former", annotations={EVICTION_REASON_ANNOTATION: "old"}
     )
     assert await real.get(PODS.path(namespace, "a"), Pod) == before
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.cluster import errors
-from orchestrator.cluster.connection import Limits
 from orchestrator.cluster.objects import GpuSpec, Metadata, Pod, Project, ProjectSpec
 from orchestrator.cluster.resources import PODS, PROJECTS
+from orchestrator.cluster.timeouts import Limits
 from orchestrator.cluster.transport import (
     EVENTS_PER_YIELD,
     JSON_PATCH,

@@ -203,7 +203,7 @@ def test_the_record_keeps_the_newest_within_its_bounds() -> None:
     assert [each.pod_uid for each in kept] == [str(number) for number in range(100, 300)]
     long = [msgspec.structs.replace(each, message="x" * 2000) for each in many]
     kept = bounded(long)
-    assert len(encoded(kept)) <= audit.MOST_BYTES
+    assert len(encoded(kept)) <= audit.MAX_BYTES
     assert kept[-1].pod_uid == "299"
     assert 50 < len(kept) < 100
 
@@ -229,7 +229,7 @@ async def test_an_eviction_of_a_workload_that_nobody_knows_is_noted_all_the_same
 async def test_an_operator_that_starts_records_what_the_one_before_it_could_not(
     server: MemoryApiServer, transport: Transport
 ) -> None:
-    because = {"muster.dev/evicted-because": MESSAGE}
+    because = {"muster.dev/eviction-reason": MESSAGE}
     going = {"labels": {"muster.dev/workload": "b-1"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}
     pods = []
     for uid, changes, noted in (

@@ -179,7 +179,7 @@ async def test_an_evicted_job_has_time_to_save_its_work_and_its_place_is_taken_o
     gone = saves.metadata.uid
     await until(lambda: site.pods.objects[gone].metadata.deletion_timestamp)
     told = site.pods.objects[gone]
-    assert "by the rule of quota" in told.metadata.annotations["muster.dev/evicted-because"]
+    assert "by the rule of quota" in told.metadata.annotations["muster.dev/eviction-reason"]
     await until(
         lambda: any(
             each.message.startswith("WaitingForRelease")

@@ -12,7 +12,7 @@ from orchestrator.cluster.kubeconfig import Access
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.conditions import ConditionWriter
-from orchestrator.control.events import EVENTS_PER_SECOND, MOST_WAITING, Announcer
+from orchestrator.control.events import EVENTS_PER_SECOND, MAX_WAITING, Announcer
 from tests.cli.memory_api_server import serving
 from tests.cluster.waiting import ManualClock, running, until
 
@@ -62,13 +62,13 @@ async def test_events_are_paced_and_the_oldest_of_a_flood_are_dropped(
 ) -> None:
     clock = ManualClock()
     announcer = Announcer(transport, clock=clock, sleep=clock.sleep)
-    for number in range(MOST_WAITING + 10):
+    for number in range(MAX_WAITING + 10):
         announcer.waits(a_pod(f"pod-{number}"), "ClusterFull: none")
     async with running(announcer.run()):
-        await until(lambda: len(clock.slept) == MOST_WAITING)
+        await until(lambda: len(clock.slept) == MAX_WAITING)
     assert set(clock.slept) == {1 / EVENTS_PER_SECOND}
     names = [each["involvedObject"]["name"] for each in server.all("events")]
-    assert names == [f"pod-{number}" for number in range(10, MOST_WAITING + 10)]
+    assert names == [f"pod-{number}" for number in range(10, MAX_WAITING + 10)]
 
 
 async def test_an_event_that_is_refused_costs_nothing_but_itself(

@@ -21,7 +21,7 @@ from orchestrator.cluster.resources import JOBS, NAMESPACES, PODS, PROJECTS
 from orchestrator.cluster.transport import Transport
 from orchestrator.names import (
     DISRUPTED_CONDITION,
-    EVICTED_BECAUSE_ANNOTATION,
+    EVICTION_REASON_ANNOTATION,
     GPU_DEVICES_ANNOTATION,
     GPU_RESOURCE,
     NOMINATED_DEVICES_ANNOTATION,
@@ -121,7 +121,7 @@ async def test_the_place_of_a_successor_is_read_off_a_pod_that_was_evicted_and_o
 
             await until(lambda: pods.objects and find("evicted").status.phase == "Running")
             await until(lambda: find("deleted").status.phase == "Running")
-            said = {EVICTED_BECAUSE_ANNOTATION: "why", **leaving_annotations(place)}
+            said = {EVICTION_REASON_ANNOTATION: "why", **leaving_annotations(place)}
             text = {key: value for key, value in said.items() if value is not None}
             await transport.patch(PODS.path("default", "deleted"), {"metadata": {"annotations": text}})
             await transport.delete(PODS.path("default", "deleted"))
@@ -249,7 +249,7 @@ MOMENTS: dict[str, Callable[[Site, str, str], object]] = {
     "when the job comes": lambda site, gains, _loses: site.of(gains),
     "when it is nominated": lambda site, gains, _loses: any(site.nominated.get(gains, [])),
     "when the other one is told": lambda site, _gains, loses: any(
-        EVICTED_BECAUSE_ANNOTATION in pod.metadata.annotations for pod in site.of(loses)
+        EVICTION_REASON_ANNOTATION in pod.metadata.annotations for pod in site.of(loses)
     ),
     "when the other one leaves": lambda site, _gains, loses: site.leaves(loses),
 }

@@ -111,10 +111,10 @@ async def test_a_place_goes_from_a_pod_that_is_moved_to_the_next_one_of_its_job(
 
     loop.is_gone.set()
     await until(lambda: "uid-old-1" not in loop.observer.pods.objects)
-    stand_in = Binding("uid-old-1/returning", "job-old", "n3", (2, 3))
-    await loop.decide(new, bindings=(stand_in,))
+    placeholder = Binding("uid-old-1/returning", "job-old", "n3", (2, 3))
+    await loop.decide(new, bindings=(placeholder,))
     assert loop.places() == {"uid-new": "n1", "uid-old-1/returning": "n2"}
-    await loop.decide(new, stand_in)
+    await loop.decide(new, placeholder)
     assert loop.places() == {"uid-new": "n1", "uid-old-1/returning": "n3"}
 
     loop.is_back.set()

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.control.quarantine import (
     FIRST_SECONDS,
-    LONGEST_SECONDS,
+    MAX_SECONDS,
     Culprit,
     Quarantine,
     holding,
@@ -189,7 +189,7 @@ def test_a_culprit_is_left_out_for_a_time_that_doubles() -> None:
         assert [each.id for each in quarantine.decide(snapshot).quarantined] == ["a-job-001"]
         assert planner.plans == asked + 1, "it was tried before its time"
         clock.now += 1
-        seconds = min(LONGEST_SECONDS, 2 * seconds)
+        seconds = min(MAX_SECONDS, 2 * seconds)
     asked = planner.plans
     quarantine.decide(snapshot)
     assert planner.plans <= asked + 5, "a relapse is looked for where it was"
@@ -206,7 +206,7 @@ def test_a_culprit_that_changes_is_tried_at_once_and_forgotten_in_time() -> None
     changed = [replace(each, priority=60) if each.id == "a-job-001" else each for each in everything]
     decided = quarantine.decide(snapshot_of(changed))
     assert (decided.quarantined, len(bound(decided.plan))) == ((), 5)
-    clock.now += 3 * LONGEST_SECONDS
+    clock.now += 3 * MAX_SECONDS
     planner.is_bad = any_of("a-job-001")
     quarantine.decide(snapshot_of(everything))
     clock.now += FIRST_SECONDS

@@ -10,7 +10,7 @@ from orchestrator.cluster.kubeconfig import Access, load_access
 from orchestrator.cluster.objects import ConfigMap
 from orchestrator.cluster.resources import CONFIG_MAPS
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
-from orchestrator.control.choices import Choices
+from orchestrator.control.operator_config import OperatorConfig
 from orchestrator.control.settings_record import LOOK_SECONDS, RETRY_SECONDS, SettingsRecord
 from orchestrator.names import SETTINGS_CONFIG_MAP, SYSTEM_NAMESPACE
 from orchestrator.planner.model import Settings
@@ -20,7 +20,7 @@ from tests.cluster.waiting import ManualClock, running, until
 from tests.control.operators import prepare
 
 PATH = CONFIG_MAPS.path(SYSTEM_NAMESPACE, SETTINGS_CONFIG_MAP)
-CHOICES = Choices(settings=Settings(spread=True))
+CONFIG = OperatorConfig(settings=Settings(spread=True))
 
 
 @pytest.mark.lab
@@ -38,7 +38,7 @@ async def test_the_operators_account_restores_the_record(
 ) -> None:
     account = await prepare(shared_lab.kubeconfig, tmp_path / "operator.kubeconfig")
     async with Transport(lab_access) as admin, Transport(load_access(account)) as transport:
-        record = SettingsRecord(transport, CHOICES, is_leader=lambda: True)
+        record = SettingsRecord(transport, CONFIG, is_leader=lambda: True)
         await record.write()
         before = (await admin.get(PATH, ConfigMap)).data
         if data is None:
@@ -63,7 +63,7 @@ async def test_it_looks_again_and_again_and_sooner_after_a_failure() -> None:
     async with serving() as server, Transport(access_to(server)) as transport:
         server.on("GET", PATH, refusal(403), refusal(404), config_map({"settings.yaml": "old"}))
         server.on("PATCH", PATH, Answer({}))
-        record = SettingsRecord(transport, CHOICES, is_leader=lambda: True, sleep=clock.sleep)
+        record = SettingsRecord(transport, CONFIG, is_leader=lambda: True, sleep=clock.sleep)
         async with running(record.run()):
             await until(lambda: len(server.asked("PATCH", PATH)) >= 2)
         kinds = [each.headers["Content-Type"] for each in server.asked("PATCH", PATH)]
@@ -74,5 +74,5 @@ async def test_it_looks_again_and_again_and_sooner_after_a_failure() -> None:
 async def test_who_does_not_lead_writes_nothing() -> None:
     async with serving() as server, Transport(access_to(server)) as transport:
         server.on("GET", PATH, refusal(404))
-        await SettingsRecord(transport, CHOICES, is_leader=lambda: False).write()
+        await SettingsRecord(transport, CONFIG, is_leader=lambda: False).write()
         assert server.asked("PATCH") == []

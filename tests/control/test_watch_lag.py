@@ -1,6 +1,6 @@
 """How far the watch is behind the answers."""
 
-from orchestrator.control.watch_lag import MOST_SAMPLES, Lags, WatchLag
+from orchestrator.control.watch_lag import MAX_SAMPLES, Lags, WatchLag
 from tests.cluster.waiting import ManualClock
 
 
@@ -21,8 +21,8 @@ def test_the_lag_is_from_the_answer_to_the_event_and_nothing_if_the_event_was_fi
 def test_of_many_the_newest_count() -> None:
     clock = ManualClock()
     lag = WatchLag(clock)
-    for number in range(2 * MOST_SAMPLES):
+    for number in range(2 * MAX_SAMPLES):
         lag.answered(str(number))
-        clock.now += 1 if number < MOST_SAMPLES else 2
+        clock.now += 1 if number < MAX_SAMPLES else 2
         lag.seen(str(number))
-    assert lag.lags() == Lags(MOST_SAMPLES, 2000.0, 2000.0, 2000.0)
+    assert lag.lags() == Lags(MAX_SAMPLES, 2000.0, 2000.0, 2000.0)

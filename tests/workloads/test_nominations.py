@@ -12,7 +12,7 @@ from orchestrator.cluster.reflector import Change
 from orchestrator.names import NOMINATED_DEVICES_ANNOTATION, SUCCESSOR_NOMINATION_ANNOTATION
 from orchestrator.planner import model
 from orchestrator.workloads.nominations import (
-    MOST_DEVICES,
+    MAX_NOMINATED_DEVICES,
     bound_annotations,
     leaving_annotations,
     nomination_of,
@@ -89,7 +89,7 @@ def test_the_place_of_the_successor_of_an_evicted_pod_is_read() -> None:
         "1.5",
         "٣",
         "12345",
-        ",".join(str(each) for each in range(MOST_DEVICES + 1)),
+        ",".join(str(each) for each in range(MAX_NOMINATED_DEVICES + 1)),
         "a",
         " 0",
     ],
@@ -138,7 +138,7 @@ def test_whatever_stands_there_is_read_or_ignored(text: str, node: str) -> None:
 
 @given(
     st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?", fullmatch=True),
-    st.lists(st.integers(0, 9999), unique=True, max_size=MOST_DEVICES),
+    st.lists(st.integers(0, 9999), unique=True, max_size=MAX_NOMINATED_DEVICES),
 )
 def test_what_is_written_is_read_again(node: str, devices: list[int]) -> None:
     place = Assumption(node, tuple(devices))

@@ -5,7 +5,7 @@ from typing import Any
 
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.reflector import Change
-from orchestrator.control.returning import Returning
+from orchestrator.control.requeue_holds import RequeueHolds
 from orchestrator.planner import plan
 from orchestrator.planner.model import Binding, Plan, PodState
 from orchestrator.workloads.owners import KindState
@@ -83,18 +83,18 @@ def test_an_owner_that_does_not_come_is_named_and_holds_nobody_else_up() -> None
 
 def test_a_stand_in_is_in_the_workload_of_its_jobset_with_the_place_that_is_kept() -> None:
     # only the Job that made the pod tells whether it makes another
-    annotations = {GPU_DEVICES: "0", "muster.dev/evicted-because": "reclaim: team-b is within its quota"}
+    annotations = {GPU_DEVICES: "0", "muster.dev/eviction-reason": "reclaim: team-b is within its quota"}
     leaving = member(
         "w-0", "workers", node="n-1", annotations=annotations, deletionTimestamp="2026-11-21T10:00:00Z"
     )
-    returning = Returning(lambda: 0.0, lambda _: False)
+    returning = RequeueHolds(lambda: 0.0, lambda _: False)
     returning.see(Change("modified", leaving, member("w-0", "workers", node="n-1")))
     returning.see(Change("deleted", leaving, leaving))
-    (uid,) = returning.stand_ins(by_uid(*JOBS))
+    (uid,) = returning.placeholders(by_uid(*JOBS))
     returning.take(replace(NOTHING, nominations=(Binding(uid, "JobSet/js", "n-1", (3,)),)), ())
     running = member("d", "driver", node="n-1", annotations={GPU_DEVICES: "0"})
     reader = reader_of(controller("JobSet", "js", JOBSET), *JOBS, running)
-    reading = reader.read(stand_ins=returning.stand_ins(by_uid(*JOBS)))
+    reading = reader.read(placeholders=returning.placeholders(by_uid(*JOBS)))
     jobset = next(each for each in reading.snapshot.workloads if each.name == "js")
     pods = {each.id: each for each in jobset.pods}
     assert set(pods) == {"uid-d", uid}
@@ -102,7 +102,7 @@ def test_a_stand_in_is_in_the_workload_of_its_jobset_with_the_place_that_is_kept
     assert (pods[uid].nominated_node, pods[uid].nominated_devices) == ("n-1", (3,))
     successor = member("w-0b", "workers")
     returning.see(Change("added", successor))
-    assert returning.stand_ins(by_uid(*JOBS)) == {}
+    assert returning.placeholders(by_uid(*JOBS)) == {}
     assert returning.inherited == {"uid-w-0b": Assumption("n-1", (3,))}
     reader.note(Change("added", successor))
     reading = reader.read(nominated=returning.inherited)

@@ -26,7 +26,7 @@ class Cluster:
         self.objects: dict[str, dict[str, Any]] = {}
         self.assumed: dict[str, Assumption] = {}
         self.evicted: frozenset[str] = frozenset()
-        self.stand_ins: dict[str, Any] = {}
+        self.placeholders: dict[str, Any] = {}
         self.now_us = 0
         self._reader = Reader()
         self._since: dict[str, int] = {}
@@ -46,7 +46,7 @@ class Cluster:
         self.now_us += 1
         self._reader.read_ahead(self.now_us % 3, now_us=self.now_us)
         return self._reader.read(
-            assumed=self.assumed, evicted=self.evicted, stand_ins=self.stand_ins, now_us=self.now_us
+            assumed=self.assumed, evicted=self.evicted, placeholders=self.placeholders, now_us=self.now_us
         )
 
     def read_from_scratch(self) -> Reading:
@@ -55,7 +55,7 @@ class Cluster:
         reading = read(
             Observed(
                 nodes=objects.get("nodes", {}),
-                pods={**objects.get("pods", {}), **self.stand_ins},
+                pods={**objects.get("pods", {}), **self.placeholders},
                 namespaces=objects.get("namespaces", {}),
                 projects=objects.get("projects", {}),
                 owners=(objects.get("jobs", {}), objects.get("sets", {})),
@@ -155,7 +155,7 @@ def test_what_is_read_from_changes_is_what_is_read_from_everything(
         elif what == "evict":
             cluster.evicted = each
         elif what == "expect":
-            cluster.stand_ins = by_uid(pod("p-new", owner="job-0", gpus=1)) if each else {}
+            cluster.placeholders = by_uid(pod("p-new", owner="job-0", gpus=1)) if each else {}
         elif what.startswith("drop "):
             cluster.drop(what.removeprefix("drop "), each)
         else:

@@ -125,7 +125,7 @@ def test_a_pod_that_is_set_aside_is_not_decided_on_and_says_why() -> None:
     for each in (node("n-1"), namespace("muster-team-a", "team-a"), project("team-a", quota=4)):
         reader.note(Change("added", each))
     reader.note(Change("added", pod("job", gpus=1)))
-    reading = reader.read(aside={"uid-job": "no volume"})
+    reading = reader.read(unschedulable={"uid-job": "no volume"})
     assert reading.snapshot.workloads == ()
     assert reading.unreadable_pods == {"uid-job": "no volume"}
     reading = reader.read()

@@ -154,7 +154,7 @@ def pod_seen(pod: Pod, *, change: str, project: str, t_ms: int) -> PodSeen:
         and condition.reason == names.EVICTION_REASON
         for condition in pod.status.conditions
     )
-    because = annotations.get(names.EVICTED_BECAUSE_ANNOTATION)
+    because = annotations.get(names.EVICTION_REASON_ANNOTATION)
     return PodSeen(
         t_ms=t_ms,
         change=change,

@@ -107,11 +107,7 @@ class NodeAccount:
 
     def share_milli(self, request: Request) -> int:
         """What the request takes of each device that it gets."""
-        if request.gpu_memory_mib:
-            if not self.node.gpu_memory_mib:
-                return DEVICE_MILLI
-            return -(-DEVICE_MILLI * request.gpu_memory_mib // self.node.gpu_memory_mib)
-        return request.gpu_portion_milli or DEVICE_MILLI
+        return request.portion_milli(self.node.gpu_memory_mib)
 
     def occupy(self, request: Request, devices: Iterable[int], project: str, sign: int) -> None:
         """Add (`sign` 1) or remove (-1) a pod's use."""

@@ -15,7 +15,7 @@ from orchestrator.planner.preemption.candidates import Piece
 
 MAX_SETS = 300
 MAX_PIECES = 12
-MOST_EXHAUSTIVE = 8
+MAX_EXHAUSTIVE = 8
 """With so many pieces MAX_SETS leaves no set out."""
 _SMALLEST = 8
 """Of more pieces than MAX_PIECES on a node, so many that go first are looked at, and the largest of the others."""

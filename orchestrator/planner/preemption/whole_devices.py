@@ -10,7 +10,7 @@ from operator import attrgetter
 from orchestrator.planner.accounting.ledger import NodeAccount
 from orchestrator.planner.model import DEVICE_MILLI, Request
 from orchestrator.planner.preemption.candidates import Piece
-from orchestrator.planner.preemption.node_options import MOST_EXHAUSTIVE, Option, missing_on, option_of
+from orchestrator.planner.preemption.node_options import MAX_EXHAUSTIVE, Option, missing_on, option_of
 
 _ORDER = attrgetter("order")
 _Amounts = tuple[int, int, int, int]
@@ -34,7 +34,7 @@ def whole_device_options(
 
     `pieces` are in their order. A set of several pieces is looked at in about a microsecond.
     """
-    if request.is_shared or account.lost or account.blocked or len(pieces) > MOST_EXHAUSTIVE:
+    if request.is_shared or account.lost or account.blocked or len(pieces) > MAX_EXHAUSTIVE:
         return None
     need = missing_on(account, request)
     free = _free_devices(account)

@@ -65,7 +65,7 @@ def test_what_cannot_be_preempted(kind: str, annotation: str | None, preemptible
 
 
 def test_the_scheduler_s_eviction_is_told_from_the_kubelet_s() -> None:
-    ours = {"muster.dev/evicted-because": "why"}
+    ours = {"muster.dev/eviction-reason": "why"}
     for reason, annotations, expected in (
         ("EvictionByEvictionAPI", ours, Eviction("EvictionByEvictionAPI", "why")),
         ("EvictionByEvictionAPI", {}, None),

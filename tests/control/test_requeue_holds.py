@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from orchestrator.cluster.objects import OwnerReference, Pod
 from orchestrator.cluster.quantity import parse_time
 from orchestrator.cluster.reflector import Change
-from orchestrator.control.returning import PATIENCE_SECONDS, Returning
+from orchestrator.control.requeue_holds import PATIENCE_SECONDS, RequeueHolds
 from orchestrator.names import (
-    EVICTED_BECAUSE_ANNOTATION,
+    EVICTION_REASON_ANNOTATION,
     GPU_DEVICES_ANNOTATION,
     SUCCESSOR_NOMINATION_ANNOTATION,
 )
@@ -45,7 +45,7 @@ def running(name: str, owner: str = "train") -> Pod:
 
 
 def annotated(each: Pod) -> Pod:
-    annotations = {**each.metadata.annotations, EVICTED_BECAUSE_ANNOTATION: "2 GPUs reclaimed for q"}
+    annotations = {**each.metadata.annotations, EVICTION_REASON_ANNOTATION: "2 GPUs reclaimed for q"}
     return msgspec.structs.replace(
         each, metadata=msgspec.structs.replace(each.metadata, annotations=annotations)
     )
@@ -69,13 +69,13 @@ def disrupted(each: Pod) -> Pod:
 
 
 class Stream:
-    """The watch of the pods: what it shows is told to `Returning`, as the reflector tells it."""
+    """The watch of the pods: what it shows is told to `RequeueHolds`, as the reflector tells it."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.evicting: set[str] = set()
         self.pods: dict[str, Pod] = {}
-        self.returning = Returning(self.clock, self.evicting.__contains__)
+        self.returning = RequeueHolds(self.clock, self.evicting.__contains__)
 
     def show(self, *pods: Pod) -> None:
         for each in pods:
@@ -88,11 +88,11 @@ class Stream:
         self.returning.see(Change("deleted", last, self.pods.pop(last.metadata.uid)))
 
     def waited_for(self) -> list[str]:
-        return [each.metadata.name for each in self.returning.stand_ins(JOBS).values()]
+        return [each.metadata.name for each in self.returning.placeholders(JOBS).values()]
 
     def kept(self) -> list[Assumption | None]:
         """The places that are kept for the pods that are waited for."""
-        return [nomination_of(each) for each in self.returning.stand_ins(JOBS).values()]
+        return [nomination_of(each) for each in self.returning.placeholders(JOBS).values()]
 
     def decide(self, *nominations: Binding, bind: tuple[Binding, ...] = ()) -> None:
         """A decision that keeps these places, of which stand-ins can have some at once."""
@@ -163,7 +163,7 @@ def test_a_stand_in_is_a_pending_pod_of_the_jobs_age() -> None:
     leave(stream, running("train-1"))
     observed = Observed(
         nodes=by_uid(node("dgx1-1")),
-        pods=stream.returning.stand_ins(JOBS),
+        pods=stream.returning.placeholders(JOBS),
         namespaces=by_uid(namespace("muster-team-a", "team-a")),
         projects=by_uid(project("team-a", quota=4)),
         owners=(JOBS,),
@@ -193,7 +193,7 @@ def test_nobody_is_waited_for_when_the_job_is_gone_or_the_time_is_up() -> None:
     going = msgspec.structs.replace(JOBS["train"], metadata=deleted(running("x")).metadata)
     for jobs in ({}, {"train": going}):
         leave(stream := Stream(), running("train-1"))
-        assert stream.returning.stand_ins(jobs) == {}
+        assert stream.returning.placeholders(jobs) == {}
         assert stream.waited_for() == [], "once given up, it stays so"
     leave(stream := Stream(), running("train-1"))
     stream.clock.now += PATIENCE_SECONDS
@@ -287,12 +287,12 @@ def test_a_decision_changes_and_ends_the_place_of_a_pod_that_is_to_come() -> Non
     stream.decide(place_for("uid-train-1", "dgx1-3", 1, 2))
     stream.show(ended(moved("train-1")))
     assert stream.kept() == [Assumption("dgx1-3", (1, 2))]
-    stand_in = "uid-train-1/returning"
-    stream.decide(bind=(place_for(stand_in, "dgx1-1", 4, 5),))
+    placeholder = "uid-train-1/returning"
+    stream.decide(bind=(place_for(placeholder, "dgx1-1", 4, 5),))
     assert stream.kept() == [Assumption("dgx1-1", (4, 5))], "what is free for it is kept for it too"
-    before = stream.returning.stand_ins(JOBS)[stand_in]
-    stream.decide(place_for(stand_in, "dgx1-1", 4, 5))
-    assert stream.returning.stand_ins(JOBS)[stand_in] is before
+    before = stream.returning.placeholders(JOBS)[placeholder]
+    stream.decide(place_for(placeholder, "dgx1-1", 4, 5))
+    assert stream.returning.placeholders(JOBS)[placeholder] is before
     stream.decide()
     assert stream.kept() == [None]
     stream.show(pod("train-2", owner="train", gpus=2))
@@ -411,7 +411,7 @@ class Story:
         if shown is None or shown.metadata.deletion_timestamp is not None:
             self.stream.evicting.clear()
         reading = self.reader.read(
-            evicted=frozenset(self.stream.evicting), stand_ins=self.stream.returning.stand_ins(JOBS)
+            evicted=frozenset(self.stream.evicting), placeholders=self.stream.returning.placeholders(JOBS)
         )
         by_id = {each.id: each for each in reading.snapshot.workloads}
         ours = by_id["train"]

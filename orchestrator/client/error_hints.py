@@ -22,7 +22,7 @@ _PATH: Final = re.compile(
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
-def with_advice(error: ClusterError, access: Access) -> ClusterError:
+def with_hint(error: ClusterError, access: Access) -> ClusterError:
     """Return the same kind of error with the words that help, or the error itself where there are none."""
     if isinstance(error, Unreachable):
         return Unreachable(
@@ -41,19 +41,27 @@ def with_advice(error: ClusterError, access: Access) -> ClusterError:
 
 
 def _denied(error: Forbidden) -> str:
-    asked = _PATH.match(error.request)
-    if asked is None:
+    request = _PATH.match(error.request)
+    if request is None:
         return f"Access denied. You are not authorized to perform this action: {error.message}"
-    method, plural, namespace, sub = asked["method"], asked["plural"], asked["namespace"], asked["sub"]
-    verb = _VERBS.get(method, "get" if asked["name"] else "list")
+    method, plural, namespace, sub = (
+        request["method"],
+        request["plural"],
+        request["namespace"],
+        request["sub"],
+    )
+    verb = _VERBS.get(method, "get" if request["name"] else "list")
     resource = f"{plural}/{sub}" if sub else plural
     where = f"in namespace {namespace}" if namespace else "in the whole cluster"
-    said = error.message.removeprefix(f"{error.request}: ").removeprefix("403 ")
+    reason = error.message.removeprefix(f"{error.request}: ").removeprefix("403 ")
     role = role_for(verb, resource)
     bound = "" if namespace else ", bound in the whole cluster,"
-    help_ = (
+    who_may = (
         f"the role {role}{bound} allows it, ask an administrator for it"
         if role
         else "none of muster's roles allows it, ask who administers Kubernetes"
     )
-    return f"Access denied. You are not authorized to perform this action: {verb} {resource} {where}; {help_} ({said})"
+    advice = f"{who_may} ({reason})"
+    return (
+        f"Access denied. You are not authorized to perform this action: {verb} {resource} {where}; {advice}"
+    )

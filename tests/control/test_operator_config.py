@@ -32,7 +32,7 @@ def arguments(*options: str) -> list[str]:
             ("--spread", "--topology-level", "zone", "--topology-level", "example.com/rack"),
             ["--spread", "--topology-level=zone", "--topology-level=example.com/rack"],
         ),
-        (("--longest-checkpoint-grace", "1m"), ["--longest-checkpoint-grace=60s"]),
+        (("--max-checkpoint-grace", "1m"), ["--max-checkpoint-grace=60s"]),
     ],
 )
 def test_choices_become_arguments_of_the_operator(options: tuple[str, ...], expected: list[str]) -> None:

@@ -33,7 +33,7 @@ from orchestrator.cluster.resources import STATEFUL_SETS
 from orchestrator.names import (
     COMPLETION_INDEX_ANNOTATION,
     DISRUPTED_CONDITION,
-    EVICTED_BECAUSE_ANNOTATION,
+    EVICTION_REASON_ANNOTATION,
     GPU_DEVICES_ANNOTATION,
     NOMINATED_DEVICES_ANNOTATION,
     SUCCESSOR_NOMINATION_ANNOTATION,
@@ -50,7 +50,7 @@ more use to others."""
 
 _OF_THIS_POD_ALONE: Final = (
     GPU_DEVICES_ANNOTATION,
-    EVICTED_BECAUSE_ANNOTATION,
+    EVICTION_REASON_ANNOTATION,
     NOMINATED_DEVICES_ANNOTATION,
     SUCCESSOR_NOMINATION_ANNOTATION,
 )
@@ -62,11 +62,11 @@ class _Expected:
     """A successor that is to come; `until` is set once its predecessor has ended."""
 
     owner: str
-    stand_in: Pod
+    placeholder: Pod
     until: float | None = None
 
 
-class Returning:
+class RequeueHolds:
     """Remembers evicted pods of living Jobs and StatefulSets until a successor is there, or for a while.
 
     `is_evicting` tells, for a uid, whether an eviction is under way that the watch has not shown yet; `nomination_of`,
@@ -111,27 +111,27 @@ class Returning:
         if is_gone or _leaves(pod):
             if (before is None or not _leaves(before)) and self._is_evicted(pod):
                 self._expected[pod.metadata.uid] = _Expected(
-                    owner_uid(pod), _stand_in(pod, self._nomination_of(pod))
+                    owner_uid(pod), _placeholder(pod, self._nomination_of(pod))
                 )
             self._see_leaving(pod, is_gone=is_gone)
         elif change.type == "added":
             self._see_new(pod)
 
-    def stand_ins(self, *owners: Mapping[str, Object]) -> dict[str, Pod]:
+    def placeholders(self, *owners: Mapping[str, Object]) -> dict[str, Pod]:
         """Pods that are to come, by a uid of their own: of those that have ended and have no successor.
 
         `owners` are all Jobs and StatefulSets there are, by uid: what makes a pod anew when the old one has ended.
         """
         now = self._clock()
-        for uid, each in list(self._expected.items()):
-            job = next((group[each.owner] for group in owners if each.owner in group), None)
-            is_over = each.until is not None and each.until <= now
+        for uid, expected in list(self._expected.items()):
+            job = next((group[expected.owner] for group in owners if expected.owner in group), None)
+            is_over = expected.until is not None and expected.until <= now
             if is_over or job is None or job.metadata.deletion_timestamp is not None:
                 del self._expected[uid]
         return {
-            each.stand_in.metadata.uid: each.stand_in
-            for each in self._expected.values()
-            if each.until is not None
+            expected.placeholder.metadata.uid: expected.placeholder
+            for expected in self._expected.values()
+            if expected.until is not None
         }
 
     @property
@@ -147,12 +147,12 @@ class Returning:
             bindings = (*decision.nominations, *decision.bindings)
             places = {binding.pod: Assumption(binding.node, binding.devices) for binding in bindings}
             for uid, expected in self._expected.items():
-                place = places.get(expected.stand_in.metadata.uid, places.get(uid))
-                expected.stand_in = with_nomination(expected.stand_in, place)
+                place = places.get(expected.placeholder.metadata.uid, places.get(uid))
+                expected.placeholder = with_nomination(expected.placeholder, place)
 
     def _is_evicted(self, pod: Pod) -> bool:
         return (
-            EVICTED_BECAUSE_ANNOTATION in pod.metadata.annotations
+            EVICTION_REASON_ANNOTATION in pod.metadata.annotations
             or has_condition(pod.status.conditions, DISRUPTED_CONDITION) is not None
             or self._is_evicting(pod.metadata.uid)
         )
@@ -167,12 +167,12 @@ class Returning:
 
     def _see_new(self, pod: Pod) -> None:
         """One successor less to wait for: that of the same name or index, else the one that is waited for longest."""
-        mine = [uid for uid, each in self._expected.items() if each.owner == owner_uid(pod)]
+        mine = [uid for uid, expected in self._expected.items() if expected.owner == owner_uid(pod)]
         if mine:
             expected = self._expected.pop(
-                min(mine, key=lambda uid: _role(self._expected[uid].stand_in) != _role(pod))
+                min(mine, key=lambda uid: _role(self._expected[uid].placeholder) != _role(pod))
             )
-            place = nomination_of(expected.stand_in)
+            place = nomination_of(expected.placeholder)
             has_ended = (
                 expected.until is not None
             )  # before, the planner has the pod that leaves, and passes it on
@@ -192,7 +192,7 @@ def _role(pod: Pod) -> str | None:
     return pod.metadata.annotations.get(COMPLETION_INDEX_ANNOTATION)
 
 
-def _stand_in(pod: Pod, place: Assumption | None) -> Pod:
+def _placeholder(pod: Pod, place: Assumption | None) -> Pod:
     """The pod as its successor will be: without a node, not being deleted, and with the place that is kept for it."""
     annotations = {
         key: text for key, text in pod.metadata.annotations.items() if key not in _OF_THIS_POD_ALONE

@@ -7,7 +7,7 @@ V = TypeVar("V")
 
 
 def put(mapping: dict[K, V], key: K, value: V | None) -> None:
-    """Make it so; None: no entry."""
+    """Set the key to the value; remove it where the value is None."""
     if value is None:
         mapping.pop(key, None)
     else:
@@ -15,7 +15,7 @@ def put(mapping: dict[K, V], key: K, value: V | None) -> None:
 
 
 def discard(groups: dict[K, dict[str, V]], group: K, member: str) -> None:
-    """Take the member out of its group; a group without any is no more."""
+    """Remove the member from its group, and a group that is empty then."""
     members = groups.get(group)
     if members is not None:
         members.pop(member, None)

@@ -1,0 +1,42 @@
+"""How long a call of the API server, or of a kubelet through it, may take: all timeouts are here."""
+
+from dataclasses import dataclass
+from typing import Final
+
+OPERATOR_REQUEST_SECONDS: Final = 2.5
+"""How long a bind, an eviction or another write of the operator may take. At most the margin by which a leader stops
+before its lease expires, so that no request of a former leader is under way when the next one reads the cluster."""
+KUBELET_SECONDS: Final = 3.0
+"""How long the figures of one node may take; a node without them is shown all the same."""
+COMPLETION_SECONDS: Final = 2.0
+"""How long a shell that completes a word waits for names."""
+NAMESPACE_SECONDS: Final = 30.0
+"""How long the creation of a project waits until the operator has made its namespace."""
+POD_WATCH_SECONDS: Final = 240
+"""How long one watch of a pod lasts before it is begun anew, for a command that waits for the pod."""
+MIN_WATCH_SECONDS: Final = 300
+MAX_WATCH_SECONDS: Final = 600
+"""Between these a watch of a reflector lasts, so that not all begin anew at once."""
+CLOSE_SECONDS: Final = 2.0
+"""How long a connection may take to say goodbye."""
+KEEP_ALIVE_SECONDS: Final = 30
+"""How long a connection without a request is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds a request of a `Transport`.
+
+    `request_seconds` is for all of it, `connect_seconds` for the connection. A watch may be silent for
+    `watch_grace_seconds` longer than the server was told to end it after. A request is tried `attempts` times, after
+    `backoff_seconds` that double; a server may ask for `max_retry_after_seconds` at most. `connections` is how many
+    requests are under way at once.
+    """
+
+    connect_seconds: float = 10
+    request_seconds: float = 60
+    watch_grace_seconds: float = 15
+    attempts: int = 4
+    backoff_seconds: float = 0.25
+    max_retry_after_seconds: float = 30
+    connections: int = 64
