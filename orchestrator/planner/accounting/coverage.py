@@ -49,13 +49,17 @@ class Coverage:
 def filling_order(workloads: Iterable[Workload]) -> list[Victim]:
     """The workloads in pieces: first what each needs to run, then its surplus pods one by one."""
     pieces: list[Victim] = []
-    for workload in sorted(workloads, key=lambda each: (each.preemptible, *workload_order(each))):
+    for workload in sorted(workloads, key=_filling_key):
         core, surplus = held_parts(workload)
         if core:
             pieces.append(Victim(workload, core))
         if surplus:
             pieces += [Victim(workload, (pod,), is_core=False) for pod in surplus]
     return pieces
+
+
+def _filling_key(workload: Workload) -> tuple[bool, int, int, str, str]:
+    return (workload.preemptible, *workload_order(workload))
 
 
 def coverage(
@@ -99,7 +103,8 @@ def coverage(
 
 def _fill(left: list[int], piece: Victim, counted: Iterable[int]) -> bool:
     """Take what the piece holds from what is left, if it is there."""
-    held = chunk_amounts(piece.pods)
+    pods = piece.pods
+    held = pods[0].request.amounts if len(pods) == 1 else chunk_amounts(pods)
     for each in counted:
         if held[each] > left[each]:
             return False

@@ -10,7 +10,7 @@ from functools import cached_property
 from operator import attrgetter
 
 from orchestrator.planner.accounting.coverage import Victim, coverage, filling_order
-from orchestrator.planner.gangs import give_up_chunks
+from orchestrator.planner.gangs import chunk_gpu_milli, give_up_chunks
 from orchestrator.planner.model import Pod, PodState, Workload
 from orchestrator.planner.preemption.victims import VictimKey, victim_order
 from orchestrator.planner.session import Session
@@ -49,7 +49,7 @@ class Piece:
         self.is_core = is_core
         self.is_move = is_move
         self.order: tuple[VictimKey, bool, int] = (victim_order(workload, is_core), is_move, sequence)
-        self.gpu_milli = sum([pod.request.gpu_milli for pod in pods])
+        self.gpu_milli = chunk_gpu_milli(pods)
         self.pod_count = len(pods)
         self.is_harmless = False
         self.is_covered = False
@@ -142,7 +142,7 @@ class Candidates:
         positions = (known.get(pod.node or "") for pod in pods if pod.state is PodState.ALLOCATED)
         return dict.fromkeys(position for position in positions if position is not None)
 
-    def _pieces_of(self, workload: Workload, *, moves: bool) -> list[Piece]:
+    def _pieces_of(self, workload: Workload, *, moves: bool) -> Sequence[Piece]:
         pieces = self._pieces.get(workload.id)
         if pieces is None:
             pieces = self._pieces[workload.id] = [self._completed(piece) for piece in _evictions(workload)]
@@ -155,7 +155,10 @@ class Candidates:
         return both
 
     def _completed(self, piece: Piece) -> Piece:
-        covered, nominated = self._covered_pods(piece.project), self._nominated
+        covered = self._covered.get(piece.project)
+        if covered is None:
+            covered = self._covered_pods(piece.project)
+        nominated = self._nominated
         pods, known = piece.pods, self._positions
         for pod in pods:
             position = known.get(pod.node or "")
@@ -180,6 +183,9 @@ class Candidates:
 
 
 def _evictions(workload: Workload) -> Iterator[Piece]:
+    if len(workload.pods) == 1 == workload.min_member and workload.groups is None:
+        yield Piece(workload, workload.pods, 0, is_core=True, is_move=False)  # as most are, and without a detour
+        return
     *surplus, everything = give_up_chunks(workload) or [()]
     for sequence, chunk in enumerate(surplus):
         yield Piece(workload, chunk, sequence, is_core=False, is_move=False)
