@@ -4,7 +4,7 @@ What the gang needs (`min_member` pods, or the tree of sub-groups) starts in one
 that is a chunk of its own. Giving up goes the other way: the surplus pod by pod, then everything.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from orchestrator.planner.model import Amounts, Pod, PodState, SubGroup, Workload
 
@@ -64,9 +64,11 @@ def chunk_amounts(chunk: Iterable[Pod]) -> Amounts:
     return gpu, cpu, memory
 
 
-def chunk_gpu_milli(chunk: Iterable[Pod]) -> int:
+def chunk_gpu_milli(chunk: Sequence[Pod]) -> int:
     """What a chunk counts against quotas of GPUs."""
-    return sum(pod.request.gpu_milli for pod in chunk)
+    if len(chunk) == 1:
+        return chunk[0].request.gpu_milli
+    return sum([pod.request.gpu_milli for pod in chunk])
 
 
 def is_satisfied(group: SubGroup, allocated: dict[str, list[Pod]]) -> bool:

@@ -7,11 +7,14 @@ covered. Of a workload with more pods than its gang needs, the surplus is judged
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from orchestrator.planner.gangs import chunk_amounts, chunk_gpu_milli, held_parts
 from orchestrator.planner.model import Amounts, Pod, Workload
-from orchestrator.planner.ordering import EVERY_RESOURCE, workload_order
+from orchestrator.planner.ordering import EVERY_RESOURCE
+
+_BY_AGE = attrgetter("created_at_us", "name", "id")
 
 
 class Victim(NamedTuple):
@@ -49,7 +52,9 @@ class Coverage:
 def filling_order(workloads: Iterable[Workload]) -> list[Victim]:
     """The workloads in pieces: first what each needs to run, then its surplus pods one by one."""
     pieces: list[Victim] = []
-    for workload in sorted(workloads, key=lambda each: (each.preemptible, *workload_order(each))):
+    # Two stable sorts, as a key with a priority turned round is not made in C.
+    by_age = sorted(workloads, key=_BY_AGE)
+    for workload in sorted(by_age, key=lambda each: (each.preemptible, -each.priority)):
         core, surplus = held_parts(workload)
         if core:
             pieces.append(Victim(workload, core))
@@ -99,7 +104,8 @@ def coverage(
 
 def _fill(left: list[int], piece: Victim, counted: Iterable[int]) -> bool:
     """Take what the piece holds from what is left, if it is there."""
-    held = chunk_amounts(piece.pods)
+    pods = piece.pods
+    held = pods[0].request.amounts if len(pods) == 1 else chunk_amounts(pods)
     for each in counted:
         if held[each] > left[each]:
             return False

@@ -105,6 +105,12 @@ class NodeAccount:
         whole = [d for d in range(self.node.gpu_count) if self.free_milli(d, later=later) == DEVICE_MILLI]
         return whole[: max(0, len(whole) - self.lost)] if self.lost else whole
 
+    def count_whole_devices(self, *, later: bool) -> int:
+        """How many devices `whole_devices` would name."""
+        if not (later and self.pods_releasing):
+            return self.idle_devices
+        return len(self.whole_devices(later=True))
+
     def share_milli(self, request: Request) -> int:
         """What the request takes of each device that it gets."""
         return request.portion_milli(self.node.gpu_memory_mib)
@@ -177,10 +183,22 @@ class Ledger:
         self.changes: list[int] = []
         self._log: list[Callable[[], None]] = []
         self.free: FreeIndex | None = None
+        self._groups: dict[tuple[str, ...], dict[tuple[str, ...], tuple[int, ...]]] = {}
 
     def index_free_devices(self) -> None:
         """Sort the nodes by their idle GPUs."""
         self.free = FreeIndex(self.nodes)
+
+    def grouped_by(self, labels: tuple[str, ...]) -> Mapping[tuple[str, ...], tuple[int, ...]]:
+        """The positions of the nodes by their values of these labels, "" where a node has none; grouped once."""
+        groups = self._groups.get(labels)
+        if groups is None:
+            found: dict[tuple[str, ...], list[int]] = {}
+            for account in self.nodes:
+                values = tuple([account.node.labels.get(label, "") for label in labels])
+                found.setdefault(values, []).append(account.position)
+            groups = self._groups[labels] = {values: tuple(at) for values, at in found.items()}
+        return groups
 
     def load(self, workload: Workload, sign: int) -> None:
         """Enter (`sign` 1) or strike out (-1) what the workload's pods hold."""

@@ -103,12 +103,14 @@ def preempt(session: Session) -> None:
     waiting = lacks_only(session, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT))
     if not waiting:
         return
+    lowest = _lowest_priorities(session, {each.project for each in waiting})
+    urgent = [each for each in waiting if lowest.get(each.project, each.priority) < each.priority]
+    if not urgent:
+        return
     policy = PriorityPolicy(session)
     selector = VictimSelector(session, session.once(Candidates), policy)
     hopeless = Hopeless()
     session.allow_work(20)
-    lowest = _lowest_priorities(session, {each.project for each in waiting})
-    urgent = [each for each in waiting if lowest.get(each.project, each.priority) < each.priority]
     for turns in session.turns_left_over_first(urgent):
         while (workload := session.next_turn(turns)) is not None:
             started = preempt_lower_for(session, workload, selector, policy, hopeless)

@@ -5,12 +5,12 @@ them may go, and for whom, is for the policies to say. Pieces show the work as i
 for in a decision, but they are made node by node, as a large cluster has many more than a claim ever looks at.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from operator import attrgetter
 
 from orchestrator.planner.accounting.coverage import Victim, coverage, filling_order
-from orchestrator.planner.gangs import give_up_chunks
+from orchestrator.planner.gangs import chunk_gpu_milli, give_up_chunks
 from orchestrator.planner.model import Pod, PodState, Workload
 from orchestrator.planner.preemption.victims import VictimKey, victim_order
 from orchestrator.planner.session import Session
@@ -49,7 +49,7 @@ class Piece:
         self.is_core = is_core
         self.is_move = is_move
         self.order: tuple[VictimKey, bool, int] = (victim_order(workload, is_core), is_move, sequence)
-        self.gpu_milli = sum([pod.request.gpu_milli for pod in pods])
+        self.gpu_milli = chunk_gpu_milli(pods)
         self.pod_count = len(pods)
         self.is_harmless = False
         self.is_covered = False
@@ -112,12 +112,11 @@ class Candidates:
         known = self._on_with_moves if moves else self._on
         pieces = known.get(position)
         if pieces is None:
-            pieces = known[position] = [
-                piece
-                for workload in self._workloads_on.get(position, ())
-                for piece in self._pieces_of(workload, moves=moves)
-                if position in piece.pods_on
-            ]
+            pieces = known[position] = []
+            for workload in self._workloads_on.get(position, ()):
+                for piece in self._pieces_of(workload, moves=moves):
+                    if position in piece.pods_on:
+                        pieces.append(piece)
             pieces.sort(key=_ORDER)
         return pieces
 
@@ -142,32 +141,35 @@ class Candidates:
         positions = (known.get(pod.node or "") for pod in pods if pod.state is PodState.ALLOCATED)
         return dict.fromkeys(position for position in positions if position is not None)
 
-    def _pieces_of(self, workload: Workload, *, moves: bool) -> list[Piece]:
+    def _pieces_of(self, workload: Workload, *, moves: bool) -> Sequence[Piece]:
         pieces = self._pieces.get(workload.id)
         if pieces is None:
-            pieces = self._pieces[workload.id] = [self._completed(piece) for piece in _evictions(workload)]
+            pieces = self._pieces[workload.id] = self._complete(_evictions(workload))
         if not moves:
             return pieces
         both = self._moves.get(workload.id)
         if both is None:
-            moved = [self._completed(piece) for piece in _moves(workload, len(pieces))]
-            both = self._moves[workload.id] = pieces + moved
+            both = self._moves[workload.id] = pieces + self._complete(_moves(workload, len(pieces)))
         return both
 
-    def _completed(self, piece: Piece) -> Piece:
-        covered, nominated = self._covered_pods(piece.project), self._nominated
-        pods, known = piece.pods, self._positions
-        for pod in pods:
-            position = known.get(pod.node or "")
-            if position is not None:
-                piece.pods_on.setdefault(position, []).append(pod)
-            if pod.id in covered:
-                piece.is_covered = True
-            # Whoever only has nominations has started nothing: it waits on, and no work is lost.
-            if pod.id in nominated:
-                piece.pod_count -= 1
-        piece.is_harmless = not piece.pod_count
-        return piece
+    def _complete(self, pieces: list[Piece]) -> list[Piece]:
+        """The pieces with what they need to know of nodes, quotas and nominations."""
+        nominated, positions = self._nominated, self._positions
+        for piece in pieces:
+            covered = self._covered.get(piece.project)
+            if covered is None:
+                covered = self._covered_pods(piece.project)
+            for pod in piece.pods:
+                position = positions.get(pod.node or "")
+                if position is not None:
+                    piece.pods_on.setdefault(position, []).append(pod)
+                if pod.id in covered:
+                    piece.is_covered = True
+                # Whoever only has nominations has started nothing: it waits on, and no work is lost.
+                if pod.id in nominated:
+                    piece.pod_count -= 1
+            piece.is_harmless = not piece.pod_count
+        return pieces
 
     def _covered_pods(self, project: str) -> frozenset[str]:
         """Ids of the pods that the project's quota covers, as it is filled at the beginning."""
@@ -179,18 +181,24 @@ class Candidates:
         return covered
 
 
-def _evictions(workload: Workload) -> Iterator[Piece]:
+def _evictions(workload: Workload) -> list[Piece]:
+    if len(workload.pods) == 1 == workload.min_member and workload.groups is None:
+        return [Piece(workload, workload.pods, 0, is_core=True, is_move=False)]
     *surplus, everything = give_up_chunks(workload) or [()]
-    for sequence, chunk in enumerate(surplus):
-        yield Piece(workload, chunk, sequence, is_core=False, is_move=False)
+    pieces = [
+        Piece(workload, chunk, sequence, is_core=False, is_move=False)
+        for sequence, chunk in enumerate(surplus)
+    ]
     if everything:
-        yield Piece(workload, everything, len(surplus), is_core=True, is_move=False)
+        pieces.append(Piece(workload, everything, len(surplus), is_core=True, is_move=False))
+    return pieces
 
 
-def _moves(workload: Workload, sequence: int) -> Iterator[Piece]:
+def _moves(workload: Workload, sequence: int) -> list[Piece]:
     if any(pod.state is PodState.RELEASING for pod in workload.pods):
-        return  # some of it is on its way already: the rest moves when that has arrived
-    for pod in reversed(workload.pods):
-        if pod.state is PodState.ALLOCATED:
-            yield Piece(workload, (pod,), sequence, is_core=True, is_move=True)
-            sequence += 1
+        return []  # some of it is on its way already: the rest moves when that has arrived
+    pods = [pod for pod in reversed(workload.pods) if pod.state is PodState.ALLOCATED]
+    return [
+        Piece(workload, (pod,), sequence + index, is_core=True, is_move=True)
+        for index, pod in enumerate(pods)
+    ]

@@ -48,6 +48,10 @@ def whole_device_options(
     if not counts_rest and missing <= 1:
         chosen = [kind.pieces[:1] for kind in kinds if kind.amounts[0] >= missing]
         return [option_of(each, each[0].gpu_milli - excess_less) for each in chosen], len(kinds)
+    if not counts_rest:
+        sets, steps = _sets_of_devices(kinds, missing)
+        options = [option_of(each, sum([piece.gpu_milli for piece in each]) - excess_less) for each in sets]
+        return options, steps
     search = _Search(kinds, (missing, need.cpu_milli, need.memory_bytes, need.slots))
     options = [
         option_of(each, sum([piece.gpu_milli for piece in each]) - excess_less) for each in search.run()
@@ -92,6 +96,40 @@ def _kinds(
             kind = kinds[key] = _Kind(amounts)
         kind.pieces.append(piece)
     return list(kinds.values()) if seen == len(devices_seen) else None
+
+
+def _sets_of_devices(kinds: Sequence[_Kind], missing: int) -> tuple[list[list[Piece]], int]:
+    """All minimal sets that free so many devices, where nothing else is missing; also how many steps that took.
+
+    Kinds with most devices come first, so that the last piece of a set frees least: it is minimal if all of it is
+    needed.
+    """
+    # Those that hold none free none.
+    ranked = sorted((kind for kind in kinds if kind.amounts[0]), key=lambda kind: -kind.amounts[0])
+    rest = [0]
+    for kind in reversed(ranked):
+        rest.append(rest[-1] + kind.amounts[0] * len(kind.pieces))
+    rest.reverse()
+    found: list[list[Piece]] = []
+    steps = 0
+    open_sets: list[tuple[int, int, tuple[Piece, ...]]] = [(0, missing, ())]
+    while open_sets:
+        index, left, chosen = open_sets.pop()
+        steps += 1
+        if rest[index] < left:
+            continue
+        kind = ranked[index]
+        size = kind.amounts[0]
+        needed = -(-left // size)
+        count = len(kind.pieces)
+        if needed <= count:
+            # Without its last piece a set with fewer of these would do as well as one with more.
+            found.append(sorted([*chosen, *kind.pieces[:needed]], key=_ORDER))
+            count = needed - 1
+        open_sets += [
+            (index + 1, left - number * size, (*chosen, *kind.pieces[:number])) for number in range(count + 1)
+        ]
+    return found, steps
 
 
 class _Search:
