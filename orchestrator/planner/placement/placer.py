@@ -53,11 +53,49 @@ class Placer:
         *,
         only_now: bool = False,
     ) -> Placement | None:
-        """The best placement now, else the best one on what is being released, else None; on these nodes, if given."""
+        """The best placement now, else the best one on what is being released, else None; on these nodes, if given.
+
+        Part of a GPU rather waits for its room on one that stays shared than opens another GPU, which would be lost to
+        whole requests for much longer.
+        """
         placement = self._find(workload, pod, positions, later=False)
-        if placement is None and self.ledger.releasing_nodes and not only_now:
-            placement = self._find(workload, pod, positions, later=True)
+        if only_now or not self.ledger.releasing_nodes:
+            return placement
+        if placement is None:
+            return self._find(workload, pod, positions, later=True)
+        if pod.request.is_shared and self._opens_device(placement):
+            return self._find_shared_later(workload, pod, positions) or placement
         return placement
+
+    def _opens_device(self, placement: Placement) -> bool:
+        """Whether nobody uses one of the devices yet."""
+        account = self.ledger.by_name[placement.node]
+        return any(not account.tenants[device] for device in placement.devices)
+
+    def _find_shared_later(
+        self, workload: Workload, pod: Pod, positions: Collection[int] | None
+    ) -> Placement | None:
+        """Devices on which there is room once releases are through, and others stay; the tightest of the first node."""
+        for position in sorted(self.ledger.spare_nodes):
+            account = self.ledger.nodes[position]
+            if positions is not None and position not in positions:
+                continue
+            self.looked_at += 1
+            portion = account.share_milli(pod.request)
+            shared = [
+                (account.free_milli(device, later=True), device)
+                for device in range(account.node.gpu_count)
+                if account.used_milli[device] > account.releasing_milli[device]
+                and account.free_milli(device, later=True) >= portion
+            ]
+            devices = tuple(device for _, device in sorted(shared)[: pod.request.shared_devices])
+            if len(devices) < pod.request.shared_devices or not self.accepts(account, workload, pod):
+                continue
+            if not account.has_room(pod.request, later=True) or not self._may_take(account, workload, pod):
+                continue
+            if self._leaves_reserved(account, workload, pod, devices, later=True):
+                return Placement(account.node.name, devices, promised=True)
+        return None
 
     def keep(self, workload: Workload, pod: Pod, node: str, devices: tuple[int, ...]) -> Placement | None:
         """Exactly this place, free now or once all releases are through; None when the node cannot keep it."""
