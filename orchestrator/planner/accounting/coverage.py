@@ -5,13 +5,13 @@ by age. A workload that does not fit into what is left of the quota is borrowed;
 covered. Of a workload with more pods than its gang needs, the surplus is judged pod by pod.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
 from orchestrator.planner.gangs import chunk_amounts, chunk_gpu_milli, held_parts
-from orchestrator.planner.model import Amounts, Pod, Workload
+from orchestrator.planner.model import UNLIMITED, Amounts, Pod, PodState, Workload
 from orchestrator.planner.ordering import EVERY_RESOURCE
 
 _BY_AGE = attrgetter("created_at_us", "name", "id")
@@ -51,10 +51,14 @@ class Coverage:
 
 def filling_order(workloads: Iterable[Workload]) -> list[Victim]:
     """The workloads in pieces: first what each needs to run, then its surplus pods one by one."""
-    pieces: list[Victim] = []
     # Two stable sorts, as a key with a priority turned round is not made in C.
     by_age = sorted(workloads, key=_BY_AGE)
-    for workload in sorted(by_age, key=lambda each: (each.preemptible, -each.priority)):
+    return _in_pieces(sorted(by_age, key=lambda each: (each.preemptible, -each.priority)))
+
+
+def _in_pieces(workloads: Iterable[Workload]) -> list[Victim]:
+    pieces: list[Victim] = []
+    for workload in workloads:
         core, surplus = held_parts(workload)
         if core:
             pieces.append(Victim(workload, core))
@@ -100,6 +104,30 @@ def coverage(
         if piece.is_core:
             stopped.add(workload.id)
     return Coverage(tuple(covered), tuple(beyond), tuple(lent))
+
+
+def covered_pods(
+    workloads: Sequence[Workload], quota: Amounts, resources: Sequence[int] = EVERY_RESOURCE
+) -> Iterator[Pod]:
+    """The pods that `coverage` covers, without quotas for GPU models."""
+    total, smallest = [0, 0, 0], [UNLIMITED, UNLIMITED, UNLIMITED]
+    for workload in workloads:
+        for pod in workload.pods:
+            if pod.state is PodState.ALLOCATED:
+                amounts = pod.request.amounts
+                for each in resources:
+                    total[each] += amounts[each]
+                    smallest[each] = min(smallest[each], amounts[each])
+    order: Sequence[Victim]
+    # Most projects hold no more than their quota, and many that borrow have none: then nothing has to be put in order.
+    if all(total[each] <= quota[each] for each in resources):
+        order = _in_pieces(workloads)
+    elif any(smallest[each] > quota[each] for each in resources):
+        order = _in_pieces([workload for workload in workloads if not workload.preemptible])
+    else:
+        order = coverage(filling_order(workloads), quota, resources).covered
+    for victim in order:
+        yield from victim.pods
 
 
 def _fill(left: list[int], piece: Victim, counted: Iterable[int]) -> bool:

@@ -8,6 +8,7 @@ promised, so that a decision made in the last cycle is not made again in this on
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import sub
 
 from orchestrator.planner.accounting.free_index import FreeIndex
 from orchestrator.planner.accounting.quota import ProjectTree
@@ -92,11 +93,11 @@ class NodeAccount:
     def most_free_milli(self, *, later: bool) -> int:
         """The most that a pod could take of one device, in `gpu_milli`; counted once until the node changes."""
         if self.most_free[0] != self.version:
-            count = self.node.gpu_count
-            now = max((self.free_milli(device, later=False) for device in range(count)), default=0)
+            now = max(0, DEVICE_MILLI - min(self.used_milli, default=DEVICE_MILLI))
             then = now
             if any(self.releasing_milli):
-                then = max((self.free_milli(device, later=True) for device in range(count)), default=0)
+                left = map(sub, self.used_milli, self.releasing_milli)
+                then = max(0, DEVICE_MILLI - min(left, default=DEVICE_MILLI))
             self.most_free = (self.version, now, then)
         return self.most_free[2 if later else 1]
 
@@ -117,10 +118,12 @@ class NodeAccount:
 
     def occupy(self, request: Request, devices: Iterable[int], project: str, sign: int) -> None:
         """Add (`sign` 1) or remove (-1) a pod's use."""
-        share = sign * self.share_milli(request)
+        share = sign * (
+            self.share_milli(request) if request.gpu_memory_mib else request.gpu_portion_milli or DEVICE_MILLI
+        )
         used_milli, blocked = self.used_milli, self.blocked
         for device in devices:
-            if device in blocked:
+            if blocked and device in blocked:
                 continue
             self.later_milli -= share
             before = used_milli[device]
@@ -295,9 +298,9 @@ class Ledger:
         account.version = self.version
         self.changes.append(account.position)
         account.occupy(pod.request, devices, workload.project, sign)
-        if self.free is not None:
+        if self.free is not None and account.idle_devices != before:
             self.free.move(account, before)
-        if account.position in self.releasing_nodes:
+        if self.releasing_nodes and account.position in self.releasing_nodes:
             self._note_spare(account)
 
     def _release(self, account: NodeAccount, request: Request, devices: tuple[int, ...], sign: int) -> None:
@@ -371,6 +374,7 @@ def capacity_gpu_milli(nodes: Iterable[Node]) -> int:
 
 def _devices(account: NodeAccount, pod: Pod) -> tuple[int, ...]:
     """The pod's devices that the node still has."""
-    if not pod.devices or max(pod.devices) < account.node.gpu_count:
-        return pod.devices
-    return tuple(device for device in pod.devices if device < account.node.gpu_count)
+    devices, count = pod.devices, account.node.gpu_count
+    if not devices or (devices[0] if len(devices) == 1 else max(devices)) < count:
+        return devices
+    return tuple(device for device in devices if device < count)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from operator import attrgetter
 
-from orchestrator.planner.accounting.coverage import Victim, coverage, filling_order
+from orchestrator.planner.accounting.coverage import Victim, covered_pods
 from orchestrator.planner.gangs import chunk_gpu_milli, give_up_chunks
 from orchestrator.planner.model import Pod, PodState, Workload
 from orchestrator.planner.preemption.victims import VictimKey, victim_order
@@ -159,10 +159,13 @@ class Candidates:
             covered = self._covered.get(piece.project)
             if covered is None:
                 covered = self._covered_pods(piece.project)
+            pods_on = piece.pods_on
             for pod in piece.pods:
                 position = positions.get(pod.node or "")
-                if position is not None:
-                    piece.pods_on.setdefault(position, []).append(pod)
+                if position in pods_on:
+                    pods_on[position].append(pod)
+                elif position is not None:
+                    pods_on[position] = [pod]
                 if pod.id in covered:
                     piece.is_covered = True
                 # Whoever only has nominations has started nothing: it waits on, and no work is lost.
@@ -175,9 +178,8 @@ class Candidates:
         """Ids of the pods that the project's quota covers, as it is filled at the beginning."""
         covered = self._covered.get(project)
         if covered is None:
-            order = filling_order(self._running[project])
-            found = coverage(order, self._tree.quota[project], self._tree.resources).covered
-            covered = self._covered[project] = frozenset([pod.id for victim in found for pod in victim.pods])
+            found = covered_pods(self._running[project], self._tree.quota[project], self._tree.resources)
+            covered = self._covered[project] = frozenset([pod.id for pod in found])
         return covered
 
 

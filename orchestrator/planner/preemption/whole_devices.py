@@ -73,29 +73,27 @@ def _kinds(
 ) -> list[_Kind] | None:
     """The pieces by kind; None if one holds a part of a device, or one that is free or another piece's too."""
     kinds: dict[tuple[object, ...], _Kind] = {}
-    seen = len(taken)
-    devices_seen = set(taken)
+    seen: list[int] = [*taken]
     for piece in pieces:
-        devices = cpu = memory = slots = 0
+        before = len(seen)
+        cpu = memory = slots = 0
         for pod in piece.pods_on[position]:
             request = pod.request
             if request.gpu_portion_milli or request.gpu_memory_mib:
                 return None
-            devices += len(pod.devices)
-            devices_seen.update(pod.devices)
+            seen += pod.devices
             if counts_rest:
                 cpu += request.cpu_milli
                 memory += request.memory_bytes
                 slots += 1
-        amounts = (devices, cpu, memory, slots)
-        seen += devices
+        amounts = (len(seen) - before, cpu, memory, slots)
         covered = spare_covered and piece.is_covered
         key = (piece.project, amounts, piece.gpu_milli, piece.pod_count, covered)
         kind = kinds.get(key)
         if kind is None:
             kind = kinds[key] = _Kind(amounts)
         kind.pieces.append(piece)
-    return list(kinds.values()) if seen == len(devices_seen) else None
+    return list(kinds.values()) if len(seen) == len(set(seen)) else None
 
 
 def _sets_of_devices(kinds: Sequence[_Kind], missing: int) -> tuple[list[list[Piece]], int]:
