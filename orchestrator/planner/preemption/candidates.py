@@ -4,7 +4,7 @@ A piece is a surplus pod of an elastic workload, everything that a workload runs
 are made once for a decision; which of them may go, and for whom, is for the policies to say.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.planner.accounting.coverage import Victim, coverage, filling_order
@@ -59,6 +59,8 @@ class Candidates:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._losers: set[str] = set()
+        self._looked_at = 0
         self.by_node: dict[int, list[Piece]] = {}
         self.by_project: dict[str, list[Piece]] = {}
         running: dict[str, list[Workload]] = {}
@@ -74,9 +76,11 @@ class Candidates:
         for pieces in (*self.by_project.values(), *self.by_node.values()):
             pieces.sort(key=lambda piece: piece.order)
 
-    def covered_of(self, pods: Iterable[str]) -> set[str]:
-        """The projects of which some of these pods were covered by the quota at the beginning of the decision."""
-        return {self._covered[pod] for pod in pods if pod in self._covered}
+    def losers_of_covered(self) -> Collection[str]:
+        """The projects that this decision took something from that their quota covered at its beginning."""
+        lost, self._looked_at = self._session.lost_since(self._looked_at)
+        self._losers.update(self._covered[pod] for pod in lost if pod in self._covered)
+        return self._losers
 
     def _add(self, victim: Victim, sequence: int) -> None:
         by_name = self._session.ledger.by_name
