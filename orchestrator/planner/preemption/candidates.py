@@ -5,7 +5,7 @@ them may go, and for whom, is for the policies to say. Pieces show the work as i
 for in a decision, but they are made node by node, as a large cluster has many more than a claim ever looks at.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from operator import attrgetter
 
@@ -79,6 +79,9 @@ class Candidates:
     """
 
     def __init__(self, session: Session) -> None:
+        self._session = session
+        self._losers: set[str] = set()
+        self._looked_at = 0
         self._tree = session.tree
         self._positions = {name: account.position for name, account in session.ledger.by_name.items()}
         self._nominated = session.nominated_pods()
@@ -128,10 +131,15 @@ class Candidates:
         ]
         return sorted(pieces, key=_ORDER)
 
-    def covered_of(self, pods: Iterable[str]) -> set[str]:
-        """The projects of which some of these pods were covered by the quota at the beginning of the decision."""
-        names = set(pods)
-        return {project for project in self._running if not names.isdisjoint(self._covered_pods(project))}
+    def losers_of_covered(self) -> Collection[str]:
+        """The projects that this decision took something from that their quota covered at its beginning."""
+        pods, self._looked_at = self._session.lost_since(self._looked_at)
+        if pods:
+            lost = frozenset(pods)
+            self._losers.update(
+                project for project in self._running if not lost.isdisjoint(self._covered_pods(project))
+            )
+        return self._losers
 
     def _nodes_of(self, workload: Workload) -> Iterable[int]:
         pods, known = workload.pods, self._positions

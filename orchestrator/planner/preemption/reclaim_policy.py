@@ -201,7 +201,7 @@ class ReclaimPolicy:
                 if not below.isdisjoint(self._tree.lineage[victim.workload.project])
                 and not self._is_uncovered(workload, victim)
             }
-            before = self._session.once(Candidates).covered_of(self._session.lost_pods())
+            before = self._session.once(Candidates).losers_of_covered()
             if any(not below.isdisjoint(self._tree.lineage[project]) for project in before):
                 robbed |= {
                     victim.workload.project
