@@ -8,7 +8,7 @@ from orchestrator.cli import terminal
 from orchestrator.cli.cluster_names import completing
 from orchestrator.cli.execute import container_options, patience, running
 from orchestrator.cli.options import Command
-from orchestrator.cli.session import run
+from orchestrator.cli.session import FLAGS, naming_flags, run
 from orchestrator.client.aio import AsyncClient
 from orchestrator.client.port_forward import (
     LOOPBACK,
@@ -43,13 +43,14 @@ def port_forward(
     wait_timeout: str,
 ) -> None:
     """Let local ports lead to the ports of a job, until Ctrl-C: muster port-forward JOB 8080:80."""
-    forwards = [parse_forwarded_port(text) for text in (*ports, *more_ports)]
+    with naming_flags(FLAGS):
+        forwards = [parse_forwarded_port(text) for text in (*ports, *more_ports)]
+        addresses = [parse_address(part) for text in address for part in text.split(",")] or [LOOPBACK]
     if not forwards:
         raise UsageError(f"a port is missing: muster port-forward {name} LOCAL:REMOTE")
     locals_ = [port.local for port in forwards if port.local]
     if len(set(locals_)) < len(locals_):
         raise UsageError("--port names a local port twice: every local port leads to one place")
-    addresses = [parse_address(part) for text in address for part in text.split(",")] or [LOOPBACK]
 
     async def forward(client: AsyncClient) -> None:
         streams, target = await running(client, name, pod, container, patience(wait_timeout))

@@ -1,16 +1,27 @@
 """One command's conversation with the cluster."""
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
 from orchestrator.cli.settings import Settings
+from orchestrator.errors import FieldProblem
 
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
 
 T = TypeVar("T")
+
+FLAGS: Final = {
+    "addresses": "--address",
+    "container": "--container",
+    "force": "--force",
+    "pod": "--pod",
+    "ports": "--port",
+}
+"""The flag of each parameter of the client that an error may name; `submit_options` has those of a submission."""
 
 
 def connect() -> "AsyncClient":
@@ -47,4 +58,14 @@ def run(action: Callable[["AsyncClient"], Awaitable[T]]) -> T:
         async with client:
             return await action(client)
 
-    return asyncio.run(conversation())
+    with naming_flags(FLAGS):
+        return asyncio.run(conversation())
+
+
+@contextmanager
+def naming_flags(flags: Mapping[str, str]) -> Iterator[None]:
+    """Let errors about fields name the flags by which a command sets them."""
+    try:
+        yield
+    except FieldProblem as error:
+        raise error.with_names(flags) from error

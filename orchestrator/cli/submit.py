@@ -12,9 +12,9 @@ import click
 from orchestrator.cli import submit_options as flags
 from orchestrator.cli import terminal
 from orchestrator.cli.output import document
-from orchestrator.cli.session import run
+from orchestrator.cli.session import naming_flags, run
 from orchestrator.cli.settings import Settings
-from orchestrator.cli.submit_request import SubmitRequest, naming_flags
+from orchestrator.cli.submit_request import SubmitRequest
 from orchestrator.cli.template_values import with_templates
 from orchestrator.client.jobs import DuplicateName, Scope, Submitted
 from orchestrator.cluster.errors import ClusterError, Unreachable
@@ -79,7 +79,7 @@ class _Options:
 
 
 def _submit(ctx: click.Context, values: Values, framework: str = "") -> int:
-    with naming_flags():
+    with naming_flags(flags.FLAGS):
         options = _options(values)
         request = SubmitRequest(ctx, values, framework)
         problem = _problem(request)

@@ -16,6 +16,7 @@ TAIL_IS_COMMAND_KEY: Final = "muster.tail_is_command"
 DRY_RUNS: Final = ("client", "server")
 
 FLAGS: Final = {
+    "addresses": "--address",
     "annotations": "-a/--annotation",
     "args": "--args",
     "backoff_limit": "--backoff-limit",

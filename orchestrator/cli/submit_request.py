@@ -3,8 +3,7 @@
 import getpass
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -13,8 +12,8 @@ import click
 
 from orchestrator.cli import terminal
 from orchestrator.cli.options import ARGUMENTS_KEY, TAIL_KEY
-from orchestrator.cli.submit_options import FLAGS, TAIL_IS_COMMAND_KEY
-from orchestrator.errors import FieldProblem, UsageError
+from orchestrator.cli.submit_options import TAIL_IS_COMMAND_KEY
+from orchestrator.errors import UsageError
 from orchestrator.workloads import mount_parsing, parsing
 from orchestrator.workloads.network import ingress_path
 from orchestrator.workloads.submission import Submission
@@ -28,15 +27,6 @@ DEFAULT_PREFIX: Final = "job"
 JUPYTER_IMAGE: Final = "jupyter/scipy-notebook"
 JUPYTER_PORT: Final = 8888
 NOTEBOOK_COMMAND: Final = "start-notebook.sh"
-
-
-@contextmanager
-def naming_flags() -> Iterator[None]:
-    """Let errors about the fields of a submission name the flags of `submit`."""
-    try:
-        yield
-    except FieldProblem as error:
-        raise error.with_names(FLAGS) from error
 
 
 class SubmitRequest:

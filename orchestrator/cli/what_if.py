@@ -105,8 +105,10 @@ def _snapshot(file: Path | None) -> "tuple[Snapshot, str | None]":
 
 def _submission(text: str) -> "tuple[Submission, str | None]":
     """Return what the words after `submit` ask for, and the project that they name."""
+    from orchestrator.cli.session import naming_flags
     from orchestrator.cli.submit import submit
-    from orchestrator.cli.submit_request import SubmitRequest, naming_flags
+    from orchestrator.cli.submit_options import FLAGS
+    from orchestrator.cli.submit_request import SubmitRequest
 
     if not any(param.name == "kubeconfig" for param in submit.params):
         add_common_options(submit)
@@ -120,7 +122,7 @@ def _submission(text: str) -> "tuple[Submission, str | None]":
     with submit.make_context("submit", words, obj=settings) as ctx:
         values = dict(ctx.params)
         values["image"] = values["image"] or _NO_IMAGE
-        with naming_flags():
+        with naming_flags(FLAGS):
             request = SubmitRequest(ctx, values)
             if request.name is None:
                 raise UsageError(f"--submit {text!r} has no name for the job: give NAME first")

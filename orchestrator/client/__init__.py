@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from orchestrator.client.projects import NoProject as NoProject
     from orchestrator.client.projects import NoSuchProject as NoSuchProject
     from orchestrator.client.projects import OperatorSilent as OperatorSilent
+    from orchestrator.client.projects import ProjectInUse as ProjectInUse
     from orchestrator.client.projects import ProjectRefused as ProjectRefused
     from orchestrator.client.streams import Finished as Finished
     from orchestrator.client.streams import LogRequest as LogRequest

@@ -18,7 +18,7 @@ from typing import Final
 from orchestrator.client.streams import StreamClient, Target
 from orchestrator.cluster.errors import ClusterError
 from orchestrator.cluster.forwarding import relay
-from orchestrator.errors import MusterError, UsageError
+from orchestrator.errors import FieldProblem, InvalidField
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -26,7 +26,7 @@ _PORT = re.compile(r"[0-9]{1,5}")
 _MAX_PORT: Final = 65535
 
 
-class PortInUse(MusterError):
+class PortInUse(FieldProblem):
     """A local port cannot be listened on."""
 
 
@@ -52,22 +52,26 @@ class Listening:
 
 
 def parse_forwarded_port(text: str) -> ForwardedPort:
-    """Return the ports of `8080:80`, `80` or `:80` (any free local port). Raises UsageError."""
+    """Return the ports of `8080:80`, `80` or `:80` (any free local port). Raises InvalidField."""
     local, separator, remote = text.partition(":")
     numbers = [local or "0", remote] if separator else [text, text]
     if all(_PORT.fullmatch(number) and int(number) <= _MAX_PORT for number in numbers) and int(numbers[1]):
         return ForwardedPort(*map(int, numbers))
-    raise UsageError(f"--port {text} is not possible: give LOCAL:REMOTE, each from 1 to 65535, or :REMOTE")
+    raise InvalidField(
+        "{ports} {text} is not possible: give LOCAL:REMOTE, each from 1 to 65535, or :REMOTE", text=text
+    )
 
 
 def parse_address(text: str) -> str:
-    """Return the IP address of `localhost` or of an IP address. Raises UsageError."""
+    """Return the IP address of `localhost` or of an IP address. Raises InvalidField."""
     if text == "localhost":
         return LOOPBACK
     try:
         return str(ip_address(text))
     except ValueError as error:
-        raise UsageError(f"--address {text!r} is not possible: give an IP address of this machine") from error
+        raise InvalidField(
+            "{addresses} {text!r} is not possible: give an IP address of this machine", text=text
+        ) from error
 
 
 @asynccontextmanager
@@ -112,8 +116,12 @@ async def listening(
                     server = await asyncio.start_server(handler(port), address, port.local)
                 except OSError as error:
                     raise PortInUse(
-                        f"--port {port.local}:{port.remote}: {address}:{port.local} cannot be listened on "
-                        f"({error.strerror or error}); choose another, or :{port.remote} for any that is free"
+                        "{ports} {local}:{remote}: {address}:{local} cannot be listened on ({reason}); "
+                        "choose another, or :{remote} for any that is free",
+                        local=port.local,
+                        remote=port.remote,
+                        address=address,
+                        reason=error.strerror or error,
                     ) from error
                 stack.callback(server.close)
                 listeners.append(Listening(address, server.sockets[0].getsockname()[1], port.remote))

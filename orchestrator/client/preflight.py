@@ -77,11 +77,13 @@ class _Checks:
         git = self._submission.git
         for variable in self._submission.environment:
             if variable.secret:
-                await self._secret(f"{{environment}} {variable.name}", variable.secret, variable.secret_key)
+                await self._secret(
+                    "{environment} {variable}", variable.secret, variable.secret_key, variable.name
+                )
         if git is not None and git.secret:
             await self._secret("{git}", git.secret, "password")
 
-    async def _secret(self, field: str, name: str, key: str) -> None:
+    async def _secret(self, field: str, name: str, key: str, variable: str = "") -> None:
         project, namespace = self._scope.project, self._scope.namespace
         secret = await self._find(SECRETS, _Secret, name, namespace)
         if secret is None:
@@ -92,6 +94,7 @@ class _Checks:
                 secret=name,
                 namespace=namespace,
                 key=key,
+                variable=variable,
             )
         if key not in secret.data:
             known = ", ".join(sorted(secret.data)) or "no keys"
@@ -100,6 +103,7 @@ class _Checks:
                 secret=name,
                 key=key,
                 known=known,
+                variable=variable,
             )
 
     async def storage_classes(self) -> None:

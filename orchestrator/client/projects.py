@@ -17,7 +17,7 @@ from orchestrator.cluster.quantity import cpu_milli, gpu_milli, memory_bytes
 from orchestrator.cluster.resources import NAMESPACES, NODES, PROJECTS
 from orchestrator.cluster.timeouts import NAMESPACE_SECONDS
 from orchestrator.cluster.transport import Transport
-from orchestrator.errors import ConfigurationError, MusterError
+from orchestrator.errors import ConfigurationError, FieldProblem, MusterError
 from orchestrator.names import GPU_RESOURCE, PROJECT_LABEL
 from orchestrator.planner.accounting.quota import cpu_excess, gpu_model_excess, memory_excess, quota_excess
 from orchestrator.planner.model import GPU_MODEL_LABEL
@@ -44,8 +44,12 @@ class ProjectRefused(MusterError):
     """The change to a project cannot be made; the message says what stands against it."""
 
 
+class ProjectInUse(FieldProblem, ProjectRefused):
+    """A project that has jobs or projects is deleted only by force."""
+
+
 class ProjectClient:
-    """The projects behind one API server. Every method raises MusterError; `report` gets a line for each wait."""
+    """The projects behind one API server. Raises MusterError; `report` gets a line for what it waits for."""
 
     def __init__(
         self,
@@ -149,14 +153,20 @@ class ProjectClient:
     async def _refuse_if_used(self, name: str) -> None:
         children = [project.metadata.name for project in await self.projects() if project.spec.parent == name]
         if children:
-            raise ProjectRefused(f"the project {name} has projects in it: {', '.join(children)}; use --force")
+            raise ProjectInUse(
+                "the project {project} has projects in it: {children}; use {force}",
+                project=name,
+                children=", ".join(children),
+            )
         namespace = await self._namespace(name)
         if namespace is None:
             return
         count = len(await WorkloadClient(self._transport).workloads({namespace: name}, namespace))
         if count:
-            raise ProjectRefused(
-                f"the project {name} has {count} workloads: delete them first, or use --force"
+            raise ProjectInUse(
+                "the project {project} has {count} workloads: delete them first, or use {force}",
+                project=name,
+                count=count,
             )
 
     async def of_namespace(self, namespace: str) -> str | None:

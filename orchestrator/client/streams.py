@@ -21,7 +21,7 @@ from orchestrator.cluster.remote_process import STDERR, STDOUT, RemoteProcess, r
 from orchestrator.cluster.resources import PODS
 from orchestrator.cluster.timeouts import POD_WATCH_SECONDS
 from orchestrator.cluster.transport import Transport
-from orchestrator.errors import MusterError
+from orchestrator.errors import FieldProblem, MusterError
 from orchestrator.workloads.status import FINAL, SUCCEEDED, pod_status
 from orchestrator.workloads.view import WorkloadView, unschedulable
 
@@ -33,11 +33,11 @@ class NotRunning(MusterError):
     """There is no container to talk to, and none came in time."""
 
 
-class NoSuchPod(MusterError):
+class NoSuchPod(FieldProblem):
     """The workload has no pod of that name."""
 
 
-class NoSuchContainer(MusterError):
+class NoSuchContainer(FieldProblem):
     """The pod has no container of that name."""
 
 
@@ -318,7 +318,12 @@ def _chosen(view: WorkloadView, pods: Sequence[Pod], pod_name: str | None) -> Po
         matching = [pod for pod in pods if pod.metadata.name == pod_name]
         if not matching:
             known = ", ".join(pod.metadata.name for pod in pods) or "none"
-            raise NoSuchPod(f"--pod {pod_name}: job '{view.name}' has no such pod; it has: {known}")
+            raise NoSuchPod(
+                "{pod} {name}: job '{job}' has no such pod; it has: {known}",
+                name=pod_name,
+                job=view.name,
+                known=known,
+            )
         return matching[-1]
     return max(pods, key=lambda pod: pod.status.phase not in _ENDED, default=None) if pods else None
 
@@ -327,7 +332,10 @@ def _target(pod: Pod, container: str | None) -> Target:
     known = [spec.name for spec in (*pod.spec.containers, *pod.spec.init_containers)]
     if container is not None and container not in known:
         raise NoSuchContainer(
-            f"--container {container}: pod {pod.metadata.name} has no such container; it has: {', '.join(known)}"
+            "{container} {name}: pod {pod_name} has no such container; it has: {known}",
+            name=container,
+            pod_name=pod.metadata.name,
+            known=", ".join(known),
         )
     return Target(pod, container or known[0])
 
