@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from orchestrator.planner.gangs import chunk_amounts, chunk_gpu_milli, held_parts
-from orchestrator.planner.model import UNLIMITED, Amounts, Pod, PodState, Workload
+from orchestrator.planner.model import Amounts, Pod, PodState, Workload
 from orchestrator.planner.ordering import EVERY_RESOURCE
 
 _BY_AGE = attrgetter("created_at_us", "name", "id")
@@ -110,19 +110,18 @@ def covered_pods(
     workloads: Sequence[Workload], quota: Amounts, resources: Sequence[int] = EVERY_RESOURCE
 ) -> Iterator[Pod]:
     """The pods that `coverage` covers, without quotas for GPU models."""
-    total, smallest = [0, 0, 0], [UNLIMITED, UNLIMITED, UNLIMITED]
-    for workload in workloads:
-        for pod in workload.pods:
-            if pod.state is PodState.ALLOCATED:
-                amounts = pod.request.amounts
-                for each in resources:
-                    total[each] += amounts[each]
-                    smallest[each] = min(smallest[each], amounts[each])
+    held = [
+        pod.request.amounts
+        for workload in workloads
+        for pod in workload.pods
+        if pod.state is PodState.ALLOCATED
+    ]
+    by_resource = {each: [amounts[each] for amounts in held] for each in resources}
     order: Sequence[Victim]
     # Most projects hold no more than their quota, and many that borrow have none: then nothing has to be put in order.
-    if all(total[each] <= quota[each] for each in resources):
+    if all(sum(amounts) <= quota[each] for each, amounts in by_resource.items()):
         order = _in_pieces(workloads)
-    elif any(smallest[each] > quota[each] for each in resources):
+    elif any(min(amounts) > quota[each] for each, amounts in by_resource.items()):
         order = _in_pieces([workload for workload in workloads if not workload.preemptible])
     else:
         order = coverage(filling_order(workloads), quota, resources).covered

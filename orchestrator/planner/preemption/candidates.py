@@ -98,7 +98,11 @@ class Candidates:
             self._running.setdefault(workload.project, []).append(workload)
             if workload.preemptible:
                 for position in self._nodes_of(workload):
-                    self._workloads_on.setdefault(position, []).append(workload)
+                    on_node = self._workloads_on.get(position)
+                    if on_node is None:
+                        self._workloads_on[position] = [workload]
+                    else:
+                        on_node.append(workload)
 
     @cached_property
     def positions(self) -> list[int]:
@@ -117,9 +121,9 @@ class Candidates:
         if pieces is None:
             pieces = known[position] = []
             for workload in self._workloads_on.get(position, ()):
-                for piece in self._pieces_of(workload, moves=moves):
-                    if position in piece.pods_on:
-                        pieces.append(piece)
+                mine = self._pieces_of(workload, moves=moves)
+                is_here = len(workload.pods) == 1
+                pieces += mine if is_here else [piece for piece in mine if position in piece.pods_on]
             pieces.sort(key=_ORDER)
         return pieces
 

@@ -6,6 +6,7 @@ evicted; work is lost (whose side holds most beyond its claim, of that the lowes
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from orchestrator.planner.accounting.coverage import Victim
@@ -223,7 +224,7 @@ class VictimSelector:
                 self.candidates,
                 request,
                 positions,
-                lambda piece: self.policy.may_go(workload, piece),
+                partial(self.policy.may_go, workload),
                 spare_covered=self.policy.spares_covered,
                 moves=self.policy.moves,
             )

@@ -4,7 +4,7 @@ Pieces that free the same, and are the same harm to the same project, differ onl
 whoever goes first is in a set before the others, so that sets are made of counts.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from operator import attrgetter
 
 from orchestrator.planner.accounting.ledger import NodeAccount
@@ -41,13 +41,15 @@ def whole_device_options(
     missing = need.devices - len(free)
     # Where a resource is there anyway, pieces do not differ by it.
     counts_rest = need.cpu_milli > 0 or need.memory_bytes > 0 or need.slots > 0
+    excess_less = DEVICE_MILLI * max(0, missing)
+    if not counts_rest and missing <= 1:
+        singles = _singles(account.position, pieces, free, missing, spare_covered=spare_covered)
+        if singles is None:
+            return None
+        return [option_of((each,), each.gpu_milli - excess_less) for each in singles], len(singles)
     kinds = _kinds(account.position, pieces, free, counts_rest=counts_rest, spare_covered=spare_covered)
     if kinds is None:
         return None
-    excess_less = DEVICE_MILLI * max(0, missing)
-    if not counts_rest and missing <= 1:
-        chosen = [kind.pieces[:1] for kind in kinds if kind.amounts[0] >= missing]
-        return [option_of(each, each[0].gpu_milli - excess_less) for each in chosen], len(kinds)
     if not counts_rest:
         sets, steps = _sets_of_devices(kinds, missing)
         options = [option_of(each, sum([piece.gpu_milli for piece in each]) - excess_less) for each in sets]
@@ -66,6 +68,24 @@ def _free_devices(account: NodeAccount) -> set[int]:
             {device for device, milli in enumerate(used) if milli <= 0} if account.unused_devices else set()
         )
     return {device for device, milli in enumerate(used) if milli <= releasing[device]}
+
+
+def _singles(
+    position: int, pieces: Sequence[Piece], free: set[int], missing: int, *, spare_covered: bool
+) -> Collection[Piece] | None:
+    """Of alike pieces that free so many devices the first; None as for `_kinds`."""
+    first: dict[tuple[object, ...], Piece] = {}
+    for piece in pieces:
+        devices = 0
+        for pod in piece.pods_on[position]:
+            request = pod.request
+            if request.gpu_portion_milli or request.gpu_memory_mib or not free.isdisjoint(pod.devices):
+                return None
+            devices += len(pod.devices)
+        if devices >= missing:
+            key = (piece.project, piece.gpu_milli, piece.pod_count, spare_covered and piece.is_covered)
+            first.setdefault(key, piece)
+    return first.values()
 
 
 def _kinds(
