@@ -11,7 +11,7 @@ from itertools import chain, combinations, islice
 from orchestrator.planner.accounting.ledger import Ledger, NodeAccount
 from orchestrator.planner.accounting.quota_checks import limiting
 from orchestrator.planner.gangs import Chunk, chunk_amounts
-from orchestrator.planner.model import Pod, Request, Workload
+from orchestrator.planner.model import DEVICE_MILLI, Pod, Request, Workload
 from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.placement.placer import Placement
 from orchestrator.planner.preemption.candidates import Piece
@@ -253,6 +253,7 @@ class _Homes:
     def __init__(self, items: Sequence[_Item], ledger: Ledger) -> None:
         self._ledger = ledger
         self._by_position: dict[int, list[tuple[int, Pod]]] = {}
+        self._lost: dict[int, tuple[int, int, int]] = {}
         for index, item in enumerate(items):
             account = ledger.by_name.get(item.pod.node or "")
             if item.piece is not None and account is not None:
@@ -269,20 +270,27 @@ class _Homes:
 
     def count_lost(self, index: int) -> int:
         """How many of the items behind this one cannot all be where they were, at least."""
-        lost = 0
+        total = 0
         for position, homes in self._by_position.items():
             account = self._ledger.nodes[position]
-            waiting = [pod for other, pod in homes if other > index]
-            taken = sum(
-                any(
-                    account.free_milli(device, later=True) < account.share_milli(pod.request)
-                    for device in pod.devices
-                )
-                for pod in waiting
-            )
-            slots = account.node.pod_slots - account.pods_used + account.pods_releasing
-            lost += max(taken, len(waiting) - slots)
-        return lost
+            count = sum(other > index for other, _ in homes)
+            version, before, lost = self._lost.get(position, (-1, 0, 0))
+            if (version, before) != (account.version, count):
+                lost = _count_lost(account, [pod for other, pod in homes if other > index])
+                self._lost[position] = (account.version, count, lost)
+            total += lost
+        return total
+
+
+def _count_lost(account: NodeAccount, pods: Sequence[Pod]) -> int:
+    """How many of these pods cannot be where they were on the node, at least."""
+    taken = 0
+    for pod in pods:
+        least = DEVICE_MILLI - account.share_milli(pod.request)
+        taken += any(
+            account.used_milli[device] - account.releasing_milli[device] > least for device in pod.devices
+        )
+    return max(taken, len(pods) - (account.node.pod_slots - account.pods_used + account.pods_releasing))
 
 
 def _device_sets(
@@ -297,24 +305,25 @@ def _device_sets(
     """
     if not default or not residents:
         return [default]
+    count = len(default)
+    usable = account.whole_devices(later=True)
+    unused: list[int] = []
     if request.is_shared:
         share = account.share_milli(request)
-        usable = [
-            device
-            for device in range(account.node.gpu_count)
-            if account.free_milli(device, later=True) >= share
-        ]
+        devices = range(account.node.gpu_count)
+        usable = [device for device in devices if account.free_milli(device, later=True) >= share]
     else:
-        usable = account.whole_devices(later=True)
-        free = [device for device in usable if device not in residents]
-        if len(free) >= len(default):
-            return [tuple(free[: len(default)])]
+        unused = [device for device in usable if device not in residents][:count]
+        if len(unused) == count:
+            return [tuple(unused)]
+        usable = [device for device in usable if device in residents]
+    kind = {device: (account.free_milli(device, later=True), residents.get(device, ())) for device in usable}
     sets: dict[tuple[object, ...], tuple[int, ...]] = {}
-    for devices in islice(chain([default], combinations(usable, len(default))), _MAX_COMBINATIONS):
-        alike = sorted((account.free_milli(each, later=True), residents.get(each, ())) for each in devices)
-        sets.setdefault(tuple(alike), devices)
+    first = [default] if request.is_shared else []
+    for chosen in islice(chain(first, combinations(usable, count - len(unused))), _MAX_COMBINATIONS):
+        sets.setdefault(tuple(sorted(kind[device] for device in chosen)), chosen)
 
-    def in_the_way(devices: tuple[int, ...]) -> int:
-        return len({other for each in devices for other in residents.get(each, ())})
+    def in_the_way(chosen: tuple[int, ...]) -> int:
+        return len({other for device in chosen for other in kind[device][1]})
 
-    return sorted(sets.values(), key=in_the_way)[:_MAX_SETS]
+    return [(*unused, *chosen) for chosen in sorted(sets.values(), key=in_the_way)[:_MAX_SETS]]
