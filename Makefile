@@ -7,13 +7,16 @@ TOOLS := .tools
 UV := $(or $(shell command -v uv),$(TOOLS)/bin/uv)
 PYTHON ?= $(shell python3 -c 'import sys; print(sys.executable)')
 REAL_NODES ?= $(if $(shell command -v runc),--real-nodes)
-TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/installer
+TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/deployment
 
 
-.PHONY: docs validate test test-cli test-installer test-guests mutants soak environment lab-binaries format clean
+.PHONY: docs site validate image test test-cli test-installer test-guests mutants soak environment lab-binaries format clean
 
 validate: environment ## replay TR-4858 on a real Kubernetes API server and write reports/<run>/
 	@$(UV) run --frozen muster validate $(if $(OUT),--out $(OUT))
+
+image: environment ## the operator's image as an OCI archive, without a container engine: dist/muster-VERSION.oci.tar
+	@PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen python -m image.build dist/
 
 test: environment lab-binaries ## every test, on every Python that is here
 	@$(UV) run --frozen tox run
@@ -45,8 +48,12 @@ $(TOOLS)/bin/uv:
 	@python3 -m venv $(TOOLS) || { echo "muster: python3 cannot make virtual environments; install python3-venv, or uv" >&2; exit 1; }
 	@$(TOOLS)/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
-docs: environment ## write docs/cli.md from the commands
+docs: environment ## write docs/cli.md from the commands, and draw docs/architecture.svg
 	@$(UV) run --frozen python -m orchestrator.cli.reference docs/cli.md
+	@$(UV) run --frozen python docs/architecture_picture.py docs/architecture.svg
+
+site: environment ## build the documents as a site into build/site/; every link and anchor is checked
+	@$(UV) run --frozen properdocs build
 
 format: environment
 	@$(UV) run --frozen ruff check --fix

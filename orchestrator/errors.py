@@ -4,7 +4,7 @@
     ├── UsageError            the command or a file says something that cannot be meant
     ├── ConfigurationError    kubeconfig, state directory or environment cannot be used
     ├── ClusterError          the Kubernetes API answered no, or not at all (leaves in orchestrator.cluster.errors)
-    ├── LabError              the lab cannot be built, started or stopped (leaves in lab.errors)
+    ├── LabError              the lab cannot be built, started or stopped (leaves in musterlab.errors)
     └── ValidationError       a scenario or report cannot be read (leaves in validation.errors)
 
 Only the command line turns an error into an exit code; everything below raises.

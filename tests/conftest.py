@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-import lab.cluster
-from lab.errors import RealNodesUnavailable
-from lab.realnodes import requirements
+import musterlab.cluster
+from musterlab.errors import RealNodesUnavailable
+from musterlab.realnodes import requirements
 from orchestrator.cluster.kubeconfig import Access, load_access
 
 settings.register_profile("ci", derandomize=True)
@@ -44,14 +44,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def shared_lab() -> Iterator[lab.cluster.Lab]:
+def shared_lab() -> Iterator[musterlab.cluster.Lab]:
     """A lab for tests that keep to namespaces and projects of their own."""
-    running = lab.cluster.start(f"tests-{os.getpid()}", nodes=2, detach=False)
+    running = musterlab.cluster.start(f"tests-{os.getpid()}", nodes=2, detach=False)
     yield running
     running.stop()
 
 
 @pytest.fixture(scope="session")
-def lab_access(shared_lab: lab.cluster.Lab) -> Access:
+def lab_access(shared_lab: musterlab.cluster.Lab) -> Access:
     """An administrator's access to the shared lab."""
     return load_access(shared_lab.kubeconfig)

@@ -1,28 +1,24 @@
 """`muster validate`: replay the scenarios on a cluster and leave a report."""
 
-import contextlib
-import io
 import json
-import os
 import shlex
-import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import pytest
 
-from lab.progress import LiveReporter, Reporter
+from orchestrator.distribution import require_extra
 from orchestrator.errors import MusterError, UsageError
-from validation import plugin
-from validation.errors import ScenarioError
+from orchestrator.progress import terminal_reporter
 from validation.judge.verdict import Verdict
 from validation.plan import plan
-from validation.report.record import Report
-from validation.run import Options
-from validation.scenario.loader import LoadedScenario, find, load, select
-from validation.session import CLUSTER, LAB, Settings, ValidationSession
+from validation.scenario.loader import find, load, select
+from validation.targets.kinds import CLUSTER, LAB
+
+if TYPE_CHECKING:
+    from validation.report.record import Report
+    from validation.scenario.loader import LoadedScenario
 
 
 @click.command()
@@ -82,8 +78,13 @@ def validate(ctx: click.Context, /, pattern: str, paths: tuple[Path, ...], **opt
     ctx.exit(0 if report.verdict == Verdict.PASS else 130 if report.run.interrupted else 1)
 
 
-def _run(scenarios: list[LoadedScenario], options: dict[str, Any]) -> tuple[Report, Path]:
-    reporter = _reporter()
+def _run(scenarios: "list[LoadedScenario]", options: dict[str, Any]) -> "tuple[Report, Path]":
+    require_extra("validation", *(["deployment"] if options["target"] == LAB else []))  # the lab is a site
+    from validation.pytest_run import run
+    from validation.run import Options
+    from validation.session import Settings
+
+    reporter = terminal_reporter()
     settings = Settings(
         target=options["target"],
         kubeconfig=options["kubeconfig"],
@@ -94,68 +95,13 @@ def _run(scenarios: list[LoadedScenario], options: dict[str, Any]) -> tuple[Repo
         progress=reporter,
         argv=["muster", *sys.argv[1:]],
     )
-    bridge = _Bridge(settings)
-    files = [str(scenario.path) for scenario in scenarios]
     reporter(
         f"{len(scenarios)} scenarios, {len(plan(scenarios))} steps and invariants, target: {settings.target}"
     )
     try:
-        _pytest(files, bridge)
+        return run([str(scenario.path) for scenario in scenarios], settings)
     finally:
         reporter.close()
-    if bridge.session is None or bridge.session.report is None:
-        raise ScenarioError(bridge.problem or "pytest collected no step")
-    return bridge.session.report, bridge.session.directory
-
-
-class _Bridge:
-    """Hands the settings to the plugin, and takes the session and unexpected problems from it."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self.session: ValidationSession | None = None
-        self.problem = ""
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_configure(self, config: pytest.Config) -> None:
-        config.stash[plugin.SETTINGS] = self._settings
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        self.session = session.config.stash.get(plugin.SESSION, None)
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
-            self.problem = str(report.longrepr)
-
-    def pytest_exception_interact(
-        self, node: pytest.Item | pytest.Collector, call: pytest.CallInfo[Any]
-    ) -> None:
-        if call.excinfo is not None and not isinstance(call.excinfo.value, plugin.StepNotPassed):
-            self._settings.progress(f"{node.name}: {call.excinfo.exconly()}")
-
-
-def _pytest(files: list[str], bridge: _Bridge) -> None:
-    """Run pytest in this process with our plugin only: no configuration file, no other plugins, no terminal
-    report.
-    """
-    arguments = [
-        "--disable-plugin-autoload",
-        "--import-mode=importlib",
-        "-c",
-        os.devnull,
-        "--rootdir",
-        str(Path(files[0]).parent.parent),
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:terminalreporter",
-        "-p",
-        "no:faulthandler",
-        "--capture=no",
-    ]
-    with contextlib.redirect_stdout(io.StringIO()):
-        pytest.main([*arguments, *files], plugins=[plugin, bridge])
 
 
 def _waivers(texts: tuple[str, ...]) -> dict[str, str]:
@@ -168,24 +114,18 @@ def _waivers(texts: tuple[str, ...]) -> dict[str, str]:
     return waivers
 
 
-def _reporter() -> Reporter:
-    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-        return LiveReporter(sys.stderr, shutil.get_terminal_size().columns)
-    return Reporter(lambda text: click.echo(text, err=True))
-
-
-def _print_plan(scenarios: list[LoadedScenario], *, as_json: bool) -> None:
-    questions = plan(scenarios)
+def _print_plan(scenarios: "list[LoadedScenario]", *, as_json: bool) -> None:
+    checks = plan(scenarios)
     if as_json:
-        click.echo(json.dumps([{"id": each.id, "title": each.title} for each in questions], indent=1))
+        click.echo(json.dumps([{"id": check.id, "title": check.title} for check in checks], indent=1))
         return
-    for question in questions:
-        click.echo(f"{question.id}  {question.title}")
-        for line in question.step.step.run if question.step else ():
-            click.echo(f"    $ {shlex.join(shlex.split(line))}")
+    for check in checks:
+        click.echo(f"{check.id}  {check.title}")
+        for command in check.step.commands if check.step else ():
+            click.echo(f"    $ {shlex.join(shlex.split(command.line))}")
 
 
-def _print_summary(report: Report, directory: Path, *, as_json: bool) -> None:
+def _print_summary(report: "Report", directory: Path, *, as_json: bool) -> None:
     if as_json:
         summary = {
             "verdict": report.verdict,

@@ -1,16 +1,9 @@
-"""Converge and hold: wait on events until an expectation holds, then see that it keeps holding. Never a
-fixed sleep.
-"""
+"""Waits on events until an expectation holds, and then until it has held for a while. Never a fixed sleep."""
 
 import time
 from collections.abc import Awaitable, Callable
 
-from validation.report.record import Convergence
-
-CONVERGED = "CONVERGED"
-FLAPPED = "FLAPPED"
-TIMED_OUT = "TIMED_OUT"
-RULED_OUT = "RULED_OUT"
+from validation.judge.convergence import Convergence, ConvergenceResult
 
 
 async def converge(
@@ -24,33 +17,34 @@ async def converge(
 ) -> Convergence:
     """Wait until `differences()` is empty for `hold_ms` without a break, having become so before `within_ms`.
 
-    `changed(ms)` returns at the next event or after `ms`. CONVERGED: it held. FLAPPED: it did hold before the
-    deadline, but did not last, and did not hold again in time. TIMED_OUT: it never held. RULED_OUT: something
-    happened after which it cannot hold any more, so waiting for the deadline would tell nothing.
+    `changed(ms)` returns at the next event or after `ms`. `ruled_out()` says that the expectation cannot come true any
+    more, so that waiting for the deadline is of no use.
     """
     began = clock()
-    result = Convergence(result=TIMED_OUT, within_ms=within_ms, hold_ms=hold_ms)
-    since: int | None = None
+    result = ConvergenceResult.TIMED_OUT
+    first_ms: int | None = None
+    since_ms: int | None = None
+    flaps = 0
     while True:
-        now = int((clock() - began) * 1000)
+        now_ms = int((clock() - began) * 1000)
         if not differences():
-            if since is None and now > within_ms:
-                return result
-            since = now if since is None else since
-            result.first_ms = since if result.first_ms is None else result.first_ms
-            if now - since >= hold_ms:
-                result.result, result.first_ms, result.stable_ms = CONVERGED, since, now
-                return result
-            remaining = since + hold_ms - now
+            if since_ms is None and now_ms > within_ms:
+                break
+            since_ms = now_ms if since_ms is None else since_ms
+            first_ms = since_ms if first_ms is None else first_ms
+            if now_ms - since_ms >= hold_ms:
+                return Convergence(ConvergenceResult.CONVERGED, within_ms, hold_ms, since_ms, now_ms, flaps)
+            remaining_ms = since_ms + hold_ms - now_ms
         else:
-            if since is not None:
-                since = None
-                result.flaps += 1
-                result.result = FLAPPED
+            if since_ms is not None:
+                since_ms = None
+                flaps += 1
+                result = ConvergenceResult.FLAPPED
             if ruled_out():
-                result.result = RULED_OUT
-                return result
-            if now >= within_ms:
-                return result
-            remaining = within_ms - now
-        await changed(remaining + 1)
+                result = ConvergenceResult.RULED_OUT
+                break
+            if now_ms >= within_ms:
+                break
+            remaining_ms = within_ms - now_ms
+        await changed(remaining_ms + 1)
+    return Convergence(result, within_ms, hold_ms, first_ms, None, flaps)

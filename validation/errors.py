@@ -1,4 +1,4 @@
-"""What can go wrong in a validation before any verdict can be given."""
+"""Errors that end a validation before there is a verdict."""
 
 from orchestrator.errors import MusterError
 
@@ -8,9 +8,7 @@ class ValidationError(MusterError):
 
 
 class ScenarioError(ValidationError):
-    """A scenario file cannot be read or says something that cannot be meant. The message names file and
-    line.
-    """
+    """A scenario file cannot be read or is not valid. The message names file and line."""
 
     exit_code = 2
 

@@ -1,13 +1,14 @@
-"""The questions of a run in the order in which they are asked: the acceptance test plan."""
+"""The checks of a run in the order in which they run: the acceptance test plan."""
 
+import inspect
 from dataclasses import dataclass
 
-from validation.judge.invariants import CHECKS
+from validation.judge.invariants import INVARIANTS
 from validation.scenario.loader import LoadedScenario, LoadedStep, chains
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Check:
     """A step of a scenario, or an invariant over all of it. `group` numbers the scenarios that share a
     state.
     """
@@ -25,27 +26,22 @@ class Question:
     @property
     def name(self) -> str:
         """The id without the scenario."""
-        return self.step.step.id if self.step is not None else f"invariant/{self.invariant}"
+        return self.step.id if self.step is not None else f"invariant/{self.invariant}"
 
     @property
     def title(self) -> str:
-        """What is asked, in a sentence."""
+        """What is checked, in a sentence."""
         if self.step is not None:
-            return self.step.step.title
-        return (
-            (CHECKS[self.invariant].__doc__ or "")
-            .split("\n\n")[0]
-            .strip()
-            .replace("\n", " ")
-            .replace("    ", "")
-        )
+            return self.step.title
+        summary, _, _ = (inspect.getdoc(INVARIANTS[self.invariant]) or "").partition("\n\n")
+        return " ".join(summary.split())
 
 
-def plan(scenarios: list[LoadedScenario]) -> list[Question]:
-    """All questions: group by group, in each scenario its steps and then its invariants."""
-    questions: list[Question] = []
+def plan(scenarios: list[LoadedScenario]) -> list[Check]:
+    """All checks: group by group, in each scenario its steps and then its invariants."""
+    checks: list[Check] = []
     for number, group in enumerate(chains(scenarios)):
         for scenario in group:
-            questions += [Question(number, scenario, step=step) for step in scenario.steps]
-            questions += [Question(number, scenario, invariant=name) for name in CHECKS]
-    return questions
+            checks += [Check(number, scenario, step=step) for step in scenario.steps]
+            checks += [Check(number, scenario, invariant=name) for name in INVARIANTS]
+    return checks

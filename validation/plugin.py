@@ -15,54 +15,54 @@ import pytest
 
 from orchestrator.errors import MusterError
 from validation.judge.verdict import ACCEPTABLE, Verdict
-from validation.plan import Question, plan
+from validation.plan import Check, plan
 from validation.scenario.loader import SUFFIX, LoadedScenario, find, load, with_predecessors
-from validation.session import CLUSTER, LAB, Settings, ValidationSession
+from validation.session import Settings, ValidationSession
+from validation.targets.kinds import CLUSTER, LAB
 
 SETTINGS = pytest.StashKey[Settings]()
 SESSION = pytest.StashKey[ValidationSession]()
 
 
-class StepNotPassed(AssertionError):
+class CheckNotPassed(AssertionError):
     """The item has a verdict that is not acceptable."""
 
 
-class StepItem(pytest.Item):
-    """One question of the plan."""
+class CheckItem(pytest.Item):
+    """One check of the plan."""
 
-    def __init__(self, *, question: Question, **arguments: Any) -> None:
+    def __init__(self, *, check: Check, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self.question = question
+        self.check = check
 
     def runtest(self) -> None:
-        """Ask it. Raises StepNotPassed, or skips what was declared not to apply."""
-        answer = self.config.stash[SESSION].ask(self.question)
-        self.user_properties.append(("verdict", str(answer.verdict)))
-        if answer.verdict == Verdict.NOT_APPLICABLE:
-            pytest.skip(answer.reason)
-        if answer.verdict not in ACCEPTABLE:
-            reasons = [answer.reason, *answer.differences, *(each.message for each in answer.violations)]
-            raise StepNotPassed(f"{answer.verdict}: " + "\n".join(reason for reason in reasons if reason))
+        """Run the check. Raises CheckNotPassed, or skips what was declared not to apply."""
+        result = self.config.stash[SESSION].run(self.check)
+        self.user_properties.append(("verdict", str(result.verdict)))
+        if result.verdict == Verdict.NOT_APPLICABLE:
+            pytest.skip(result.reason)
+        if result.verdict not in ACCEPTABLE:
+            raise CheckNotPassed(f"{result.verdict}: " + "\n".join(result.reasons))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The reasons alone, without a traceback, for a verdict."""
-        if isinstance(excinfo.value, StepNotPassed | MusterError):
+        if isinstance(excinfo.value, CheckNotPassed | MusterError):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """File and name, as pytest shows them."""
-        return self.path, None, self.question.id
+        return self.path, None, self.check.id
 
 
 class ScenarioFile(pytest.File):
     """A `*.scenario.yaml`."""
 
-    def collect(self) -> Iterable[StepItem]:
+    def collect(self) -> Iterable[CheckItem]:
         """Its steps and invariants. Raises ScenarioError that names file and line."""
-        for question in plan(load(find([self.path.parent]))):
-            if question.scenario.path == self.path:
-                yield StepItem.from_parent(self, name=question.name, question=question)
+        for check in plan(load(find([self.path.parent]))):
+            if check.scenario.path == self.path:
+                yield CheckItem.from_parent(self, name=check.name, check=check)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], _style: Any = None) -> Any:
         """One line for what is wrong with the file."""
@@ -92,38 +92,38 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFi
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the questions in the order of the plan, and open the session that answers them."""
-    asked = [item for item in items if isinstance(item, StepItem)]
-    if not asked:
+    """Put the checks in the order of the plan, and open the session that runs them."""
+    check_items = [item for item in items if isinstance(item, CheckItem)]
+    if not check_items:
         return
-    session = ValidationSession(_settings(config), _scenarios(asked))
+    session = ValidationSession(_settings(config), _scenarios(check_items))
     config.stash[SESSION] = session
-    place = {question.id: number for number, question in enumerate(session.questions)}
-    for item in asked:
-        item.question = session.questions[place[item.question.id]]
-    asked.sort(key=lambda item: place[item.question.id])
-    items[:] = [*asked, *(item for item in items if not isinstance(item, StepItem))]
+    order = {check.id: number for number, check in enumerate(session.checks)}
+    for item in check_items:
+        item.check = session.checks[order[item.check.id]]
+    check_items.sort(key=lambda item: order[item.check.id])
+    items[:] = [*check_items, *(item for item in items if not isinstance(item, CheckItem))]
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Give the target back and write the report."""
+    """Close the session: stop the target and write the report."""
     opened = session.config.stash.get(SESSION, None)
     if opened is not None and not session.config.option.collectonly:
         opened.close()
 
 
-def _scenarios(items: list[StepItem]) -> list[LoadedScenario]:
+def _scenarios(items: list[CheckItem]) -> list[LoadedScenario]:
     """The scenarios of the items and those that they continue, in the order in which they were collected."""
     directories = list(dict.fromkeys(item.path.parent for item in items))
-    wanted = {item.question.scenario.id for item in items}
-    return with_predecessors(load(find(directories)), wanted)
+    scenario_ids = {item.check.scenario.id for item in items}
+    return with_predecessors(load(find(directories)), scenario_ids)
 
 
 def _settings(config: pytest.Config) -> Settings:
-    given = config.stash.get(SETTINGS, None)
-    if given is not None:
-        return given
+    settings = config.stash.get(SETTINGS, None)
+    if settings is not None:
+        return settings
     return Settings(
         target=config.getoption("--muster-target"),
         kubeconfig=config.getoption("--muster-kubeconfig"),

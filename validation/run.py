@@ -1,22 +1,34 @@
-"""One run: asks the questions of the plan one after the other, on one target, and keeps the answers."""
+"""One run: the checks of the plan one after the other, on one target, and their results."""
 
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lab.progress import Reporter
 from orchestrator.errors import MusterError
-from validation.converge import CONVERGED, FLAPPED, RULED_OUT, converge
+from orchestrator.progress import Reporter
+from validation.converge import converge
 from validation.errors import TargetError
+from validation.judge.check_verdict import (
+    Judgement,
+    StepEvidence,
+    blocks_later_checks,
+    judge_before_run,
+    judge_invariant,
+    judge_step,
+    judge_unfinished,
+    waive,
+)
+from validation.judge.convergence import ConvergenceResult
 from validation.judge.events import NodeSeen
-from validation.judge.expectation import Actual, Expectation, differences, observe
-from validation.judge.invariants import CHECKS, Evidence
+from validation.judge.expectation import Actual, contradictions, differences, observe
+from validation.judge.invariants import INVARIANTS, Evidence, Violation
+from validation.judge.oracle import Division
 from validation.judge.state import evictions
-from validation.judge.verdict import ACCEPTABLE, Verdict
-from validation.plan import Question
+from validation.judge.units import seconds
+from validation.judge.verdict import Verdict
+from validation.plan import Check
 from validation.report import record
-from validation.report.text import seconds
 from validation.scenario.commands import Action, Submit
 from validation.scenario.loader import LoadedScenario, LoadedStep, demands
 from validation.targets.base import Target
@@ -38,59 +50,56 @@ class Options:
 
 
 class ValidationRun:
-    """Answers questions in order. The answers stay in `answers`, by question id."""
+    """Runs checks in order; `results` has their results by check id, `spans` when each scenario began and ended."""
 
-    def __init__(
-        self, target: Target, questions: Sequence[Question], options: Options, progress: Reporter
-    ) -> None:
+    def __init__(self, target: Target, checks: Sequence[Check], options: Options, progress: Reporter) -> None:
         self.target = target
-        self.questions = list(questions)
+        self.checks = list(checks)
         self.options = options
         self.progress = progress
         self.recorder = Recorder()
-        self.answers: dict[str, record.Step] = {}
+        self.results: dict[str, record.CheckResult] = {}
         self.spans: dict[str, tuple[int, int]] = {}
         self.interrupted = ""
         self._watch = contextlib.AsyncExitStack()
         self._group: int | None = None
         self._group_from = 0
         self._blocked = ""
-        self._told: set[str] = set()
+        self._reported_reasons: set[str] = set()
         self._unusable = ""
         self._history: list[Action] = []
         self._created: list[str] = []
 
-    async def ask(self, question: Question) -> record.Step:
-        """Answer one question. Problems of the target are verdicts, not exceptions."""
-        answer = self._empty(question)
-        answer.started_ms = self.recorder.now_ms()
-        self.answers[question.id] = answer
+    async def run(self, check: Check) -> record.CheckResult:
+        """Run one check. Problems of the target are verdicts, not exceptions."""
+        result = self._empty(check)
+        result.started_ms = self.recorder.now_ms()
+        self.results[check.id] = result
         try:
-            if question.group != self._group:
-                await self._enter(question)
-                answer.started_ms = self.recorder.now_ms()
-            if question.step is not None and not self._blocked:
-                self.progress(f"{question.id}: {question.title}")
-            await self._answer(question, answer)
+            if check.group != self._group:
+                await self._enter(check)
+                result.started_ms = self.recorder.now_ms()
+            if check.step is not None and not self._blocked:
+                self.progress(f"{check.id}: {check.title}")
+            judgement = await self._judgement(check, result)
         except MusterError as error:
-            answer.verdict, answer.reason = Verdict.ERROR, str(error)
-        answer.ended_ms = self.recorder.now_ms()
-        self._waive(answer)
-        if answer.verdict == Verdict.BLOCKED:
-            answer.started_ms = answer.ended_ms = None
-        elif question.scenario.id in self.spans:
-            self.spans[question.scenario.id] = (self.spans[question.scenario.id][0], answer.ended_ms)
-        if (
-            answer.verdict not in ACCEPTABLE
-            and not self._blocked
-            and (question.step or self.options.fail_fast)
+            judgement = Judgement(Verdict.ERROR, str(error))
+        judgement = waive(judgement, self.options.waivers.get(check.id, ""))
+        result.verdict, result.reason = judgement.verdict, judgement.reason
+        result.ended_ms = self.recorder.now_ms()
+        if judgement.verdict == Verdict.BLOCKED:
+            result.started_ms = result.ended_ms = None
+        elif check.scenario.id in self.spans:
+            self.spans[check.scenario.id] = (self.spans[check.scenario.id][0], result.ended_ms)
+        if not self._blocked and blocks_later_checks(
+            judgement.verdict, is_step=check.step is not None, fail_fast=self.options.fail_fast
         ):
-            self._blocked = f"{question.id} is {answer.verdict}"
-        self._tell(answer)
-        return answer
+            self._blocked = f"{check.id} is {judgement.verdict}"
+        self._report(result)
+        return result
 
     async def finish(self) -> None:
-        """Clean up and give the target back."""
+        """Delete what the run created, and stop the target."""
         self.progress("cleaning up")
         try:
             if self._group is not None and not self.target.disposable:
@@ -99,60 +108,64 @@ class ValidationRun:
             await self._watch.aclose()
             await self.target.stop()
 
-    def answer_of(self, question: Question) -> record.Step:
-        """The answer, also for a question that was never asked: then it is INCONCLUSIVE or BLOCKED, never
-        green.
-        """
-        answer = self.answers.get(question.id)
-        if answer is None:
-            answer = self._empty(question)
-            answer.reason = f"not run: {self.interrupted or 'the run ended before it'}"
-        elif answer.ended_ms is None and answer.verdict == Verdict.INCONCLUSIVE:
-            answer.ended_ms = self.recorder.now_ms()
-            answer.reason = f"not finished: {self.interrupted or 'the run ended'}"
-        return answer
+    def result_of(self, check: Check) -> record.CheckResult:
+        """The result; INCONCLUSIVE for a check that did not run or did not finish."""
+        result = self.results.get(check.id)
+        if result is not None and (result.ended_ms is not None or result.verdict != Verdict.INCONCLUSIVE):
+            return result
+        judgement = judge_unfinished(started=result is not None, interrupted=self.interrupted)
+        if result is None:
+            result = self._empty(check)
+        else:
+            result.ended_ms = self.recorder.now_ms()
+        result.verdict, result.reason = judgement.verdict, judgement.reason
+        return result
 
-    def _empty(self, question: Question) -> record.Step:
-        step = question.step
-        answer = record.Step(
-            id=question.id,
-            scenario=question.scenario.id,
+    def _empty(self, check: Check) -> record.CheckResult:
+        step = check.step
+        result = record.CheckResult(
+            id=check.id,
+            scenario=check.scenario.id,
             kind="step" if step is not None else "invariant",
-            title=question.title,
-            source=step.step.source if step is not None else "every event of the scenario",
+            title=check.title,
+            source=step.source if step is not None else "every event of the scenario",
             verdict=Verdict.INCONCLUSIVE,
         )
         if step is not None:
-            answer.errata = list(step.step.errata)
-            answer.expected = step.expectation
-            answer.oracle = oracle_record(step)
-            answer.oracle_differences = oracle_differences(step)
-        return answer
+            result.errata = list(step.errata)
+            result.expected = step.expectation
+            result.oracle = _oracle_record(step.division)
+            result.oracle_differences = contradictions(step.expectation, step.division)
+        return result
 
-    async def _answer(self, question: Question, answer: record.Step) -> None:
-        step = question.step
-        if step is not None and step.step.not_applicable:
-            answer.verdict, answer.reason = Verdict.NOT_APPLICABLE, step.step.not_applicable
-        elif self._blocked and (step is not None or question.scenario.id not in self.spans):
-            answer.verdict, answer.reason = Verdict.BLOCKED, f"not run: {self._blocked}"
-        elif step is None and question.scenario.id not in self.spans:
-            answer.verdict, answer.reason = Verdict.NOT_APPLICABLE, "no step of the scenario applies"
-        elif step is None:
-            self._check(question, answer)
-        else:
-            await self._perform(question.scenario, step, answer)
+    async def _judgement(self, check: Check, result: record.CheckResult) -> Judgement:
+        """Run the check unless it must not run; what was observed goes into `result`."""
+        step = check.step
+        unrun = judge_before_run(
+            is_step=step is not None,
+            not_applicable=step.not_applicable if step is not None else "",
+            blocked_by=self._blocked,
+            scenario_started=check.scenario.id in self.spans,
+        )
+        if unrun is not None:
+            return unrun
+        if step is not None:
+            return judge_step(await self._perform(check.scenario, step, result))
+        violations = self._violations(check)
+        result.violations = [record.Violation(violation.t_ms, violation.message) for violation in violations]
+        return judge_invariant(violations)
 
-    async def _enter(self, question: Question) -> None:
+    async def _enter(self, check: Check) -> None:
         """Leave the scenarios before, and bring the target into the shape that the next group needs."""
         if self._group is not None:
             await self._leave()
-        self._group = question.group
+        self._group = check.group
         self._history = []
         self._blocked = self._unusable or (self._blocked if self.options.fail_fast else "")
         if self._blocked:
             return
         try:
-            fresh = await self.target.start(question.scenario.cluster)
+            fresh = await self.target.start(check.scenario.cluster)
         except TargetError:
             raise
         except MusterError as error:
@@ -163,113 +176,99 @@ class ValidationRun:
             await self._watch.enter_async_context(self.recorder.watching(self.target.transport))
         self._group_from = len(self.recorder.events)
 
-    async def _create_projects(self, scenario: LoadedScenario, answer: record.Step) -> None:
-        wanted = {name: quota for name, quota in scenario.quotas_milli.items() if name not in self._created}
-        for name, quota in wanted.items():
+    async def _create_projects(self, scenario: LoadedScenario, result: record.CheckResult) -> None:
+        missing = {name: quota for name, quota in scenario.quotas_milli.items() if name not in self._created}
+        for name, quota in missing.items():
             self.recorder.project(name, quota)
             self._created.append(name)
-        lines = [f"muster project create {name} -g {quota / 1000:g}" for name, quota in wanted.items()]
-        await asyncio.gather(*(self._command(line, answer) for line in lines))
+        lines = [f"muster project create {name} -g {quota / 1000:g}" for name, quota in missing.items()]
+        await asyncio.gather(*(self._command(line, result) for line in lines))
 
-        def missing() -> list[str]:
-            return [name for name in wanted if not self.recorder.has_namespace(name)]
+        def without_namespace() -> list[str]:
+            return [name for name in missing if not self.recorder.has_namespace(name)]
 
-        reached = await converge(missing, self.recorder.changed, within_ms=SETUP_MS, hold_ms=0)
-        if reached.result != CONVERGED:
-            raise StepFailed(f"project {missing()[0]} got no namespace within {SETUP_MS / 1000:g} s")
+        convergence = await converge(without_namespace, self.recorder.changed, within_ms=SETUP_MS, hold_ms=0)
+        if convergence.result != ConvergenceResult.CONVERGED:
+            raise StepFailed(
+                f"project {without_namespace()[0]} got no namespace within {SETUP_MS / 1000:g} s"
+            )
 
-    async def _perform(self, scenario: LoadedScenario, step: LoadedStep, answer: record.Step) -> None:
+    async def _perform(
+        self, scenario: LoadedScenario, step: LoadedStep, result: record.CheckResult
+    ) -> StepEvidence:
+        """Run the commands of the step and wait for its expectation; what was observed goes into `result`."""
         self.spans.setdefault(scenario.id, (self.recorder.now_ms(), self.recorder.now_ms()))
         try:
-            await self._create_projects(scenario, answer)
+            await self._create_projects(scenario, result)
             since = len(self.recorder.events)
-            for line, action in zip(step.step.run, step.actions, strict=True):
-                named = (action.name,) if isinstance(action, Submit) else action.names
+            for command in step.commands:
+                action = command.action
+                workloads = (action.name,) if isinstance(action, Submit) else action.names
                 kind = "submit" if isinstance(action, Submit) else "delete"
-                self.recorder.command(kind, action.project, named)
+                self.recorder.command(kind, action.project, workloads)
                 self._history.append(action)
-                await self._command(line, answer)
+                await self._command(command.line, result)
         except StepFailed as failure:
-            answer.verdict, answer.reason = Verdict.FAIL, str(failure)
-            return
+            return StepEvidence(command_failure=str(failure))
         projects = list(scenario.quotas_milli)
 
         def present() -> Actual:
-            lost = [
+            evicted = [
                 pod.workload for pod in evictions(self.recorder.events[since:]) if pod.project in projects
             ]
-            return observe(self.recorder.state, lost, projects)
+            return observe(self.recorder.state, evicted, projects)
 
-        def wrong() -> list[str]:
-            found = differences(step.expectation, present())
-            waiting = found[0] if found else "it holds, seeing that it lasts"
-            self.progress.update(f"{answer.id}: {waiting}")
-            return found
+        def present_differences() -> list[str]:
+            lines = differences(step.expectation, present())
+            self.progress.update(f"{result.id}: {lines[0] if lines else 'it holds, seeing that it lasts'}")
+            return lines
 
-        within = int(step.within_ms * self.options.patience)
-        reached = await converge(
-            wrong,
+        result.convergence = await converge(
+            present_differences,
             self._changed,
-            within_ms=within,
+            within_ms=int(step.within_ms * self.options.patience),
             hold_ms=step.hold_ms,
             ruled_out=lambda: bool(set(present().evicted) - set(step.expectation.evicted)),
         )
-        answer.convergence = reached
-        answer.actual = present()
-        answer.differences = differences(step.expectation, answer.actual)
-        self._judge(answer, reached, excused=bool(step.step.errata))
-
-    def _judge(self, answer: record.Step, reached: record.Convergence, *, excused: bool) -> None:
-        within = seconds(reached.within_ms)
-        trouble = self.target.trouble()
-        if reached.result != CONVERGED:
-            answer.verdict = Verdict.FAIL
-            answer.reason = f"the expected state was not reached within {within}"
-            if reached.result == FLAPPED:
-                answer.reason = (
-                    f"the expected state was reached but did not last, {reached.flaps} times in {within}"
-                )
-            if reached.result == RULED_OUT:
-                answer.reason = "a workload was evicted that nothing should have been taken from"
-            answer.reason += f"; {trouble}" if trouble else ""
-        elif answer.oracle_differences and not excused:
-            answer.verdict = Verdict.ERROR
-            answer.reason = (
-                "the scenario expects what quotas and weights do not lead to, and names no erratum"
-            )
-        else:
-            answer.verdict = Verdict.PASS
+        result.actual = present()
+        result.differences = differences(step.expectation, result.actual)
+        return StepEvidence(
+            convergence=result.convergence,
+            contradicts_oracle=bool(result.oracle_differences),
+            names_erratum=bool(step.errata),
+            target_problem=self.target.problem(),
+        )
 
     async def _changed(self, timeout_ms: int) -> None:
-        """The next event; for the display at least every half second."""
+        """Return at the next event, and for the display at least every half second."""
         await self.recorder.changed(min(timeout_ms, 500))
 
-    def _check(self, question: Question, answer: record.Step) -> None:
-        started, _ = self.spans.get(question.scenario.id, (0, 0))
+    def _violations(self, check: Check) -> list[Violation]:
+        """The violations of an invariant since its scenario began, from the events of the group."""
+        started_ms, _ = self.spans.get(check.scenario.id, (0, 0))
         before, during = self.recorder.events[: self._group_from], self.recorder.events[self._group_from :]
         nodes = [event for event in before if isinstance(event, NodeSeen)]
         evidence = Evidence([*nodes, *during], self.recorder.now_ms())
-        found = [v for v in CHECKS[question.invariant](evidence) if v.t_ms >= started]
-        answer.violations = [record.Violation(v.t_ms, v.message) for v in found]
-        answer.verdict = Verdict.FAIL if found else Verdict.PASS
+        violations = INVARIANTS[check.invariant](evidence)
+        return [violation for violation in violations if violation.t_ms >= started_ms]
 
-    async def _command(self, line: str, answer: record.Step) -> None:
-        self.progress.update(f"{answer.id}: {line}")
-        done = await run_command(
+    async def _command(self, line: str, result: record.CheckResult) -> None:
+        self.progress.update(f"{result.id}: {line}")
+        command = await run_command(
             line, self.target.kubeconfig, started_ms=self.recorder.now_ms(), timeout_seconds=COMMAND_SECONDS
         )
-        answer.commands = [*answer.commands, done]
-        if done.exit_code:
-            said = (done.stderr or done.stdout).splitlines()
+        result.commands = [*result.commands, command]
+        if command.exit_code:
+            output = (command.stderr or command.stdout).splitlines()
             raise StepFailed(
-                f"`{line}` ended with exit code {done.exit_code}: {said[-1] if said else 'no output'}"
+                f"`{line}` ended with exit code {command.exit_code}: {output[-1] if output else 'no output'}"
             )
 
     async def _leave(self) -> None:
-        """Delete what this group made, and wait until its pods are gone."""
+        """Delete what this group created, and wait until its pods are gone."""
         if not self._created:
             return
-        scratch = record.Step(id="cleanup", scenario="", kind="", title="", source="", verdict="")
+        scratch = record.CheckResult(id="cleanup", scenario="", kind="", title="", source="", verdict="")
         projects = list(self._created)
         alive: dict[str, list[str]] = {}
         for demand in demands(self._history):
@@ -284,74 +283,49 @@ class ValidationRun:
             self._unusable = f"cleaning up failed: {error}"
             return
 
-        def left() -> list[str]:
+        def remaining_pods() -> list[str]:
             return [pod.pod for pod in self.recorder.pods_of(set(projects))]
 
-        gone = await converge(left, self._changed, within_ms=CLEANUP_MS, hold_ms=0)
-        if gone.result != CONVERGED:
+        convergence = await converge(remaining_pods, self._changed, within_ms=CLEANUP_MS, hold_ms=0)
+        if convergence.result != ConvergenceResult.CONVERGED:
             self._unusable = (
-                f"cleaning up failed: pod {left()[0]} is still there after {CLEANUP_MS / 1000:g} s"
+                f"cleaning up failed: pod {remaining_pods()[0]} is still there after {CLEANUP_MS / 1000:g} s"
             )
         self._created = []
 
-    def _waive(self, answer: record.Step) -> None:
-        accepted = self.options.waivers.get(answer.id)
-        if accepted and answer.verdict == Verdict.FAIL:
-            answer.verdict = Verdict.WAIVED
-            answer.reason = f"deviation accepted before the run: {accepted}. {answer.reason}".strip()
-
-    def _tell(self, answer: record.Step) -> None:
-        if answer.kind == "invariant" and answer.verdict == Verdict.PASS:
-            mine = [
-                a for a in self.answers.values() if a.scenario == answer.scenario and a.kind == "invariant"
+    def _report(self, result: record.CheckResult) -> None:
+        """Write the progress lines of a result; invariants that hold share one line, blocked checks one per cause."""
+        if result.kind == "invariant" and result.verdict == Verdict.PASS:
+            invariants = [
+                other
+                for other in self.results.values()
+                if other.scenario == result.scenario and other.kind == "invariant"
             ]
-            if len(mine) == len(CHECKS):
-                held = sum(each.verdict == Verdict.PASS for each in mine)
-                self.progress(f"{answer.scenario}: {held} of {len(mine)} invariants held on every event")
+            if len(invariants) == len(INVARIANTS):
+                passed = sum(invariant.verdict == Verdict.PASS for invariant in invariants)
+                self.progress(
+                    f"{result.scenario}: {passed} of {len(invariants)} invariants held on every event"
+                )
             return
-        if answer.verdict == Verdict.BLOCKED:
-            if answer.reason not in self._told:
-                self.progress(f"{answer.id} and what builds on it: {answer.reason}")
-            self._told.add(answer.reason)
+        if result.verdict == Verdict.BLOCKED:
+            if result.reason not in self._reported_reasons:
+                self.progress(f"{result.id} and what builds on it: {result.reason}")
+            self._reported_reasons.add(result.reason)
             return
-        took = (answer.ended_ms or 0) - (answer.started_ms or 0)
-        self.progress(f"{answer.id}: {answer.verdict} ({seconds(took)})")
-        for line in [answer.reason, *answer.differences, *(v.message for v in answer.violations)]:
-            if line:
-                self.progress(f"    {line}")
+        duration_ms = (result.ended_ms or 0) - (result.started_ms or 0)
+        self.progress(f"{result.id}: {result.verdict} ({seconds(duration_ms)})")
+        for line in result.reasons:
+            self.progress(f"    {line}")
 
 
 class StepFailed(MusterError):
     """The cluster or the command line did not do what the step asked of it."""
 
 
-def oracle_record(step: LoadedStep) -> record.Oracle:
-    """The oracle's division in the form of the report."""
-    division = step.division
+def _oracle_record(division: Division) -> record.Oracle:
     return record.Oracle(
         fair_share_gpus={project: str(share / 1000) for project, share in division.fair_share.items()},
         allocated_milli=dict(division.allocated_milli),
         pending=sorted(name for _, name in division.pending),
         running=len(division.running),
     )
-
-
-def oracle_differences(step: LoadedStep) -> list[str]:
-    """Where the scenario's expectation and the oracle's contradict each other."""
-    division, asked = step.division, step.expectation
-    derived = Actual(
-        allocated_milli=dict(division.allocated_milli),
-        total_milli=sum(division.allocated_milli.values()),
-        pending=tuple(sorted(name for _, name in division.pending)),
-        running=len(division.running),
-        evicted=(),
-        gpus_in_use=0,
-        devices={},
-    )
-    comparable = Expectation(
-        allocated_milli=asked.allocated_milli,
-        total_milli=asked.total_milli,
-        pending=asked.pending,
-        running=asked.running,
-    )
-    return differences(comparable, derived)

@@ -1,7 +1,6 @@
 """A run from its settings to its report: owns the event loop, the target and the report directory.
 
-The items of pytest are plain functions, so the loop is entered for each question and stands still between
-them.
+The items of pytest are plain functions, so the event loop runs for one check and stands still until the next.
 """
 
 import asyncio
@@ -15,22 +14,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lab.progress import Reporter
 from orchestrator.cluster.errors import ClusterError
+from orchestrator.progress import Reporter
 from validation.errors import TargetError
-from validation.plan import Question, plan
-from validation.report.record import Report, Step
+from validation.plan import Check, plan
+from validation.report.record import CheckResult, Report
 from validation.report.write import write
 from validation.run import Options, ValidationRun
 from validation.scenario.loader import LoadedScenario
-from validation.summary import Circumstances, summarize
+from validation.summary import RunMetadata, summarize
 from validation.targets.base import Target
 from validation.targets.cluster import ClusterTarget
+from validation.targets.kinds import LAB
 from validation.targets.lab import LabTarget
 
 logger = logging.getLogger(__name__)
-
-LAB, CLUSTER = "lab", "cluster"
 
 
 def run_id(target: str) -> str:
@@ -51,12 +49,12 @@ class Settings:
 
 
 class ValidationSession:
-    """One run. Use `ask` for each question, then `close`, which writes the report."""
+    """One run. Use `run` for each check, then `close`, which writes the report."""
 
     def __init__(self, settings: Settings, scenarios: list[LoadedScenario]) -> None:
         self.id = run_id(settings.target)
         self.directory = settings.out or Path("reports") / self.id
-        self.questions = plan(scenarios)
+        self.checks = plan(scenarios)
         self.report: Report | None = None
         self._settings = settings
         self._started = _now()
@@ -64,25 +62,25 @@ class ValidationSession:
         self._described: dict[str, Any] = {"kind": settings.target}
         self._loop = asyncio.Runner()
         self._target = self._make_target()
-        self._run = ValidationRun(self._target, self.questions, settings.options, settings.progress)
+        self._run = ValidationRun(self._target, self.checks, settings.options, settings.progress)
 
-    def ask(self, question: Question) -> Step:
-        """Answer a question, and before it those steps that it builds on and that nobody asked yet."""
+    def run(self, check: Check) -> CheckResult:
+        """Run a check, and before it those steps of its group that come before it and have not run yet."""
         with self._signals():
-            for earlier in self.questions[: self.questions.index(question)]:
-                same = earlier.group == question.group and earlier.step is not None
-                if same and earlier.id not in self._run.answers:
-                    self._loop.run(self._run.ask(earlier))
-            if question.id in self._run.answers:
-                return self._run.answers[question.id]
-            return self._loop.run(self._run.ask(question))
+            for earlier in self.checks[: self.checks.index(check)]:
+                builds_on_it = earlier.group == check.group and earlier.step is not None
+                if builds_on_it and earlier.id not in self._run.results:
+                    self._loop.run(self._run.run(earlier))
+            if check.id in self._run.results:
+                return self._run.results[check.id]
+            return self._loop.run(self._run.run(check))
 
     def interrupt(self, why: str) -> None:
-        """Remember why the run ends before its plan does."""
+        """Record why the run ends before all checks ran; the first reason counts."""
         self._run.interrupted = self._run.interrupted or why
 
     def close(self) -> Report:
-        """Give the target back and write the report. Raises ReportError."""
+        """Clean up, stop the target and write the report. Raises ReportError."""
         if self.report is not None:
             return self.report
         try:
@@ -90,7 +88,7 @@ class ValidationSession:
         except KeyboardInterrupt:
             self.interrupt("interrupted while cleaning up")
         finally:
-            circumstances = Circumstances(
+            metadata = RunMetadata(
                 id=self.id,
                 argv=self._settings.argv,
                 started=self._started,
@@ -98,7 +96,7 @@ class ValidationSession:
                 kubernetes=self._kubernetes,
                 target=self._described,
             )
-            self.report = summarize(self._run, circumstances)
+            self.report = summarize(self._run, metadata)
             write(self.report, self.directory)
             self._loop.close()
         return self.report
@@ -107,19 +105,19 @@ class ValidationSession:
         self._described = self._target.describe()
         with contextlib.suppress(ClusterError, TargetError, TimeoutError):
             async with asyncio.timeout(5):
-                answer: dict[str, Any] = await self._target.transport.get("/version")
-                self._kubernetes = str(answer.get("gitVersion", "unknown"))
+                version: dict[str, Any] = await self._target.transport.get("/version")
+                self._kubernetes = str(version.get("gitVersion", "unknown"))
         await self._run.finish()
 
     def _make_target(self) -> Target:
         if self._settings.target == LAB:
             return LabTarget(self.directory, self._settings.progress)
-        projects = frozenset(name for question in self.questions for name in question.scenario.quotas_milli)
+        projects = frozenset(name for check in self.checks for name in check.scenario.quotas_milli)
         return ClusterTarget(self._settings.kubeconfig, projects, self._settings.progress)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Let SIGTERM and SIGHUP end a question as SIGINT does: cancelled, with everything cleaned up."""
+        """Let SIGTERM and SIGHUP end a check as SIGINT does: cancelled, with everything cleaned up."""
 
         def interrupted(number: int, _frame: object) -> None:
             self.interrupt(f"interrupted by {signal.Signals(number).name}")

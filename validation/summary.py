@@ -1,14 +1,15 @@
-"""The record of a run, from its answers and events."""
+"""Makes the record of a run from its results and events."""
 
 import platform
 from collections import Counter
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError
 from typing import Any
 
+from orchestrator.distribution import installed_version
 from validation.judge.state import evictions, series
 from validation.judge.verdict import EXECUTED, Outcome, Verdict, overall
-from validation.plan import Question
+from validation.plan import Check
 from validation.report import record
 from validation.run import ValidationRun
 from validation.scenario.loader import LoadedScenario
@@ -17,8 +18,8 @@ GPU_PRODUCT_LABEL = "nvidia.com/gpu.product"
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
-    """What the run itself does not know. Times are RFC 3339, UTC."""
+class RunMetadata:
+    """The part of the record that the run itself does not know. Times are RFC 3339, UTC."""
 
     id: str
     argv: list[str]
@@ -26,30 +27,30 @@ class Circumstances:
     ended: str
     kubernetes: str
     target: dict[str, Any]
-    """What the target said about itself before it was given back."""
+    """The target's description of itself, from before it was stopped."""
 
 
-def summarize(run: ValidationRun, circumstances: Circumstances) -> record.Report:
+def summarize(run: ValidationRun, run_metadata: RunMetadata) -> record.Report:
     """Everything that report.json holds."""
-    steps = [run.answer_of(question) for question in run.questions]
+    steps = [run.result_of(check) for check in run.checks]
     verdict = overall(Outcome(Verdict(step.verdict), step.required) for step in steps)
     counts = Counter(step.verdict for step in steps)
     executed = sum(counts[verdict] for verdict in EXECUTED)
-    scenarios = _scenarios(run.questions)
+    scenarios = _scenarios(run.checks)
     return record.Report(
         verdict=verdict,
         summary=_sentence(verdict, steps, executed),
         tool=record.Tool("muster", _version(), platform.python_version(), platform.platform(terse=True)),
         run=record.Run(
-            id=circumstances.id,
-            argv=circumstances.argv,
-            started=circumstances.started,
-            ended=circumstances.ended,
+            id=run_metadata.id,
+            argv=run_metadata.argv,
+            started=run_metadata.started,
+            ended=run_metadata.ended,
             duration_ms=run.recorder.now_ms(),
             interrupted=run.interrupted,
         ),
-        target=circumstances.target,
-        cluster=_cluster(run, circumstances.kubernetes),
+        target=run_metadata.target,
+        cluster=_cluster(run, run_metadata.kubernetes),
         scenarios=[_scenario(scenario, run) for scenario in scenarios],
         steps=steps,
         coverage=record.Coverage(
@@ -65,8 +66,8 @@ def summarize(run: ValidationRun, circumstances: Circumstances) -> record.Report
     )
 
 
-def _scenarios(questions: list[Question]) -> list[LoadedScenario]:
-    return list({question.scenario.id: question.scenario for question in questions}.values())
+def _scenarios(checks: list[Check]) -> list[LoadedScenario]:
+    return list({check.scenario.id: check.scenario for check in checks}.values())
 
 
 def _scenario(scenario: LoadedScenario, run: ValidationRun) -> record.ScenarioRecord:
@@ -95,12 +96,12 @@ def _cluster(run: ValidationRun, kubernetes: str) -> dict[str, Any]:
     return {"kubernetes": kubernetes, "gpus": sum(node["gpus"] for node in nodes), "nodes": nodes}
 
 
-def _evictions(run: ValidationRun, steps: list[record.Step]) -> list[record.EvictionRecord]:
+def _evictions(run: ValidationRun, steps: list[record.CheckResult]) -> list[record.EvictionRecord]:
     spans = [(s.started_ms, s.ended_ms, s.id) for s in steps if s.kind == "step" and s.started_ms is not None]
-    found = []
+    records = []
     for pod in evictions(run.recorder.events):
         step = next((name for start, end, name in spans if start <= pod.t_ms <= (end or pod.t_ms)), "")
-        found.append(
+        records.append(
             record.EvictionRecord(
                 t_ms=pod.t_ms,
                 step=step,
@@ -114,10 +115,10 @@ def _evictions(run: ValidationRun, steps: list[record.Step]) -> list[record.Evic
                 message=pod.eviction.message if pod.eviction else "",
             )
         )
-    return found
+    return records
 
 
-def _sentence(verdict: Verdict, steps: list[record.Step], executed: int) -> str:
+def _sentence(verdict: Verdict, steps: list[record.CheckResult], executed: int) -> str:
     if verdict == Verdict.PASS:
         waived = sum(step.verdict == Verdict.WAIVED for step in steps)
         extra = f", {waived} with an accepted deviation" if waived else ""
@@ -125,14 +126,13 @@ def _sentence(verdict: Verdict, steps: list[record.Step], executed: int) -> str:
     first = next((step for step in steps if step.verdict == verdict), None)
     if first is None:
         return "Nothing was executed."
-    reason = next(iter([first.reason, *first.differences, *(v.message for v in first.violations)]), "")
+    reason = next(iter(first.reasons), "")
     count = sum(step.verdict == verdict for step in steps)
-    reason = reason or next((v.message for v in first.violations), "")
     return f"{count} of {len(steps)} steps and invariants: {verdict}. First: {first.id}: {reason}"
 
 
 def _version() -> str:
     try:
-        return version("muster")
+        return installed_version()
     except PackageNotFoundError:
         return "not installed"

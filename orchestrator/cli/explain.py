@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.cluster.objects import Project
     from orchestrator.planner.model import Snapshot
     from orchestrator.simulation.capture import Capture
-    from orchestrator.simulation.explain import Explanation
+    from orchestrator.simulation.diagnosis import Diagnosis
     from orchestrator.workloads.view import WorkloadView
 
 STANDING_HEADER: Final = ("PROJECT", "QUOTA", "LIMIT", "HELD", "FAIR SHARE")
@@ -49,8 +49,8 @@ def explain(*, name: str, file: Path | None, as_json: bool | None) -> None:
     click.echo(document({"name": name, **answer}, "json") if as_json else "\n".join(lines))
 
 
-def record(result: "Explanation") -> dict[str, Any]:
-    """Return an explanation for programs; GPUs are decimal text."""
+def record(result: "Diagnosis") -> dict[str, Any]:
+    """Return a diagnosis for programs; GPUs are decimal text."""
     return {
         "project": result.project,
         "waiting": {"pods": result.pods, "gpus": gpus(result.gpu_milli)},
@@ -92,11 +92,11 @@ def record(result: "Explanation") -> dict[str, Any]:
 def _in_file(file: Path, name: str) -> tuple[dict[str, Any], list[str]]:
     """What to say of a workload of a file: to programs, and to people."""
     from orchestrator.simulation.change import find
-    from orchestrator.simulation.explain import explain as explained
+    from orchestrator.simulation.diagnosis import diagnose
     from orchestrator.simulation.reader import load
 
     snapshot = load(file)
-    result = explained(snapshot, find(snapshot, _project_of(snapshot, name), name))
+    result = diagnose(snapshot, find(snapshot, _project_of(snapshot, name), name))
     return record(result), _lines(result)
 
 
@@ -105,7 +105,7 @@ def _in_cluster(name: str) -> tuple[dict[str, Any], list[str]]:
     from orchestrator.cli.session import run
     from orchestrator.cluster.errors import Forbidden
     from orchestrator.simulation.capture import capture
-    from orchestrator.simulation.explain import explain as explained
+    from orchestrator.simulation.diagnosis import diagnose
 
     async def read(client: "AsyncClient") -> "tuple[WorkloadView, Capture | None, list[Project]]":
         view, _ = await client.describe_job(name)
@@ -134,7 +134,7 @@ def _in_cluster(name: str) -> tuple[dict[str, Any], list[str]]:
         return answer, [
             f"{name} of {view.project} has no pod that waits or runs: its status is {view.status}."
         ]
-    result = explained(snapshot, workload)
+    result = diagnose(snapshot, workload)
     return answer | record(result), _lines(result, view)
 
 
@@ -150,7 +150,7 @@ def _project_of(snapshot: "Snapshot", name: str) -> str:
     return projects[0]
 
 
-def _lines(result: "Explanation", view: "WorkloadView | None" = None) -> list[str]:
+def _lines(result: "Diagnosis", view: "WorkloadView | None" = None) -> list[str]:
     now_us = time.time_ns() // 1000
     who = f"{result.name} of {result.project}"
     lines = []

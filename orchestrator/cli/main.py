@@ -16,6 +16,7 @@ import click
 from orchestrator.cli.message import say_error
 from orchestrator.cli.options import Group, add_common_options, common_options
 from orchestrator.cli.settings import Settings
+from orchestrator.distribution import DISTRIBUTION
 from orchestrator.errors import MusterError
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def _first_line(plugin: "EntryPoint") -> str:
     params=list(common_options()),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-@click.version_option(package_name="muster", message="Version: %(version)s", help="Print the version.")
+@click.version_option(package_name=DISTRIBUTION, message="Version: %(version)s", help="Print the version.")
 @click.pass_context
 def muster(ctx: click.Context) -> None:
     """Share the GPUs of a cluster between teams."""

@@ -8,7 +8,7 @@ import click
 from orchestrator.cli.output import document, table
 from orchestrator.cluster.quantity import format_gpu
 from orchestrator.simulation.capture import Capture
-from orchestrator.simulation.outcome import Outcome, Place, Standing
+from orchestrator.simulation.outcome import Outcome, Place, ProjectChange
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -169,7 +169,7 @@ def _where(places: tuple[Place, ...]) -> str:
     )
 
 
-def _standing(standing: Standing) -> tuple[str, ...]:
+def _standing(standing: ProjectChange) -> tuple[str, ...]:
     return (
         standing.project,
         _change(standing.quota_before, standing.quota_after),

@@ -1,18 +1,18 @@
 """`muster version`."""
 
 import platform
-from importlib.metadata import version as installed_version
 
 import click
 
 from orchestrator.cli.options import Command
+from orchestrator.distribution import installed_version
 
 
 @click.command("version", cls=Command)
 @click.option("--short", is_flag=True, default=None, help="Only the first line.")
 def version(*, short: bool | None) -> None:
     """Print the version."""
-    click.echo(f"Version: {installed_version('muster')}")
+    click.echo(f"Version: {installed_version()}")
     if not short:
         click.echo(f"Python: {platform.python_version()}")
         click.echo(f"Platform: {platform.platform()}")

@@ -1,8 +1,8 @@
 """Which API server to talk to, and as whom: kubeconfig files and the service account of a pod.
 
 The order is kubectl's: the file that was named, then $KUBECONFIG (a list of files, merged), then
-~/.kube/config, then the pod's service account. Certificates and tokens are read here; credentials that a
-plugin makes (`exec`, `auth-provider`) come from the official `kubernetes` package, imported only then.
+~/.kube/config, then the pod's service account. Certificates and tokens are read here. A command (`exec`) is run by
+`exec_plugin`; what an `auth-provider` makes comes from the official `kubernetes` package, which is an extra.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
+from orchestrator.cluster.exec_plugin import ExecPlugin
 from orchestrator.cluster.kubeconfig_files import (
     Entry,
     Merged,
@@ -23,6 +24,7 @@ from orchestrator.cluster.kubeconfig_files import (
     read_document,
     replace_file,
 )
+from orchestrator.distribution import require_extra
 from orchestrator.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -170,17 +172,25 @@ def _access(merged: Merged, context_name: str | None) -> Access:
             raise ConfigurationError(f"{entry.file}: {key} of {entry.name!r} is not supported; remove it")
     token: Callable[[], str | None] = _no_token
     certificate, key_data = user.data("client-certificate"), user.data("client-key")
-    made_by_plugin = "exec" in user.fields or "auth-provider" in user.fields
+    made_by_plugin = False
     if user.text("tokenFile"):
         token = FileToken(user.beside(user.text("tokenFile")))
     elif user.text("token"):
         token = user.fields["token"].__str__
-    elif made_by_plugin:
-        from orchestrator.cluster.plugin_credentials import credentials  # noqa: PLC0415  (slow to import)
-
-        plugin = credentials(merged.files, name, user.name)
+    elif "exec" in user.fields:
+        made_by_plugin = True
+        plugin = ExecPlugin(user, cluster)
         token = plugin.token
-        certificate, key_data = plugin.certificate or certificate, plugin.key or key_data
+        issued_certificate, issued_key = plugin.certificate()
+        certificate, key_data = issued_certificate or certificate, issued_key or key_data
+    elif "auth-provider" in user.fields:
+        made_by_plugin = True
+        require_extra("auth-provider")
+        from orchestrator.cluster.auth_provider import credentials  # noqa: PLC0415  (slow to import)
+
+        issued = credentials(merged.files, name, user.name)
+        token = issued.token
+        certificate, key_data = issued.certificate or certificate, issued.key or key_data
     return Access(
         server=server,
         namespace=context.text("namespace") or "default",

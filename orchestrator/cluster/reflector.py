@@ -298,7 +298,7 @@ class Reflector(Generic[T]):
         """Return the object, or where it cannot be decoded its metadata alone."""
         try:
             return self._decode_object(raw)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             self.counters.decode_errors += 1
             metadata = self._metadata(raw)
             log.warning(
@@ -314,7 +314,7 @@ class Reflector(Generic[T]):
     def _metadata(self, raw: msgspec.Raw) -> Metadata:
         try:
             return self._envelope.decode(raw).metadata
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise Undecodable(f"{self._path}: what was sent is no object: {error}") from error
 
     async def _failed(self, error: ClusterError, *, wait: bool = True) -> None:

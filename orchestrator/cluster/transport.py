@@ -338,5 +338,5 @@ def _decode(body: bytes, kind: type[T], what: str) -> T:
 def _decoded(decoder: msgspec.json.Decoder[T], body: bytes, what: str) -> T:
     try:
         return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # nested too deep
         raise Undecodable(f"{what}: the answer is not what was asked for: {error}") from error

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from importlib import resources
-from importlib.metadata import version
 from typing import Any
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from orchestrator.distribution import installed_version
 from orchestrator.names import PRIORITY_CLASSES, SYSTEM_NAMESPACE
 from orchestrator.roles import CONTROLLERS, ROLES
 
@@ -16,7 +16,7 @@ DEFAULT_REPLICAS = 2
 
 def default_image() -> str:
     """The image of this version; sites with a mirror name their own."""
-    return f"muster:{version('muster')}"
+    return f"muster:{installed_version()}"
 
 
 def render(

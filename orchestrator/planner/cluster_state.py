@@ -59,27 +59,34 @@ class ClusterState:
         return True
 
     def _enter(self, workload: Workload) -> None:
-        workload = in_pod_order(self._sized(workload))
+        pods = workload.pods
+        if len(pods) > 1 or (pods[:1] and pods[0].request.gpu_memory_mib):
+            workload = in_pod_order(self._sized(workload))
+            pods = workload.pods
         self.ledger.load(workload, 1)
-        if workload.project not in self.tree.projects:
-            if any(pod.state is PodState.PENDING for pod in workload.pods):
-                self.homeless[workload.id] = workload.project
-            self.workloads[workload.id] = workload
-            return
         self.workloads[workload.id] = workload
-        states = {pod.state for pod in workload.pods}
-        chunks = start_chunks(workload) if PodState.PENDING in states else []
+        waits = runs = nominated = False
+        for pod in pods:
+            state = pod.state
+            waits = waits or state is PodState.PENDING
+            runs = runs or state is PodState.ALLOCATED
+            nominated = nominated or pod.nominated_node is not None
+        if workload.project not in self.tree.projects:
+            if waits:
+                self.homeless[workload.id] = workload.project
+            return
+        chunks = start_chunks(workload) if waits else []
         self.demand.count(workload, chunks, 1)
-        if PodState.PENDING in states:
+        if waits:
             if chunks:
                 self.waiting[workload.id] = chunks
             else:
                 self.incomplete[workload.id] = None
-        if PodState.ALLOCATED in states:
+        if runs:
             self.running[workload.id] = None
         if workload.stale_since_us:
             self.stale[workload.id] = None
-        if any(pod.nominated_node is not None for pod in workload.pods):
+        if nominated:
             self.nominated[workload.id] = None
 
     def _strike(self, name: str) -> None:

@@ -4,7 +4,7 @@ What the gang needs (`min_member` pods, or the tree of sub-groups) starts in one
 that is a chunk of its own. Giving up goes the other way: the surplus pod by pod, then everything.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from orchestrator.planner.model import Amounts, Pod, PodState, SubGroup, Workload
 
@@ -38,6 +38,8 @@ def held_parts(workload: Workload) -> tuple[Chunk, list[Pod]]:
     """The running pods: those that the gang needs, and the surplus in the order of growing."""
     if workload.groups is not None:
         return _held_tree(workload, workload.groups)
+    if len(workload.pods) == 1 == workload.min_member:
+        return (workload.pods if workload.pods[0].state is PodState.ALLOCATED else ()), []
     allocated = [pod for pod in workload.pods if pod.state is PodState.ALLOCATED]
     if len(allocated) > workload.min_member:
         allocated.sort(key=lambda pod: -pod.priority)
@@ -62,9 +64,11 @@ def chunk_amounts(chunk: Iterable[Pod]) -> Amounts:
     return gpu, cpu, memory
 
 
-def chunk_gpu_milli(chunk: Iterable[Pod]) -> int:
+def chunk_gpu_milli(chunk: Sequence[Pod]) -> int:
     """What a chunk counts against quotas of GPUs."""
-    return sum(pod.request.gpu_milli for pod in chunk)
+    if len(chunk) == 1:
+        return chunk[0].request.gpu_milli
+    return sum([pod.request.gpu_milli for pod in chunk])
 
 
 def is_satisfied(group: SubGroup, allocated: dict[str, list[Pod]]) -> bool:
@@ -115,7 +119,7 @@ def _start_tree(workload: Workload, root: SubGroup) -> list[Chunk]:
         return []
     started = {pod.id for pod in core}
     chunks: list[Chunk] = [tuple(core)] if core else []
-    growing: list[tuple[int, int, Chunk]] = []
+    growing: list[tuple[tuple[bool, int], int, Chunk]] = []
     for position, leaf in enumerate(leaves(root)):
         minimum = _leaf_minimum(leaf)
         rest = [pod for pod in pending.get(leaf.name, ()) if pod.id not in started]
@@ -123,27 +127,31 @@ def _start_tree(workload: Workload, root: SubGroup) -> list[Chunk]:
         if have < minimum:
             if have + len(rest) < minimum:
                 continue
-            growing.append((0, position, tuple(rest[: minimum - have])))
+            growing.append(((False, 0), position, tuple(rest[: minimum - have])))
             rest, have = rest[minimum - have :], minimum
         for index, pod in enumerate(rest):
-            growing.append(((have + index + 1) * 1000 // max(1, minimum), position, (pod,)))
+            growing.append((_growth(have + index, minimum), position, (pod,)))
     return chunks + [chunk for _, _, chunk in sorted(growing, key=lambda each: each[:2])]
 
 
 def _held_tree(workload: Workload, root: SubGroup) -> tuple[Chunk, list[Pod]]:
     allocated = _by_group(workload, PodState.ALLOCATED)
     core: list[Pod] = []
-    surplus: list[tuple[int, int, Pod]] = []
+    surplus: list[tuple[tuple[bool, int], int, Pod]] = []
     spared = _spared(root, allocated)
     for position, leaf in enumerate(leaves(root)):
         minimum = 0 if leaf.name in spared else _leaf_minimum(leaf)
         held = allocated.get(leaf.name, [])
         core += held[:minimum]
         surplus += [
-            ((minimum + index + 1) * 1000 // max(1, minimum), position, pod)
-            for index, pod in enumerate(held[minimum:])
+            (_growth(minimum + index, minimum), position, pod) for index, pod in enumerate(held[minimum:])
         ]
     return tuple(core), [pod for _, _, pod in sorted(surplus, key=lambda each: each[:2])]
+
+
+def _growth(running: int, minimum: int) -> tuple[bool, int]:
+    """Which group grows first: the one of which least runs for what it needs; one that needs nothing comes last."""
+    return minimum == 0, running * 1_000_000 // max(1, minimum)
 
 
 def _spared(group: SubGroup, allocated: dict[str, list[Pod]]) -> set[str]:

@@ -79,6 +79,8 @@ class Request:
     @property
     def gpu_milli(self) -> int:
         """What the pod counts against quotas."""
+        if not self.gpu_portion_milli:
+            return self.gpu_count * DEVICE_MILLI
         return self.gpu_count * DEVICE_MILLI + self.gpu_portion_milli * self.shared_devices
 
     @property

@@ -36,22 +36,25 @@ def dominant_share(
     held: Amounts, entitled: Amounts, total: Amounts, resources: Sequence[int] = EVERY_RESOURCE
 ) -> int:
     """The largest `share_per_billion`; where nothing bounds a project, its part of the cluster's `total`."""
-    return max(
+    shares = [
         share_per_billion(
             held[each], min(entitled[each], total[each]) if entitled[each] >= UNLIMITED else entitled[each]
         )
         for each in resources
-    )
+    ]
+    return max(shares)
 
 
 def is_over_share(figures: Figures, resources: Sequence[int] = EVERY_RESOURCE) -> bool:
     """Whether it holds more than its fair share of everything that is divided."""
-    divided = [
-        each
-        for each in resources
-        if figures.share[each] < UNLIMITED and (figures.share[each] or figures.held[each])
-    ]
-    return bool(divided) and all(figures.held[each] > figures.share[each] for each in divided)
+    held, share = figures.held, figures.share
+    is_divided = False
+    for each in resources:
+        if share[each] < UNLIMITED and (share[each] or held[each]):
+            if held[each] <= share[each]:
+                return False
+            is_divided = True
+    return is_divided
 
 
 def turn_key(
@@ -67,12 +70,16 @@ def turn_key(
     """Sort key of a project or department whose next workload asks for `asked`."""
     held = figures.held
     then = (held[0] + asked[0], held[1] + asked[1], held[2] + asked[2])
-    entitled = entitled_amounts(figures)
+    entitled, quota = entitled_amounts(figures), figures.quota
+    beyond_quota = without_claim = False
+    for each in resources:
+        beyond_quota = beyond_quota or then[each] > quota[each]
+        without_claim = without_claim or bool(asked[each] and not entitled[each])
     return (
         is_over_share(figures, resources),
-        any(then[each] > figures.quota[each] for each in resources),
+        beyond_quota,
         -priority,
-        any(asked[each] and not entitled[each] for each in resources),
+        without_claim,
         dominant_share(then, entitled, total, resources),
         dominant_share(held, entitled, total, resources),
         entitled[0],
@@ -135,11 +142,11 @@ class TurnOrder:
             parent = lineage[depth + 1] if depth + 1 < len(lineage) else None
             candidate = leaf if depth == 0 else self._peek_leaf(name)
             heap = self._heaps.setdefault(parent, [])
-            if len(heap) > 1 or (heap and heap[0][1] != name):
+            if heap and heap[0][1] == name:
+                heapq.heappop(heap)  # as after nearly every turn: it was its own
+            elif heap:
                 heap[:] = [entry for entry in heap if entry[1] != name]
                 heapq.heapify(heap)
-            else:
-                heap.clear()
             if candidate is not None and self._queues.get(candidate):
                 heapq.heappush(heap, (self._key(name, self._queues[candidate][0][1]), name))
 

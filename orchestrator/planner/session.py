@@ -91,6 +91,7 @@ class Session:
         self._nominations: dict[str, Binding] = {}
         self._restored: dict[str, dict[str, tuple[Pod, Placement]]] = {}
         self._evictions: dict[str, Eviction] = {}
+        self._evicted: list[str] = []
         self._bound_nominees: set[str] = set()
         self._work_left: int | None = None
         self._turns_taken = 0
@@ -367,10 +368,19 @@ class Session:
             ),
         )
 
+    def nominated_pods(self) -> frozenset[str]:
+        """Ids of the pods that have a nomination now."""
+        return frozenset(self._nominations)
+
     @property
     def evicted_pods(self) -> Collection[str]:
         """Ids of the pods that this decision evicts."""
         return self._evictions.keys()
+
+    def lost_since(self, count: int) -> tuple[list[str], int]:
+        """Ids of pods evicted after the first `count` and promised no other place, and how many are evicted by now."""
+        new = self._evicted[count:]
+        return [name for name in new if name not in self._nominations], len(self._evicted)
 
     def is_bound(self, pod: Pod) -> bool:
         """Whether the pod is bound in this decision."""
@@ -468,6 +478,7 @@ class Session:
                 self._withdraw(eviction)
                 continue
             self._evictions[eviction.pod] = eviction
+            self._evicted.append(eviction.pod)
             workload = self.workload(eviction.workload)
             pods = tuple(
                 replace(pod, state=PodState.RELEASING) if pod.id == eviction.pod else pod

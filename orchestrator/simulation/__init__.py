@@ -1,1 +1,1 @@
-"""What would happen: the planner on a snapshot from a file or a cluster, decision after decision."""
+"""Simulations: the planner runs on a snapshot from a file or a cluster, decision after decision."""

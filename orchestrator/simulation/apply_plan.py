@@ -19,11 +19,13 @@ def apply_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
 
     Evicted pods are releasing. What starts now is younger than all that runs.
     """
-    bindings = {each.pod: each for each in plan.bindings}
-    evicted = {each.pod for each in plan.evictions}
-    nominations = {each.pod: each for each in plan.nominations}
+    bindings = {binding.pod: binding for binding in plan.bindings}
+    evicted = {eviction.pod for eviction in plan.evictions}
+    nominations = {nomination.pod: nomination for nomination in plan.nominations}
     now_us = moment_after(snapshot)
-    workloads = tuple(_apply(each, bindings, evicted, nominations, now_us) for each in snapshot.workloads)
+    workloads = tuple(
+        _apply(workload, bindings, evicted, nominations, now_us) for workload in snapshot.workloads
+    )
     is_same = all(new is old for new, old in zip(workloads, snapshot.workloads, strict=True))
     if is_same and plan.left_over == snapshot.left_over:
         return snapshot
@@ -32,7 +34,7 @@ def apply_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
 
 def after_decision(snapshot: Snapshot, plan: Plan) -> Snapshot:
     """The snapshot before the next decision, where whoever is evicted is gone at once and its successor waits."""
-    return replace_pods(apply_plan(snapshot, plan), (each.pod for each in plan.evictions))[0]
+    return replace_pods(apply_plan(snapshot, plan), (eviction.pod for eviction in plan.evictions))[0]
 
 
 def add_successors(snapshot: Snapshot, predecessors: Iterable[str]) -> tuple[Snapshot, dict[str, str]]:
@@ -43,25 +45,25 @@ def add_successors(snapshot: Snapshot, predecessors: Iterable[str]) -> tuple[Sna
 def replace_pods(snapshot: Snapshot, predecessors: Iterable[str]) -> tuple[Snapshot, dict[str, str]]:
     """The snapshot with a waiting pod in place of each of these, and the ids of the new pods by those of the old.
 
-    A room that is kept for the successor of a pod is now the successor's.
+    A nomination for the successor of a pod passes to the successor.
     """
     return _with_successors(snapshot, frozenset(predecessors), is_gone=True)
 
 
 def remove_pods(snapshot: Snapshot, gone: Iterable[str], successors: Mapping[str, str]) -> Snapshot:
-    """The snapshot without these pods. A room that one of them kept passes to its successor, if there is one."""
+    """The snapshot without these pods. The nomination of one of them passes to its successor, if there is one."""
     ids = frozenset(gone)
-    kept_rooms: dict[str, Pod] = {}
+    nominated_pods: dict[str, Pod] = {}
     for workload in snapshot.workloads:
         for pod in workload.pods:
             if pod.id in ids and pod.nominated_node is not None and pod.id in successors:
-                kept_rooms[successors[pod.id]] = pod
-    workloads = tuple(_remove(each, ids, kept_rooms) for each in snapshot.workloads)
+                nominated_pods[successors[pod.id]] = pod
+    workloads = tuple(_remove(workload, ids, nominated_pods) for workload in snapshot.workloads)
     return replace(snapshot, workloads=workloads)
 
 
 def successor(pod: Pod) -> Pod:
-    """The waiting pod that a controller makes instead of this one; a room that is kept for it is its own."""
+    """The waiting pod that a controller makes instead of this one, with the nomination that this one held for it."""
     base, _, generation = pod.id.rpartition(_GENERATION)
     is_successor = bool(base) and generation.isdecimal()
     number = int(generation) + 1 if is_successor else 1
@@ -78,17 +80,16 @@ def successor(pod: Pod) -> Pod:
 
 def moment_after(snapshot: Snapshot) -> int:
     """A time in microseconds that is later than all that the snapshot knows of."""
-    made = max((each.created_at_us for each in snapshot.workloads), default=0)
-    started = max((each.started_at_us for each in snapshot.workloads), default=0)
-    return max(made, started, snapshot.now_us) + 1
+    last_created_us = max((workload.created_at_us for workload in snapshot.workloads), default=0)
+    last_started_us = max((workload.started_at_us for workload in snapshot.workloads), default=0)
+    return max(last_created_us, last_started_us, snapshot.now_us) + 1
 
 
 class Departures:
-    """A cluster from decision to decision, in which evicted pods take their time to go.
+    """A cluster from decision to decision, in which evicted pods terminate over several decisions.
 
-    `grace_decisions` says how many decisions see a pod on its way out, `is_late` whether its successor comes when it
-    is gone, and not at once. Successors of pods that are on their way out at the beginning, and are not there yet, come
-    when these are gone.
+    `grace_decisions` says how many decisions see a pod terminating; `is_late`, whether its successor appears only when
+    it is gone and not at once. Pods that terminate at the beginning without a successor get it when they are gone.
     """
 
     def __init__(
@@ -102,13 +103,13 @@ class Departures:
         self._is_late = is_late
         leaving = _releasing(snapshot)
         self._remaining = {pod.id: grace_decisions(pod) for pod in leaving}
-        known = {pod.id for each in snapshot.workloads for pod in each.pods} if leaving else set()
+        known = {pod.id for workload in snapshot.workloads for pod in workload.pods} if leaving else set()
         self._successors = {pod.id: heir for pod in leaving if (heir := successor(pod).id) in known}
         self._finish()
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no pod is on its way out."""
+        """Whether no pod is terminating."""
         return not self._remaining
 
     def carry_out(self, plan: Plan) -> bool:
@@ -116,14 +117,14 @@ class Departures:
         before = self.snapshot
         self.snapshot = apply_plan(before, plan)
         self._remaining = {pod: number - 1 for pod, number in self._remaining.items()}
-        evicted = {each.pod for each in plan.evictions}
+        evicted = {eviction.pod for eviction in plan.evictions}
         if evicted:
             self._start(pod for pod in _releasing(self.snapshot) if pod.id in evicted)
         self._finish()
         return self.snapshot is not before
 
     def lose(self, pods: Iterable[str]) -> None:
-        """Pods are gone at once, with their node; their successors wait."""
+        """Remove pods at once, as when their node fails; their successors wait."""
         self._remaining |= dict.fromkeys(pods, 0)
         self._finish()
 
@@ -149,7 +150,9 @@ class Departures:
 
 
 def _releasing(snapshot: Snapshot) -> list[Pod]:
-    return [pod for each in snapshot.workloads for pod in each.pods if pod.state is PodState.RELEASING]
+    return [
+        pod for workload in snapshot.workloads for pod in workload.pods if pod.state is PodState.RELEASING
+    ]
 
 
 def _apply(
@@ -190,8 +193,8 @@ def _evicted(pod: Pod) -> Pod:
     return replace(pod, state=PodState.RELEASING)
 
 
-def _nominated(pod: Pod, room: Binding | None) -> Pod:
-    node, devices = (None, ()) if room is None else (room.node, room.devices)
+def _nominated(pod: Pod, nomination: Binding | None) -> Pod:
+    node, devices = (None, ()) if nomination is None else (nomination.node, nomination.devices)
     if (pod.nominated_node, pod.nominated_devices) == (node, devices):
         return pod
     return replace(pod, nominated_node=node, nominated_devices=devices)
@@ -216,20 +219,20 @@ def _with_successors(
                 continue
             new = successor(pod)
             successors[pod.id] = new.id
-            # while the old pod is there, the room that is kept for the next one is written on the old one
+            # while the old pod is there, the nomination for the next one is written on the old one
             pods += [new] if is_gone else [pod, _nominated(new, None)]
         workloads.append(replace(workload, pods=tuple(pods), waiting_since_us=now_us))
     return replace(snapshot, workloads=tuple(workloads)), successors
 
 
-def _remove(workload: Workload, gone: frozenset[str], kept_rooms: Mapping[str, Pod]) -> Workload:
+def _remove(workload: Workload, gone: frozenset[str], nominated_pods: Mapping[str, Pod]) -> Workload:
     if gone.isdisjoint(pod.id for pod in workload.pods):
         return workload
     pods = []
     for pod in workload.pods:
         if pod.id in gone:
             continue
-        old = kept_rooms.get(pod.id)
+        old = nominated_pods.get(pod.id)
         if old is not None and pod.state is PodState.PENDING and pod.nominated_node is None:
             pod = replace(  # noqa: PLW2901
                 pod, nominated_node=old.nominated_node, nominated_devices=old.nominated_devices

@@ -33,9 +33,9 @@ from orchestrator.workloads.snapshot import Observed
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """The snapshot, and one line for everything in the cluster that could not be read and is not in it.
+    """The snapshot, and one line for every object that could not be read and is not in it.
 
-    `doubt` says why the operator's settings are not known and their defaults are taken; empty: they are.
+    `doubt` says why the operator's settings are unknown and their defaults are used; it is empty when they are known.
     """
 
     snapshot: Snapshot
@@ -44,7 +44,7 @@ class Capture:
 
 
 async def capture(transport: Transport) -> Capture:
-    """List what decisions rest on. Raises ClusterError leaves, and ConfigurationError where there are no projects."""
+    """List what the scheduler decides by. Raises ClusterError leaves, and ConfigurationError without project CRD."""
     try:
         projects = await transport.list(PROJECTS.path(), Project)
     except NotFound as error:
@@ -65,17 +65,17 @@ async def capture(transport: Transport) -> Capture:
     settings, doubt = await _settings(transport)
     reading = read(
         Observed(
-            nodes={each.metadata.uid: each for each in nodes.items},
-            pods={each.metadata.uid: each for each in pods.items},
-            namespaces={each.metadata.uid: each for each in namespaces.items},
-            projects={each.metadata.uid: each for each in projects.items},
+            nodes={node.metadata.uid: node for node in nodes.items},
+            pods={pod.metadata.uid: pod for pod in pods.items},
+            namespaces={namespace.metadata.uid: namespace for namespace in namespaces.items},
+            projects={project.metadata.uid: project for project in projects.items},
             owners=(jobs, stateful_sets, replica_sets, owners),
             now_us=time.time_ns() // 1000,
-            budgets={each.metadata.uid: each for each in budgets},
+            budgets={budget.metadata.uid: budget for budget in budgets},
         ),
         settings,
     )
-    names = {each.metadata.uid: f"{each.metadata.namespace}/{each.metadata.name}" for each in pods.items}
+    names = {pod.metadata.uid: f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods.items}
     left_out = [f"pod {names[uid]}: {why}" for uid, why in reading.unreadable_pods.items()]
     left_out += [f"project {name}: {why}" for name, why in reading.unreadable_projects.items()]
     return Capture(reading.snapshot, tuple(sorted([*left_out, *unseen, *unread])), doubt)
@@ -99,6 +99,6 @@ async def _budgets(transport: Transport) -> tuple[list[PodDisruptionBudget], lis
 
 
 async def _owners(transport: Transport, resource: Resource) -> Mapping[str, Object]:
-    """The metadata alone: owners lend their age to pods."""
+    """The metadata of the resource's objects by uid: a workload is as old as its owner."""
     page = await transport.list(resource.path(), Object)
-    return {each.metadata.uid: each for each in page.items}
+    return {owner.metadata.uid: owner for owner in page.items}

@@ -1,4 +1,4 @@
-"""What somebody might do to a cluster, done to a snapshot: submit, delete, change a quota. Pure."""
+"""Changes of a cluster, applied to a snapshot: submit, delete, set a quota. Pure."""
 
 from dataclasses import replace
 from typing import Any, Final
@@ -20,9 +20,11 @@ _NAMESPACE: Final = "what-if"
 
 
 def submit(snapshot: Snapshot, submission: Submission, project: str) -> Snapshot:
-    """The snapshot with one workload more, as the operator would read it. Raises UsageError."""
+    """The snapshot with the submitted workload added, as the operator would read it. Raises UsageError."""
     _require_project(snapshot, project)
-    if any(each.name == submission.name and each.project == project for each in snapshot.workloads):
+    if any(
+        workload.name == submission.name and workload.project == project for workload in snapshot.workloads
+    ):
         raise UsageError(
             f"the project {project} has a workload {submission.name} already: choose another name"
         )
@@ -37,59 +39,69 @@ def submit(snapshot: Snapshot, submission: Submission, project: str) -> Snapshot
 def delete(snapshot: Snapshot, project: str, name: str) -> Snapshot:
     """The snapshot without the workload. Raises UsageError when there is none."""
     _require_project(snapshot, project)
-    kept = tuple(each for each in snapshot.workloads if (each.project, each.name) != (project, name))
-    if len(kept) == len(snapshot.workloads):
+    remaining = tuple(
+        workload for workload in snapshot.workloads if (workload.project, workload.name) != (project, name)
+    )
+    if len(remaining) == len(snapshot.workloads):
         raise UsageError(f"the project {project} has no workload {name} that waits or runs")
-    return replace(snapshot, workloads=kept)
+    return replace(snapshot, workloads=remaining)
 
 
 def set_quota(snapshot: Snapshot, project: str, quota_gpu_milli: int) -> Snapshot:
-    """The snapshot with another quota; a weight that was the quota follows it.
+    """The snapshot with another quota of the project; its weight changes with it where it was equal to the quota.
 
     Raises UsageError when the quotas could not all be kept, as `project update` does.
     """
     _require_project(snapshot, project)
-    projects = []
-    for each in snapshot.projects:
-        if each.name == project:
-            follows = each.over_quota_weight == each.quota_gpu_milli
-            weight = quota_gpu_milli if follows else each.over_quota_weight
-            each = replace(each, quota_gpu_milli=quota_gpu_milli, over_quota_weight=weight)  # noqa: PLW2901
-        projects.append(each)
-    quotas: dict[str, Any] = {each.name: (each.parent, each.quota_gpu_milli) for each in projects}
-    excess = quota_excess(quotas, sum(each.gpu_count for each in snapshot.nodes) * DEVICE_MILLI)
+    projects = tuple(
+        _with_quota(candidate, quota_gpu_milli) if candidate.name == project else candidate
+        for candidate in snapshot.projects
+    )
+    quotas: dict[str, Any] = {sibling.name: (sibling.parent, sibling.quota_gpu_milli) for sibling in projects}
+    excess = quota_excess(quotas, sum(node.gpu_count for node in snapshot.nodes) * DEVICE_MILLI)
     excess = excess or gpu_model_excess(
-        {each.name: (each.parent, each.quota_gpu_milli, _model_quotas(each)) for each in projects},
+        {
+            sibling.name: (sibling.parent, sibling.quota_gpu_milli, _model_quotas(sibling))
+            for sibling in projects
+        },
         installed(snapshot.nodes),
     )
     if excess is not None:
         raise UsageError(f"'muster project update {project}' would refuse this quota: {excess}")
-    return replace(snapshot, projects=tuple(projects))
+    return replace(snapshot, projects=projects)
 
 
 def find(snapshot: Snapshot, project: str, name: str) -> Workload:
     """The workload of that name. Raises UsageError."""
     _require_project(snapshot, project)
-    for each in snapshot.workloads:
-        if (each.project, each.name) == (project, name):
-            return each
+    for workload in snapshot.workloads:
+        if (workload.project, workload.name) == (project, name):
+            return workload
     raise UsageError(f"the project {project} has no workload {name} that waits or runs")
+
+
+def _with_quota(project: Project, quota_gpu_milli: int) -> Project:
+    weight_is_quota = project.over_quota_weight == project.quota_gpu_milli
+    weight = quota_gpu_milli if weight_is_quota else project.over_quota_weight
+    return replace(project, quota_gpu_milli=quota_gpu_milli, over_quota_weight=weight)
 
 
 def _model_quotas(project: Project) -> dict[str, int]:
     return {
-        each.model: each.quota_gpu_milli for each in project.gpu_models if each.quota_gpu_milli is not None
+        bounds.model: bounds.quota_gpu_milli
+        for bounds in project.gpu_models
+        if bounds.quota_gpu_milli is not None
     }
 
 
 def _require_project(snapshot: Snapshot, project: str) -> None:
-    known = sorted(each.name for each in snapshot.projects)
+    known = sorted(sibling.name for sibling in snapshot.projects)
     if project not in known:
         raise UsageError(f"there is no project {project}; there are: {', '.join(known) or 'none'}")
 
 
 def _workload(submission: Submission, project: str) -> Workload:
-    """What the operator would see of the submission: its pods go the way that real ones go."""
+    """The submission as the planner's workload: rendered to pods, which are read as the operator reads them."""
     manifest = workload_manifest(submission, Placement(project, _NAMESPACE, ""))
     template = manifest["spec"]["template"]
     count = min(submission.parallelism or 1, submission.completions or 1)

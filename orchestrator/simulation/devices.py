@@ -1,4 +1,4 @@
-"""Chooses GPUs for pods of which a file says only the node."""
+"""Chooses GPU indices for pods for which a snapshot file names only the node."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from orchestrator.planner.model import DEVICE_MILLI, Node, Request
 
 
 class Devices:
-    """What is used of each GPU of each node, in `gpu_milli`. GPUs of other schedulers' pods count from the top."""
+    """Use of every GPU of every node in `gpu_milli`; pods of other schedulers occupy a node's last GPUs."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.nodes = {node.name: node for node in nodes}
@@ -16,23 +16,23 @@ class Devices:
                 self._used[node.name][device] = DEVICE_MILLI
 
     def occupy(self, node: str, device: int, request: Request) -> None:
-        """Count a pod's part of a device; a node or device that is not there is left alone."""
+        """Add a pod's part of a device to its use; does nothing for a node or device that does not exist."""
         used = self._used.get(node, [])
         if device < len(used):
             used[device] += request.portion_milli(self.nodes[node].gpu_memory_mib)
 
     def choose(self, node: str, request: Request) -> tuple[int, ...] | None:
-        """Take the first idle devices, or the fullest that still have room for a part of one. None: there are none."""
+        """Occupy and return the first idle devices, or the fullest that a part still fits on. None: nothing fits."""
         used = self._used[node]
         if request.is_shared:
-            most = DEVICE_MILLI - request.portion_milli(self.nodes[node].gpu_memory_mib)
-            wanted = request.shared_devices
-            fits = sorted((-held, device) for device, held in enumerate(used) if held <= most)
-            chosen = [device for _, device in fits][:wanted]
+            max_used_milli = DEVICE_MILLI - request.portion_milli(self.nodes[node].gpu_memory_mib)
+            device_count = request.shared_devices
+            fits = sorted((-held, device) for device, held in enumerate(used) if held <= max_used_milli)
+            chosen = [device for _, device in fits][:device_count]
         else:
-            wanted = request.gpu_count
-            chosen = [device for device, held in enumerate(used) if not held][:wanted]
-        if len(chosen) < wanted:
+            device_count = request.gpu_count
+            chosen = [device for device, held in enumerate(used) if not held][:device_count]
+        if len(chosen) < device_count:
             return None
         for device in chosen:
             self.occupy(node, device, request)

@@ -1,8 +1,8 @@
-"""Every field of the planner's model that the snapshot file has no short form for, as a field of the file.
+"""Adds to the snapshot file's forms the fields of the planner's model that have no short form there.
 
-A form (see `forms`) says which fields of a class of the model it covers. The others become fields of the form under
-their own names in camelCase, in their own units and with their own defaults, so that a field that the planner gains is
-in the file, in its JSON Schema and in the check of unknown keys at once.
+`forms.COVERED` names the fields of every model class that have a short form. The others are added to the form under
+their names in camelCase, in their own units and with their own defaults. So a new field of the model is in the file, in
+its JSON Schema and in the check of unknown keys without another line of code.
 """
 
 import dataclasses
@@ -29,23 +29,23 @@ def completed(
     `replaced` are fields of the form that get another type: name, type and default.
     """
     added: list[Any] = [
-        (each.name, file_type(typing.get_type_hints(kind)[each.name]) | msgspec.UnsetType, msgspec.UNSET)
+        (field.name, file_type(typing.get_type_hints(kind)[field.name]) | msgspec.UnsetType, msgspec.UNSET)
         for kind, names in covered.items()
-        for each in uncovered(kind, names)
+        for field in uncovered(kind, names)
     ]
     return typing.cast("type[FormType]", _struct(form.__name__, [*added, *replaced], form.__doc__, form))
 
 
 def uncovered(kind: type, covered: Iterable[str]) -> list[dataclasses.Field[Any]]:
     """The fields of a class of the model that are not named in `covered`."""
-    return [each for each in dataclasses.fields(kind) if each.name not in set(covered)]
+    return [field for field in dataclasses.fields(kind) if field.name not in set(covered)]
 
 
 def file_type(hint: Any) -> Any:
     """The type of a value in the file for a type of the model: a class becomes a mapping of its fields."""
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return _struct_of(hint)
-    arguments = tuple(file_type(each) for each in typing.get_args(hint) if each is not Ellipsis)
+    arguments = tuple(file_type(argument) for argument in typing.get_args(hint) if argument is not Ellipsis)
     origin = typing.get_origin(hint)
     if origin is tuple:
         return list[arguments[0]] if Ellipsis in typing.get_args(hint) else tuple[arguments]  # type: ignore[valid-type]
@@ -55,33 +55,33 @@ def file_type(hint: Any) -> Any:
 
 
 def from_file(value: Any, hint: Any) -> Any:
-    """A value of the file as the model wants it. `hint` is the model's type."""
+    """A value of the file converted to the model's type `hint`."""
     return msgspec.convert(_model_names(value), hint)
 
 
 def to_file(value: Any) -> Any:
-    """A value of the model as plain data of the file; what has its default is left out."""
+    """A value of the model as plain data for the file, without fields that have their default."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
-            camel(each.name): to_file(getattr(value, each.name))
-            for each in dataclasses.fields(value)
-            if getattr(value, each.name) != default_of(each)
+            camel(field.name): to_file(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            if getattr(value, field.name) != default_of(field)
         }
     if isinstance(value, tuple | list):
-        return [to_file(each) for each in value]
+        return [to_file(item) for item in value]
     return msgspec.to_builtins(value)
 
 
-def default_of(each: dataclasses.Field[Any]) -> Any:
+def default_of(field: dataclasses.Field[Any]) -> Any:
     """The default of a field of the model; MISSING when it has none."""
-    factory = each.default_factory
-    return each.default if factory is dataclasses.MISSING else factory()
+    factory = field.default_factory
+    return field.default if factory is dataclasses.MISSING else factory()
 
 
 def camel(name: str) -> str:
     """`over_quota_weight` as it stands in a file: `overQuotaWeight`."""
     first, *others = name.split("_")
-    return first + "".join(each.capitalize() for each in others)
+    return first + "".join(word.capitalize() for word in others)
 
 
 def _struct_of(kind: type) -> type[msgspec.Struct] | str:
@@ -90,9 +90,9 @@ def _struct_of(kind: type) -> type[msgspec.Struct] | str:
         return name if _MADE[kind] is msgspec.Struct else _MADE[kind]
     _MADE[kind] = msgspec.Struct  # a class that contains itself refers to itself by name
     hints = typing.get_type_hints(kind)
-    fields = [_field(each, file_type(hints[each.name])) for each in dataclasses.fields(kind)]
-    _MADE[kind] = globals()[name] = made = _struct(name, fields, kind.__doc__)
-    return made
+    fields = [_field(field, file_type(hints[field.name])) for field in dataclasses.fields(kind)]
+    _MADE[kind] = globals()[name] = struct = _struct(name, fields, kind.__doc__)
+    return struct
 
 
 def _struct(
@@ -111,13 +111,13 @@ def _struct(
     )
 
 
-def _field(each: dataclasses.Field[Any], hint: Any) -> Any:
-    default = default_of(each)
+def _field(field: dataclasses.Field[Any], hint: Any) -> Any:
+    default = default_of(field)
     if default is dataclasses.MISSING:
-        return (each.name, hint)
+        return (field.name, hint)
     if dataclasses.is_dataclass(default) or isinstance(default, tuple | list | dict | Mapping):
-        return (each.name, hint | msgspec.UnsetType, msgspec.UNSET)
-    return (each.name, hint, default)
+        return (field.name, hint | msgspec.UnsetType, msgspec.UNSET)
+    return (field.name, hint, default)
 
 
 def _model_names(value: Any) -> Any:
@@ -129,5 +129,5 @@ def _model_names(value: Any) -> Any:
             if getattr(value, name) is not msgspec.UNSET
         }
     if isinstance(value, list | tuple):
-        return [_model_names(each) for each in value]
+        return [_model_names(item) for item in value]
     return value

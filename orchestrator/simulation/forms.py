@@ -1,6 +1,6 @@
 """The form of a snapshot file. `reader` and `writer` turn it into the planner's snapshot and back.
 
-GPUs are decimals (`2`, `0.5`), processors and memory are Kubernetes quantities (`4`, `500m`, `512Gi`), times are
+GPUs are decimals (`2`, `0.5`), CPU and memory are Kubernetes quantities (`4`, `500m`, `512Gi`), times are
 RFC 3339 text or microseconds since the epoch. What is left out has the default that its description names.
 """
 
@@ -50,7 +50,7 @@ COVERED: Final[dict[type, frozenset[str]]] = {
     ),
     model.Snapshot: frozenset({"nodes", "projects", "workloads"}),
 }
-"""The fields of the model that the forms below have short forms for; `rest` adds all others."""
+"""The fields of the model that the forms below have short forms for; `extra_fields` adds all others."""
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -82,7 +82,7 @@ class RequirementForm(Form, frozen=True, kw_only=True):
     values: list[str] = []
 
 
-class AskForm(Form, frozen=True, kw_only=True):
+class RequestForm(Form, frozen=True, kw_only=True):
     """What a pod asks for, and where it may run. Default of each: nothing, anywhere.
 
     `gpus` are whole devices or, below 1, a part of one. `nodeTerms` is a list of lists: any of the outer, all of the
@@ -107,7 +107,7 @@ class ForeignForm(Form, frozen=True, kw_only=True):
 
 
 class NodeForm(Form, frozen=True, kw_only=True):
-    """A node: what pods can use of it. Default: the processors and memory of a DGX-1 and 110 pods, but no GPUs."""
+    """A node: what pods can use of it. Default: the CPUs and memory of a DGX-1 and 110 pods, but no GPUs."""
 
     name: str
     gpus: int = 0
@@ -144,17 +144,17 @@ class ProjectForm(Form, frozen=True, kw_only=True):
 
 
 class NominatedForm(Form, frozen=True, kw_only=True):
-    """The room that is kept for a pod that waits, or for the one that comes instead of a pod that is on its way out."""
+    """The nomination of a pod that waits or, on a terminating pod, of its successor: a node and GPUs kept for it."""
 
     node: str
     devices: list[int] = []
 
 
-class PodForm(AskForm, frozen=True, kw_only=True):
+class PodForm(RequestForm, frozen=True, kw_only=True):
     """One pod of a workload. What it does not say of its request, the workload says.
 
     `on` is its node; `devices` are indices of GPUs on it, default: chosen when the file is read. `nominated` is the
-    room that an earlier decision made for it.
+    place that an earlier decision reserved for it.
     """
 
     id: str | None = None
@@ -165,7 +165,7 @@ class PodForm(AskForm, frozen=True, kw_only=True):
     nominated: NominatedForm | None = None
 
 
-class WorkloadForm(AskForm, frozen=True, kw_only=True):
+class WorkloadForm(RequestForm, frozen=True, kw_only=True):
     """A workload: what each of its pods asks for, and how many there are, or a list of them.
 
     `on` names the node of all pods that are counted, or of each of the first ones; the rest waits. Defaults: one pod;
@@ -227,7 +227,7 @@ def json_schema() -> dict[str, Any]:
 def _with_numbers(part: Any) -> Any:
     """Decimals are written as numbers in YAML."""
     if isinstance(part, list):
-        return [_with_numbers(each) for each in part]
+        return [_with_numbers(item) for item in part]
     if not isinstance(part, dict):
         return part
     if part.get("format") == "decimal":

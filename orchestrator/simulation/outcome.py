@@ -1,4 +1,4 @@
-"""What is different between two states of a cluster, in words for people and programs. Pure."""
+"""The differences between two states of a cluster: who started, was evicted, waits, and what projects hold. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ProjectChange:
     """A project before and after, in `gpu_milli`. A quota of None is unlimited; before is None where it was unknown."""
 
     project: str
@@ -69,14 +69,14 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run changed. `decisions` made it; `is_stable` says that no further one would change anything."""
+    """What a run changed, in how many decisions. `is_stable`: a further decision would change nothing."""
 
     decisions: int
     is_stable: bool
     started: tuple[Started, ...]
     evicted: tuple[Evicted, ...]
     waiting: tuple[Waits, ...]
-    projects: tuple[Standing, ...]
+    projects: tuple[ProjectChange, ...]
 
 
 def outcome(before: Snapshot, before_plan: Plan, run: Run) -> Outcome:
@@ -84,28 +84,28 @@ def outcome(before: Snapshot, before_plan: Plan, run: Run) -> Outcome:
 
     `before_plan` is the plan of the state before, for the shares; workloads that only one of the two has count too.
     """
-    known = {each.id: each for each in before.workloads}
+    known = {workload.id: workload for workload in before.workloads}
     return Outcome(
         decisions=len(run.steps),
         is_stable=run.is_stable,
         started=tuple(_started(known, run.after)),
         evicted=tuple(_evicted(run)),
         waiting=tuple(_waiting(known, run)),
-        projects=tuple(_standings(before, before_plan, run)),
+        projects=tuple(_project_changes(before, before_plan, run)),
     )
 
 
 def held_gpu_milli(snapshot: Snapshot) -> dict[str, int]:
-    """By project, departments included, what running pods hold."""
-    parents = {each.name: each.parent for each in snapshot.projects}
+    """GPUs that running pods hold, by project; a parent holds what its children hold."""
+    parents = {project.name: project.parent for project in snapshot.projects}
     held = dict.fromkeys(parents, 0)
     for workload in snapshot.workloads:
         amount = sum(pod.request.gpu_milli for pod in workload.pods if pod.state is PodState.ALLOCATED)
-        seen: set[str] = set()
+        counted: set[str] = set()
         project: str | None = workload.project
-        while project is not None and project in held and project not in seen:
+        while project is not None and project in held and project not in counted:
             held[project] += amount
-            seen.add(project)
+            counted.add(project)
             project = parents[project]
     return held
 
@@ -121,7 +121,7 @@ def places(workload: Workload) -> dict[str, Place]:
 
 def _started(known: Mapping[str, Workload], after: Snapshot) -> Iterable[Started]:
     for workload in _ordered(after):
-        # a pod that came instead of another at the same place has its name, and another id
+        # a pod that replaced another at the same place has the same name and a different id
         old = set(places(known[workload.id]).values()) if workload.id in known else set()
         new = {pod: place for pod, place in places(workload).items() if place not in old}
         if new:
@@ -130,30 +130,30 @@ def _started(known: Mapping[str, Workload], after: Snapshot) -> Iterable[Started
 
 
 def _evicted(run: Run) -> Iterable[Evicted]:
-    at_first = {each.id: each for each in run.before.workloads}
-    at_last = {each.id: each for each in run.after.workloads}
+    first_workloads = {workload.id: workload for workload in run.before.workloads}
+    last_workloads = {workload.id: workload for workload in run.after.workloads}
     by_case: dict[tuple[str, str, str], list[Eviction]] = {}
     requests: dict[str, int] = {}
     for snapshot, decision in zip(run.snapshots, run.steps, strict=True):
         if not decision.evictions:
             continue
-        losers = {each.workload for each in decision.evictions}
+        losers = {eviction.workload for eviction in decision.evictions}
         requests |= {
             pod.id: pod.request.gpu_milli
-            for each in snapshot.workloads
-            if each.id in losers
-            for pod in each.pods
+            for workload in snapshot.workloads
+            if workload.id in losers
+            for pod in workload.pods
         }
         for eviction in decision.evictions:
             case = (eviction.workload, eviction.beneficiary, eviction.rule)
             by_case.setdefault(case, []).append(eviction)
     for (loser_id, winner_id, rule), evictions in by_case.items():
-        loser, winner = at_first[loser_id], at_first.get(winner_id)
-        now = at_last.get(loser_id)
+        loser, winner = first_workloads[loser_id], first_workloads.get(winner_id)
+        now = last_workloads.get(loser_id)
         yield Evicted(
             project=loser.project,
             name=loser.name,
-            gpu_milli=sum(requests[each.pod] for each in evictions),
+            gpu_milli=sum(requests[eviction.pod] for eviction in evictions),
             pods=len(evictions),
             beneficiary=winner.name if winner else "",
             beneficiary_project=winner.project if winner else "",
@@ -182,12 +182,12 @@ def _waiting(known: Mapping[str, Workload], run: Run) -> Iterable[Waits]:
         )
 
 
-def _standings(before: Snapshot, before_plan: Plan, run: Run) -> Iterable[Standing]:
-    old = {each.name: each for each in before.projects}
+def _project_changes(before: Snapshot, before_plan: Plan, run: Run) -> Iterable[ProjectChange]:
+    old = {project.name: project for project in before.projects}
     held_before, held_after = held_gpu_milli(before), held_gpu_milli(run.after)
-    for project in sorted(run.after.projects, key=lambda each: each.name):
+    for project in sorted(run.after.projects, key=lambda project: project.name):
         name = project.name
-        yield Standing(
+        yield ProjectChange(
             project=name,
             quota_before=old[name].quota_gpu_milli if name in old else None,
             quota_after=project.quota_gpu_milli,
@@ -199,4 +199,6 @@ def _standings(before: Snapshot, before_plan: Plan, run: Run) -> Iterable[Standi
 
 
 def _ordered(snapshot: Snapshot) -> list[Workload]:
-    return sorted(snapshot.workloads, key=lambda each: (each.project, each.created_at_us, each.name))
+    return sorted(
+        snapshot.workloads, key=lambda workload: (workload.project, workload.created_at_us, workload.name)
+    )

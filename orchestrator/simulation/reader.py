@@ -1,4 +1,4 @@
-"""A snapshot file as the planner's snapshot: defaults filled in, short forms spelled out. Errors name file and line."""
+"""Reads a snapshot file: fills in defaults and expands short forms. Errors name file and line."""
 
 import typing
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ def load(path: Path) -> model.Snapshot:
 
 
 class _Reader:
-    """One file on its way to a snapshot."""
+    """Converts the form of one file to a snapshot."""
 
     def __init__(self, document: Document, form: forms.SnapshotForm) -> None:
         self._document = document
@@ -37,17 +37,18 @@ class _Reader:
 
     def snapshot(self) -> model.Snapshot:
         form = self._form
-        nodes = tuple(self._node(each, ("nodes", index)) for index, each in enumerate(form.nodes))
+        nodes = tuple(self._node(node, ("nodes", index)) for index, node in enumerate(form.nodes))
         projects = tuple(
-            self._project(name, each, index) for index, (name, each) in enumerate(form.projects.items())
+            self._project(name, project, index) for index, (name, project) in enumerate(form.projects.items())
         )
         self._devices = Devices(nodes)
         for index, workload in enumerate(form.workloads):
             self._hold_named_devices(workload, ("workloads", index))
         workloads = tuple(
-            self._workload(each, ("workloads", index), index) for index, each in enumerate(form.workloads)
+            self._workload(workload, ("workloads", index), index)
+            for index, workload in enumerate(form.workloads)
         )
-        rest = self._rest(model.Snapshot, (form,))
+        rest = self._extra(model.Snapshot, (form,))
         return model.Snapshot(nodes=nodes, projects=projects, workloads=workloads, **rest)
 
     def _node(self, form: forms.NodeForm, place: Place) -> model.Node:
@@ -61,12 +62,12 @@ class _Reader:
             memory_bytes=self._parsed(memory_bytes, form.memory, (*place, "memory")),
             pod_slots=form.pods,
             labels=form.labels,
-            taints=tuple(model.Taint(each.key, each.value, each.effect) for each in form.taints),
+            taints=tuple(model.Taint(taint.key, taint.value, taint.effect) for taint in form.taints),
             schedulable=form.schedulable,
             node_type=form.type,
             foreign=request,
             foreign_pods=foreign.pods,
-            **self._rest(model.Node, (form,)),
+            **self._extra(model.Node, (form,)),
         )
 
     def _project(self, name: str, form: forms.ProjectForm, index: int) -> model.Project:
@@ -87,10 +88,10 @@ class _Reader:
             parent=form.parent,
             created_at_us=self._time(form.created, index + 1, (*place, "created")),
             gpu_models=tuple(
-                model.GpuModelBounds(each, milli("models", bounds.quota), milli("models", bounds.limit))
-                for each, bounds in sorted(form.models.items())
+                model.GpuModelBounds(gpu_model, milli("models", bounds.quota), milli("models", bounds.limit))
+                for gpu_model, bounds in sorted(form.models.items())
             ),
-            **self._rest(model.Project, (form,)),
+            **self._extra(model.Project, (form,)),
         )
 
     def _workload(self, form: forms.WorkloadForm, place: Place, index: int) -> model.Workload:
@@ -119,11 +120,11 @@ class _Reader:
             min_member=form.min_member,
             interactive=form.interactive,
             started_at_us=self._time(form.started, created if runs else 0, (*place, "started")),
-            **self._rest(model.Workload, (form,)),
+            **self._extra(model.Workload, (form,)),
         )
 
     def _pods(self, form: forms.WorkloadForm, place: Place) -> list[tuple[forms.PodForm, Place]]:
-        """The pods in their long form, each with its place in the file."""
+        """The pods in their long form, each with the path of its place in the file."""
         if isinstance(form.pods, list):
             if form.on is not None or form.devices is not None:
                 key = "devices" if form.on is None else "on"
@@ -166,7 +167,7 @@ class _Reader:
             devices=devices,
             nominated_node=None if pod.nominated is None else pod.nominated.node,
             nominated_devices=() if pod.nominated is None else tuple(pod.nominated.devices),
-            **self._rest(model.Pod, (pod,)),
+            **self._extra(model.Pod, (pod,)),
         )
 
     def _hold_named_devices(self, form: forms.WorkloadForm, place: Place) -> None:
@@ -179,8 +180,8 @@ class _Reader:
             for device in pod.devices or ():
                 self._devices.occupy(pod.on, device, self._request((pod, form), where))
 
-    def _request(self, asks: Sequence[Any], place: Place) -> model.Request:
-        gpus = self._parsed(gpu_milli, _first(asks, "gpus", 0), (*place, "gpus"))
+    def _request(self, sources: Sequence[Any], place: Place) -> model.Request:
+        gpus = self._parsed(gpu_milli, _first(sources, "gpus", 0), (*place, "gpus"))
         whole, portion = divmod(gpus, model.DEVICE_MILLI)
         if whole and portion:
             raise self._error(
@@ -189,34 +190,37 @@ class _Reader:
         return model.Request(
             gpu_count=whole,
             gpu_portion_milli=portion,
-            cpu_milli=self._parsed(cpu_milli, _first(asks, "cpu", 0), (*place, "cpu")),
-            memory_bytes=self._parsed(memory_bytes, _first(asks, "memory", 0), (*place, "memory")),
-            **self._rest(model.Request, asks),
+            cpu_milli=self._parsed(cpu_milli, _first(sources, "cpu", 0), (*place, "cpu")),
+            memory_bytes=self._parsed(memory_bytes, _first(sources, "memory", 0), (*place, "memory")),
+            **self._extra(model.Request, sources),
         )
 
-    def _constraints(self, asks: Sequence[Any]) -> model.Constraints:
-        terms = _first(asks, "node_terms", [])
+    def _constraints(self, sources: Sequence[Any]) -> model.Constraints:
+        terms = _first(sources, "node_terms", [])
         return model.Constraints(
-            node_selector=tuple(sorted(_first(asks, "node_selector", {}).items())),
+            node_selector=tuple(sorted(_first(sources, "node_selector", {}).items())),
             node_terms=tuple(
-                tuple(model.LabelRequirement(each.key, each.operator, tuple(each.values)) for each in term)
+                tuple(
+                    model.LabelRequirement(requirement.key, requirement.operator, tuple(requirement.values))
+                    for requirement in term
+                )
                 for term in terms
             ),
             tolerations=tuple(
-                model.Toleration(each.key, each.operator, each.value, each.effect)
-                for each in _first(asks, "tolerations", [])
+                model.Toleration(toleration.key, toleration.operator, toleration.value, toleration.effect)
+                for toleration in _first(sources, "tolerations", [])
             ),
-            **self._rest(model.Constraints, asks),
+            **self._extra(model.Constraints, sources),
         )
 
-    def _rest(self, kind: type, asks: Sequence[msgspec.Struct]) -> dict[str, Any]:
+    def _extra(self, kind: type, sources: Sequence[msgspec.Struct]) -> dict[str, Any]:
         """The fields without a short form that the file gives."""
-        given: dict[str, Any] = {}
-        for name, hint in _rest_of(kind):
-            value = _first(asks, name, UNSET)
+        values: dict[str, Any] = {}
+        for name, hint in _extra_fields(kind):
+            value = _first(sources, name, UNSET)
             if value is not UNSET:
-                given[name] = from_file(value, hint)
-        return given
+                values[name] = from_file(value, hint)
+        return values
 
     def _time(self, value: int | str | None, default: int, place: Place) -> int:
         if value is None:
@@ -239,13 +243,13 @@ class _Reader:
 
 
 @cache
-def _rest_of(kind: type) -> tuple[tuple[str, Any], ...]:
+def _extra_fields(kind: type) -> tuple[tuple[str, Any], ...]:
     """The fields without a short form, with their types."""
     hints = typing.get_type_hints(kind)
-    return tuple((each.name, hints[each.name]) for each in uncovered(kind, forms.COVERED[kind]))
+    return tuple((field.name, hints[field.name]) for field in uncovered(kind, forms.COVERED[kind]))
 
 
-def _first(asks: Sequence[Any], name: str, default: Any) -> Any:
-    """What the first of the forms says that says anything; a pod before its workload."""
-    given = (getattr(each, name, UNSET) for each in asks)
-    return next((value for value in given if value is not UNSET), default)
+def _first(sources: Sequence[Any], name: str, default: Any) -> Any:
+    """The value of the first form that sets this field (a pod's comes before its workload's), or the default."""
+    values = (getattr(form, name, UNSET) for form in sources)
+    return next((value for value in values if value is not UNSET), default)

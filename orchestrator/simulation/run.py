@@ -1,6 +1,6 @@
-"""The smallest cluster that obeys plans, decision by decision, until it is at rest.
+"""Plans and applies plans to a snapshot, decision by decision, until a decision changes nothing.
 
-`apply_plan` says what obeying is. Nothing ends by itself.
+`apply_plan` says what applying is. No workload ends by itself.
 """
 
 from collections.abc import Callable
@@ -18,10 +18,10 @@ Planner = Callable[[Snapshot], Plan]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a snapshot. `steps` are the decisions before the last, `last` is the latest of all.
+    """A simulated run. `steps` are the plans that changed something, `last` is the latest plan.
 
-    `snapshots` are what each of the steps was decided on. `is_stable` says that `last` changed nothing: it then speaks
-    about `after`.
+    `snapshots` are those that `steps` were planned on, one for one. `is_stable`: `last` was planned on `after` and
+    changed nothing.
     """
 
     before: Snapshot
@@ -35,20 +35,20 @@ class Run:
 def settle(
     snapshot: Snapshot,
     *,
-    most_decisions: int = MAX_DECISIONS,
+    max_decisions: int = MAX_DECISIONS,
     planner: Planner = plan,
     grace_decisions: int = 0,
     late_successors: bool = False,
 ) -> Run:
-    """Decide and obey until a decision changes nothing and no pod is on its way out, `most_decisions` times at most.
+    """Plan and apply until a plan changes nothing and no pod is terminating, `max_decisions` times at most.
 
-    Pods that are evicted, or on their way out at the beginning, hold their devices for `grace_decisions` decisions.
-    The pods that come instead wait at once, or, with `late_successors`, when their predecessors are gone.
+    Terminating pods hold their devices for `grace_decisions` decisions. Their successors wait at once, or, with
+    `late_successors`, when their predecessors are gone.
     """
     cluster = Departures(snapshot, lambda _: grace_decisions, lambda _: late_successors)
     steps: list[Plan] = []
     snapshots: list[Snapshot] = []
-    for _ in range(most_decisions):
+    for _ in range(max_decisions):
         current = cluster.snapshot
         decision = planner(current)
         if not cluster.carry_out(decision) and cluster.is_quiet:
@@ -61,7 +61,7 @@ def settle(
 
 
 def decide_once(snapshot: Snapshot, *, planner: Planner = plan) -> Run:
-    """One decision on the snapshot as it is, and what it changes: who is evicted waits again at once."""
+    """Plan once and apply the plan; evicted workloads wait again at once."""
     decision = planner(snapshot)
     after = after_decision(snapshot, decision)
     if after is snapshot:

@@ -1,4 +1,4 @@
-"""The operator's settings as it writes them down for whoever asks what it would do: ConfigMap `muster-settings`."""
+"""Reads and writes ConfigMap `muster-settings`: the settings that the leading operator decides by, for simulations."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -26,7 +26,9 @@ class SettingsUnknown(MusterError):
 
 def encoded(settings: Settings) -> str:
     """The settings as YAML, in the form of `settings` in a snapshot file; what has its default is there as well."""
-    plain = {camel(each.name): msgspec.to_builtins(getattr(settings, each.name)) for each in fields(settings)}
+    plain = {
+        camel(field.name): msgspec.to_builtins(getattr(settings, field.name)) for field in fields(settings)
+    }
     return yaml.safe_dump(plain, sort_keys=False)
 
 

@@ -1,4 +1,4 @@
-"""The planner's snapshot as a snapshot file: what `reader` would fill in by itself is left out."""
+"""Writes the planner's snapshot as a snapshot file, without what `reader` fills in by default."""
 
 from decimal import Decimal
 from functools import cache
@@ -27,10 +27,10 @@ def document(snapshot: model.Snapshot) -> Plain:
     return {
         "apiVersion": forms.API_VERSION,
         "kind": forms.KIND,
-        **_rest(model.Snapshot, snapshot),
-        "nodes": [_node(each) for each in snapshot.nodes],
-        "projects": {each.name: _project(each) for each in snapshot.projects},
-        "workloads": [_workload(each) for each in snapshot.workloads],
+        **_extra(model.Snapshot, snapshot),
+        "nodes": [_node(node) for node in snapshot.nodes],
+        "projects": {project.name: _project(project) for project in snapshot.projects},
+        "workloads": [_workload(workload) for workload in snapshot.workloads],
     }
 
 
@@ -45,9 +45,9 @@ def _node(node: model.Node) -> Plain:
         **_unless("", "type", node.node_type),
         **_unless(True, "schedulable", node.schedulable),
         **_unless({}, "labels", dict(node.labels)),
-        **_unless([], "taints", [_expression(each) for each in node.taints]),
+        **_unless([], "taints", [_expression(taint) for taint in node.taints]),
         **_unless({}, "foreign", foreign),
-        **_rest(model.Node, node),
+        **_extra(model.Node, node),
     }
 
 
@@ -58,10 +58,10 @@ def _project(project: model.Project) -> Plain:
         "quota": None if quota is None else _gpus(quota),
         **_unless(None, "limit", project.limit_gpu_milli, _gpus),
         **_unless(default_weight, "weight", project.over_quota_weight, _gpus),
-        **_unless({}, "models", {each.model: _bounds(each) for each in project.gpu_models}),
+        **_unless({}, "models", {bounds.model: _bounds(bounds) for bounds in project.gpu_models}),
         **_unless(None, "parent", project.parent),
         "created": _time(project.created_at_us),
-        **_rest(model.Project, project),
+        **_extra(model.Project, project),
     }
 
 
@@ -76,7 +76,7 @@ def _workload(workload: model.Workload) -> Plain:
     default_priority = forms.INTERACTIVE_PRIORITY if workload.interactive else forms.TRAIN_PRIORITY
     runs = any(pod.state is not model.PodState.PENDING for pod in workload.pods)
     first = workload.pods[0] if workload.pods else None
-    common = {} if first is None else _ask(first)
+    common = {} if first is None else _pod_request(first)
     return {
         "name": workload.name,
         "project": workload.project,
@@ -88,13 +88,13 @@ def _workload(workload: model.Workload) -> Plain:
         **_unless(default_priority, "priority", workload.priority),
         **_unless(1, "minMember", workload.min_member),
         **common,
-        **_rest(model.Workload, workload),
-        "pods": [_pod(each, common, first) for each in workload.pods],
+        **_extra(model.Workload, workload),
+        "pods": [_pod(pod, common, first) for pod in workload.pods],
     }
 
 
 def _pod(pod: model.Pod, common: Plain, first: model.Pod | None) -> Plain:
-    own = {} if first is not None and _same_ask(pod, first) else _whole_ask(pod, common)
+    own = {} if first is not None and _same_request(pod, first) else _whole_request(pod, common)
     default_state = model.PodState.PENDING if pod.node is None else model.PodState.ALLOCATED
     return {
         "name": pod.name,
@@ -104,7 +104,7 @@ def _pod(pod: model.Pod, common: Plain, first: model.Pod | None) -> Plain:
         **({"devices": list(pod.devices)} if pod.node is not None else {}),
         **_unless(None, "nominated", _nominated(pod)),
         **own,
-        **_rest(model.Pod, pod),
+        **_extra(model.Pod, pod),
     }
 
 
@@ -114,11 +114,11 @@ def _nominated(pod: model.Pod) -> Plain | None:
     return {"node": pod.nominated_node, **_unless([], "devices", list(pod.nominated_devices))}
 
 
-def _same_ask(left: model.Pod, right: model.Pod) -> bool:
-    return left.request == right.request and left.constraints == right.constraints
+def _same_request(pod: model.Pod, other: model.Pod) -> bool:
+    return pod.request == other.request and pod.constraints == other.constraints
 
 
-def _whole_ask(pod: model.Pod, common: Plain) -> Plain:
+def _whole_request(pod: model.Pod, common: Plain) -> Plain:
     """What the pod asks for, and, spelled out, the defaults where the workload says something else."""
     whole: Plain = {
         "gpus": 0,
@@ -128,23 +128,23 @@ def _whole_ask(pod: model.Pod, common: Plain) -> Plain:
         "nodeTerms": [],
         "tolerations": [],
         **{
-            camel(each.name): to_file(default_of(each))
+            camel(field.name): to_file(default_of(field))
             for kind in (model.Request, model.Constraints)
-            for each in uncovered(kind, forms.COVERED[kind])
+            for field in uncovered(kind, forms.COVERED[kind])
         },
     }
-    return {key: default for key, default in whole.items() if key in common} | _ask(pod)
+    return {key: default for key, default in whole.items() if key in common} | _pod_request(pod)
 
 
-def _ask(pod: model.Pod) -> Plain:
+def _pod_request(pod: model.Pod) -> Plain:
     constraints = pod.constraints
-    terms = [[_expression(each) for each in term] for term in constraints.node_terms]
+    terms = [[_expression(requirement) for requirement in term] for term in constraints.node_terms]
     return {
         **_request(pod.request),
         **_unless({}, "nodeSelector", dict(constraints.node_selector)),
         **_unless([], "nodeTerms", terms),
-        **_unless([], "tolerations", [_expression(each) for each in constraints.tolerations]),
-        **_rest(model.Constraints, constraints),
+        **_unless([], "tolerations", [_expression(toleration) for toleration in constraints.tolerations]),
+        **_extra(model.Constraints, constraints),
     }
 
 
@@ -154,7 +154,7 @@ def _request(request: model.Request) -> Plain:
         **_unless(0, "gpus", milli, _gpus),
         **_unless(0, "cpu", request.cpu_milli, _cpu),
         **_unless(0, "memory", request.memory_bytes, _memory),
-        **_rest(model.Request, request),
+        **_extra(model.Request, request),
     }
 
 
@@ -163,19 +163,19 @@ def _expression(part: model.Taint | model.Toleration | model.LabelRequirement) -
     return dict(to_file(part))
 
 
-def _rest(kind: type, value: Any) -> Plain:
+def _extra(kind: type, value: Any) -> Plain:
     return {
         key: to_file(getattr(value, name))
-        for name, key, default in _rest_of(kind)
+        for name, key, default in _extra_fields(kind)
         if getattr(value, name) != default
     }
 
 
 @cache
-def _rest_of(kind: type) -> tuple[tuple[str, str, Any], ...]:
+def _extra_fields(kind: type) -> tuple[tuple[str, str, Any], ...]:
     """The fields without a short form, with their names in the file and their defaults."""
     return tuple(
-        (each.name, camel(each.name), default_of(each)) for each in uncovered(kind, forms.COVERED[kind])
+        (field.name, camel(field.name), default_of(field)) for field in uncovered(kind, forms.COVERED[kind])
     )
 
 

@@ -1,3 +1,5 @@
+"""The commands about the cluster itself: `list nodes`, `get node`, `top`, `cluster`, `config project`."""
+
 from __future__ import annotations
 
 import json

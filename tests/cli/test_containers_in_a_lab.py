@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import lab.cluster
+import musterlab.cluster
 from orchestrator.client import Client, ForwardedPort, PortInUse
 from orchestrator.cluster.errors import NotExecutable
 from tests.cli.terminals import terminal
@@ -31,10 +31,12 @@ FOREVER = ("--command", "sleep", "--args", "infinity")
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lab.cluster.Lab]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[musterlab.cluster.Lab]:
     """One real node, an operator that runs, and the project team-a as the default."""
     folder = tmp_path_factory.mktemp("containers")
-    running = lab.cluster.start("containers", nodes=0, real_nodes=1, detach=False, state_dir=folder / "labs")
+    running = musterlab.cluster.start(
+        "containers", nodes=0, real_nodes=1, detach=False, state_dir=folder / "labs"
+    )
     try:
         own = asyncio.run(prepare(running.kubeconfig, folder / "operator-kubeconfig"))
         with operator(own, folder / "operator.log"):
@@ -48,7 +50,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lab.cluster.La
 
 
 @pytest.fixture
-def config(cluster: lab.cluster.Lab) -> Path:
+def config(cluster: musterlab.cluster.Lab) -> Path:
     return cluster.kubeconfig
 
 
@@ -281,7 +283,7 @@ def eventually(holds: Callable[[], bool], what: str) -> None:
 
 def objects(config: Path, plural: str, *names: str) -> Any:
     """Read with kubectl, so that nothing of muster stands between."""
-    cluster = lab.cluster.find("containers", state_dir=config.parents[1])
+    cluster = musterlab.cluster.find("containers", state_dir=config.parents[1])
     kubectl = cluster.kubectl_directory / "kubectl"
     command = [
         str(kubectl),

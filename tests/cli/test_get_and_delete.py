@@ -1,3 +1,5 @@
+"""`muster get` and `muster delete`: what is shown of a job, and what goes with it."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

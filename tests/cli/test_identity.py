@@ -1,3 +1,5 @@
+"""Who asks: `whoami`, `login`, `logout`, acting as others, credentials of plugins, and requests that are denied."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""`muster list`: the table, its forms for programs, and what is said where there is nothing to list."""
+
 from __future__ import annotations
 
 import re

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lab.cluster import Lab
+    from musterlab.cluster import Lab
 
 pytestmark = pytest.mark.lab
 

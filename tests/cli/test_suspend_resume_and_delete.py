@@ -1,3 +1,5 @@
+"""The commands on several jobs at once (`cli/batch.py`): suspend, resume, delete."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

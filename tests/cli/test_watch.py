@@ -1,3 +1,5 @@
+"""`muster list --watch` (`cli/watching.py`): for people and for programs."""
+
 from __future__ import annotations
 
 import json

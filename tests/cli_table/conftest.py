@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster import Lab, start
+from musterlab.cluster import Lab, start
 from tests.cli_table.table import Site
 from tests.control.operators import must, operator, prepare
 

@@ -1,3 +1,5 @@
+"""The Python client, plain and asynchronous: its operations, its errors, and the examples of docs/sdk.md."""
+
 from __future__ import annotations
 
 import asyncio

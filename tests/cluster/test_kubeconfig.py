@@ -164,28 +164,6 @@ def test_a_token_file_is_found_beside_the_kubeconfig_and_read_again_when_it_chan
     assert access.token() == "three"
 
 
-def test_a_plugin_makes_the_token(file: Path) -> None:
-    credential = (
-        '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"made"}}'
-    )
-    plugin = {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "command": "echo",
-        "args": [credential],
-        "interactiveMode": "Never",
-    }
-    access = load_access(write(file, config(user={"exec": plugin})))
-    assert access.token() == "made"
-    assert access.token_blocks
-
-
-def test_a_plugin_that_makes_nothing_is_named(file: Path) -> None:
-    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "false", "interactiveMode": "Never"}
-    write(file, config(user={"exec": plugin}))
-    with pytest.raises(ConfigurationError, match="neither a token nor a certificate"):
-        load_access(file)
-
-
 def encoded(pem: bytes) -> str:
     return base64.b64encode(pem).decode()
 

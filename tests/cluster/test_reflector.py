@@ -336,7 +336,14 @@ async def test_an_object_that_cannot_be_read_and_is_deleted_is_gone(
 
 
 @pytest.mark.parametrize(
-    "line", [b"not json\n", b'{"type":"BOOKMARK","object":7}\n', b'{"type":"ADDED","object":7}\n']
+    "line",
+    [
+        b"not json\n",
+        b'{"type":"BOOKMARK","object":7}\n',
+        b'{"type":"ADDED","object":7}\n',
+        b'{"type":"ADDED","object":{"spec":%s%s}}\n' % (b"[" * 5000, b"]" * 5000),
+    ],
+    ids=["no-json", "no-bookmark", "no-object", "nested-too-deep"],
 )
 async def test_garbage_in_a_watch_is_waited_out(
     server: FakeApiServer, recorder: Recorder, clock: ManualClock, line: bytes

@@ -108,8 +108,11 @@ async def test_a_refusal_without_a_status_object_keeps_its_text(
         await transport.get(PATH)
 
 
-async def test_an_answer_that_is_no_json_is_undecodable(server: FakeApiServer, transport: Transport) -> None:
-    server.on("GET", PATH, Answer(b"<html>"))
+@pytest.mark.parametrize("answer", [b"<html>", b"[" * 5000 + b"]" * 5000], ids=["html", "nested-too-deep"])
+async def test_an_answer_that_is_no_json_is_undecodable(
+    server: FakeApiServer, transport: Transport, answer: bytes
+) -> None:
+    server.on("GET", PATH, Answer(answer))
     with pytest.raises(errors.Undecodable, match="not what was asked for"):
         await transport.get(PATH, Pod)
 

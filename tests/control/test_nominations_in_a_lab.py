@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lab.cluster import Lab, start
+from musterlab.cluster import Lab, start
 from orchestrator.cluster.binding import bind
 from orchestrator.cluster.errors import Invalid
 from orchestrator.cluster.eviction import evict

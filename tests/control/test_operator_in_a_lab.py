@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lab.cluster import Lab, start
+from musterlab.cluster import Lab, start
 from orchestrator.cluster.errors import Forbidden, Invalid
 from orchestrator.cluster.kubeconfig import Access, load_access
 from orchestrator.cluster.objects import Lease, Pod, Project

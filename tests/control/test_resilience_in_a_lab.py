@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster import Lab, start
-from lab.components import API_SERVER, ETCD
+from musterlab.cluster import Lab, start
+from musterlab.components import API_SERVER, ETCD
 from orchestrator.cluster.errors import ClusterError
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Lease, Pod

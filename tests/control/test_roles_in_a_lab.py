@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster import Lab, start
+from musterlab.cluster import Lab, start
 from orchestrator.cluster.errors import NotFound
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import RoleBinding

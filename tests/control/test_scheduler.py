@@ -87,14 +87,14 @@ async def loop_on(
 async def test_a_decision_that_fails_is_shown_and_made_again(server: FakeApiServer) -> None:
     health = Health(asyncio.get_running_loop().time)
     planner = Defective(failures=1)
-    seen: list[str | None] = []
+    unready: list[str | None] = []
 
-    def recovered() -> bool:
-        seen.append(health.unready())
-        return planner.calls >= 2 and health.unready() is None
+    def decide(snapshot: Snapshot) -> Plan:
+        unready.append(health.unready())
+        return planner(snapshot)
 
-    await loop_on(server, planner, health, recovered)
-    assert "the last decision failed: KeyError: 'a mistake'" in seen
+    await loop_on(server, decide, health, lambda: any(unready) and health.unready() is None)
+    assert "the last decision failed: KeyError: 'a mistake'" in unready
 
 
 async def test_a_decision_knows_the_time_and_looks_at_the_wall_clock_once(server: FakeApiServer) -> None:

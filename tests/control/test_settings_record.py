@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lab.cluster import Lab
+from musterlab.cluster import Lab
 from orchestrator.cluster.kubeconfig import Access, load_access
 from orchestrator.cluster.objects import ConfigMap
 from orchestrator.cluster.resources import CONFIG_MAPS

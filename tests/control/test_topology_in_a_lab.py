@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab.cluster import Lab, start
+from musterlab.cluster import Lab, start
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.reflector import Reflector

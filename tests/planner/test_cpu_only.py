@@ -7,7 +7,7 @@ import pytest
 from orchestrator.planner import plan
 from orchestrator.planner.model import UNLIMITED, PodState, Request, Snapshot, Workload
 from orchestrator.planner.ordering import is_over_share, turn_key
-from orchestrator.planner.preemption.reclaim_rules import Figures, may_lose
+from orchestrator.planner.preemption.reclaim_rules import Figures, may_lose, restores_quota
 from tests.planner.builders import Cluster, node, project, workload
 
 CPU = 1000
@@ -102,6 +102,48 @@ def test_work_that_asks_for_no_gpu_is_not_evicted_for_want_of_a_quota_of_gpus() 
     assert decision.evictions == ()
 
 
+@pytest.mark.parametrize(
+    ("held_gpus", "quota_cpus", "lent_cpus", "evicted"),
+    [(1, 4, 4, {"lent"}), (3, 4, 4, {"lent"}), (3, 1, 4, set()), (3, 4, 2, set())],
+    ids=["within both quotas", "over that of GPUs", "over that of CPUs too", "nobody borrows CPUs"],
+)
+def test_a_claim_on_cpus_is_judged_by_cpus_whatever_the_project_holds_in_gpus(
+    held_gpus: int, quota_cpus: int, lent_cpus: int, evicted: set[str]
+) -> None:
+    decision = plan(
+        Snapshot(
+            (node("n1", 8, cpu_milli=(lent_cpus + 1) * CPU),),
+            (
+                project("a", 2000, quota_cpu_milli=quota_cpus * CPU),
+                project("b", 4000, quota_cpu_milli=2 * CPU),
+            ),
+            (
+                running(job("own", "a", 0, gpus=held_gpus), "n1"),
+                running(job("lent", "b", lent_cpus), "n1"),
+                job("new", "a", 3),
+            ),
+        )
+    )
+    assert {eviction.workload for eviction in decision.evictions} == evicted
+
+
+@pytest.mark.parametrize(("cpus", "gpus", "evicted"), [(4, 0, set()), (4, 1, {"victim"}), (0, 1, set())])
+def test_who_goes_holds_some_of_what_its_project_borrows(cpus: int, gpus: int, evicted: set[str]) -> None:
+    """b borrows GPUs by work that stays: nobody may take CPUs from it by that, unless GPUs go with them."""
+    decision = plan(
+        Snapshot(
+            (node("n1", 8, cpu_milli=5 * CPU),),
+            (project("a", 8000, quota_cpu_milli=8 * CPU), project("b", 0)),
+            (
+                replace(running(job("stays", "b", 1, gpus=2), "n1"), preemptible=False),
+                running(job("victim", "b", cpus, gpus=gpus), "n1", 4),
+                job("new", "a", 5 if cpus == 0 else 4, gpus=1),
+            ),
+        )
+    )
+    assert {eviction.workload for eviction in decision.evictions} == evicted
+
+
 def test_gpus_over_the_share_do_not_put_a_project_last_for_cpus() -> None:
     figures = Figures(
         quota=(0, 4 * CPU, 0), limit=(9000,) * 3, share=(1000, 4 * CPU, 0), held=(3000, 1 * CPU, 0)
@@ -113,6 +155,15 @@ def test_gpus_over_the_share_do_not_put_a_project_last_for_cpus() -> None:
         for each in (figures, without_claim)
     )
     assert ahead < behind
+
+
+@pytest.mark.parametrize(("gpus", "cpus", "expected"), [(0, 3, True), (1, 3, False), (0, 5, False)])
+def test_gpus_beyond_the_quota_are_no_reason_to_deny_cpus_within_it(
+    gpus: int, cpus: int, expected: bool
+) -> None:
+    taker = Figures(quota=(2, 4, 0), limit=(UNLIMITED,) * 3, share=(9, 9, 9), held=(3, 0, 0))
+    loser = Figures(quota=(4, 2, 0), limit=(UNLIMITED,) * 3, share=(9, 9, 9), held=(0, 4, 0))
+    assert restores_quota(taker, (gpus, cpus, 0), loser, loser.held) is expected
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from orchestrator.cli.main import muster
 from orchestrator.planner import plan
-from orchestrator.planner.model import PodState, Snapshot
+from orchestrator.planner.model import Plan, PodState, Snapshot
 from orchestrator.simulation.reader import load
 from orchestrator.simulation.run import settle
 
@@ -20,7 +20,7 @@ FILES = sorted(Path(__file__).with_name("regressions").glob("*.yaml"))
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.split(".")[0])
 def test_a_snapshot_comes_to_rest_and_no_gpu_is_given_twice(path: Path) -> None:
-    run = settle(load(path), most_decisions=20)
+    run = settle(load(path), max_decisions=20)
     assert run.is_stable, "the plan never came to rest"
     names = {
         pod.id: (each.id, pod.name)
@@ -46,6 +46,25 @@ def test_the_command_line_reads_the_file(path: Path) -> None:
     assert path.read_text().startswith("# "), "the first line says what the file is about"
     outcome = CliRunner().invoke(muster, ["simulate", str(path), "--until-stable"])
     assert outcome.exit_code == 0, outcome.output
+
+
+def first_decision(name: str) -> Plan:
+    return plan(load(Path(__file__).with_name("regressions") / f"{name}.yaml"))
+
+
+def test_what_a_quota_covers_stays_where_only_all_victims_together_take_the_quota() -> None:
+    assert first_decision("quota-lost-piece-by-piece").evictions == ()
+
+
+def test_of_the_devices_of_a_node_those_are_taken_that_nobody_has_to_leave() -> None:
+    decision = first_decision("devices-of-a-node-are-not-alike")
+    assert {each.devices for each in decision.nominations if each.workload == "p2/big"} == {(0, 3)}
+
+
+def test_a_promised_room_stays_with_its_owner_when_more_urgent_work_evicts_others() -> None:
+    decision = first_decision("promise-goes-to-a-victim")
+    assert {(each.pod, each.node) for each in decision.bindings} >= {("w010-0+1", "n2"), ("w010-1+1", "n3")}
+    assert {each.beneficiary for each in decision.evictions} == {"w011"}
 
 
 def assert_no_gpu_is_given_twice(snapshot: Snapshot) -> None:

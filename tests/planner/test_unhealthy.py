@@ -7,7 +7,7 @@ import pytest
 from orchestrator.planner import plan
 from orchestrator.planner.accounting.ledger import capacity_gpu_milli
 from orchestrator.planner.model import Node, Plan, Project, Settings, Snapshot, Workload
-from orchestrator.simulation.explain import explain
+from orchestrator.simulation.diagnosis import diagnose
 from tests.planner.builders import node, project, workload
 from tests.planner.test_better import running
 
@@ -160,7 +160,7 @@ def test_what_is_unhealthy_is_no_part_of_what_projects_share() -> None:
     assert sum(decision.shares_gpu_milli.values()) == 13_000
 
 
-def test_an_explanation_names_the_trouble() -> None:
+def test_a_diagnosis_names_the_problem() -> None:
     desk = running(workload("desk", "a", 1000, interactive=True), "node-1")
     snapshot = Snapshot((sick("node-1"), node("node-2")), (project("a", 8000),), (desk,))
-    assert "node-1 is unhealthy" in explain(snapshot, desk).endangered
+    assert "node-1 is unhealthy" in diagnose(snapshot, desk).endangered

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from lab.cluster import Lab, start
+from musterlab.cluster import Lab, start
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import PODS, ROLE_BINDINGS, SERVICE_ACCOUNTS
 from orchestrator.cluster.transport import Transport

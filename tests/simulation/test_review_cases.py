@@ -39,7 +39,13 @@ class Expectation:
 
 
 EXPECTED = {
+    "borrowed-gpus-beside-work-without-any": Expectation(
+        0, runs={"w010": None, "w011": None, "w013": None}, waits=("w012", "w015")
+    ),
     "crash-reservation": Expectation(0, runs={"other": "n1"}, waits=("gang",)),
+    "devices-of-a-node-are-not-alike": Expectation(
+        3, runs={"big": "n0", "w0": "n0", "w1": "n1", "w9": "n1"}, waits=("w3", "w6")
+    ),
     "fragmented-over-quota": Expectation(
         1, runs={"r0": "node0", "r1": "node0", "r2": "node1", "p0": "node1"}
     ),
@@ -51,6 +57,11 @@ EXPECTED = {
     "loop-quota-rule-2": Expectation(
         8, runs={"j0062": None, "j0060": None, "j0097": None, "j0045": None, "j0072": None}, waits=("j0071",)
     ),
+    "pod-slots-need-two-moves": Expectation(
+        3, runs={"w006": None, "w007": "n1", "w009": "n1", "w010": "n2"}, waits=("w008",)
+    ),
+    "promise-goes-to-a-victim": Expectation(3, runs={"w010": None, "w011": None}, waits=("w016",)),
+    "quota-lost-piece-by-piece": Expectation(0, runs={"w004": "n0", "w006": "n2"}, waits=("w005",)),
     "quota-needs-a-move-and-an-eviction": Expectation(
         2, runs={"r0": "node0", "r1": "node0", "p1": "node1"}, waits=("r2", "p0")
     ),
@@ -79,7 +90,7 @@ def cases() -> Iterator[object]:
 def test_a_cluster_comes_to_rest_with_those_who_have_to_run(
     path: Path, expected: Expectation, grace: int, late: bool
 ) -> None:
-    run = settle(load(path), most_decisions=20 + 2 * grace, grace_decisions=grace, late_successors=late)
+    run = settle(load(path), max_decisions=20 + 2 * grace, grace_decisions=grace, late_successors=late)
     assert run.is_stable, "the plan never came to rest"
     places = {
         each.name: [pod.node for pod in each.pods if pod.state is PodState.ALLOCATED]

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
-from lab import binaries
-from lab.build import Part, Recipe
-from lab.errors import BinariesError
-from lab.ports import choose
-from lab.progress import Reporter
+from musterlab import binaries
+from musterlab.build import Part, Recipe
+from musterlab.errors import BinariesError
+from musterlab.ports import choose
+from orchestrator.progress import Reporter
 from tests.cluster.certificates import Authority
 from tests.cluster.waiting import DEADLINE_SECONDS
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab.ports import LOOPBACK
+from musterlab.ports import LOOPBACK
 
 COMMAND = [
     sys.executable,

@@ -1,7 +1,9 @@
 """Which running pods a quota covers, by the rule in docs/scheduling.md.
 
 First what cannot be taken back, then by priority, then by age; what a gang needs is judged as a whole, every pod beyond
-it by itself. The worlds make no workload with sub-groups that has more pods than it needs.
+it by itself. Of the total quota, what quotas for GPU models cover is taken first: a total quota promises no particular
+model, and without this it would cover work that those who have a quota for the model may claim. The worlds make no
+workload with sub-groups that has more pods than it needs.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ class Coverage:
 
     def __init__(self, snapshot: Snapshot, tree: Tree) -> None:
         self._tree = tree
+        self._model_of = {node.name: node.gpu_model for node in snapshot.nodes}
         self._own: dict[str, list[Piece]] = {name: [] for name in tree.projects}
         for workload in snapshot.workloads:
             if workload.project in self._own:
@@ -86,8 +89,37 @@ class Coverage:
         ordered = sorted(inside, key=lambda piece: piece.order) + sorted(
             outside, key=lambda piece: piece.order
         )
+        firm = self._covered_by_models(name, ordered)
+        ordered = [*firm, *(piece for piece in ordered if piece not in firm)]
         self._split[name] = _divide(ordered, self._tree.quota(name))
         self._first[name] = _first(ordered, self._tree.quota(name))
+
+    def _covered_by_models(self, name: str, ordered: Sequence[Piece]) -> list[Piece]:
+        """What the quotas for GPU models cover, as far as the total quota has room for it."""
+        left = {model: self._model_quota(name, model) for model in self._tree.models}
+        used, firm, without_core = NOTHING, [], set()
+        for piece in ordered:
+            on: dict[str, int] = {}
+            for pod in piece.pods:
+                model = self._model_of.get(pod.node or pod.nominated_node or "", "")
+                if model in left and pod.request.gpu_milli:
+                    on[model] = on.get(model, 0) + pod.request.gpu_milli
+            then = add(used, total(piece.pods))
+            is_enough = bool(on) and all(amount <= left[model] for model, amount in on.items())
+            if is_enough and within(then, self._tree.quota(name)) and piece.workload.id not in without_core:
+                used = then
+                firm.append(piece)
+                left = {model: amount - on.get(model, 0) for model, amount in left.items()}
+            elif piece.is_core:
+                without_core.add(piece.workload.id)
+        return firm
+
+    def _model_quota(self, name: str, model: str) -> int:
+        """Its own quota for the model, else what the projects below it have."""
+        for bounds in self._tree.projects[name].gpu_models:
+            if bounds.model == model and bounds.quota_gpu_milli is not None:
+                return bounds.quota_gpu_milli
+        return sum(self._model_quota(child, model) for child in self._tree.children.get(name, ()))
 
 
 def _pieces(workload: Workload) -> list[Piece]:

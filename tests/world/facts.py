@@ -79,6 +79,7 @@ class Tree:
 
     def __init__(self, projects: Iterable[Project]) -> None:
         self.projects = {project.name: project for project in projects}
+        self.models = {bounds.model for project in self.projects.values() for bounds in project.gpu_models}
         self.lineage = {name: self._climb(name) for name in self.projects}
         self.children: dict[str | None, list[str]] = {None: []}
         for name, lineage in self.lineage.items():

@@ -14,7 +14,7 @@ from tests.world.words import false_eviction, false_facts, remedies, untrue
 @pytest.mark.parametrize("trees", [False, True], ids=["flat", "tree"])
 @pytest.mark.parametrize("seed", [*range(150), 721, 1239])
 def test_what_is_said_to_help_helps_and_the_figures_are_true(seed: int, trees: bool) -> None:
-    run = settle(saturated(seed, trees=trees), most_decisions=30)
+    run = settle(saturated(seed, trees=trees), max_decisions=30)
     evictions = {eviction.message for step in run.steps for eviction in step.evictions}
     assert not set(filter(false_eviction, evictions))
     if run.is_stable:
@@ -29,7 +29,7 @@ def test_what_is_said_to_help_helps_and_the_figures_are_true(seed: int, trees: b
 def test_remedies_are_said_at_all() -> None:
     """Enough of the same clusters have somebody who is told what would help, so that something is checked above."""
     runs = [
-        settle(saturated(seed, trees=trees), most_decisions=30)
+        settle(saturated(seed, trees=trees), max_decisions=30)
         for seed in range(60)
         for trees in (False, True)
     ]

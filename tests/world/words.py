@@ -39,7 +39,7 @@ def remedies(reason: PendingReason) -> list[str]:
 
 def _starts(changed: Snapshot, workload: Workload) -> bool:
     """Whether more of the workload runs once the changed cluster is at rest."""
-    after = next(one for one in settle(changed, most_decisions=30).after.workloads if one.id == workload.id)
+    after = next(one for one in settle(changed, max_decisions=30).after.workloads if one.id == workload.id)
     return len(allocated(after)) > len(allocated(workload))
 
 

@@ -1,4 +1,4 @@
-"""What was observed, as data: the only input that the judge knows.
+"""The events of a run, as data: the only observations that the judge knows.
 
 Every event carries `t_ms`, milliseconds of a monotonic clock since the run began. The list of events is
 the evidence: it is stored whole in report.json, and every verdict can be derived from it again.

@@ -1,15 +1,16 @@
-"""Does a state satisfy what a step expects? Expected and actual as data, and the difference in words."""
+"""Compares the state of the cluster with what a step expects: both as data, the differences in words."""
 
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from validation.judge.invariants import gpus
+from validation.judge import oracle
 from validation.judge.state import State
+from validation.judge.units import gpus
 
 
 class Expectation(msgspec.Struct, frozen=True, rename="camel"):
-    """What must be true when a step has settled. None: not asked. GPU quantities in thousandths."""
+    """What must be true when a step has settled. None: not compared. GPU quantities in thousandths."""
 
     allocated_milli: dict[str, int] | None = None
     total_milli: int | None = None
@@ -22,7 +23,7 @@ class Expectation(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Actual(msgspec.Struct, frozen=True, rename="camel"):
-    """The same questions, answered by the cluster. `devices`: the GPUs of each running workload as
+    """What is true on the cluster, for comparison with an Expectation. `devices`: the GPUs of each running workload as
     `node/index`.
     """
 
@@ -38,9 +39,7 @@ class Actual(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def observe(state: State, evicted: Sequence[str], projects: Sequence[str]) -> Actual:
-    """What `state` answers, for the workloads of `projects`; `evicted` names those evicted since the step
-    began.
-    """
+    """The Actual of `state` for the workloads of `projects`; `evicted` names those evicted since the step began."""
     held = state.allocated_milli()
     allocated = {project: held.get(project, 0) for project in projects}
     running = {key for key in state.running() if key[0] in allocated}
@@ -64,7 +63,7 @@ def observe(state: State, evicted: Sequence[str], projects: Sequence[str]) -> Ac
 
 
 def differences(expected: Expectation, actual: Actual) -> list[str]:
-    """One line for each answer that is not the expected one; empty if the expectation is satisfied."""
+    """One line for each value that is not the expected one; empty if the expectation is satisfied."""
     lines: list[str] = []
     if expected.allocated_milli is not None:
         lines += _allocation(expected.allocated_milli, actual.allocated_milli)
@@ -80,13 +79,36 @@ def differences(expected: Expectation, actual: Actual) -> list[str]:
     for group in expected.same_gpu:
         places = {actual.devices.get(name, ()) for name in group}
         if len(places) != 1 or len(next(iter(places))) != 1:
-            seen = ", ".join(
+            places_text = ", ".join(
                 f"{name} on {' '.join(actual.devices.get(name, ())) or 'none'}" for name in group
             )
-            lines.append(f"same GPU: {seen}")
+            lines.append(f"same GPU: {places_text}")
     if not lines and actual.unsettled:
         lines.append(f"not settled: {', '.join(actual.unsettled)}")
     return lines
+
+
+def contradictions(expected: Expectation, division: oracle.Division) -> list[str]:
+    """One line for each value that the oracle derives otherwise than expected; empty if the two agree.
+
+    Evictions and devices are not compared: the oracle divides one pool of GPUs and has no past.
+    """
+    derived = Actual(
+        allocated_milli=dict(division.allocated_milli),
+        total_milli=sum(division.allocated_milli.values()),
+        pending=tuple(sorted(name for _, name in division.pending)),
+        running=len(division.running),
+        evicted=(),
+        gpus_in_use=0,
+        devices={},
+    )
+    comparable = Expectation(
+        allocated_milli=expected.allocated_milli,
+        total_milli=expected.total_milli,
+        pending=expected.pending,
+        running=expected.running,
+    )
+    return differences(comparable, derived)
 
 
 def _allocation(expected: Mapping[str, int], actual: Mapping[str, int]) -> list[str]:

@@ -1,7 +1,7 @@
-"""What must hold at every moment, checked on every event. A passing moment of over-commitment is a violation.
+"""Invariants: what must hold after every single event. A passing moment of over-commitment is a violation.
 
-Each check is a function of the whole list of events and returns its violations, none if it holds.
-`CHECKS` names them all; `window_ms` and `end_ms` matter to those that judge how long something lasted.
+An invariant is a function of the whole list of events and returns its violations, none if it holds.
+`INVARIANTS` names them all; `window_ms` and `end_ms` matter to those that judge how long something lasted.
 """
 
 from collections import defaultdict
@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 
 from validation.judge.events import CommandRun, Event, PodSeen
 from validation.judge.state import State, Workload, replay
+from validation.judge.units import gpus
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Something that must not happen and did, at `t_ms`."""
+    """An invariant did not hold at `t_ms`."""
 
     t_ms: int
     message: str
@@ -29,17 +30,12 @@ class Evidence:
     window_ms: int = 5000
 
 
-Check = Callable[[Evidence], list[Violation]]
-
-
-def gpus(milli: int) -> str:
-    """Thousandths of a GPU as people write GPUs: `2`, `0.5`."""
-    return f"{milli / 1000:g}"
+Invariant = Callable[[Evidence], list[Violation]]
 
 
 def node_capacity(evidence: Evidence) -> list[Violation]:
     """No node ever holds more GPUs than it has."""
-    found = []
+    violations = []
     for event, state in replay(evidence.events):
         held: dict[str, int] = defaultdict(int)
         for pod in state.holding():
@@ -47,18 +43,20 @@ def node_capacity(evidence: Evidence) -> list[Violation]:
         for node, milli in sorted(held.items()):
             if milli > state.nodes.get(node, 0) * 1000:
                 has = state.nodes.get(node, 0)
-                found.append(Violation(event.t_ms, f"node {node} has {has} GPUs and holds {gpus(milli)}"))
-    return _first_of_each(found)
+                violations.append(
+                    Violation(event.t_ms, f"node {node} has {has} GPUs and holds {gpus(milli)}")
+                )
+    return _first_of_each(violations)
 
 
 def gpu_capacity(evidence: Evidence) -> list[Violation]:
     """No GPU is ever held twice: whole devices by one pod, shared ones up to 1 in all; every holder says
     which.
     """
-    found = []
+    violations = []
     for event, state in replay(evidence.events):
-        found += [Violation(event.t_ms, message) for message in _device_faults(state)]
-    return _first_of_each(found)
+        violations += [Violation(event.t_ms, message) for message in _device_faults(state)]
+    return _first_of_each(violations)
 
 
 def _device_faults(state: State) -> list[str]:
@@ -89,7 +87,7 @@ def in_quota_never_evicted(evidence: Evidence) -> list[Violation]:
     preempted (they may claim the quota from the project's own train workloads): not preemptible first, then
     priority, then order of submission; one that does not fit is skipped.
     """
-    found = []
+    violations = []
     announced: set[str] = set()
     for event, state in replay(evidence.events):
         if not isinstance(event, PodSeen) or event.eviction is None or event.uid in announced:
@@ -98,18 +96,18 @@ def in_quota_never_evicted(evidence: Evidence) -> list[Violation]:
         key = (event.project, event.workload)
         if key in _covered_by_quota(state, event.project, key):
             quota = gpus(state.quotas.get(event.project, 0))
-            found.append(
+            violations.append(
                 Violation(
                     event.t_ms,
                     f"workload {event.workload} of {event.project} was evicted inside its quota of {quota}: "
                     f"{event.eviction.message}",
                 )
             )
-    return found
+    return violations
 
 
 def _covered_by_quota(state: State, project: str, victim: Workload) -> set[Workload]:
-    claims = []
+    sized_workloads = []
     for key, pods in state.by_workload().items():
         live = [pod for pod in pods if pod.holds]
         counted = live or [pod for pod in pods if not pod.preemptible and not pod.finished]
@@ -117,10 +115,10 @@ def _covered_by_quota(state: State, project: str, victim: Workload) -> set[Workl
             continue
         first = (counted or pods)[0]
         size = sum(pod.gpu_milli for pod in counted or pods)
-        claims.append(((first.preemptible, -first.priority, first.submitted_us, key), size))
+        sized_workloads.append(((first.preemptible, -first.priority, first.submitted_us, key), size))
     covered: set[Workload] = set()
     used = 0
-    for (*_, key), size in sorted(claims):
+    for (*_, key), size in sorted(sized_workloads):
         if used + size <= state.quotas.get(project, 0):
             covered.add(key)
             used += size
@@ -129,7 +127,7 @@ def _covered_by_quota(state: State, project: str, victim: Workload) -> set[Workl
 
 def interactive_within_quota(evidence: Evidence) -> list[Violation]:
     """Workloads that cannot be preempted never hold more than their project's quota."""
-    found = []
+    violations = []
     for event, state in replay(evidence.events):
         held: dict[str, int] = defaultdict(int)
         for pod in state.holding():
@@ -141,18 +139,18 @@ def interactive_within_quota(evidence: Evidence) -> list[Violation]:
                 message = (
                     f"{project} holds {gpus(milli)} GPUs that cannot be taken back, over its quota of {quota}"
                 )
-                found.append(Violation(event.t_ms, message))
-    return _first_of_each(found)
+                violations.append(Violation(event.t_ms, message))
+    return _first_of_each(violations)
 
 
 def interactive_never_evicted(evidence: Evidence) -> list[Violation]:
     """A workload that cannot be preempted is never evicted."""
-    found: dict[str, Violation] = {}
+    violations: dict[str, Violation] = {}
     for event in evidence.events:
         if isinstance(event, PodSeen) and event.eviction is not None and not event.preemptible:
             message = f"workload {event.workload} of {event.project} cannot be preempted and was evicted"
-            found.setdefault(event.uid, Violation(event.t_ms, message))
-    return list(found.values())
+            violations.setdefault(event.uid, Violation(event.t_ms, message))
+    return list(violations.values())
 
 
 @dataclass(slots=True)
@@ -169,14 +167,14 @@ def gang_all_or_none(evidence: Evidence) -> list[Violation]:
     evidence. Pods being deleted do not count as bound, finished ones do. A gang whose deletion was ordered
     by the scenario is not judged.
     """
-    found: list[Violation] = []
+    violations: list[Violation] = []
     watch = _GangWatch()
     for event, state in replay(evidence.events):
-        found += _overdue(watch, event.t_ms, evidence.window_ms)
+        violations += _overdue(watch, event.t_ms, evidence.window_ms)
         partial = _partial_gangs(state)
         watch.since = {key: watch.since.get(key, event.t_ms) for key in partial}
         watch.reported &= partial
-    return found + _overdue(watch, evidence.end_ms, evidence.window_ms)
+    return violations + _overdue(watch, evidence.end_ms, evidence.window_ms)
 
 
 def _partial_gangs(state: State) -> set[Workload]:
@@ -207,7 +205,7 @@ def nothing_vanishes(evidence: Evidence) -> list[Violation]:
     """A pod that held GPUs goes only because it finished, was evicted, or the scenario deleted its
     workload.
     """
-    found = []
+    violations = []
     before: dict[str, PodSeen] = {}
     for event, state in replay(evidence.events):
         if isinstance(event, CommandRun) or not isinstance(event, PodSeen):
@@ -220,15 +218,15 @@ def nothing_vanishes(evidence: Evidence) -> list[Violation]:
         ordered = (event.project, event.workload) in state.deleted
         explained = last.finished or event.finished or event.eviction or last.eviction or ordered
         if last.holds and not explained:
-            found.append(
+            violations.append(
                 Violation(
                     event.t_ms, f"pod {event.project}/{event.pod} vanished: no eviction, no delete command"
                 )
             )
-    return found
+    return violations
 
 
-CHECKS: dict[str, Check] = {
+INVARIANTS: dict[str, Invariant] = {
     "node-capacity": node_capacity,
     "gpu-capacity": gpu_capacity,
     "in-quota-never-evicted": in_quota_never_evicted,

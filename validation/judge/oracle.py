@@ -1,4 +1,4 @@
-"""What the allocation must be, derived from quotas, weights and demands alone.
+"""Derives what the allocation must be, from quotas, weights and demands alone.
 
 Written from the definition of the fair share, independently of the planner, so that the two can contradict
 each other. All arithmetic is exact: quantities are integers in thousandths of a GPU, shares are
@@ -24,7 +24,7 @@ from fractions import Fraction
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What a project was promised. `weight` None: the quota is the weight. `limit_milli` None: no limit."""
+    """A project's quota, weight and limit. `weight` None: the quota is the weight. `limit_milli` None: no limit."""
 
     name: str
     quota_milli: int
@@ -33,7 +33,7 @@ class Project:
 
     @property
     def share_weight(self) -> Fraction:
-        """Its claim to what the quotas leave unused."""
+        """Its weight in the division of what the quotas leave unused."""
         return Fraction(self.quota_milli) if self.weight is None else self.weight
 
 
@@ -69,22 +69,27 @@ def fair_shares(
     """
     if sum(project.quota_milli for project in projects) > capacity_milli:
         raise ValueError("the quotas promise more GPUs than there are")
-    wanted = {
+    requestable = {
         project.name: _requestable(project, requested_milli.get(project.name, 0)) for project in projects
     }
-    share = {project.name: Fraction(min(project.quota_milli, wanted[project.name])) for project in projects}
-    left = Fraction(capacity_milli) - sum(share.values())
-    hungry = {
-        p.name: p.share_weight for p in projects if p.share_weight > 0 and share[p.name] < wanted[p.name]
+    share = {
+        project.name: Fraction(min(project.quota_milli, requestable[project.name])) for project in projects
     }
-    while hungry and left > 0:
+    remaining = Fraction(capacity_milli) - sum(share.values())
+    hungry = {
+        p.name: p.share_weight for p in projects if p.share_weight > 0 and share[p.name] < requestable[p.name]
+    }
+    while hungry and remaining > 0:
         total = sum(hungry.values())
         # The level rises until the first project has enough or the GPUs are used up.
-        level = min(left / total, *((wanted[name] - share[name]) / weight for name, weight in hungry.items()))
+        level = min(
+            remaining / total,
+            *((requestable[name] - share[name]) / weight for name, weight in hungry.items()),
+        )
         for name, weight in hungry.items():
             share[name] += level * weight
-        left -= level * total
-        hungry = {name: weight for name, weight in hungry.items() if share[name] < wanted[name]}
+        remaining -= level * total
+        hungry = {name: weight for name, weight in hungry.items() if share[name] < requestable[name]}
     return share
 
 
@@ -117,10 +122,10 @@ def divide(capacity_milli: int, projects: Sequence[Project], demands: Sequence[D
     borrowers: dict[str, list[Demand]] = {}
     requested: dict[str, int] = {}
     for project in projects:
-        mine = by_project[project.name]
-        covered = guaranteed(project.quota_milli, mine)
+        project_demands = by_project[project.name]
+        covered = guaranteed(project.quota_milli, project_demands)
         running += covered
-        borrowers[project.name] = [d for d in mine if d not in covered and d.preemptible]
+        borrowers[project.name] = [d for d in project_demands if d not in covered and d.preemptible]
         requested[project.name] = sum(
             _size(d) for d in covered + borrowers[project.name] if _size(_units(d)[0]) <= capacity_milli
         )
@@ -155,11 +160,11 @@ def _lend(
         candidates: list[tuple[Fraction, str, list[Demand]]] = []
         for name, queue in sorted(queues.items()):
             limit = limits[name]
-            room = free if limit is None else min(free, limit - allocated[name])
-            fitting = next((units for units in queue if units and _size(units[0]) <= room), None)
+            free_within_limit = free if limit is None else min(free, limit - allocated[name])
+            fitting = next((units for units in queue if units and _size(units[0]) <= free_within_limit), None)
             if fitting is not None:
                 after = allocated[name] + _size(fitting[0])
-                candidates.append((_standing(after, share[name]), name, fitting))
+                candidates.append((_relative_allocation(after, share[name]), name, fitting))
         if not candidates:
             return lent
         _, name, units = min(candidates, key=lambda candidate: candidate[:2])
@@ -168,7 +173,7 @@ def _lend(
         lent.append(unit)
 
 
-def _standing(allocated_milli: int, share: Fraction) -> Fraction:
+def _relative_allocation(allocated_milli: int, share: Fraction) -> Fraction:
     return Fraction(allocated_milli) / share if share else Fraction(allocated_milli * 10**9)
 
 

@@ -1,4 +1,4 @@
-"""Who holds what: the events folded into the present state of the cluster."""
+"""Folds events into the state of the cluster: who holds which GPUs, and who waits."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -28,13 +28,13 @@ class State:
             case ProjectSet():
                 self.quotas[event.project] = event.quota_milli
             case CommandRun():
-                named = {(event.project, name) for name in event.workloads}
+                workloads = {(event.project, name) for name in event.workloads}
                 if event.action == "submit":
-                    self.expected |= named
-                    self.deleted -= named
+                    self.expected |= workloads
+                    self.deleted -= workloads
                 elif event.action == "delete":
-                    self.expected -= named
-                    self.deleted |= named
+                    self.expected -= workloads
+                    self.deleted |= workloads
             case PodSeen():
                 if event.change == "deleted":
                     self.pods.pop(event.uid, None)
@@ -101,11 +101,11 @@ def fold(events: Iterable[Event]) -> State:
 
 def evictions(events: Iterable[Event]) -> list[PodSeen]:
     """The first event of every pod on which an eviction was announced, in order of time."""
-    found: dict[str, PodSeen] = {}
+    first_events: dict[str, PodSeen] = {}
     for event in events:
         if isinstance(event, PodSeen) and event.eviction is not None:
-            found.setdefault(event.uid, event)
-    return list(found.values())
+            first_events.setdefault(event.uid, event)
+    return list(first_events.values())
 
 
 def series(events: Iterable[Event]) -> list[tuple[int, dict[str, int]]]:

@@ -1,4 +1,4 @@
-"""The seven verdicts and the rule that makes one of many. What did not run is never green."""
+"""The seven verdicts, and the overall verdict of a run. What did not run is never green."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """The answer to one question of an acceptance test."""
+    """The result of one check of an acceptance test."""
 
     PASS = "PASS"  # noqa: S105 - a verdict
     FAIL = "FAIL"

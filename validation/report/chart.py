@@ -200,10 +200,10 @@ def _legend(ends: list[tuple[float, str, str, str]]) -> list[str]:
     parts = []
     lowest = TOP - 20.0
     x = WIDTH - RIGHT
-    room = HEIGHT - BOTTOM + 8
+    lowest_allowed = HEIGHT - BOTTOM + 8
     ordered = sorted(ends)
     for index, (y, name, colour, value) in enumerate(ordered):
-        place = min(max(y, lowest + 15), room - 15 * (len(ordered) - 1 - index))
+        place = min(max(y, lowest + 15), lowest_allowed - 15 * (len(ordered) - 1 - index))
         lowest = place
         parts.append(f'<path d="M{x} {y}L{x + 14} {round(place, 1)}" fill="none" stroke="{colour}"/>')
         parts.append(

@@ -3,6 +3,7 @@
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from validation.judge.units import gpus
 from validation.report import text
 from validation.report.plots import charts
 from validation.report.record import Report
@@ -28,7 +29,7 @@ def render(report: Report) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        gpus=text.gpus, seconds=text.seconds, clock=text.clock, tone=_GRAVITY.__getitem__
+        gpus=gpus, seconds=text.seconds_or_dash, clock=text.clock, tone=_GRAVITY.__getitem__
     )
     environment.globals.update(
         allocation=text.allocation,

@@ -3,7 +3,7 @@
 from xml.etree import ElementTree as Xml
 
 from validation.report import text
-from validation.report.record import Report, Step
+from validation.report.record import CheckResult, Report
 
 _FAILURES = {"FAIL"}
 _ERRORS = {"ERROR", "INCONCLUSIVE", "BLOCKED"}
@@ -26,7 +26,7 @@ def render(report: Report) -> bytes:
     return document + b"\n"
 
 
-def _case(suite: Xml.Element, step: Step) -> None:
+def _case(suite: Xml.Element, step: CheckResult) -> None:
     lasted = (step.ended_ms or 0) - (step.started_ms or 0)
     name = step.id.removeprefix(f"{step.scenario}/")
     case = Xml.SubElement(suite, "testcase", classname=step.scenario, name=name, time=_time(lasted))
@@ -43,7 +43,7 @@ def _case(suite: Xml.Element, step: Step) -> None:
         detail.text = "\n".join([*reasons, *body])
 
 
-def _counts(steps: list[Step]) -> dict[str, str]:
+def _counts(steps: list[CheckResult]) -> dict[str, str]:
     return {
         "tests": str(len(steps)),
         "failures": str(sum(step.verdict in _FAILURES for step in steps)),

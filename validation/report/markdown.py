@@ -1,5 +1,6 @@
 """report.md: the same answers for a terminal, a pull request or a ticket."""
 
+from validation.judge.units import gpus
 from validation.report import text
 from validation.report.record import Report
 
@@ -37,7 +38,7 @@ def render(report: Report) -> str:
                     "<br>".join(text.expected_lines(step.expected)),
                     "<br>".join(text.oracle_lines(step.oracle)),
                     "<br>".join(text.actual_lines(step.actual, step.expected)),
-                    text.seconds(first),
+                    text.seconds_or_dash(first),
                 )
             )
         lines += ["", "| verdict | invariant | violations |", "|---|---|---|"]
@@ -50,7 +51,7 @@ def render(report: Report) -> str:
     if report.evictions:
         lines += ["| time | step | workload | project | GPUs | rule |", "|---|---|---|---|---|---|"]
         lines += [
-            _row(text.clock(e.t_ms), e.step, e.workload, e.project, text.gpus(e.gpu_milli), e.message)
+            _row(text.clock(e.t_ms), e.step, e.workload, e.project, gpus(e.gpu_milli), e.message)
             for e in report.evictions
         ]
     else:

@@ -1,4 +1,4 @@
-"""Which charts a report has: one per group of scenarios that share a state."""
+"""Makes the charts of a report: one per group of scenarios that share a state."""
 
 from validation.report.chart import Mark, Plot, render
 from validation.report.record import Report, ScenarioRecord

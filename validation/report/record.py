@@ -1,4 +1,4 @@
-"""report.json: the record of a run. Everything else is rendered from it, and from nothing but it."""
+"""report.json, the record of a run. All other files of the report are rendered from it alone."""
 
 from pathlib import Path
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from validation.errors import ReportError
+from validation.judge.convergence import Convergence
 from validation.judge.events import Event
 from validation.judge.expectation import Actual, Expectation
 from validation.scenario.schema import Erratum
@@ -28,21 +29,6 @@ class Command(_Record):
     stderr: str = ""
 
 
-class Convergence(_Record):
-    """How the expected state was reached: CONVERGED, FLAPPED, TIMED_OUT or RULED_OUT.
-
-    `first_ms` and `stable_ms` count from the end of the step's commands: when the expectation first held,
-    and when it had held for `hold_ms`. `flaps` counts how often it ceased to hold.
-    """
-
-    result: str
-    within_ms: int
-    hold_ms: int
-    first_ms: int | None = None
-    stable_ms: int | None = None
-    flaps: int = 0
-
-
 class Oracle(_Record):
     """What quotas and weights alone lead to: fair shares in GPUs as exact fractions, and the resulting
     allocation.
@@ -61,8 +47,8 @@ class Violation(_Record):
     message: str
 
 
-class Step(_Record):
-    """One question of the run and its answer: a step of a scenario, or an invariant over a whole scenario."""
+class CheckResult(_Record):
+    """A check of the run and its verdict: a step of a scenario, or an invariant over a whole scenario."""
 
     id: str
     scenario: str
@@ -83,6 +69,15 @@ class Step(_Record):
     convergence: Convergence | None = None
     violations: list[Violation] = []
     errata: list[str] = []
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why the verdict is not PASS, a line each: the reason, differences, violations."""
+        return [
+            *([self.reason] if self.reason else []),
+            *self.differences,
+            *(violation.message for violation in self.violations),
+        ]
 
 
 class ScenarioRecord(_Record):
@@ -161,7 +156,7 @@ class Report(_Record):
     target: dict[str, Any]
     cluster: dict[str, Any]
     scenarios: list[ScenarioRecord]
-    steps: list[Step]
+    steps: list[CheckResult]
     coverage: Coverage
     evictions: list[EvictionRecord]
     errata: list[Erratum]

@@ -1,20 +1,16 @@
-"""How quantities and results are written for people, in every rendering alike."""
+"""Lines of text for expectations, results and reasons, the same in every rendering."""
 
 from validation.judge.expectation import Actual, Expectation
-from validation.report.record import Oracle, Step
+from validation.judge.units import gpus, seconds
+from validation.report.record import CheckResult, Oracle
 
 DASH = "\N{EN DASH}"
 TOGETHER = "\N{NO-BREAK SPACE}"
 
 
-def gpus(milli: int) -> str:
-    """Thousandths of a GPU as people write GPUs: `2`, `0.5`."""
-    return f"{milli / 1000:g}"
-
-
-def seconds(milliseconds: int | None) -> str:
-    """`12.3 s`, or a dash for nothing."""
-    return DASH if milliseconds is None else f"{milliseconds / 1000:.1f} s"
+def seconds_or_dash(milliseconds: int | None) -> str:
+    """`12.3 s`, or a dash for None."""
+    return DASH if milliseconds is None else seconds(milliseconds)
 
 
 def clock(milliseconds: int) -> str:
@@ -31,7 +27,7 @@ def allocation(allocated_milli: dict[str, int] | None) -> str:
 
 
 def expected_lines(expected: Expectation | None) -> list[str]:
-    """What a step asks for, one line each."""
+    """What a step expects, one line each."""
     if expected is None:
         return []
     lines = [allocation(expected.allocated_milli)] if expected.allocated_milli is not None else []
@@ -84,7 +80,7 @@ def actual_lines(actual: Actual | None, expected: Expectation | None) -> list[st
     return lines
 
 
-def reason_lines(step: Step) -> list[str]:
+def reason_lines(step: CheckResult) -> list[str]:
     """Why a step did not pass."""
     lines = [step.reason] if step.reason else []
     lines += step.differences

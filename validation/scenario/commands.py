@@ -1,6 +1,6 @@
-"""What a scenario's command line submits or deletes, read from the line itself.
+"""Parses the command lines of a scenario: what they submit or delete.
 
-The oracle needs the demands, and must not learn them from the system that it judges.
+The oracle needs these demands, and must not take them from the system that it judges.
 """
 
 import shlex
@@ -142,10 +142,10 @@ def _split(words: list[str]) -> tuple[list[str], dict[str, str]]:
         elif option in _SWITCHES:
             options[_SHORT.get(option, option)] = value if equals else "true"
         elif option in _WITH_VALUE:
-            given = value if equals else next(rest, None)
-            if given is None:
+            option_value = value if equals else next(rest, None)
+            if option_value is None:
                 raise ValueError(f"{option} needs a value")
-            options[_SHORT.get(option, option)] = given
+            options[_SHORT.get(option, option)] = option_value
         else:
             raise ValueError(f"option {option} is not known to the harness")
     return names, options

@@ -1,4 +1,4 @@
-"""Scenario files in, checked scenarios out. Every error names file and line."""
+"""Loads scenario files: parses and checks them, and joins scenarios that continue others. Errors name file and line."""
 
 import hashlib
 from dataclasses import dataclass
@@ -19,11 +19,23 @@ SUITES = (SHIPPED / "tr4858", SHIPPED / "muster")
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedStep:
-    """A step ready to run and to be judged."""
+class StepCommand:
+    """A command line of a step, and what it submits or deletes."""
 
-    step: Step
-    actions: tuple[Action, ...]
+    line: str
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedStep:
+    """A step of a file, parsed and checked, ready to run and to be judged. `errata` are ids."""
+
+    id: str
+    title: str
+    source: str
+    errata: tuple[str, ...]
+    not_applicable: str
+    commands: tuple[StepCommand, ...]
     expectation: Expectation
     division: oracle.Division
     """What the oracle derives for the moment after this step."""
@@ -33,7 +45,7 @@ class LoadedStep:
 
 @dataclass(frozen=True, slots=True)
 class LoadedScenario:
-    """A scenario with what it inherits from those that it continues."""
+    """A scenario of a file, parsed and checked, with the cluster and quotas of those that it continues."""
 
     scenario: Scenario
     path: Path
@@ -52,17 +64,17 @@ class LoadedScenario:
 def find(paths: list[Path] | None = None) -> list[Path]:
     """All scenario files below `paths` (default: those that ship with muster), those of one path sorted."""
     paths = paths or list(SUITES)
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     for path in paths:
         if path.is_dir():
-            found.update(dict.fromkeys(sorted(path.rglob(f"*{SUFFIX}"))))
+            files.update(dict.fromkeys(sorted(path.rglob(f"*{SUFFIX}"))))
         elif path.exists():
-            found[path] = None
+            files[path] = None
         else:
             raise ScenarioError(f"{path}: no such file or directory")
-    if not found:
+    if not files:
         raise ScenarioError(f"no {SUFFIX} file below {', '.join(str(path) for path in paths)}")
-    return list(found)
+    return list(files)
 
 
 def load(paths: list[Path]) -> list[LoadedScenario]:
@@ -94,12 +106,12 @@ def select(scenarios: list[LoadedScenario], pattern: str) -> list[LoadedScenario
 def with_predecessors(scenarios: list[LoadedScenario], names: set[str]) -> list[LoadedScenario]:
     """The named scenarios and all that they continue, in the order of `scenarios`."""
     by_id = {scenario.id: scenario for scenario in scenarios}
-    wanted: set[str] = set()
+    selected: set[str] = set()
     for name in names:
-        while name and name not in wanted:
-            wanted.add(name)
+        while name and name not in selected:
+            selected.add(name)
             name = by_id[name].scenario.continues  # noqa: PLW2901 - walks back to the first
-    return [scenario for scenario in scenarios if scenario.id in wanted]
+    return [scenario for scenario in scenarios if scenario.id in selected]
 
 
 def chains(scenarios: list[LoadedScenario]) -> list[list[LoadedScenario]]:
@@ -168,7 +180,7 @@ def _resolve(
 def _history(last: LoadedScenario | None, loaded: dict[str, LoadedScenario]) -> list[Action]:
     actions: list[Action] = []
     while last is not None:
-        actions = [action for step in last.steps for action in step.actions] + actions
+        actions = [command.action for step in last.steps for command in step.commands] + actions
         last = loaded.get(last.scenario.continues)
     return actions
 
@@ -190,16 +202,19 @@ class _Builder:
         quotas = self._quotas(cluster)
         if not self.scenario.steps:
             raise self.document.error(("steps",), "a scenario needs at least one step")
-        seen: set[str] = set()
+        step_ids: set[str] = set()
         steps = []
         for index, step in enumerate(self.scenario.steps):
             place = ("steps", index)
-            if step.id in seen or step.id == "invariant":
+            if step.id in step_ids or step.id == "invariant":
                 raise self.document.error((*place, "id"), f"duplicate or reserved step id `{step.id}`")
-            seen.add(step.id)
+            step_ids.add(step.id)
             steps.append(self._step(step, place, cluster, quotas))
-        named = [*self.scenario.metadata.errata, *(e for step in self.scenario.steps for e in step.errata)]
-        for erratum in named:
+        erratum_ids = [
+            *self.scenario.metadata.errata,
+            *(e for step in self.scenario.steps for e in step.errata),
+        ]
+        for erratum in erratum_ids:
             if erratum not in self.errata:
                 raise self.document.error(("metadata", "errata"), f"unknown erratum `{erratum}`")
         return LoadedScenario(
@@ -209,7 +224,7 @@ class _Builder:
             cluster=cluster,
             quotas_milli=quotas,
             steps=tuple(steps),
-            errata=tuple(self.errata[name] for name in dict.fromkeys(named)),
+            errata=tuple(self.errata[name] for name in dict.fromkeys(erratum_ids)),
         )
 
     def _cluster(self) -> Cluster:
@@ -242,16 +257,23 @@ class _Builder:
     def _step(
         self, step: Step, place: tuple[str | int, ...], cluster: Cluster, quotas: dict[str, int]
     ) -> LoadedStep:
-        actions = tuple(self._action(line, (*place, "run", i), quotas) for i, line in enumerate(step.run))
-        self.history += actions
+        commands = tuple(
+            StepCommand(line, self._action(line, (*place, "run", number), quotas))
+            for number, line in enumerate(step.run)
+        )
+        self.history += [command.action for command in commands]
         division = oracle.divide(
             cluster.nodes * cluster.gpus_per_node * 1000,
             [oracle.Project(name, quota) for name, quota in quotas.items()],
             demands(self.history),
         )
         return LoadedStep(
-            step=step,
-            actions=actions,
+            id=step.id,
+            title=step.title,
+            source=step.source,
+            errata=tuple(step.errata),
+            not_applicable=step.not_applicable,
+            commands=commands,
             expectation=self._expectation(step, (*place, "expect"), quotas),
             division=division,
             within_ms=self._duration((*place, "within"), step.within),

@@ -1,4 +1,4 @@
-"""The form of a scenario file. Quantities of GPUs are exact decimals (`0.3`, `4`), durations are text
+"""The schema of a scenario file. Quantities of GPUs are exact decimals (`0.3`, `4`), durations are text
 (`30s`).
 """
 
@@ -37,7 +37,7 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What must hold once the step has settled. A missing entry is not asked; no eviction is the default."""
+    """What must hold once the step has settled. A missing entry is not compared; no eviction is the default."""
 
     allocated: dict[str, Decimal] | None = None
     total: Decimal | None = None

@@ -1,1 +1,1 @@
-"""What a scenario runs against."""
+"""The clusters that scenarios run against: a lab or an existing one."""

@@ -1,4 +1,4 @@
-"""What a scenario runs against."""
+"""The interface of a cluster that scenarios run against."""
 
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,10 +15,9 @@ class Target(Protocol):
     """Nothing on it needs to be cleaned up at the end, because it ends with the run."""
 
     async def start(self, cluster: Cluster) -> bool:
-        """Be a cluster that `cluster` describes, with the orchestrator running.
+        """Provide a cluster as `cluster` describes it, with the orchestrator running.
 
-        True if it is another cluster than before, so that what watched the old one must start anew.
-        Raises TargetError when it cannot be.
+        True if it is another one than before, so that watches must be started again. Raises TargetError.
         """
 
     @property
@@ -30,10 +29,10 @@ class Target(Protocol):
         """An open connection with that access."""
 
     def describe(self) -> dict[str, Any]:
-        """What the report should say about it; nothing secret."""
+        """What the report says about the target; nothing secret."""
 
-    def trouble(self) -> str:
-        """What is wrong with it now, in one line; empty if nothing is known to be."""
+    def problem(self) -> str:
+        """What is wrong with the cluster now, in one line; empty if nothing is known to be."""
 
     async def stop(self) -> None:
-        """Give back everything that `start` took. Does nothing if nothing was taken."""
+        """Release everything that `start` acquired; does nothing before `start`."""

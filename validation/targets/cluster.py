@@ -26,7 +26,7 @@ _POLL_SECONDS = 0.25
 
 
 class ClusterTarget:
-    """Refuses a cluster on which the scenarios could not be judged, or would disturb somebody's work."""
+    """An existing cluster; refuses one on which scenarios could not be judged or would disturb other work."""
 
     kind = "cluster"
     disposable = False
@@ -64,8 +64,8 @@ class ClusterTarget:
         """The one given, else the first that KUBECONFIG names, else the user's own."""
         if self._given is not None:
             return self._given
-        named = os.environ.get("KUBECONFIG", "")
-        return Path(named) if named else Path.home() / ".kube" / "config"
+        environment_path = os.environ.get("KUBECONFIG", "")
+        return Path(environment_path) if environment_path else Path.home() / ".kube" / "config"
 
     @property
     def transport(self) -> Transport:
@@ -78,7 +78,7 @@ class ClusterTarget:
         """The cluster in the report. Its address is not part of it."""
         return {"kind": self.kind}
 
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Nothing is known about processes of a cluster that is not ours."""
         return ""
 
@@ -89,16 +89,16 @@ class ClusterTarget:
 
     async def _check_projects(self) -> None:
         try:
-            found = await self.transport.list(PROJECTS.path(), Project)
+            projects = await self.transport.list(PROJECTS.path(), Project)
         except NotFound as error:
             message = (
                 f"{self._server} does not know projects.muster.dev: run `muster operator-yaml` and apply it"
             )
             raise TargetError(message) from error
-        taken = sorted({project.metadata.name for project in found.items} & self._projects)
-        if taken:
+        existing = sorted({project.metadata.name for project in projects.items} & self._projects)
+        if existing:
             raise TargetError(
-                f"project {taken[0]} exists already: `muster project delete {taken[0]}`, then run again"
+                f"project {existing[0]} exists already: `muster project delete {existing[0]}`, then run again"
             )
 
     async def _check_idle(self) -> None:
@@ -126,7 +126,7 @@ class ClusterTarget:
             )
 
     async def _check_operator(self) -> None:
-        """Its lease must be renewed while we look: the name of its holder stays there when the holder is gone."""
+        """Wait until the operator's lease is renewed: the holder's name alone stays there when the holder is gone."""
         deadline = time.monotonic() + OPERATOR_SECONDS
         self._progress("waiting until the operator renews its lease")
         while time.monotonic() < deadline:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from installer import content
+from deployment import content
 from validation.errors import TargetError
 from validation.targets.process import ENTRY
 

@@ -1,4 +1,4 @@
-"""A lab of our own: a real control plane with simulated nodes, and the operator as a process beside it."""
+"""A lab as the target: a real control plane with simulated nodes, and the operator as a process beside it."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lab.cluster import Lab
+from musterlab.cluster import Lab
 from orchestrator.cluster.errors import ClusterError, NotFound
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Lease
@@ -21,7 +21,7 @@ from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE
 from validation.errors import TargetError
 from validation.scenario.schema import Cluster
 from validation.targets.installation import install
-from validation.targets.process import end, start_tied
+from validation.targets.process import end, start_with_pdeathsig
 
 OPERATOR_PYTHONPATH = "MUSTER_OPERATOR_PYTHONPATH"
 """Environment variable: directories in front of PYTHONPATH for the operator alone, so that another one can
@@ -97,7 +97,7 @@ class LabTarget:
             described["operator"] = "not the installed one: replaced through the environment"
         return described
 
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Whether the operator or a process of the lab has ended."""
         if self._operator is not None and self._operator.returncode is not None:
             return (
@@ -138,7 +138,9 @@ class LabTarget:
             inherited = environment.get("PYTHONPATH")
             environment["PYTHONPATH"] = os.pathsep.join([replacement, *([inherited] if inherited else [])])
         self._run_directory.mkdir(parents=True, exist_ok=True)
-        self._operator = await start_tied(["operator"], log=self.operator_log, environment=environment)
+        self._operator = await start_with_pdeathsig(
+            ["operator"], log=self.operator_log, environment=environment
+        )
         self._stack.push_async_callback(end, self._operator, grace_seconds=STOP_SECONDS)
         await self._until_it_leads()
 
@@ -158,7 +160,7 @@ class LabTarget:
             except TimeoutError:
                 continue
             raise TargetError(
-                f"the operator did not start: {self.trouble()}: {_last_line(self.operator_log)}"
+                f"the operator did not start: {self.problem()}: {_last_line(self.operator_log)}"
             )
         raise TargetError(f"the operator holds no lease after {READY_SECONDS:g} s, see {self.operator_log}")
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-import lab.tether
+import musterlab.pdeathsig_exec
 from validation.report.record import Command
 
 ENTRY = ("-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())")
@@ -56,7 +56,7 @@ async def run_command(line: str, kubeconfig: Path, *, started_ms: int, timeout_s
     )
 
 
-async def start_tied(
+async def start_with_pdeathsig(
     arguments: list[str], *, log: Path, environment: Mapping[str, str]
 ) -> asyncio.subprocess.Process:
     """Start muster with `arguments`; output goes to `log`. The kernel kills it when this process dies."""
@@ -65,7 +65,7 @@ async def start_tied(
             sys.executable,
             "-I",
             "-S",
-            str(lab.tether.__file__),
+            str(musterlab.pdeathsig_exec.__file__),
             str(os.getpid()),
             sys.executable,
             *ENTRY,

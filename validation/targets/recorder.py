@@ -110,11 +110,13 @@ class Recorder:
         else:
             self.nodes[name] = node
         gpus = 0 if change.type == "deleted" else int(node.status.allocatable.get(names.GPU_RESOURCE, 0))
-        ready = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
-        seen = NodeSeen(t_ms=self.now_ms(), node=name, gpus=gpus, ready=ready)
+        ready = any(
+            condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions
+        )
+        node_seen = NodeSeen(t_ms=self.now_ms(), node=name, gpus=gpus, ready=ready)
         last = next((e for e in reversed(self.events) if isinstance(e, NodeSeen) and e.node == name), None)
         if last is None or (last.gpus, last.ready) != (gpus, ready):
-            self._emit(seen)
+            self._emit(node_seen)
 
     def _namespace_changed(self, change: Change[Namespace]) -> None:
         namespace = change.object.metadata
@@ -134,21 +136,23 @@ class Recorder:
         project = self._projects.get(change.object.metadata.namespace) or (known.project if known else "")
         if not project:
             return
-        seen = pod_seen(change.object, change=change.type, project=project, t_ms=self.now_ms())
-        if known is None or _without_time(known) != _without_time(seen):
-            self._seen[seen.uid] = seen
-            self._emit(seen)
+        pod_event = pod_seen(change.object, change=change.type, project=project, t_ms=self.now_ms())
+        if known is None or _without_time(known) != _without_time(pod_event):
+            self._seen[pod_event.uid] = pod_event
+            self._emit(pod_event)
 
 
 def pod_seen(pod: Pod, *, change: str, project: str, t_ms: int) -> PodSeen:
-    """The judge's view of a pod."""
+    """The judge's event for a pod as it is now."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     owner = pod.metadata.controller
     preemptible = annotations.get(names.PREEMPTIBLE_ANNOTATION)
     submitted = annotations.get(names.SUBMITTED_AT_ANNOTATION) or pod.metadata.creation_timestamp
     targeted = any(
-        each.type == "DisruptionTarget" and each.status == "True" and each.reason == names.EVICTION_REASON
-        for each in pod.status.conditions
+        condition.type == "DisruptionTarget"
+        and condition.status == "True"
+        and condition.reason == names.EVICTION_REASON
+        for condition in pod.status.conditions
     )
     because = annotations.get(names.EVICTION_REASON_ANNOTATION)
     return PodSeen(

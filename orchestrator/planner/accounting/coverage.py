@@ -5,16 +5,19 @@ by age. A workload that does not fit into what is left of the quota is borrowed;
 covered. Of a workload with more pods than its gang needs, the surplus is judged pod by pod.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
 
 from orchestrator.planner.gangs import chunk_amounts, chunk_gpu_milli, held_parts
-from orchestrator.planner.model import Amounts, Pod, Workload
-from orchestrator.planner.ordering import EVERY_RESOURCE, workload_order
+from orchestrator.planner.model import Amounts, Pod, PodState, Workload
+from orchestrator.planner.ordering import EVERY_RESOURCE
+
+_BY_AGE = attrgetter("created_at_us", "name", "id")
 
 
-@dataclass(frozen=True, slots=True)
-class Victim:
+class Victim(NamedTuple):
     """Pods that one workload gives up together. `is_core`: without them it does not run at all.
 
     `model`: its project's total quota covers them, and only who claims GPUs of that very model may take them.
@@ -48,12 +51,19 @@ class Coverage:
 
 def filling_order(workloads: Iterable[Workload]) -> list[Victim]:
     """The workloads in pieces: first what each needs to run, then its surplus pods one by one."""
+    # Two stable sorts, as a key with a priority turned round is not made in C.
+    by_age = sorted(workloads, key=_BY_AGE)
+    return _in_pieces(sorted(by_age, key=lambda each: (each.preemptible, -each.priority)))
+
+
+def _in_pieces(workloads: Iterable[Workload]) -> list[Victim]:
     pieces: list[Victim] = []
-    for workload in sorted(workloads, key=lambda each: (each.preemptible, *workload_order(each))):
+    for workload in workloads:
         core, surplus = held_parts(workload)
         if core:
             pieces.append(Victim(workload, core))
-        pieces += [Victim(workload, (pod,), is_core=False) for pod in surplus]
+        if surplus:
+            pieces += [Victim(workload, (pod,), is_core=False) for pod in surplus]
     return pieces
 
 
@@ -72,28 +82,57 @@ def coverage(
     counted = tuple(resources)
     ordered = list(pieces)
     model_left = dict(model_quota or {})
-    firm = _firm(ordered, left, counted, model_left, model_of) if model_left and model_of else set()
+    firm: Collection[int] = ()
+    if model_left and model_of:
+        firm = _firm(ordered, left, counted, model_left, model_of)
     covered: list[Victim] = []
     beyond: list[Victim] = []
     lent: list[Victim] = []
     stopped: set[str] = set()
     for piece in ordered:
-        fits = id(piece) in firm or (piece.workload.id not in stopped and _fill(left, piece, counted))
-        if fits or not piece.workload.preemptible:
+        workload = piece.workload
+        fits = (firm and id(piece) in firm) or (
+            (piece.is_core or workload.id not in stopped) and _fill(left, piece, counted)
+        )
+        if fits or not workload.preemptible:
             covered.append(piece)
-            if model_of is not None and id(piece) not in firm and piece.workload.preemptible:
+            if model_of is not None and id(piece) not in firm and workload.preemptible:
                 models = sorted({model_of(pod) for pod in piece.pods} & model_left.keys())
-                lent += [replace(piece, model=model) for model in models]
+                lent += [piece._replace(model=model) for model in models]
             continue
         beyond.append(piece)
         if piece.is_core:
-            stopped.add(piece.workload.id)
+            stopped.add(workload.id)
     return Coverage(tuple(covered), tuple(beyond), tuple(lent))
+
+
+def covered_pods(
+    workloads: Sequence[Workload], quota: Amounts, resources: Sequence[int] = EVERY_RESOURCE
+) -> Iterator[Pod]:
+    """The pods that `coverage` covers, without quotas for GPU models."""
+    held = [
+        pod.request.amounts
+        for workload in workloads
+        for pod in workload.pods
+        if pod.state is PodState.ALLOCATED
+    ]
+    by_resource = {each: [amounts[each] for amounts in held] for each in resources}
+    order: Sequence[Victim]
+    # Most projects hold no more than their quota, and many that borrow have none: then nothing has to be put in order.
+    if all(sum(amounts) <= quota[each] for each, amounts in by_resource.items()):
+        order = _in_pieces(workloads)
+    elif any(min(amounts) > quota[each] for each, amounts in by_resource.items()):
+        order = _in_pieces([workload for workload in workloads if not workload.preemptible])
+    else:
+        order = coverage(filling_order(workloads), quota, resources).covered
+    for victim in order:
+        yield from victim.pods
 
 
 def _fill(left: list[int], piece: Victim, counted: Iterable[int]) -> bool:
     """Take what the piece holds from what is left, if it is there."""
-    held = chunk_amounts(piece.pods)
+    pods = piece.pods
+    held = pods[0].request.amounts if len(pods) == 1 else chunk_amounts(pods)
     for each in counted:
         if held[each] > left[each]:
             return False

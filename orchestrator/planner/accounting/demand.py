@@ -46,6 +46,8 @@ class _Pending:
 class _Running:
     """Pods of one project with the same constraints."""
 
+    types: tuple[str, ...]
+    constraints: Constraints
     nodes: NodeSet
     pods: int = 0
     amounts: list[int] = field(default_factory=lambda: [0, 0, 0])
@@ -55,12 +57,13 @@ class _Running:
 class _ProjectDemand:
     """What one project holds and what waits.
 
-    `outside` is held on nodes that would not admit it any more (cordoned, other labels): no bound concerns that.
-    `total` is the answer, None while it has to be added up again.
+    `last` is what was counted last of `running`. `outside` is held on nodes that would not admit it any more (cordoned,
+    other labels): no bound concerns that. `total` is the answer, None while it has to be added up again.
     """
 
     pending: dict[Shape, _Pending] = field(default_factory=dict)
     running: dict[tuple[tuple[str, ...], Constraints], _Running] = field(default_factory=dict)
+    last: _Running | None = None
     held: list[int] = field(default_factory=lambda: [0, 0, 0])
     outside: list[int] = field(default_factory=lambda: [0, 0, 0])
     total: Amounts | None = None
@@ -128,22 +131,33 @@ class Demand:
         return demand
 
     def _count_running(self, mine: _ProjectDemand, types: tuple[str, ...], pod: Pod, sign: int) -> None:
-        request = pod.request
-        amounts = request.amounts
-        for resource, amount in enumerate(amounts):
-            mine.held[resource] += sign * amount
-        key = (types, pod.constraints)
-        running = mine.running.get(key) or _Running(self._nodes.admitting(pod.constraints, types))
+        gpu, cpu, memory = pod.request.amounts
+        held = mine.held
+        held[0] += sign * gpu
+        held[1] += sign * cpu
+        held[2] += sign * memory
+        constraints, last = pod.constraints, mine.last
+        if last is not None and last.constraints is constraints and last.types == types:
+            running = last  # nearly all pods of a project have the same: hashing theirs would cost more than all else
+        else:
+            key = (types, constraints)
+            known = mine.running.get(key)
+            if known is None:
+                known = mine.running[key] = _Running(
+                    types, constraints, self._nodes.admitting(constraints, types)
+                )
+            running = mine.last = known
         if not self._nodes.contains(running.nodes, pod.node):
-            for resource, amount in enumerate(amounts):
-                mine.outside[resource] += sign * amount
-            return
-        mine.running[key] = running
-        running.pods += sign
-        for resource, amount in enumerate(amounts):
-            running.amounts[resource] += sign * amount
+            amounts = mine.outside
+        else:
+            amounts = running.amounts
+            running.pods += sign
+        amounts[0] += sign * gpu
+        amounts[1] += sign * cpu
+        amounts[2] += sign * memory
         if not running.pods:
-            del mine.running[key]
+            del mine.running[types, constraints]
+            mine.last = None
 
     def _count_pending(self, mine: _ProjectDemand, shape: Shape, sign: int) -> None:
         pending = mine.pending.get(shape)

@@ -8,6 +8,7 @@ promised, so that a decision made in the last cycle is not made again in this on
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import sub
 
 from orchestrator.planner.accounting.free_index import FreeIndex
 from orchestrator.planner.accounting.quota import ProjectTree
@@ -92,11 +93,11 @@ class NodeAccount:
     def most_free_milli(self, *, later: bool) -> int:
         """The most that a pod could take of one device, in `gpu_milli`; counted once until the node changes."""
         if self.most_free[0] != self.version:
-            count = self.node.gpu_count
-            now = max((self.free_milli(device, later=False) for device in range(count)), default=0)
+            now = max(0, DEVICE_MILLI - min(self.used_milli, default=DEVICE_MILLI))
             then = now
             if any(self.releasing_milli):
-                then = max((self.free_milli(device, later=True) for device in range(count)), default=0)
+                left = map(sub, self.used_milli, self.releasing_milli)
+                then = max(0, DEVICE_MILLI - min(left, default=DEVICE_MILLI))
             self.most_free = (self.version, now, then)
         return self.most_free[2 if later else 1]
 
@@ -105,25 +106,39 @@ class NodeAccount:
         whole = [d for d in range(self.node.gpu_count) if self.free_milli(d, later=later) == DEVICE_MILLI]
         return whole[: max(0, len(whole) - self.lost)] if self.lost else whole
 
+    def count_whole_devices(self, *, later: bool) -> int:
+        """How many devices `whole_devices` would name."""
+        if not (later and self.pods_releasing):
+            return self.idle_devices
+        return len(self.whole_devices(later=True))
+
     def share_milli(self, request: Request) -> int:
         """What the request takes of each device that it gets."""
         return request.portion_milli(self.node.gpu_memory_mib)
 
     def occupy(self, request: Request, devices: Iterable[int], project: str, sign: int) -> None:
         """Add (`sign` 1) or remove (-1) a pod's use."""
-        share = self.share_milli(request)
+        share = sign * (
+            self.share_milli(request) if request.gpu_memory_mib else request.gpu_portion_milli or DEVICE_MILLI
+        )
+        used_milli, blocked = self.used_milli, self.blocked
         for device in devices:
-            if device in self.blocked:
+            if blocked and device in blocked:
                 continue
-            self.later_milli -= sign * share
-            before = self.used_milli[device]
-            self.used_milli[device] = before + sign * share
-            self.unused_devices += (self.used_milli[device] == 0) - (before == 0)
+            self.later_milli -= share
+            before = used_milli[device]
+            after = used_milli[device] = before + share
+            if not before:
+                self.unused_devices -= 1
+            if not after:
+                self.unused_devices += 1
             tenants = self.tenants[device]
-            tenants[project] = tenants.get(project, 0) + sign
-            if not tenants[project]:
+            count = tenants.get(project, 0) + sign
+            if count:
+                tenants[project] = count
+            else:
                 del tenants[project]
-        self.idle_devices = max(0, self.unused_devices - self.lost)
+        self.idle_devices = max(0, self.unused_devices - self.lost) if self.lost else self.unused_devices
         self.cpu_used_milli += sign * request.cpu_milli
         self.memory_used_bytes += sign * request.memory_bytes
         self.pods_used += sign
@@ -171,10 +186,22 @@ class Ledger:
         self.changes: list[int] = []
         self._log: list[Callable[[], None]] = []
         self.free: FreeIndex | None = None
+        self._groups: dict[tuple[str, ...], dict[tuple[str, ...], tuple[int, ...]]] = {}
 
     def index_free_devices(self) -> None:
         """Sort the nodes by their idle GPUs."""
         self.free = FreeIndex(self.nodes)
+
+    def grouped_by(self, labels: tuple[str, ...]) -> Mapping[tuple[str, ...], tuple[int, ...]]:
+        """The positions of the nodes by their values of these labels, "" where a node has none; grouped once."""
+        groups = self._groups.get(labels)
+        if groups is None:
+            found: dict[tuple[str, ...], list[int]] = {}
+            for account in self.nodes:
+                values = tuple([account.node.labels.get(label, "") for label in labels])
+                found.setdefault(values, []).append(account.position)
+            groups = self._groups[labels] = {values: tuple(at) for values, at in found.items()}
+        return groups
 
     def load(self, workload: Workload, sign: int) -> None:
         """Enter (`sign` 1) or strike out (-1) what the workload's pods hold."""
@@ -271,9 +298,9 @@ class Ledger:
         account.version = self.version
         self.changes.append(account.position)
         account.occupy(pod.request, devices, workload.project, sign)
-        if self.free is not None:
+        if self.free is not None and account.idle_devices != before:
             self.free.move(account, before)
-        if account.position in self.releasing_nodes:
+        if self.releasing_nodes and account.position in self.releasing_nodes:
             self._note_spare(account)
 
     def _release(self, account: NodeAccount, request: Request, devices: tuple[int, ...], sign: int) -> None:
@@ -296,7 +323,9 @@ class Ledger:
             self.spare_nodes.discard(account.position)
 
     def _charge(self, workload: Workload, request: Request, account: NodeAccount | None, sign: int) -> None:
-        gpu, cpu, memory = sign * request.gpu_milli, sign * request.cpu_milli, sign * request.memory_bytes
+        gpu, cpu, memory = request.amounts
+        if sign < 0:
+            gpu, cpu, memory = -gpu, -cpu, -memory
         for project in self.tree.lineage.get(workload.project, ()):
             held = self.allocated[project]
             held[0] += gpu
@@ -307,7 +336,7 @@ class Ledger:
                 kept[0] += gpu
                 kept[1] += cpu
                 kept[2] += memory
-        if account is not None and gpu and account.model in self.tree.models:
+        if self.tree.models and account is not None and gpu and account.model in self.tree.models:
             self._charge_model(workload, account.model, gpu)
 
     def _charge_model(self, workload: Workload, model: str, gpu_milli: int) -> None:
@@ -345,6 +374,7 @@ def capacity_gpu_milli(nodes: Iterable[Node]) -> int:
 
 def _devices(account: NodeAccount, pod: Pod) -> tuple[int, ...]:
     """The pod's devices that the node still has."""
-    if not pod.devices or max(pod.devices) < account.node.gpu_count:
-        return pod.devices
-    return tuple(device for device in pod.devices if device < account.node.gpu_count)
+    devices, count = pod.devices, account.node.gpu_count
+    if not devices or (devices[0] if len(devices) == 1 else max(devices)) < count:
+        return devices
+    return tuple(device for device in devices if device < count)

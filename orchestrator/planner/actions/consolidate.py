@@ -7,7 +7,7 @@ from orchestrator.planner.actions.evicting import (
     lacks_only,
 )
 from orchestrator.planner.actions.hopeless import Hopeless
-from orchestrator.planner.gangs import chunk_amounts
+from orchestrator.planner.gangs import chunk_amounts, chunk_gpu_milli
 from orchestrator.planner.model import Workload
 from orchestrator.planner.preemption.candidates import Candidates
 from orchestrator.planner.preemption.moving import MovePolicy
@@ -45,7 +45,8 @@ def _consolidate(session: Session, *, within_quota: bool) -> None:
         if each.preemptible
         and (session.tier(each, session.next_chunk(each)) is EntitlementTier.GUARANTEED) is within_quota
     ]
-    if not waiting:
+    free = _free_milli(session)
+    if not any(chunk_gpu_milli(session.next_chunk(each)) <= free for each in waiting):
         return
     session.allow_work(10)
     selector = VictimSelector(session, session.once(Candidates), MovePolicy(cap), max_nodes=_MAX_NODES)
@@ -68,7 +69,7 @@ def consolidate_for(
         return False
     if session.violation(workload, chunk) is not None:
         return False
-    free = sum(account.later_milli for account in session.ledger.nodes if account.node.schedulable)
+    free = _free_milli(session)
     policy = MovePolicy(session.snapshot.settings.max_consolidation_victims)
     outcome = None
     # Moves free nothing: unless enough GPUs are free in all, no search can succeed.
@@ -83,3 +84,8 @@ def consolidate_for(
     for name, places in policy.moved.items():
         session.promise(session.workload(name), places)
     return True
+
+
+def _free_milli(session: Session) -> int:
+    """What is free in all, once all releases are through: moves free nothing."""
+    return sum([account.later_milli for account in session.ledger.nodes if account.node.schedulable])

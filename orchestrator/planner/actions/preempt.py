@@ -1,6 +1,6 @@
 """Inside one project, more urgent work takes the place of less urgent work that can be taken back."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.quota import preempt_min_runtime
@@ -13,7 +13,7 @@ from orchestrator.planner.actions.evicting import (
     move_elsewhere,
 )
 from orchestrator.planner.actions.hopeless import Hopeless
-from orchestrator.planner.gangs import chunk_amounts
+from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.model import Amounts, Waiting, Workload
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.chunks import Placed
@@ -32,10 +32,14 @@ class PriorityPolicy:
     """
 
     spares_covered = False
+    moves = False
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self.ceiling: int | None = None
+
+    def start(self, workload: Workload, chunk: Chunk) -> None:
+        """Nothing to prepare."""
 
     def key(self, workload: Workload) -> tuple[object, ...]:
         """The project, and up to which priority."""
@@ -51,7 +55,7 @@ class PriorityPolicy:
         if self.ceiling is not None and victim.priority > self.ceiling:
             return False
         seconds = self._session.tree.nearest(workload.project, preempt_min_runtime)
-        return not (piece.victim.is_core and is_protected(victim, seconds, self._session.snapshot.now_us))
+        return not (piece.is_core and is_protected(victim, seconds, self._session.snapshot.now_us))
 
     def is_closed(self, workload: Workload, asked: Amounts, project: str) -> bool:
         """Other projects lose nothing by priority."""
@@ -89,18 +93,24 @@ class PriorityPolicy:
             session.ledger, workload
         )
 
+    def spare_robbed(self) -> bool:
+        """Nobody is robbed inside a project."""
+        return False
+
 
 def preempt(session: Session) -> None:
     """For every workload that lacks room or stands at its project's limit, in the order of turns."""
     waiting = lacks_only(session, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT))
     if not waiting:
         return
+    lowest = _lowest_priorities(session, {each.project for each in waiting})
+    urgent = [each for each in waiting if lowest.get(each.project, each.priority) < each.priority]
+    if not urgent:
+        return
     policy = PriorityPolicy(session)
     selector = VictimSelector(session, session.once(Candidates), policy)
     hopeless = Hopeless()
     session.allow_work(20)
-    lowest = _lowest_priorities(session, {each.project for each in waiting})
-    urgent = [each for each in waiting if lowest.get(each.project, each.priority) < each.priority]
     for turns in session.turns_left_over_first(urgent):
         while (workload := session.next_turn(turns)) is not None:
             started = preempt_lower_for(session, workload, selector, policy, hopeless)
@@ -145,13 +155,14 @@ def preempt_lower_for(
         session.cancel(each)
         session.refuse(each, Overtaken(workload.name))
     taken, placed = found
-    moved = move_elsewhere(session, taken)
     carry_out(session, workload, taken, placed)
-    for name, places in moved.items():
+    # Whose room was its own since an earlier decision comes first, then the victims, who ran, then what was started
+    # only now: nobody loses a promised room to those who come after it.
+    nominees = [each for each in granted if session.is_bound_nominee(each)]
+    _start_again(session, nominees)
+    for name, places in move_elsewhere(session, taken).items():
         session.promise(session.workload(name), places)
-    # Whose room was its own since an earlier decision comes first: it must not lose it to what was started only now.
-    for each in sorted(granted, key=lambda each: (not session.is_bound_nominee(each), workload_order(each))):
-        _start_again(session, each)
+    _start_again(session, [each for each in granted if not session.is_bound_nominee(each)])
     return True
 
 
@@ -183,7 +194,7 @@ def _least_urgent(
 
 
 def _priorities_below(selector: VictimSelector, workload: Workload) -> set[int]:
-    pieces = selector.candidates.by_project.get(workload.project, ())
+    pieces = selector.candidates.of(workload.project)
     return {piece.workload.priority for piece in pieces if piece.workload.priority < workload.priority}
 
 
@@ -199,12 +210,11 @@ def _is_due_to_others(
     return due
 
 
-def _start_again(session: Session, workload: Workload) -> None:
-    """Give back what still fits beside the more urgent work."""
-    while chunk := session.next_chunk(workload):
-        if session.violation(workload, chunk) is not None:
-            return
-        placed = session.place_all(workload, chunk)
-        if placed is None:
-            return
-        session.grant(workload, placed)
+def _start_again(session: Session, workloads: Iterable[Workload]) -> None:
+    """Give back, in the order of the queue, what still fits beside the more urgent work."""
+    for workload in sorted(workloads, key=workload_order):
+        while chunk := session.next_chunk(workload):
+            placed = None if session.violation(workload, chunk) else session.place_all(workload, chunk)
+            if placed is None:
+                break
+            session.grant(workload, placed)

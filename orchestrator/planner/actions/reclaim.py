@@ -112,7 +112,6 @@ class MovesWithinQuota:
             return False
         chunk = session.next_chunk(workload)
         policy = MovePolicy(self._cap, ReclaimPolicy(session))
-        policy.asked = chunk_amounts(chunk)
         selector = VictimSelector(session, session.once(Candidates), policy, max_nodes=_MAX_NODES)
         outcome = preempt_for(session, workload, chunk, selector)
         if outcome is None:

@@ -293,7 +293,7 @@ def _lent_inside(session: Session, workload: Workload) -> Iterator[Victim]:
         *surplus, everything = give_up_chunks(each)
         found += [Victim(each, part, is_core=False) for part in surplus]
         found.append(Victim(each, everything))
-    yield from sorted(found, key=victim_order)
+    yield from sorted(found, key=lambda each: victim_order(each.workload, each.is_core))
 
 
 _NOBODY = Workload("", "", "", 0, preemptible=True, created_at_us=0, pods=())

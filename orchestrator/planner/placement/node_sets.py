@@ -18,6 +18,8 @@ _Value = TypeVar("_Value", bound=Hashable)
 MAX_CACHED = 20_000
 """Entries in one cache; above that it is emptied, as books may be kept for weeks."""
 
+_FEW_AMOUNTS = 8
+
 
 def node_set(positions: Iterable[int], size: int) -> NodeSet:
     """The set of these positions among `size` nodes."""
@@ -40,10 +42,23 @@ class Column:
 
     def __init__(self, amounts: Sequence[int]) -> None:
         self._everywhere = (1 << len(amounts)) - 1
-        self._digits = [
-            node_set((at for at, amount in enumerate(amounts) if amount >> digit & 1), len(amounts))
-            for digit in range(max(amounts, default=0).bit_length())
-        ]
+        size = len(amounts)
+        digits = range(max(amounts, default=0).bit_length())
+        different = set(amounts)
+        if len(different) <= _FEW_AMOUNTS:
+            # Nodes are mostly alike: a set for each amount is found sooner than one for each of forty digits.
+            having = {
+                amount: node_set([at for at, mine in enumerate(amounts) if mine == amount], size)
+                for amount in different
+            }
+            self._digits = [
+                _union(nodes for amount, nodes in having.items() if amount >> digit & 1) for digit in digits
+            ]
+        else:
+            self._digits = [
+                node_set([at for at, amount in enumerate(amounts) if amount >> digit & 1], size)
+                for digit in digits
+            ]
 
     def total(self, nodes: NodeSet) -> int:
         """The sum over the nodes of the set."""

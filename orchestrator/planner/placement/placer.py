@@ -14,6 +14,9 @@ from orchestrator.planner.model import DEVICE_MILLI, Constraints, Pod, Project, 
 from orchestrator.planner.placement.node_sets import NodeSet, NodeSets
 from orchestrator.planner.placement.reservations import Reservations
 
+_NODES_A_LOOK = 32
+"""So many nodes of a list are gone through in the time that it takes to look at one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -36,6 +39,10 @@ class Placer:
         self._reservations = reservations
         self._node_sets = node_sets
         self.looked_at = 0
+        # The most that is free of one device now and later, by position: to ask thousands of nodes for it takes longer
+        # than all else. Kept current by the ledger's changes from `_cursor` on.
+        self._most_free: tuple[list[int], list[int]] = ([], [])
+        self._cursor = 0
         self._admitting: dict[tuple[int, tuple[str, ...]], NodeSet] = {}
 
     def find(
@@ -46,11 +53,49 @@ class Placer:
         *,
         only_now: bool = False,
     ) -> Placement | None:
-        """The best placement now, else the best one on what is being released, else None; on these nodes, if given."""
+        """The best placement now, else the best one on what is being released, else None; on these nodes, if given.
+
+        Part of a GPU rather waits for its room on one that stays shared than opens another GPU, which would be lost to
+        whole requests for much longer.
+        """
         placement = self._find(workload, pod, positions, later=False)
-        if placement is None and self.ledger.releasing_nodes and not only_now:
-            placement = self._find(workload, pod, positions, later=True)
+        if only_now or not self.ledger.releasing_nodes:
+            return placement
+        if placement is None:
+            return self._find(workload, pod, positions, later=True)
+        if pod.request.is_shared and self._opens_device(placement):
+            return self._find_shared_later(workload, pod, positions) or placement
         return placement
+
+    def _opens_device(self, placement: Placement) -> bool:
+        """Whether nobody uses one of the devices yet."""
+        account = self.ledger.by_name[placement.node]
+        return any(not account.tenants[device] for device in placement.devices)
+
+    def _find_shared_later(
+        self, workload: Workload, pod: Pod, positions: Collection[int] | None
+    ) -> Placement | None:
+        """Devices on which there is room once releases are through, and others stay; the tightest of the first node."""
+        for position in sorted(self.ledger.spare_nodes):
+            account = self.ledger.nodes[position]
+            if positions is not None and position not in positions:
+                continue
+            self.looked_at += 1
+            portion = account.share_milli(pod.request)
+            shared = [
+                (account.free_milli(device, later=True), device)
+                for device in range(account.node.gpu_count)
+                if account.used_milli[device] > account.releasing_milli[device]
+                and account.free_milli(device, later=True) >= portion
+            ]
+            devices = tuple(device for _, device in sorted(shared)[: pod.request.shared_devices])
+            if len(devices) < pod.request.shared_devices or not self.accepts(account, workload, pod):
+                continue
+            if not account.has_room(pod.request, later=True) or not self._may_take(account, workload, pod):
+                continue
+            if self._leaves_reserved(account, workload, pod, devices, later=True):
+                return Placement(account.node.name, devices, promised=True)
+        return None
 
     def keep(self, workload: Workload, pod: Pod, node: str, devices: tuple[int, ...]) -> Placement | None:
         """Exactly this place, free now or once all releases are through; None when the node cannot keep it."""
@@ -119,7 +164,7 @@ class Placer:
             return fitting // request.shared_devices
         if not request.gpu_count:
             return 1
-        return len(account.whole_devices(later=True)) // request.gpu_count
+        return account.count_whole_devices(later=True) // request.gpu_count
 
     def _find(
         self, workload: Workload, pod: Pod, positions: Collection[int] | None, *, later: bool
@@ -129,10 +174,13 @@ class Placer:
         second: Placement | None = None
         project = self.ledger.tree.projects[workload.project]
         admitting = self._nodes_for(pod.constraints, node_types_for(project, workload))
-        for position in self._candidates(pod.request, positions, later=later):
+        nodes, request = self.ledger.nodes, pod.request
+        for position in self._candidates(request, positions, later=later):
             self.looked_at += 1
-            account = self.ledger.nodes[position]
-            if not admitting >> position & 1 or not account.has_room(pod.request, later=later):
+            account = nodes[position]
+            if not later and account.cpu_used_milli + request.cpu_milli > account.node.cpu_milli:
+                continue  # where CPU is short, most nodes with idle GPUs end here
+            if not admitting >> position & 1 or not account.has_room(request, later=later):
                 continue
             if not self._may_take(account, workload, pod):
                 continue
@@ -185,6 +233,26 @@ class Placer:
         enough = [each for each in chosen if nodes[each].idle_devices >= request.gpu_count]
         return sorted(enough, key=lambda each: (sign * nodes[each].idle_devices, each))
 
+    def _with_portion(
+        self, request: Request, positions: Collection[int] | None, *, later: bool
+    ) -> Collection[int]:
+        """The nodes, of `positions` if given, on which one device may have room for the request's part."""
+        if positions is not None or request.gpu_memory_mib:
+            return range(len(self.ledger.nodes)) if positions is None else positions
+        self.looked_at += len(self.ledger.nodes) // _NODES_A_LOOK
+        portion, nodes = request.gpu_portion_milli, self.ledger.nodes
+        now, then = self._most_free
+        changes = self.ledger.changes
+        changed = range(len(nodes)) if not now else dict.fromkeys(changes[self._cursor :])
+        if not now:
+            now += [0] * len(nodes)
+            then += now
+        for position in changed:
+            now[position] = nodes[position].most_free_milli(later=False)
+            then[position] = nodes[position].most_free_milli(later=True)
+        self._cursor = len(changes)
+        return [position for position, free in enumerate(then if later else now) if free >= portion]
+
     def _find_portion(
         self, workload: Workload, pod: Pod, positions: Collection[int] | None, *, later: bool
     ) -> Placement | None:
@@ -192,8 +260,9 @@ class Placer:
         project = self.ledger.tree.projects[workload.project]
         admitting = self._nodes_for(pod.constraints, node_types_for(project, workload))
         nodes = self.ledger.nodes
-        for account in nodes if positions is None else map(nodes.__getitem__, positions):
+        for position in self._with_portion(pod.request, positions, later=later):
             self.looked_at += 1
+            account = nodes[position]
             portion = account.share_milli(pod.request)
             if account.later_milli < portion * pod.request.shared_devices:
                 continue

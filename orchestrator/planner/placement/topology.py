@@ -12,13 +12,12 @@ Domain = tuple[int, ...]
 
 def domains(ledger: Ledger, levels: Sequence[str], scope: Collection[int] | None) -> list[Domain]:
     """The nodes in groups with the same labels for all `levels`; a node that lacks one of them is in no group."""
-    found: dict[tuple[str, ...], list[int]] = {}
-    for position in range(len(ledger.nodes)) if scope is None else sorted(scope):
-        labels = ledger.nodes[position].node.labels
-        values = tuple(labels.get(level, "") for level in levels)
-        if all(values):
-            found.setdefault(values, []).append(position)
-    return [tuple(found[values]) for values in sorted(found)]
+    groups = ledger.grouped_by(tuple(levels))
+    found = [(values, groups[values]) for values in sorted(groups) if all(values)]
+    if scope is None:
+        return [positions for _, positions in found]
+    within = [tuple([each for each in positions if each in scope]) for _, positions in found]
+    return [positions for positions in within if positions]
 
 
 def domains_to_try(
@@ -53,7 +52,7 @@ def candidate_domains(ledger: Ledger, rule: TopologyRule, workload: Workload) ->
     candidates: list[Domain] = []
     for level in _levels_to_try(rule):
         possible = domains(ledger, rule.levels[: rule.levels.index(level) + 1], None)
-        candidates += [domain for domain in possible if occupied <= set(domain)]
+        candidates += [domain for domain in possible if not occupied or occupied <= set(domain)]
     return candidates
 
 
@@ -72,14 +71,17 @@ def _rooms(
 ) -> Callable[[Domain], list[int]]:
     """What is free, or will be, around a domain at each level, from the widest, in `gpu_milli`."""
     rooms: dict[tuple[str, ...], int] = {}
+    nodes = ledger.nodes
+    for values, positions in ledger.grouped_by(tuple(levels)).items():
+        inside = positions if scope is None else [each for each in positions if each in scope]
+        free = sum([nodes[each].later_milli for each in inside if nodes[each].node.schedulable])
+        for depth in range(len(levels)):
+            around = values[: depth + 1]
+            rooms[around] = rooms.get(around, 0) + free
 
-    def path(position: int) -> list[tuple[str, ...]]:
-        values = tuple(ledger.nodes[position].node.labels.get(level, "") for level in levels)
-        return [values[: depth + 1] for depth in range(len(levels))]
+    def rooms_of(domain: Domain) -> list[int]:
+        labels = nodes[domain[0]].node.labels
+        values = tuple([labels.get(level, "") for level in levels])
+        return [rooms[values[: depth + 1]] for depth in range(len(levels))]
 
-    for position in range(len(ledger.nodes)) if scope is None else scope:
-        account = ledger.nodes[position]
-        if account.node.schedulable:
-            for domain in path(position):
-                rooms[domain] = rooms.get(domain, 0) + account.later_milli
-    return lambda domain: [rooms.get(each, 0) for each in path(domain[0])]
+    return rooms_of

@@ -1,20 +1,23 @@
 """What could make way on each node: the pieces in which running work may be taken off it.
 
-A piece is a surplus pod of an elastic workload, everything that a workload runs, or, for moves, a single pod. Pieces
-are made once for a decision; which of them may go, and for whom, is for the policies to say.
+A piece is a surplus pod of an elastic workload, everything that a workload runs, or, for moves, a single pod. Which of
+them may go, and for whom, is for the policies to say. Pieces show the work as it stood when the first of them was asked
+for in a decision, but they are made node by node, as a large cluster has many more than a claim ever looks at.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
+from operator import attrgetter
 
-from orchestrator.planner.accounting.coverage import Victim, coverage, filling_order
-from orchestrator.planner.gangs import give_up_chunks
+from orchestrator.planner.accounting.coverage import Victim, covered_pods
+from orchestrator.planner.gangs import chunk_gpu_milli, give_up_chunks
 from orchestrator.planner.model import Pod, PodState, Workload
 from orchestrator.planner.preemption.victims import VictimKey, victim_order
 from orchestrator.planner.session import Session
 
+_ORDER = attrgetter("order")
 
-@dataclass(slots=True)
+
 class Piece:
     """Pods that go together. `order` sorts the pieces of a project: who has least to lose is first.
 
@@ -22,100 +25,194 @@ class Piece:
     it has are nominations, nobody is evicted. `is_covered`: the quota of its project covers some of it.
     """
 
-    victim: Victim
-    order: tuple[VictimKey, bool, int]
-    gpu_milli: int
-    pod_count: int
-    is_harmless: bool
-    is_covered: bool = False
-    pods_on: dict[int, list[Pod]] = field(default_factory=dict)
+    __slots__ = (
+        "_victim",
+        "gpu_milli",
+        "is_core",
+        "is_covered",
+        "is_harmless",
+        "is_move",
+        "order",
+        "pod_count",
+        "pods",
+        "pods_on",
+        "project",
+        "workload",
+    )
+
+    def __init__(
+        self, workload: Workload, pods: tuple[Pod, ...], sequence: int, *, is_core: bool, is_move: bool
+    ) -> None:
+        self.workload = workload
+        self.project = workload.project
+        self.pods = pods
+        self.is_core = is_core
+        self.is_move = is_move
+        self.order: tuple[VictimKey, bool, int] = (victim_order(workload, is_core), is_move, sequence)
+        self.gpu_milli = chunk_gpu_milli(pods)
+        self.pod_count = len(pods)
+        self.is_harmless = False
+        self.is_covered = False
+        self.pods_on: dict[int, list[Pod]] = {}
+        self._victim: Victim | None = None
 
     @property
-    def workload(self) -> Workload:
-        """Whose pods they are."""
-        return self.victim.workload
-
-    @property
-    def is_move(self) -> bool:
-        """Whether the piece is not evicted for good."""
-        return self.victim.is_move
-
-    @property
-    def project(self) -> str:
-        """Whose workload it is."""
-        return self.victim.workload.project
+    def victim(self) -> Victim:
+        """The pods as what is given up together."""
+        if self._victim is None:
+            self._victim = Victim(self.workload, self.pods, is_core=self.is_core, is_move=self.is_move)
+        return self._victim
 
     def is_gone(self, evicted: set[str]) -> bool:
         """Whether all its pods are evicted by now."""
-        pods = self.victim.pods
+        if not evicted:
+            return False
+        pods = self.pods
         return pods[0].id in evicted if len(pods) == 1 else all(pod.id in evicted for pod in pods)
 
 
 class Candidates:
     """The pieces of all running work that can be taken back, by node and by project, for one decision.
 
-    Pieces that can be evicted and pieces that can be moved; policies choose among them.
+    Pieces that can be evicted, and on request those that can be moved as well; policies choose among them. Who has
+    least to lose is first.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self.by_node: dict[int, list[Piece]] = {}
-        self.by_project: dict[str, list[Piece]] = {}
-        running: dict[str, list[Workload]] = {}
+        self._losers: set[str] = set()
+        self._looked_at = 0
+        self._tree = session.tree
+        self._positions = {name: account.position for name, account in session.ledger.by_name.items()}
+        self._nominated = session.nominated_pods()
+        self._running: dict[str, list[Workload]] = {}
+        self._workloads_on: dict[int, list[Workload]] = {}
+        self._pieces: dict[str, list[Piece]] = {}
+        self._moves: dict[str, list[Piece]] = {}
+        self._covered: dict[str, frozenset[str]] = {}
+        self._on: dict[int, list[Piece]] = {}
+        self._on_with_moves: dict[int, list[Piece]] = {}
         for workload in session.running():
-            if workload.project in session.tree.projects:
-                running.setdefault(workload.project, []).append(workload)
-        self._covered = _covered_pods(session, running)
-        for project in sorted(running):
-            for workload in running[project]:
-                if workload.preemptible:
-                    for sequence, victim in enumerate((*_pieces(workload), *_moves(workload))):
-                        self._add(victim, sequence)
-        for pieces in (*self.by_project.values(), *self.by_node.values()):
-            pieces.sort(key=lambda piece: piece.order)
+            if workload.project not in self._tree.projects:
+                continue
+            self._running.setdefault(workload.project, []).append(workload)
+            if workload.preemptible:
+                for position in self._nodes_of(workload):
+                    on_node = self._workloads_on.get(position)
+                    if on_node is None:
+                        self._workloads_on[position] = [workload]
+                    else:
+                        on_node.append(workload)
 
-    def _add(self, victim: Victim, sequence: int) -> None:
-        by_name = self._session.ledger.by_name
-        piece = Piece(
-            victim,
-            (victim_order(victim), victim.is_move, sequence),
-            gpu_milli=victim.gpu_milli,
-            pod_count=sum(not self._session.is_nominated(pod) for pod in victim.pods),
-            # Whoever only has nominations has started nothing: it waits on, and no work is lost.
-            is_harmless=all(self._session.is_nominated(pod) for pod in victim.pods),
-            is_covered=any(pod.id in self._covered for pod in victim.pods),
-        )
-        for pod in victim.pods:
-            account = by_name.get(pod.node or "")
-            if account is not None:
-                piece.pods_on.setdefault(account.position, []).append(pod)
-        for position in piece.pods_on:
-            self.by_node.setdefault(position, []).append(piece)
-        self.by_project.setdefault(piece.project, []).append(piece)
+    @cached_property
+    def positions(self) -> list[int]:
+        """The nodes on which anything could make way, in order."""
+        return sorted(self._workloads_on)
+
+    @property
+    def projects(self) -> list[str]:
+        """The projects that run something, by name."""
+        return sorted(self._running)
+
+    def on(self, position: int, *, moves: bool = False) -> Sequence[Piece]:
+        """The pieces with pods on that node."""
+        known = self._on_with_moves if moves else self._on
+        pieces = known.get(position)
+        if pieces is None:
+            pieces = known[position] = []
+            for workload in self._workloads_on.get(position, ()):
+                mine = self._pieces_of(workload, moves=moves)
+                is_here = len(workload.pods) == 1
+                pieces += mine if is_here else [piece for piece in mine if position in piece.pods_on]
+            pieces.sort(key=_ORDER)
+        return pieces
+
+    def of(self, project: str, *, moves: bool = False) -> list[Piece]:
+        """The pieces of the project."""
+        workloads = self._running.get(project, ())
+        pieces = [
+            piece for each in workloads if each.preemptible for piece in self._pieces_of(each, moves=moves)
+        ]
+        return sorted(pieces, key=_ORDER)
+
+    def losers_of_covered(self) -> Collection[str]:
+        """The projects that this decision took something from that their quota covered at its beginning."""
+        pods, self._looked_at = self._session.lost_since(self._looked_at)
+        if pods:
+            lost = frozenset(pods)
+            self._losers.update(
+                project for project in self._running if not lost.isdisjoint(self._covered_pods(project))
+            )
+        return self._losers
+
+    def _nodes_of(self, workload: Workload) -> Iterable[int]:
+        pods, known = workload.pods, self._positions
+        if len(pods) == 1:
+            position = known.get(pods[0].node or "") if pods[0].state is PodState.ALLOCATED else None
+            return () if position is None else (position,)
+        positions = (known.get(pod.node or "") for pod in pods if pod.state is PodState.ALLOCATED)
+        return dict.fromkeys(position for position in positions if position is not None)
+
+    def _pieces_of(self, workload: Workload, *, moves: bool) -> Sequence[Piece]:
+        pieces = self._pieces.get(workload.id)
+        if pieces is None:
+            pieces = self._pieces[workload.id] = self._complete(_evictions(workload))
+        if not moves:
+            return pieces
+        both = self._moves.get(workload.id)
+        if both is None:
+            both = self._moves[workload.id] = pieces + self._complete(_moves(workload, len(pieces)))
+        return both
+
+    def _complete(self, pieces: list[Piece]) -> list[Piece]:
+        """The pieces with what they need to know of nodes, quotas and nominations."""
+        nominated, positions = self._nominated, self._positions
+        for piece in pieces:
+            covered = self._covered.get(piece.project)
+            if covered is None:
+                covered = self._covered_pods(piece.project)
+            pods_on = piece.pods_on
+            for pod in piece.pods:
+                position = positions.get(pod.node or "")
+                if position in pods_on:
+                    pods_on[position].append(pod)
+                elif position is not None:
+                    pods_on[position] = [pod]
+                if pod.id in covered:
+                    piece.is_covered = True
+                # Whoever only has nominations has started nothing: it waits on, and no work is lost.
+                if pod.id in nominated:
+                    piece.pod_count -= 1
+            piece.is_harmless = not piece.pod_count
+        return pieces
+
+    def _covered_pods(self, project: str) -> frozenset[str]:
+        """Ids of the pods that the project's quota covers, as it is filled at the beginning."""
+        covered = self._covered.get(project)
+        if covered is None:
+            found = covered_pods(self._running[project], self._tree.quota[project], self._tree.resources)
+            covered = self._covered[project] = frozenset([pod.id for pod in found])
+        return covered
 
 
-def _covered_pods(session: Session, running: Mapping[str, Sequence[Workload]]) -> frozenset[str]:
-    """Ids of the pods that their project's quota covers, as it is filled at the beginning."""
-    tree = session.tree
-    return frozenset(
-        pod.id
-        for project, workloads in running.items()
-        for victim in coverage(filling_order(workloads), tree.quota[project], tree.resources).covered
-        for pod in victim.pods
-    )
-
-
-def _pieces(workload: Workload) -> Iterable[Victim]:
+def _evictions(workload: Workload) -> list[Piece]:
+    if len(workload.pods) == 1 == workload.min_member and workload.groups is None:
+        return [Piece(workload, workload.pods, 0, is_core=True, is_move=False)]
     *surplus, everything = give_up_chunks(workload) or [()]
-    for chunk in surplus:
-        yield Victim(workload, chunk, is_core=False)
+    pieces = [
+        Piece(workload, chunk, sequence, is_core=False, is_move=False)
+        for sequence, chunk in enumerate(surplus)
+    ]
     if everything:
-        yield Victim(workload, everything)
+        pieces.append(Piece(workload, everything, len(surplus), is_core=True, is_move=False))
+    return pieces
 
 
-def _moves(workload: Workload) -> Iterable[Victim]:
+def _moves(workload: Workload, sequence: int) -> list[Piece]:
     if any(pod.state is PodState.RELEASING for pod in workload.pods):
-        return  # some of it is on its way already: the rest moves when that has arrived
-    for pod in reversed(workload.pods):
-        if pod.state is PodState.ALLOCATED:
-            yield Victim(workload, (pod,), is_move=True)
+        return []  # some of it is on its way already: the rest moves when that has arrived
+    pods = [pod for pod in reversed(workload.pods) if pod.state is PodState.ALLOCATED]
+    return [
+        Piece(workload, (pod,), sequence + index, is_core=True, is_move=True)
+        for index, pod in enumerate(pods)
+    ]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.actions.evicting import move_elsewhere
+from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.model import Amounts, Workload
 from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.preemption.candidates import Piece
@@ -24,22 +25,36 @@ _MAX_MOVES = 16
 class MovePolicy:
     """Any pod that can be taken back may be moved; with `reclaim`, what that lets go may be evicted beside it.
 
-    `cap` bounds the pods that are moved for one workload. `asked` is what the workload asks for, to be set before each
-    search. `moved` are the places of the last accepted outcome.
+    `cap` bounds the pods that are moved for one workload. `moved` are the places of the last accepted outcome.
     """
 
     spares_covered = False
+    moves = True
 
     def __init__(self, cap: int | None, reclaim: ReclaimPolicy | None = None) -> None:
         self._cap = cap
         self._reclaim = reclaim
         self.max_moves = _MAX_MOVES if cap is None else min(cap, _MAX_MOVES)
-        self.asked: Amounts = (0, 0, 0)
+        self._asked: Amounts = (0, 0, 0)
         self.moved: dict[str, Placed] = {}
 
     def key(self, workload: Workload) -> tuple[object, ...]:
         """Whose own pods stay; with evictions what may go changes with every claim."""
-        return ("move", workload.id, "" if self._reclaim is None else id(self))
+        return (
+            "move",
+            workload.id,
+            () if self._reclaim is None else (id(self), *self._reclaim.key(workload)),
+        )
+
+    def start(self, workload: Workload, chunk: Chunk) -> None:
+        """As for reclaim."""
+        self._asked = chunk_amounts(chunk)
+        if self._reclaim is not None:
+            self._reclaim.start(workload, chunk)
+
+    def spare_robbed(self) -> bool:
+        """As for reclaim."""
+        return self._reclaim is not None and self._reclaim.spare_robbed()
 
     def may_go(self, workload: Workload, piece: Piece) -> bool:
         """Whether the piece is of other work, and may be moved, or evicted by the rules of reclaim."""
@@ -52,7 +67,7 @@ class MovePolicy:
         return (
             reclaim is not None
             and reclaim.may_go(workload, piece)
-            and not reclaim.is_closed(workload, self.asked, piece.project)
+            and not reclaim.is_closed(workload, self._asked, piece.project)
             and (not reclaim.falls_below_quota(workload, [piece]) or reclaim.is_borrowed(workload, piece))
         )
 
@@ -95,10 +110,10 @@ class MovePolicy:
 
     def accepts(self, session: Session, workload: Workload, taken: Taken) -> bool:
         """Whether all who are moved are placed again, on the ledger, and are not too many."""
-        if not self._accepts_victims(session, workload, taken):
+        if not self._is_within_caps(session, taken):
             return False
         moved = self._place_moved(session, taken)
-        if moved is None:
+        if moved is None or not self._accepts_evictions(session, workload, taken):
             return False
         self.moved = moved
         return True
@@ -107,20 +122,22 @@ class MovePolicy:
         self, session: Session, workload: Workload, taken: Taken, moved: dict[str, Placed]
     ) -> bool:
         """`accepts` for moves to these places, which are put on the ledger."""
-        if not self._accepts_victims(session, workload, taken):
+        if not self._is_within_caps(session, taken):
             return False
         for name, placed in moved.items():
             for pod, where in placed:
                 session.ledger.place(session.workload(name), pod, where.node, where.devices)
         self.moved = moved
-        return True
+        return self._accepts_evictions(session, workload, taken)
 
-    def _accepts_victims(self, session: Session, workload: Workload, taken: Taken) -> bool:
+    def _is_within_caps(self, session: Session, taken: Taken) -> bool:
         moves = sum(victim.is_move for victim, _ in taken)
-        if self._cap is not None and moves > self._cap:
-            return False
-        if not session.may_evict(victim.pods for victim, _ in taken):
-            return False
+        return (self._cap is None or moves <= self._cap) and session.may_evict(
+            victim.pods for victim, _ in taken
+        )
+
+    def _accepts_evictions(self, session: Session, workload: Workload, taken: Taken) -> bool:
+        """Whether reclaim accepts what is evicted, with all who are moved in their new places."""
         evicted = [(victim, reason) for victim, reason in taken if not victim.is_move]
         return not evicted or self._reclaim is None or self._reclaim.accepts(session, workload, evicted)
 

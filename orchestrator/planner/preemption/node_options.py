@@ -7,6 +7,7 @@ smaller ones first, up to a bound.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 from orchestrator.planner.accounting.ledger import NodeAccount
 from orchestrator.planner.model import DEVICE_MILLI, Request
@@ -14,22 +15,22 @@ from orchestrator.planner.preemption.candidates import Piece
 
 MAX_SETS = 300
 MAX_PIECES = 12
+MAX_EXHAUSTIVE = 8
+"""With so many pieces MAX_SETS leaves no set out."""
 _SMALLEST = 8
 """Of more pieces than MAX_PIECES on a node, so many that go first are looked at, and the largest of the others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """A set of pieces. `excess_milli` is what they free beyond the need, `gpu_milli` what they free in all.
+class Option(NamedTuple):
+    """A set of pieces. `excess_milli` is what they free beyond the need.
 
     `pod_count` is how many pods are evicted, `covered` how many pieces a quota covers, `projects` who loses them
     and `freed_milli` what each of these loses.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: Sequence[Piece]
     excess_milli: int
     pod_count: int
-    gpu_milli: int
     projects: tuple[str, ...]
     freed_milli: tuple[int, ...]
     covered: int
@@ -40,7 +41,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class _Need:
+class Need:
     """What is missing on a node: devices or a part of each of some, CPU, memory and pod slots."""
 
     devices: int
@@ -61,7 +62,7 @@ def minimal_options(
         ranked = sorted(pieces, key=lambda piece: piece.order)
         others = sorted(ranked[_SMALLEST:], key=lambda piece: -piece.gpu_milli)
         pieces = [*ranked[:_SMALLEST], *others[: MAX_PIECES - _SMALLEST]]
-    node = _Node(account, _need(account, request), pieces)
+    node = _Node(account, missing_on(account, request), pieces)
     if node.excess_milli(range(len(pieces))) is None:
         return [], 1
     options: list[Option] = []
@@ -81,22 +82,26 @@ def minimal_options(
         if allowed is not None and not allowed(chosen):
             continue
         enough.append(members)
-        options.append(_option(chosen, excess))
+        options.append(option_of(chosen, excess))
     return options, looked
 
 
-def _option(pieces: tuple[Piece, ...], excess_milli: int) -> Option:
-    projects = tuple(sorted({piece.project for piece in pieces}))
+def option_of(pieces: Sequence[Piece], excess_milli: int) -> Option:
+    """The option of taking these pieces."""
+    if len(pieces) == 1:
+        piece = pieces[0]
+        return Option(
+            pieces, excess_milli, piece.pod_count, (piece.project,), (piece.gpu_milli,), int(piece.is_covered)
+        )
+    freed: dict[str, int] = {}
+    pod_count = covered = 0
+    for piece in pieces:
+        freed[piece.project] = freed.get(piece.project, 0) + piece.gpu_milli
+        pod_count += piece.pod_count
+        covered += piece.is_covered
+    projects = tuple(sorted(freed))
     return Option(
-        pieces,
-        excess_milli,
-        pod_count=sum(piece.pod_count for piece in pieces),
-        gpu_milli=sum(piece.gpu_milli for piece in pieces),
-        projects=projects,
-        freed_milli=tuple(
-            sum(piece.gpu_milli for piece in pieces if piece.project == project) for project in projects
-        ),
-        covered=sum(piece.is_covered for piece in pieces),
+        pieces, excess_milli, pod_count, projects, tuple([freed[name] for name in projects]), covered
     )
 
 
@@ -110,7 +115,8 @@ def _sets(fewest: int, count: int, enough: Sequence[int]) -> Iterator[tuple[int,
         yield from combinations(rest, size)
 
 
-def _need(account: NodeAccount, request: Request) -> _Need:
+def missing_on(account: NodeAccount, request: Request) -> Need:
+    """What the node lacks for such a pod once all releases are through; what it does not lack is not positive."""
     cpu = account.cpu_used_milli - account.cpu_releasing_milli + request.cpu_milli - account.node.cpu_milli
     memory = (
         account.memory_used_bytes
@@ -118,7 +124,7 @@ def _need(account: NodeAccount, request: Request) -> _Need:
         + request.memory_bytes
         - account.node.memory_bytes
     )
-    return _Need(
+    return Need(
         devices=request.shared_devices if request.is_shared else request.gpu_count,
         portion_milli=account.share_milli(request) if request.is_shared else DEVICE_MILLI,
         cpu_milli=cpu,
@@ -130,7 +136,7 @@ def _need(account: NodeAccount, request: Request) -> _Need:
 class _Node:
     """One node's devices with what each piece holds of them."""
 
-    def __init__(self, account: NodeAccount, need: _Need, pieces: Sequence[Piece]) -> None:
+    def __init__(self, account: NodeAccount, need: Need, pieces: Sequence[Piece]) -> None:
         self._need = need
         self._lost = account.lost
         count = account.node.gpu_count

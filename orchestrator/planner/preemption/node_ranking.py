@@ -10,24 +10,28 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
+from orchestrator.planner.accounting.ledger import NodeAccount
 from orchestrator.planner.model import Request
 from orchestrator.planner.preemption.candidates import Candidates, Piece
 from orchestrator.planner.preemption.node_options import Option, minimal_options
+from orchestrator.planner.preemption.whole_devices import whole_device_options
 from orchestrator.planner.session import Session
 
 _Rank = tuple[tuple[object, ...], ...]
-_Entry = tuple[_Rank, int, int, int]
-"""Who has least to lose, position of the node, index of its option, stamp of the count that the option is from."""
+_Entry = tuple[_Rank, int, int, Option]
+"""Who has least to lose, position of the node, stamp of the count that the option is from, the option."""
 _Harm = tuple[int, int, int]
 _Losers = tuple[tuple[str, ...], tuple[int, ...]]
+_WORK_OF_NODE = 12
 _WORK_OF_SET = 6
-_WORK_OF_NODE = 35
+_WORK_OF_COUNT = 2
+_WORK_OF_OPTION = 3
 
 
 class NodeRanking:
     """The options on these nodes for one request; `may_go` says which pieces are candidates.
 
-    `spare_covered`: whether taking what a quota covers is harm.
+    `spare_covered`: whether taking what a quota covers is harm; `moves`: whether pods may be moved as well.
     """
 
     def __init__(
@@ -39,6 +43,7 @@ class NodeRanking:
         may_go: Callable[[Piece], bool],
         *,
         spare_covered: bool,
+        moves: bool,
     ) -> None:
         self._session = session
         self._ledger = session.ledger
@@ -46,6 +51,7 @@ class NodeRanking:
         self._request = request
         self._may_go = may_go
         self._spare_covered = spare_covered
+        self._moves = moves
         self._options: dict[int, list[Option]] = {}
         self._stamps: dict[int, int] = {}
         # Whether a project may lose anything changes with every claim, but is the same for all that it would lose:
@@ -95,7 +101,7 @@ class NodeRanking:
                     entry = heappop(groups[losers])
                     walk.passed.setdefault(losers, []).append(entry)
                     session.spend(3)
-                    yield position, self._options[position][entry[2]]
+                    yield position, entry[3]
                     self._push_head(walk, losers)
             finally:
                 # The caller stops at the first option that works; what it only looked at stays for the next claim.
@@ -107,16 +113,15 @@ class NodeRanking:
         """Put the first current option of the group among the heads; drops what is out of date."""
         heap = walk.groups[losers]
         while heap:
-            _, position, index, stamp = heap[0]
+            _, position, stamp, option = heap[0]
             if self._stamps[position] != stamp:
                 heappop(heap)
                 continue
             if walk.scope is not None and position not in walk.scope:
                 walk.passed.setdefault(losers, []).append(heappop(heap))
                 continue
-            pieces = self._options[position][index].pieces
             # Inside a group the sides are equal; groups are compared anew, as what each side holds has changed.
-            rank = tuple(sorted(map(walk.order, pieces), reverse=True))
+            rank = tuple(sorted(map(walk.order, option.pieces), reverse=True))
             heappush(walk.heads, (rank, position, losers))
             return
         if losers not in walk.passed:
@@ -124,23 +129,35 @@ class NodeRanking:
 
     def _count(self, position: int) -> None:
         account, evicted = self._ledger.nodes[position], self._ledger.evicted
-        self._stamps[position] = account.version
+        self._stamps[position] = stamp = account.version
+        may_go = self._may_go
         pieces = [
             piece
-            for piece in self._candidates.by_node.get(position, ())
-            if not piece.is_gone(evicted) and self._may_go(piece)
+            for piece in self._candidates.on(position, moves=self._moves)
+            if not (evicted and piece.is_gone(evicted)) and may_go(piece)
         ]
-        options, looked = minimal_options(account, self._request, pieces) if pieces else ([], 1)
-        self._session.spend(_WORK_OF_SET * looked + _WORK_OF_NODE)
-        best: dict[tuple[_Harm, _Losers], int] = {}
-        for index, option in enumerate(options):
+        options, work = self._minimal_options(account, pieces) if pieces else ([], _WORK_OF_NODE)
+        self._session.spend(work)
+        best: dict[tuple[_Harm, _Losers], tuple[_Rank, Option]] = {}
+        for option in options:
+            rank = _rank(option.pieces)
             key = (option.harm(spare_covered=self._spare_covered), (option.projects, option.freed_milli))
-            if key not in best or _rank(option) < _rank(options[best[key]]):
-                best[key] = index
-        self._options[position] = options
-        for (harm, losers), index in best.items():
-            entry = (_rank(options[index]), position, index, account.version)
-            heappush(self._groups.setdefault(harm, {}).setdefault(losers, []), entry)
+            known = best.get(key)
+            if known is None or rank < known[0]:
+                best[key] = (rank, option)
+        self._options[position] = [option for _, option in best.values()]
+        for (harm, losers), (rank, option) in best.items():
+            heappush(
+                self._groups.setdefault(harm, {}).setdefault(losers, []), (rank, position, stamp, option)
+            )
+
+    def _minimal_options(self, account: NodeAccount, pieces: Sequence[Piece]) -> tuple[list[Option], int]:
+        """The options on one node, and the work that it was."""
+        found = whole_device_options(account, self._request, pieces, spare_covered=self._spare_covered)
+        if found is not None:
+            return found[0], _WORK_OF_NODE + _WORK_OF_COUNT * found[1] + _WORK_OF_OPTION * len(found[0])
+        options, looked = minimal_options(account, self._request, pieces)
+        return options, _WORK_OF_NODE + _WORK_OF_SET * looked
 
 
 @dataclass(slots=True)
@@ -154,5 +171,7 @@ class _Walk:
     passed: dict[_Losers, list[_Entry]] = field(default_factory=dict)
 
 
-def _rank(option: Option) -> _Rank:
-    return tuple(sorted((piece.order for piece in option.pieces), reverse=True))
+def _rank(pieces: Sequence[Piece]) -> _Rank:
+    if len(pieces) == 1:
+        return (pieces[0].order,)
+    return tuple(sorted([piece.order for piece in pieces], reverse=True))

@@ -44,17 +44,35 @@ def restore_nominations(session: Session) -> None:
 
 
 def start_nominated_elsewhere(session: Session, workload: Workload) -> bool:
-    """Bind nominated pods where room is free now instead of waiting for what is being released."""
+    """Bind nominated pods where room is free now instead of waiting for what is being released.
+
+    Parts of GPUs wait where they share one with others, rather than open another.
+    """
     nominated = session.nominated_places(workload)
     checkpoint = session.ledger.checkpoint()
+    opened = _count_unshared(session, nominated)
     for pod, where in nominated:
         session.ledger.unplace(workload, pod, where.node, where.devices)
     placed = session.place_all(workload, tuple(pod for pod, _ in nominated), only_now=True)
-    if placed is None:
+    if placed is None or _count_unshared(session, placed) > opened:
         session.ledger.rollback(checkpoint)
         return False
     session.bind_nominated(workload, placed)
     return True
+
+
+def _count_unshared(session: Session, placed: Placed) -> int:
+    """How many devices these parts of GPUs, which are on the ledger, have to themselves once all releases are done."""
+    count = 0
+    for pod, where in placed:
+        account = session.ledger.by_name[where.node]
+        if pod.request.is_shared:
+            share = account.share_milli(pod.request)
+            count += sum(
+                account.used_milli[device] - account.releasing_milli[device] == share
+                for device in where.devices
+            )
+    return count
 
 
 def inherited_places(

@@ -5,25 +5,23 @@ than its quota while the taking side stays within its own (rule `quota`). Nobody
 while another set of victims exists; where none does, only pieces that no quota covers go.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from orchestrator.planner.accounting.coverage import Coverage, Victim, coverage, filling_order
 from orchestrator.planner.accounting.quota import amount_text, gpus, reclaim_min_runtime
 from orchestrator.planner.accounting.quota_checks import keeps_limits
+from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.model import UNLIMITED, Amounts, Pod, Workload
 from orchestrator.planner.ordering import dominant_share, is_over_share
-from orchestrator.planner.preemption.candidates import Piece
+from orchestrator.planner.preemption.candidates import Candidates, Piece
 from orchestrator.planner.preemption.reclaim_rules import (
-    NOTHING,
     Figures,
     divergence_point,
     entitled_amounts,
-    exceeds_somewhere,
-    holds_more_than_entitled,
+    exceeds_where_asked,
     is_better_served,
     plus,
     restores_quota,
-    within,
 )
 from orchestrator.planner.preemption.victim_selection import Order, Taken
 from orchestrator.planner.preemption.victims import EvictionReason, is_protected
@@ -36,6 +34,7 @@ class ReclaimPolicy:
     """What one project may reclaim from others, for one decision."""
 
     spares_covered = True
+    moves = False
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -46,19 +45,36 @@ class ReclaimPolicy:
         self._side_keys: dict[str, tuple[tuple[int, ...], SideKey]] = {}
         self._coverages: dict[str, Coverage] = {}
         self._coverage_version = -1
+        self._spared: frozenset[str] = frozenset()
+        self._robbed: frozenset[str] = frozenset()
+        self._claimed_model: str | None = None
         self._has_protection = bool(session.snapshot.now_us) and any(
             project.reclaim_min_runtime_seconds for project in self._tree.projects.values()
         )
 
     def key(self, workload: Workload) -> tuple[object, ...]:
         """Protection depends on where the lineages part, everything else on the piece's project alone."""
-        return ("reclaim", workload.project if self._has_protection else "")
+        spared = (workload.id, *sorted(self._spared)) if self._spared else ()
+        return ("reclaim", workload.project if self._has_protection else "", *spared)
+
+    def start(self, workload: Workload, chunk: Chunk) -> None:
+        """Note which GPU model is claimed, and spare nobody yet."""
+        self._spared = self._robbed = frozenset()
+        model = self._session.models.claim(workload, chunk) if self._tree.promised_models else None
+        self._claimed_model = model if model in self._tree.promised_models else None
+
+    def spare_robbed(self) -> bool:
+        """Spare what the quotas cover of the projects for whose sake the last outcome was refused; False: of none."""
+        more = not self._robbed <= self._spared
+        self._spared |= self._robbed
+        self._robbed = frozenset()
+        return more
 
     def may_go(self, workload: Workload, piece: Piece) -> bool:
-        """Whether the piece is another project's and has run for as long as that asks for."""
-        if piece.is_move:
+        """Whether the piece is another project's, is not spared, and has run for as long as that asks for."""
+        if piece.is_move or (piece.project in self._spared and not self.is_borrowed(workload, piece)):
             return False
-        if not self._has_protection or not piece.victim.is_core:
+        if not self._has_protection or not piece.is_core:
             return piece.project != workload.project
         _, theirs = self._divergence_point(workload.project, piece.project)
         if theirs is None:
@@ -94,84 +110,135 @@ class ReclaimPolicy:
 
     def falls_below_quota(self, workload: Workload, pieces: Sequence[Piece]) -> bool:
         """Whether a project, or a department on its side, would hold less than its quota without these pieces."""
-        freed: dict[str, list[int]] = {}
+        left = [
+            (piece.project, pod)
+            for piece in pieces
+            for pod in piece.victim.pods
+            if pod.id not in self._ledger.evicted
+        ]
+        return bool(self._below_quota(workload, left, are_gone=False))
+
+    def _below_quota(
+        self, workload: Workload, pods: Iterable[tuple[str, Pod]], *, are_gone: bool
+    ) -> set[str]:
+        """Which projects and departments that these pods are of hold less than their quotas without them."""
+        lost: dict[str, list[int]] = {}
         on_model: dict[tuple[str, str], int] = {}
         counted: set[str] = set()
-        for piece in pieces:
-            lineage = self._lineage_below(workload.project, piece.project)
-            for pod in piece.victim.pods:
-                if pod.id in counted or pod.id in self._ledger.evicted:
-                    continue
-                counted.add(pod.id)
-                amounts, model = pod.request.amounts, self._model_of(pod)
-                for name in lineage:
-                    sums = freed.setdefault(name, [0, 0, 0])
-                    for resource in self._tree.resources:
-                        sums[resource] += amounts[resource]
-                    if model in self._tree.promised_models:
-                        on_model[name, model] = on_model.get((name, model), 0) + amounts[0]
-        for name, sums in freed.items():
+        for project, pod in pods:
+            if pod.id in counted:
+                continue
+            counted.add(pod.id)
+            amounts, model = pod.request.amounts, self._model_of(pod)
+            for name in self._lineage_below(workload.project, project):
+                sums = lost.setdefault(name, [0, 0, 0])
+                for resource in self._tree.resources:
+                    sums[resource] += amounts[resource]
+                if model in self._tree.promised_models:
+                    on_model[name, model] = on_model.get((name, model), 0) + amounts[0]
+        below: set[str] = set()
+        for name, sums in lost.items():
             held, quota = self._ledger.allocated[name], self._tree.quota[name]
             for resource in self._tree.resources:
                 # CPU without a bound is promised to nobody; a GPU quota without a bound promises all GPUs.
                 promised = quota[resource] < UNLIMITED or resource == 0
-                if promised and sums[resource] and held[resource] - sums[resource] < quota[resource]:
-                    return True
-        return any(
-            self._ledger.model_held.get(key, 0) - amount < self._tree.model_quota[key]
-            for key, amount in on_model.items()
-        )
+                left = held[resource] - (0 if are_gone else sums[resource])
+                if promised and sums[resource] and left < quota[resource]:
+                    below.add(name)
+        for (name, model), amount in on_model.items():
+            held_of_model = self._ledger.model_held.get((name, model), 0) - (0 if are_gone else amount)
+            if held_of_model < self._tree.model_quota[name, model]:
+                below.add(name)
+        return below
 
     def is_borrowed(self, workload: Workload, piece: Piece) -> bool:
         """Whether no quota covers the piece; for a claim on a GPU model, whether none for that model does."""
-        _, theirs = self._divergence_point(workload.project, piece.project)
+        return self._is_uncovered(workload, piece.victim)
+
+    def _is_uncovered(self, workload: Workload, victim: Victim) -> bool:
+        _, theirs = self._divergence_point(workload.project, victim.workload.project)
         if theirs is None:
             return False
         covered = self._coverage_of(theirs)
-        pods = {pod.id for pod in piece.victim.pods}
+        pods = {pod.id for pod in victim.pods}
         uncovered = {pod.id for victim in covered.borrowed for pod in victim.pods}
-        model = self._claimed_model(workload)
+        model = self._claimed_model
         if model is not None:
             uncovered |= {pod.id for victim in covered.lent if victim.model == model for pod in victim.pods}
         return pods <= uncovered
 
     def eviction_reason(self, workload: Workload, asked: Amounts, victim: Victim) -> EvictionReason | None:
         """The rule by which the victim may be taken now, or None. `asked` is not yet on the ledger."""
-        return self._reason(workload, asked, victim.workload.project)
+        return self._reason(workload, asked, victim.workload.project, chunk_amounts(victim.pods))
 
     def tolerates(self, session: Session, taken: Taken) -> bool:
         """Whether the cap on evictions is kept so far."""
         return session.may_evict(victim.pods for victim, _ in taken)
 
     def accepts(self, session: Session, workload: Workload, taken: Taken) -> bool:
-        """Whether nobody who lost is served worse than the side that took, and departments keep to their limits."""
+        """Whether nobody who lost is served worse than the side that took, and quotas and limits are kept."""
+        victims = [victim for victim, _ in taken]
         return (
-            session.may_evict(victim.pods for victim, _ in taken)
+            session.may_evict(victim.pods for victim in victims)
             and keeps_limits(session.ledger, workload)
-            and self._leaves_balance(workload, [victim for victim, _ in taken])
+            and self._leaves_balance(workload, victims)
+            and self._leaves_covered(workload, victims)
         )
 
-    def _reason(self, workload: Workload, asked: Amounts, project: str) -> EvictionReason | None:
+    def _leaves_covered(self, workload: Workload, victims: Sequence[Victim]) -> bool:
+        """Whether of whoever holds less than a quota now only goes what no quota covers, in the whole decision.
+
+        Piece by piece each project may keep its quota, and with all of them gone it does not. Notes who is robbed.
+        """
+        others = [victim for victim in victims if victim.workload.project != workload.project]
+        pods = ((victim.workload.project, pod) for victim in others for pod in victim.pods)
+        below = self._below_quota(workload, pods, are_gone=True)
+        robbed: set[str] = set()
+        if below:
+            robbed = {
+                victim.workload.project
+                for victim in others
+                if not below.isdisjoint(self._tree.lineage[victim.workload.project])
+                and not self._is_uncovered(workload, victim)
+            }
+            before = self._session.once(Candidates).losers_of_covered()
+            if any(not below.isdisjoint(self._tree.lineage[project]) for project in before):
+                robbed |= {
+                    victim.workload.project
+                    for victim in others
+                    if not below.isdisjoint(self._tree.lineage[victim.workload.project])
+                }
+        self._robbed = frozenset(robbed)
+        return not robbed
+
+    def _reason(
+        self, workload: Workload, asked: Amounts, project: str, victim: Amounts | None = None
+    ) -> EvictionReason | None:
+        """The rule by which the project may lose something, or what `victim` holds, now.
+
+        A victim holds some of what its side holds too much of: work without GPUs does not go because others of its
+        side borrow GPUs. It would come back, and nothing would be settled.
+        """
         ours, theirs = self._divergence_point(workload.project, project)
         if ours is None or theirs is None:
             return None
         our_side, their_side = self._figures(ours), self._figures(theirs)
-        if restores_quota(our_side, asked, their_side, their_side.held):
-            over = self._exceeded(their_side.held, their_side.quota)
+        over = self._exceeded(their_side.held, their_side.quota, victim)
+        if over is not None and restores_quota(our_side, asked, their_side, their_side.held):
             return EvictionReason(
                 "quota",
                 f"{theirs} holds {amount_text(their_side.held[over], over)}, over its quota of "
                 f"{amount_text(their_side.quota[over], over)}; {ours} is within its own",
             )
-        if holds_more_than_entitled(their_side, their_side.held):
-            entitled = entitled_amounts(their_side)
-            over = self._exceeded(their_side.held, entitled)
+        entitled = entitled_amounts(their_side)
+        over = self._exceeded(their_side.held, entitled, victim)
+        if over is not None:
             return EvictionReason(
                 "fair-share",
                 f"{theirs} holds {amount_text(their_side.held[over], over)}, over its fair share of "
                 f"{amount_text(entitled[over], over)}",
             )
-        model = self._claimed_model(workload)
+        model = self._claimed_model
         return None if model is None else self._model_reason(ours, theirs, asked, model)
 
     def _model_reason(self, ours: str, theirs: str, asked: Amounts, model: str) -> EvictionReason | None:
@@ -182,7 +249,7 @@ class ReclaimPolicy:
         if (
             mine + asked[0] > quota[ours, model]
             or lent <= quota[theirs, model]
-            or not within(plus(our_side.held, asked), our_side.quota)
+            or exceeds_where_asked(plus(our_side.held, asked), our_side.quota, asked)
         ):
             return None
         return EvictionReason(
@@ -193,13 +260,14 @@ class ReclaimPolicy:
 
     def _leaves_balance(self, reclaimer: Workload, victims: Sequence[Victim]) -> bool:
         """Whether, after the evictions, nobody who lost is served worse than the side that takes."""
+        asked = chunk_amounts(self._session.next_chunk(reclaimer))
         for project in sorted({victim.workload.project for victim in victims}):
             ours, theirs = self._divergence_point(reclaimer.project, project)
             if ours is None or theirs is None:
                 continue
             taker, loser = self._figures(ours), self._figures(theirs)
             # Within its quota the taker gets what is promised, however the loser is served.
-            if exceeds_somewhere(plus(taker.held, NOTHING), taker.quota) and is_better_served(
+            if exceeds_where_asked(taker.held, taker.quota, asked) and is_better_served(
                 taker, taker.held, loser, loser.held, self._tree.resources
             ):
                 return False
@@ -246,18 +314,20 @@ class ReclaimPolicy:
         models = {model: self._tree.model_quota[side, model] for model in self._tree.promised_models}
         return coverage(pieces, self._tree.quota[side], self._tree.resources, models, self._model_of)
 
-    def _claimed_model(self, workload: Workload) -> str | None:
-        if not self._tree.promised_models:
-            return None
-        model = self._session.models.claim(workload, self._session.next_chunk(workload))
-        return model if model in self._tree.promised_models else None
-
     def _model_of(self, pod: Pod) -> str:
         account = self._ledger.by_name.get(pod.node or "")
         return "" if account is None else account.model
 
-    def _exceeded(self, held: Amounts, bounds: Amounts) -> int:
-        return next((each for each in self._tree.resources if held[each] > bounds[each]), 0)
+    def _exceeded(self, held: Amounts, bounds: Amounts, victim: Amounts | None) -> int | None:
+        """The first resource of which more is held than the bound, some of it by the victim, if given."""
+        return next(
+            (
+                each
+                for each in self._tree.resources
+                if held[each] > bounds[each] and (victim is None or victim[each])
+            ),
+            None,
+        )
 
     def _lineage_below(self, ours: str, theirs: str) -> Sequence[str]:
         """The other project and its departments up to where the lineages part."""

@@ -47,6 +47,11 @@ def exceeds_somewhere(amounts: Amounts, bounds: Amounts) -> bool:
     return not within(amounts, bounds)
 
 
+def exceeds_where_asked(amounts: Amounts, bounds: Amounts, asked: Amounts) -> bool:
+    """Whether some resource that is asked for exceeds its bound: a claim on CPUs alone is not one on GPUs."""
+    return any(amounts[each] > bounds[each] for each in range(3) if asked[each])
+
+
 def entitled(quota: int, limit: int, share: int) -> int:
     """What a project may hold of a resource while others want it too: its quota or fair share, within its limit."""
     return limit if quota >= UNLIMITED else min(limit, max(quota, share))
@@ -93,7 +98,8 @@ def holds_more_than_entitled(victim: Figures, held: Amounts) -> bool:
 
 def restores_quota(reclaimer: Figures, asked: Amounts, victim: Figures, held: Amounts) -> bool:
     """The rule `quota`; `held` is what the victim's side holds before this victim is taken."""
-    return within(plus(reclaimer.held, asked), reclaimer.quota) and exceeds_somewhere(held, victim.quota)
+    leaves_quota = exceeds_where_asked(plus(reclaimer.held, asked), reclaimer.quota, asked)
+    return not leaves_quota and exceeds_somewhere(held, victim.quota)
 
 
 def is_better_served(

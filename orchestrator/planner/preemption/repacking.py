@@ -4,15 +4,19 @@ The last resort, where taking one set of pieces off one node does not help: move
 looks at a few nodes only, in a bounded number of steps.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, combinations, islice
 
+from orchestrator.planner.accounting.ledger import Ledger, NodeAccount
+from orchestrator.planner.accounting.quota_checks import limiting
 from orchestrator.planner.gangs import Chunk, chunk_amounts
-from orchestrator.planner.model import Pod, Workload
+from orchestrator.planner.model import DEVICE_MILLI, Pod, Request, Workload
 from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.placement.placer import Placement
 from orchestrator.planner.preemption.candidates import Piece
 from orchestrator.planner.preemption.moving import MovePolicy
+from orchestrator.planner.preemption.search import sparing
 from orchestrator.planner.preemption.victim_selection import Taken, VictimSelector
 from orchestrator.planner.session import Session
 
@@ -22,6 +26,8 @@ _FEW_MOVES = 4
 _FEW_NODES = 12
 _STEPS_AMONG_MANY = 150
 """With more nodes than _FEW_NODES there are other ways to make room, and less to gain here."""
+_MAX_SETS = 6
+_MAX_COMBINATIONS = 70
 _WORK_OF_STEP = 15
 
 
@@ -41,7 +47,9 @@ def repack_for(
     policy = selector.policy
     if not isinstance(policy, MovePolicy) or workload.topology is not None or workload.groups is not None:
         return None
-    return _Repacking(session, workload, chunk, selector, policy).run()
+    return sparing(
+        policy, workload, chunk, lambda: _Repacking(session, workload, chunk, selector, policy).run()
+    )
 
 
 class _Repacking:
@@ -60,11 +68,15 @@ class _Repacking:
         self._positions = self._choose_nodes()
         self._steps = 0
         self._steps_left = 0
+        self._homes = _Homes((), self._ledger)
         self._max_steps = _MAX_STEPS if len(self._ledger.nodes) <= _FEW_NODES else _STEPS_AMONG_MANY
 
     def run(self) -> tuple[Taken, Placed] | None:
         checkpoint = self._ledger.checkpoint()
         evicted = [piece for piece in self._pieces() if not piece.is_move and self._lift(piece)]
+        if limiting(self._ledger, self._workload, self._asked) is not None:
+            self._ledger.rollback(checkpoint)
+            return None  # whoever is moved is still there
         lifted = [piece for piece in self._pieces() if piece.is_move and self._lift(piece)]
         items = [_Item(self._workload, pod, None) for pod in self._chunk]
         items += [_Item(piece.workload, piece.victim.pods[0], piece) for piece in lifted]
@@ -93,7 +105,7 @@ class _Repacking:
             if account.node.schedulable:
                 liftable = {
                     pod.id: pod.request.gpu_milli
-                    for piece in self._selector.candidates.by_node.get(position, ())
+                    for piece in self._selector.candidates.on(position, moves=True)
                     if piece.is_move and not piece.is_gone(self._ledger.evicted)
                     for pod in piece.pods_on[position]
                 }
@@ -109,7 +121,7 @@ class _Repacking:
         pieces = {
             id(piece): piece
             for position in self._positions
-            for piece in self._selector.candidates.by_node.get(position, ())
+            for piece in self._selector.candidates.on(position, moves=True)
             if chosen.issuperset(piece.pods_on) and self._policy.may_go(self._workload, piece)
         }
         yield from sorted(pieces.values(), key=self._policy.order(self._workload))
@@ -133,6 +145,7 @@ class _Repacking:
         lifted = sum(item.piece is not None for item in items)
         most = min(lifted, self._policy.max_moves)
         self._steps_left = self._max_steps
+        self._homes = _Homes(items, self._ledger)
         for moves in sorted({*range(min(most, _FEW_MOVES) + 1), most}):
             if self._put_down(items, 0, places, moves):
                 return True
@@ -145,7 +158,7 @@ class _Repacking:
         if index == len(items):
             return True
         item = items[index]
-        for where in self._choices(item):
+        for where in self._choices(item, index):
             moves_left = moves - (item.piece is not None and not _stays(item, where))
             if moves_left < 0:
                 continue
@@ -156,13 +169,16 @@ class _Repacking:
             checkpoint = self._ledger.checkpoint()
             self._ledger.place(item.workload, item.pod, where.node, where.devices)
             places.append((item, where))
-            if self._put_down(items, index + 1, places, moves_left):
+            # Whoever cannot stay has to move: with too many of them there is no need to look at each.
+            if self._homes.count_lost(index) <= moves_left and self._put_down(
+                items, index + 1, places, moves_left
+            ):
                 return True
             places.pop()
             self._ledger.rollback(checkpoint)
         return False
 
-    def _choices(self, item: _Item) -> Iterator[Placement]:
+    def _choices(self, item: _Item, index: int) -> Iterator[Placement]:
         """Where the pod could be: a lifted one first where it was."""
         placer = self._session.placer
         home = item.pod.node if item.piece is not None else None
@@ -170,14 +186,26 @@ class _Repacking:
             yield where
         for position in self._positions:
             account = self._ledger.nodes[position]
-            if account.node.name == home:
+            default = placer.fits_on(account, item.workload, item.pod)
+            if default is None:
                 continue
-            devices = placer.fits_on(account, item.workload, item.pod)
-            if devices is not None:
-                yield Placement(account.node.name, devices, promised=True)
+            for devices in _device_sets(account, item.pod.request, default, self._homes.on(position, index)):
+                if (account.node.name, devices) == (home, item.pod.devices):
+                    continue
+                if devices == default or self._may_have(item, account, devices):
+                    yield Placement(account.node.name, devices, promised=True)
+
+    def _may_have(self, item: _Item, account: NodeAccount, devices: tuple[int, ...]) -> bool:
+        """Whether other devices than those that the placer would take are open to the pod as well."""
+        lets = self._session.reservations.lets
+        return lets(account, item.workload, item.pod, devices, later=True) and (
+            self._session.placer.keep(item.workload, item.pod, account.node.name, devices) is not None
+        )
 
     def _put_back(self, piece: Piece) -> bool:
         """Spare a piece that would have been evicted, where it fits as it was."""
+        if limiting(self._ledger, piece.workload, chunk_amounts(piece.victim.pods)) is not None:
+            return False
         checkpoint = self._ledger.checkpoint()
         for pod in piece.victim.pods:
             where = self._session.placer.keep(piece.workload, pod, pod.node or "", pod.devices)
@@ -194,9 +222,6 @@ class _Repacking:
         places: list[tuple[_Item, Placement]],
     ) -> tuple[Taken, Placed] | None:
         """The outcome on the ledger, checked by the policy as a whole."""
-        falls = self._policy.falls_below_quota(self._workload, evicted)
-        if falls and not all(self._policy.is_borrowed(self._workload, piece) for piece in evicted):
-            return None  # one by one each could be spared, all together not
         pieces = [*evicted, *(item.piece for item, _ in moved if item.piece is not None)]
         taken = self._selector.evict(self._workload, self._asked, pieces)
         if taken is None:
@@ -220,3 +245,85 @@ def _by_workload(moved: list[tuple[_Item, Placement]]) -> dict[str, Placed]:
     for item, where in moved:
         places.setdefault(item.workload.id, []).append((item.pod, where))
     return places
+
+
+class _Homes:
+    """Which of the lifted pods that are not put down yet were on which devices, by the position of the node."""
+
+    def __init__(self, items: Sequence[_Item], ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._by_position: dict[int, list[tuple[int, Pod]]] = {}
+        self._lost: dict[int, tuple[int, int, int]] = {}
+        for index, item in enumerate(items):
+            account = ledger.by_name.get(item.pod.node or "")
+            if item.piece is not None and account is not None:
+                self._by_position.setdefault(account.position, []).append((index, item.pod))
+
+    def on(self, position: int, index: int) -> dict[int, tuple[int, ...]]:
+        """By device, the indices of the items behind this one that were there."""
+        residents: dict[int, tuple[int, ...]] = {}
+        for other, pod in self._by_position.get(position, ()):
+            if other > index:
+                for device in pod.devices:
+                    residents[device] = (*residents.get(device, ()), other)
+        return residents
+
+    def count_lost(self, index: int) -> int:
+        """How many of the items behind this one cannot all be where they were, at least."""
+        total = 0
+        for position, homes in self._by_position.items():
+            account = self._ledger.nodes[position]
+            count = sum(other > index for other, _ in homes)
+            version, before, lost = self._lost.get(position, (-1, 0, 0))
+            if (version, before) != (account.version, count):
+                lost = _count_lost(account, [pod for other, pod in homes if other > index])
+                self._lost[position] = (account.version, count, lost)
+            total += lost
+        return total
+
+
+def _count_lost(account: NodeAccount, pods: Sequence[Pod]) -> int:
+    """How many of these pods cannot be where they were on the node, at least."""
+    taken = 0
+    for pod in pods:
+        least = DEVICE_MILLI - account.share_milli(pod.request)
+        taken += any(
+            account.used_milli[device] - account.releasing_milli[device] > least for device in pod.devices
+        )
+    return max(taken, len(pods) - (account.node.pod_slots - account.pods_used + account.pods_releasing))
+
+
+def _device_sets(
+    account: NodeAccount,
+    request: Request,
+    default: tuple[int, ...],
+    residents: Mapping[int, tuple[int, ...]],
+) -> list[tuple[int, ...]]:
+    """Sets of devices that differ in what is left of them or in who would have to move, few of these first.
+
+    Devices on which nobody was are alike, so with enough of them there is one set only.
+    """
+    if not default or not residents:
+        return [default]
+    count = len(default)
+    usable = account.whole_devices(later=True)
+    unused: list[int] = []
+    if request.is_shared:
+        share = account.share_milli(request)
+        devices = range(account.node.gpu_count)
+        usable = [device for device in devices if account.free_milli(device, later=True) >= share]
+    else:
+        unused = [device for device in usable if device not in residents][:count]
+        if len(unused) == count:
+            return [tuple(unused)]
+        usable = [device for device in usable if device in residents]
+    kind = {device: (account.free_milli(device, later=True), residents.get(device, ())) for device in usable}
+    sets: dict[tuple[object, ...], tuple[int, ...]] = {}
+    first = [default] if request.is_shared else []
+    for chosen in islice(chain(first, combinations(usable, count - len(unused))), _MAX_COMBINATIONS):
+        sets.setdefault(tuple(sorted(kind[device] for device in chosen)), chosen)
+
+    def in_the_way(chosen: tuple[int, ...]) -> int:
+        return len({other for device in chosen for other in kind[device][1]})
+
+    return [(*unused, *chosen) for chosen in sorted(sets.values(), key=in_the_way)[:_MAX_SETS]]

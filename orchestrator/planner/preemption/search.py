@@ -3,7 +3,7 @@
 Nothing is decided here: the caller makes what is on the ledger part of the plan, or rolls back.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 
 from orchestrator.planner.accounting.coverage import Victim
@@ -15,9 +15,18 @@ from orchestrator.planner.placement.placer import Placement
 from orchestrator.planner.placement.topology import candidate_domains
 from orchestrator.planner.preemption.candidates import Piece
 from orchestrator.planner.preemption.reclaim_rules import minus
-from orchestrator.planner.preemption.victim_selection import Taken, VictimSelector, evict_allowed
+from orchestrator.planner.preemption.victim_selection import (
+    EvictionPolicy,
+    Taken,
+    VictimSelector,
+    evict_allowed,
+)
 from orchestrator.planner.session import Session
 
+Outcome = tuple[Taken, Placed]
+"""Who is evicted or moved and why, and the places for the chunk."""
+
+_MAX_SPARED = 3
 _MAX_PRUNED = 24
 _MAX_VICTIMS_OF_TREE = 200
 _TRIED_EACH = 8
@@ -31,18 +40,37 @@ _WORK_OF_POD = 250
 
 def preempt_for(
     session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector
-) -> tuple[Taken, Placed] | None:
+) -> Outcome | None:
     """Evict and place on the ledger so that the whole chunk fits; None, with the ledger as it was, if nothing does."""
+    session.forget_hindrances()
+    outcome = sparing(selector.policy, workload, chunk, lambda: _attempt(session, workload, chunk, selector))
+    if outcome is None:
+        session.note_hindrances(workload)
+    return outcome
+
+
+def sparing(
+    policy: EvictionPolicy, workload: Workload, chunk: Chunk, attempt: Callable[[], Outcome | None]
+) -> Outcome | None:
+    """What comes of the attempt, or of others that spare whoever would have been robbed by the one before."""
+    policy.start(workload, chunk)
+    outcome = attempt()
+    for _ in range(_MAX_SPARED):
+        if outcome is not None or not policy.spare_robbed():
+            break
+        outcome = attempt()
+    return outcome
+
+
+def _attempt(session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector) -> Outcome | None:
     checkpoint = session.ledger.checkpoint()
     session.spend(_WORK_OF_CLAIM + _WORK_OF_POD * len(chunk))
-    session.forget_hindrances()
     relief = _relieve_limits(session, workload, chunk, selector)
     outcome = None if relief is None else _search(session, workload, chunk, selector)
     if relief and outcome is not None:
         outcome = ([*relief, *outcome[0]], outcome[1])
     if outcome is None or not selector.policy.accepts(session, workload, outcome[0]):
         session.ledger.rollback(checkpoint)
-        session.note_hindrances(workload)
         return None
     if 1 < len(outcome[0]) <= _MAX_PRUNED and (len(chunk) > 1 or relief):
         outcome = _prune(session, workload, chunk, selector, outcome=outcome, checkpoint=checkpoint)
@@ -66,7 +94,10 @@ def _relieve_limits(
             return (piece.is_covered, not is_enough, amount - over if is_enough else -amount, piece.pod_count)
 
         pieces = [
-            piece for piece in selector.in_order(workload) if name in session.tree.lineage[piece.project]
+            piece
+            for piece in selector.in_order(workload)
+            # whoever is moved still counts
+            if not piece.is_move and name in session.tree.lineage[piece.project]
         ]
         relief = _first_allowed(workload, asked, sorted(pieces, key=harm), selector)
         if relief is None:
@@ -93,9 +124,7 @@ def _first_allowed(
     return None
 
 
-def _search(
-    session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector
-) -> tuple[Taken, Placed] | None:
+def _search(session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector) -> Outcome | None:
     if workload.groups is not None and _has_topology(workload.groups):
         return _search_tree(session, workload, chunk, selector)
     if workload.topology is None:
@@ -144,7 +173,7 @@ def _search_pods(
     chunk: Chunk,
     selector: VictimSelector,
     scope: Collection[int] | None,
-) -> tuple[Taken, Placed] | None:
+) -> Outcome | None:
     """Pod by pod: what is free first, else the least harmful room on a node. Fails with the ledger as it was."""
     checkpoint = session.ledger.checkpoint()
     taken: Taken = []
@@ -206,7 +235,7 @@ def _room_for(
 
 def _search_tree(
     session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector
-) -> tuple[Taken, Placed] | None:
+) -> Outcome | None:
     """Victims one after the other, who has least to lose first, until the chunk fits where its topologies want it.
 
     Pieces without which a project falls below its quota go only after all others, and if no quota covers them.
@@ -238,14 +267,14 @@ def _prune(
     chunk: Chunk,
     selector: VictimSelector,
     *,
-    outcome: tuple[Taken, Placed],
+    outcome: Outcome,
     checkpoint: int,
-) -> tuple[Taken, Placed]:
+) -> Outcome:
     """The same outcome with every victim spared that is not needed after all."""
     asked = chunk_amounts(chunk)
     victims = [victim for victim, _ in outcome[0]]
 
-    def attempt(fewer: Sequence[Victim]) -> tuple[Taken, Placed] | None:
+    def attempt(fewer: Sequence[Victim]) -> Outcome | None:
         session.ledger.rollback(checkpoint)
         session.spend(20 * len(fewer))
         taken = evict_allowed(session, fewer, selector.policy, workload, asked)

@@ -6,10 +6,12 @@ evicted; work is lost (whose side holds most beyond its claim, of that the lowes
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.ledger import NodeAccount
+from orchestrator.planner.gangs import Chunk
 from orchestrator.planner.model import Amounts, Constraints, Pod, Request, Workload
 from orchestrator.planner.placement.placer import node_types_for
 from orchestrator.planner.preemption.candidates import Candidates, Piece
@@ -25,9 +27,17 @@ Order = Callable[[Piece], tuple[object, ...]]
 
 
 class EvictionPolicy(Protocol):
-    """Whom workloads may make give way. `spares_covered`: whether what a quota covers goes after what it does not."""
+    """Whom workloads may make give way. `spares_covered`: whether what a quota covers goes after what it does not.
+
+    `moves`: whether pods may be moved as well.
+    """
 
     spares_covered: bool
+    moves: bool
+
+    def start(self, workload: Workload, chunk: Chunk) -> None:
+        """Prepare for a search for the chunk, nothing of which is on the ledger."""
+        ...
 
     def key(self, workload: Workload) -> tuple[object, ...]:
         """What `may_go` depends on, apart from the piece."""
@@ -63,6 +73,10 @@ class EvictionPolicy(Protocol):
 
     def accepts(self, session: Session, workload: Workload, taken: Taken) -> bool:
         """Whether the outcome on the ledger is allowed as a whole; may add to the ledger."""
+        ...
+
+    def spare_robbed(self) -> bool:
+        """After a refusal, spare what the quotas cover of whoever would have been robbed; False: of nobody more."""
         ...
 
 
@@ -126,7 +140,7 @@ class VictimSelector:
         closed = _Closed(self.policy, workload, asked)
         eligible = [
             piece
-            for piece in self.candidates.by_node.get(account.position, ())
+            for piece in self.candidates.on(account.position, moves=self.policy.moves)
             if not closed(piece.project)
             and self.policy.may_go(workload, piece)
             and not piece.is_gone(self._ledger.evicted)
@@ -158,8 +172,8 @@ class VictimSelector:
         """Every piece that may go and is left, who has least to lose first."""
         pieces = [
             piece
-            for name in sorted(self.candidates.by_project)
-            for piece in self.candidates.by_project[name]
+            for name in self.candidates.projects
+            for piece in self.candidates.of(name, moves=self.policy.moves)
             if self.policy.may_go(workload, piece)
         ]
         pieces.sort(key=self.policy.order(workload))
@@ -198,7 +212,7 @@ class VictimSelector:
             if positions is None:
                 positions = self._accepting[pod.constraints, types] = [
                     position
-                    for position in sorted(self.candidates.by_node)
+                    for position in self.candidates.positions
                     if self._session.placer.accepts(self._ledger.nodes[position], workload, pod)
                 ]
             if self._max_nodes is not None and len(positions) > self._max_nodes:
@@ -210,8 +224,9 @@ class VictimSelector:
                 self.candidates,
                 request,
                 positions,
-                lambda piece: self.policy.may_go(workload, piece),
+                partial(self.policy.may_go, workload),
                 spare_covered=self.policy.spares_covered,
+                moves=self.policy.moves,
             )
         ranking.refresh()
         return ranking

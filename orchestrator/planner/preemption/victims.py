@@ -21,12 +21,11 @@ class EvictionReason:
 VictimKey = tuple[int, bool, int, int, str, str]
 
 
-def victim_order(victim: Victim) -> VictimKey:
+def victim_order(workload: Workload, is_core: bool) -> VictimKey:
     """Sort key of victims of one project: lowest priority, surplus before what a gang needs, youngest."""
-    workload = victim.workload
     return (
         workload.priority,
-        victim.is_core,
+        is_core,
         -workload.started_at_us,
         -workload.created_at_us,
         workload.name,

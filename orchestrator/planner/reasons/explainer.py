@@ -304,6 +304,5 @@ def _devices(request: Request) -> int:
 
 
 def _free_gpu_milli(account: NodeAccount) -> int:
-    devices = range(account.node.gpu_count)
-    free = sum(account.free_milli(device, later=False) for device in devices)
+    free = sum([DEVICE_MILLI - used for used in account.used_milli if used < DEVICE_MILLI])
     return max(0, free - account.lost * DEVICE_MILLI)

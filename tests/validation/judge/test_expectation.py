@@ -2,7 +2,8 @@
 
 from tests.validation.judge.events import CLUSTER, delete, pod
 from validation.judge.events import CommandRun, Event
-from validation.judge.expectation import Expectation, differences, observe
+from validation.judge.expectation import Expectation, contradictions, differences, observe
+from validation.judge.oracle import Demand, Project, divide
 from validation.judge.state import fold
 
 
@@ -68,3 +69,11 @@ def test_a_gang_runs_only_with_all_its_members() -> None:
     members = [pod(n, "g", pod=f"g-{n}", devices=(n,), min_member=2) for n in range(2)]
     assert not wrong(Expectation(running=1), *members)
     assert wrong(Expectation(running=1), members[0])
+
+
+def test_an_expectation_that_the_oracle_contradicts_is_named() -> None:
+    division = divide(2000, [Project("p", 1000), Project("q", 1000)], [Demand("p", "a", 1000)])
+    assert contradictions(Expectation(allocated_milli={"p": 1000}, pending=(), running=1), division) == []
+    assert contradictions(Expectation(running=2, evicted=("a",), gpus_in_use=7), division) == [
+        "running workloads: expected 2, are 1"
+    ]

@@ -4,11 +4,11 @@ import pytest
 
 from tests.validation.judge.events import CLUSTER, delete, evicted, gone, pod
 from validation.judge.events import Event, NodeSeen
-from validation.judge.invariants import CHECKS, Evidence
+from validation.judge.invariants import INVARIANTS, Evidence
 
 
 def violations(name: str, *events: Event, end_ms: int = 10_000) -> list[str]:
-    return [each.message for each in CHECKS[name](Evidence([*CLUSTER, *events], end_ms))]
+    return [each.message for each in INVARIANTS[name](Evidence([*CLUSTER, *events], end_ms))]
 
 
 A8 = pod(1, "a", gpu_milli=8000, devices=tuple(range(8)), project="q")

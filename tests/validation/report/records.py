@@ -2,11 +2,12 @@
 
 from typing import Any
 
+from validation.judge.convergence import Convergence, ConvergenceResult
 from validation.judge.events import NodeSeen
 from validation.judge.expectation import Actual, Expectation
 from validation.report.record import (
+    CheckResult,
     Command,
-    Convergence,
     Coverage,
     EvictionRecord,
     Oracle,
@@ -14,7 +15,6 @@ from validation.report.record import (
     Report,
     Run,
     ScenarioRecord,
-    Step,
     Tool,
 )
 from validation.scenario.schema import Erratum
@@ -22,11 +22,11 @@ from validation.scenario.schema import Erratum
 SCENARIO = "tr4858-4.8"
 
 
-def step(name: str, verdict: str, **given: Any) -> Step:
+def step(name: str, verdict: str, **fields: Any) -> CheckResult:
     """A step of the scenario, or an invariant if it is named so."""
     kind = "invariant" if name.startswith("invariant/") else "step"
-    values: dict[str, Any] = {"title": f"The step {name}", "source": "§4.8", **given}
-    return Step(id=f"{SCENARIO}/{name}", scenario=SCENARIO, kind=kind, verdict=verdict, **values)
+    values: dict[str, Any] = {"title": f"The step {name}", "source": "§4.8", **fields}
+    return CheckResult(id=f"{SCENARIO}/{name}", scenario=SCENARIO, kind=kind, verdict=verdict, **values)
 
 
 def three_steps() -> Report:
@@ -53,7 +53,7 @@ def three_steps() -> Report:
             commands=[Command("muster submit a", 0, 1000, 300)],
             expected=expected,
             oracle=oracle,
-            convergence=Convergence("CONVERGED", 60_000, 3000, 100, 3100, 0),
+            convergence=Convergence(ConvergenceResult.CONVERGED, 60_000, 3000, 100, 3100, 0),
         ),
         step(
             "two",
@@ -64,7 +64,7 @@ def three_steps() -> Report:
             oracle=oracle,
             actual=actual,
             differences=["team-b: expected 2 GPUs, has 1"],
-            convergence=Convergence("TIMED_OUT", 4000, 3000),
+            convergence=Convergence(ConvergenceResult.TIMED_OUT, 4000, 3000),
         ),
         step("invariant/node-capacity", "PASS", started_ms=9000, ended_ms=9000),
     ]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from validation.errors import ScenarioError
-from validation.run import oracle_differences
+from validation.judge.expectation import contradictions
 from validation.scenario.loader import chains, find, load, load_errata, select
 
 GOOD = """\
@@ -127,13 +127,16 @@ def test_the_shipped_scenarios_are_one_chain_of_the_paper_and_isolated_ones_of_o
 def test_every_shipped_expectation_is_what_quotas_alone_lead_to() -> None:
     for scenario in load(find()):
         for step in scenario.steps:
-            assert oracle_differences(step) == [], f"{scenario.id}/{step.step.id}"
+            assert contradictions(step.expectation, step.division) == [], f"{scenario.id}/{step.id}"
 
 
 def test_the_commands_of_the_paper_are_all_there() -> None:
     steps = [step for scenario in load(find()) if scenario.id.startswith("tr4858") for step in scenario.steps]
     submitted = [
-        line.split()[2] for step in steps for line in step.step.run if line.startswith("muster submit")
+        command.line.split()[2]
+        for step in steps
+        for command in step.commands
+        if command.line.startswith("muster submit")
     ]
     assert submitted == [
         "a-1-1-jupyter",
@@ -156,7 +159,9 @@ def test_the_commands_of_the_paper_are_all_there() -> None:
         "b-5-gg",
         "c-6-gg",
     ]
-    assert steps[-1].step.run == ["muster delete -p team-d d-1-gggg d-2-gg d-3-gg"]
+    assert [command.line for command in steps[-1].commands] == [
+        "muster delete -p team-d d-1-gggg d-2-gg d-3-gg"
+    ]
 
 
 def test_every_erratum_is_complete_and_most_are_cited() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import lab.cluster
+import musterlab.cluster
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Lease, LeaseSpec, Metadata, Pod, Project
 from orchestrator.cluster.resources import LEASES, PODS, PROJECTS
@@ -22,8 +22,8 @@ VALIDATE = ("validate", "--target", "cluster", "--scenario", "muster-gang")
 
 
 @pytest.fixture
-def existing(tmp_path: Path) -> Iterator[lab.cluster.Lab]:
-    running = lab.cluster.start("existing", nodes=2, detach=False, state_dir=tmp_path / "labs")
+def existing(tmp_path: Path) -> Iterator[musterlab.cluster.Lab]:
+    running = musterlab.cluster.start("existing", nodes=2, detach=False, state_dir=tmp_path / "labs")
     yield running
     running.stop()
 
@@ -34,7 +34,7 @@ def validated(kubeconfig: Path, out: Path) -> tuple[subprocess.CompletedProcess[
 
 
 async def test_a_cluster_is_refused_until_it_is_ready_then_validated_and_left_as_it_was(
-    existing: lab.cluster.Lab, tmp_path: Path
+    existing: musterlab.cluster.Lab, tmp_path: Path
 ) -> None:
     bare, report = validated(existing.kubeconfig, tmp_path / "bare")
     assert (bare.returncode, report["verdict"]) == (1, "ERROR")

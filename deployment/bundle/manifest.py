@@ -1,0 +1,132 @@
+"""The manifest of a bundle: every file in it with origin, size and digest, and the proof that it still holds."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from deployment.digest import sha256_of
+from deployment.errors import BundleError
+from orchestrator.progress import Reporter
+
+MANIFEST: Final = "manifest.json"
+SBOM: Final = "sbom.cdx.json"
+WORK: Final = ".partial"
+"""What is being fetched; a bundle that is complete has no such directory."""
+
+
+class File(msgspec.Struct, frozen=True, order=True):
+    """One file: `path` in the bundle, `url` where it is from (before any mirror), SHA-256 in hex."""
+
+    path: str
+    sha256: str
+    size_bytes: int
+    url: str = ""
+
+
+class Item(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
+    """One thing that an installation needs.
+
+    `kind` is package, apt-repository, wheel, git, chart, image or file. `digest` is the one under which its origin
+    knows it, where that is another than the file's: a commit, the digest of an image. `variable` is the role variable
+    that names this thing.
+    """
+
+    kind: str
+    name: str
+    version: str
+    files: tuple[File, ...]
+    digest: str = ""
+    licence: str = ""
+    variable: str = ""
+
+
+class Missing(msgspec.Struct, frozen=True, order=True):
+    """A thing that could not be fetched, and why."""
+
+    name: str
+    why: str
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """All of a bundle. `gaps` are needs of the site that a bundle does not cover; each is a sentence."""
+
+    site: str
+    architecture: str
+    items: tuple[Item, ...] = ()
+    missing: tuple[Missing, ...] = ()
+    gaps: tuple[str, ...] = ()
+    sbom: File | None = None
+    schema: int = 1
+
+    @property
+    def files(self) -> dict[str, File]:
+        """Every file by its path; a layer that images share is one file."""
+        found = {each.path: each for item in self.items for each in item.files}
+        return found | ({self.sbom.path: self.sbom} if self.sbom else {})
+
+    def write(self, root: Path) -> str:
+        """Write it into the bundle, whole or not at all, and return its SHA-256."""
+        content = msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
+        replace(root / MANIFEST, content)
+        return hashlib.sha256(content).hexdigest()
+
+
+def read(root: Path) -> Manifest:
+    """The manifest of the bundle at `root`. Raises BundleError where there is none or it cannot be read."""
+    path = root / MANIFEST
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except OSError as error:
+        raise BundleError(
+            f"{path}: {error.strerror}: this is no bundle; `muster bundle build` makes one"
+        ) from error
+    except msgspec.MsgspecError as error:
+        raise BundleError(f"{path}: it was changed or cut, and cannot be read: {error}") from error
+    if manifest.schema != 1:
+        raise BundleError(f"{path}: schema {manifest.schema} is from another version of muster")
+    return manifest
+
+
+def verify(root: Path, progress: Reporter) -> list[str]:
+    """Every file that is changed, missing or too much, one sentence for each; empty if the bundle holds."""
+    manifest = read(root)
+    expected = manifest.files
+    present = set(_present(root)) - {MANIFEST}
+    problems = [f"{each.name}: it was not fetched: {each.why}" for each in manifest.missing]
+    for number, (path, file) in enumerate(sorted(expected.items()), 1):
+        progress.update(f"verify: {number} of {len(expected)} files")
+        if path not in present:
+            problems.append(f"{path}: missing: it should have sha256 {file.sha256}")
+            continue
+        digest = sha256_of(root / path)
+        if digest != file.sha256:
+            problems.append(f"{path}: changed: sha256 {digest}, the manifest says {file.sha256}")
+    problems += [
+        f"{path}: extra: it is not in the manifest, sha256 {sha256_of(root / path)}"
+        for path in sorted(present - set(expected))
+    ]
+    return problems
+
+
+def described(root: Path, path: Path, url: str = "") -> File:
+    """The entry of a file of the bundle."""
+    return File(str(path.relative_to(root)), sha256_of(path), path.stat().st_size, url)
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(path.name + ".part")
+    draft.write_bytes(content)
+    draft.replace(path)
+
+
+def _present(root: Path) -> Iterator[str]:
+    for directory, names, files in os.walk(root):
+        links = [name for name in names if (Path(directory) / name).is_symlink()]
+        for name in [*files, *links]:
+            yield str((Path(directory) / name).relative_to(root))

@@ -1,0 +1,38 @@
+"""Where a URL of the internet is fetched from: the one map that every fetch goes through."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deployment.site import SiteDocument
+
+
+@dataclass(frozen=True)
+class Mirrors:
+    """URL prefix to URL prefix; the longest that matches whole parts of the path wins."""
+
+    table: Mapping[str, str] = field(default_factory=dict)
+
+    def map(self, url: str) -> str:
+        """The URL to ask instead of `url`."""
+        for origin in sorted(self.table, key=len, reverse=True):
+            prefix = origin.rstrip("/")
+            if url == prefix or url.startswith((f"{prefix}/", f"{prefix}?")):
+                return self.table[origin].rstrip("/") + url[len(prefix) :]
+        return url
+
+
+def read(path: Path) -> Mirrors:
+    """The map of a YAML file. Raises SiteError with the line of what is no URL."""
+    document = SiteDocument(path)
+    return Mirrors(_checked(document))
+
+
+def _checked(document: SiteDocument) -> dict[str, str]:
+    if not isinstance(document.data, dict):
+        raise document.error((), "a map of mirrors is `URL: URL`, one a line")
+    for origin, mirror in document.data.items():
+        for each in (origin, mirror):
+            if not isinstance(each, str) or "://" not in each:
+                raise document.error((origin,), f"{each} is no URL")
+    return dict(document.data)

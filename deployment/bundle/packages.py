@@ -1,0 +1,246 @@
+"""Debian packages with all that they depend on, as a part of their repositories: the origin's index and signature stay.
+
+apt itself chooses the packages, on the indices in the bundle and for a host that has nothing installed; a host that
+has more needs no more. What apt chose is fetched to where the repository has it.
+"""
+
+import asyncio
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from deployment.bundle.fetch import Fetcher
+from deployment.bundle.manifest import File, Item
+from deployment.errors import BundleError, FetchFailed
+
+_SOURCE: Final = re.compile(
+    r"deb\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<url>\S+)\s+(?P<suite>\S+)\s*(?P<components>.*)"
+)
+_CHOSEN: Final = re.compile(r"^'(?P<url>[^']+)' (?P<name>\S+) \d+ SHA256:(?P<sha256>[0-9a-f]{64})$")
+_SUFFIXES: Final = (".xz", ".gz", "")
+_SECONDS: Final = 300
+_QUIET: Final = "; is apt-get there, and is the name right?"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One repository: its URL, the suite (`./` or a directory for a flat one), its components, and its key."""
+
+    url: str
+    suite: str
+    components: tuple[str, ...]
+    key: str = ""
+    text: str = ""
+    variable: str = ""
+
+    @property
+    def flat(self) -> bool:
+        """Whether the packages lie beside the index."""
+        return self.suite.endswith("/")
+
+    @property
+    def base(self) -> str:
+        """The URL of the directory of the suite's index."""
+        return "/".join(each for each in (self.url.rstrip("/"), self.below) if each)
+
+    @property
+    def below(self) -> str:
+        """The same below the repository's URL; empty where the index lies at its top."""
+        return self.suite.strip("./") if self.flat else f"dists/{self.suite}"
+
+    @property
+    def place(self) -> str:
+        """Where a bundle keeps the repository, below the directory of its system."""
+        parts = urlsplit(self.url)
+        return f"{parts.netloc}{parts.path}".strip("/").replace(":", "_")
+
+    def line(self, root: str, key: str = "") -> str:
+        """The line of sources.list for the copy below `root`, a directory."""
+        trust = f"signed-by={key}" if key else "trusted=yes"
+        return f"deb [{trust}] file:{root}/{self.place} {self.suite} {' '.join(self.components)}".rstrip()
+
+
+def source(line: str) -> Source:
+    """Read a line as in sources.list. `signed-by` may be a URL. Raises BundleError."""
+    found = _SOURCE.fullmatch(line.strip())
+    if found is None:
+        raise BundleError(f"`{line}` is no line of a sources.list: deb [options] URL SUITE COMPONENTS")
+    options = dict(each.partition("=")[::2] for each in (found["options"] or "").split())
+    return Source(
+        found["url"],
+        found["suite"],
+        tuple(found["components"].split()),
+        options.get("signed-by", ""),
+        line.strip(),
+    )
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Packages for the hosts of one system; those of one of the `choices` go together, `=version` where pinned."""
+
+    system: str
+    sources: tuple[Source, ...]
+    choices: tuple[tuple[str, ...], ...]
+
+
+async def fetch(fetcher: Fetcher, wish: Wish, architecture: str) -> tuple[list[Item], list[FetchFailed]]:
+    """Fetch the indices, then every package. One that cannot be fetched does not stop the others."""
+    directory = f"packages/{wish.system}"
+    items = [await _repository(fetcher, each, directory, architecture) for each in wish.sources]
+    chosen: dict[str, tuple[str, str]] = {}
+    failures: list[FetchFailed] = []
+    for names in wish.choices:
+        try:
+            chosen |= await asyncio.to_thread(_solve, fetcher.root, wish, names, architecture)
+        except FetchFailed as error:
+            failures.append(error)
+    tasks = [_package(fetcher, wish, path, *entry) for path, entry in sorted(chosen.items())]
+    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(outcome, FetchFailed):
+            failures.append(outcome)
+        elif isinstance(outcome, BaseException):
+            raise outcome
+        else:
+            items.append(outcome)
+    return items, failures
+
+
+def sources_list(wish_sources: Sequence[Source], directory: str, keys: dict[str, str]) -> str:
+    """The sources.list for a copy of the repositories in `directory`; `keys` are files by the key that is asked for."""
+    return "".join(each.line(directory, keys.get(each.key, "")) + "\n" for each in wish_sources)
+
+
+async def _repository(fetcher: Fetcher, each: Source, directory: str, architecture: str) -> Item:
+    place = "/".join(part for part in (directory, each.place, each.below) if part)
+    files = await _release(fetcher, each, place)
+    listed = _sums((fetcher.root / files[0].path).read_text(errors="replace"))
+    found: list[str] = []
+    for part in each.components or ("",):
+        places = [f"{part}/binary-{one}/Packages" for one in (architecture, "all")] if part else ["Packages"]
+        names = [next((name + end for end in _SUFFIXES if name + end in listed), "") for name in places]
+        if not any(names):
+            raise FetchFailed(
+                f"{each.base}: the repository has no packages for {architecture} in `{part or '.'}`"
+            )
+        found += filter(None, names)
+    for name in found:
+        files.append(await fetcher.file(f"{each.base}/{name}", f"{place}/{name}", sha256=listed[name]))
+    if "://" in each.key:
+        files.append(await fetcher.file(each.key, f"{directory}/keys/{key_name(each.key)}", fresh=True))
+    return Item("apt-repository", each.text, each.suite, tuple(files), variable=each.variable)
+
+
+def key_files(wish_sources: Sequence[Source], directory: Path) -> dict[str, str]:
+    """The file of each key, where `directory` holds the system's repositories."""
+    return {
+        each.key: str(directory / "keys" / key_name(each.key)) if "://" in each.key else each.key
+        for each in wish_sources if each.key
+    }  # fmt: skip
+
+
+def key_name(key: str) -> str:
+    """The name of the file in which a bundle keeps a key, below `keys`."""
+    parts = urlsplit(key)
+    name = PurePosixPath(parts.path).name
+    suffix = "" if name.endswith((".gpg", ".asc")) else ".asc"
+    return f"{parts.netloc.replace(':', '_')}-{name}{suffix}"
+
+
+async def _release(fetcher: Fetcher, each: Source, place: str) -> list[File]:
+    try:
+        return [await fetcher.file(f"{each.base}/InRelease", f"{place}/InRelease", fresh=True)]
+    except FetchFailed as first:
+        try:
+            release = await fetcher.file(f"{each.base}/Release", f"{place}/Release", fresh=True)
+        except FetchFailed:
+            raise first from None
+        if not each.key:
+            return [release]
+        return [release, await fetcher.file(f"{each.base}/Release.gpg", f"{place}/Release.gpg", fresh=True)]
+
+
+def _sums(release: str) -> dict[str, str]:
+    """SHA-256 by name, from a Release file."""
+    found: dict[str, str] = {}
+    inside = False
+    for line in release.splitlines():
+        if not line.startswith(" "):
+            inside = line.strip() == "SHA256:"
+        elif inside and len(words := line.split()) == 3:
+            found[words[2]] = words[0]
+    return found
+
+
+def _solve(root: Path, wish: Wish, names: tuple[str, ...], architecture: str) -> dict[str, tuple[str, str]]:
+    """What apt would install: path in the bundle to name_version_architecture and SHA-256."""
+    directory = (root / "packages" / wish.system).absolute()
+    # A keyring of the host's system need not be here; the host's apt checks the same signature again.
+    keys = {key: path for key, path in key_files(wish.sources, directory).items() if Path(path).is_file()}
+    with tempfile.TemporaryDirectory(prefix="muster-apt-") as name:
+        private = Path(name)
+        options = private_apt(private, sources_list(wish.sources, str(directory), keys), architecture)
+        _apt([*options, "-qq", "update"], wish)
+        words = ["-qq", "--print-uris", "--no-install-recommends", "install", *names]
+        return dict(_parsed(_apt([*options, *words], wish), root))
+
+
+def private_apt(private: Path, sources: str, architecture: str) -> list[str]:
+    """Options that keep apt-get away from the machine it runs on: its sources, its packages, its settings."""
+    for each in ("lists/partial", "cache/archives/partial", "empty"):
+        (private / each).mkdir(parents=True)
+    (private / "status").touch()
+    (private / "sources.list").write_text(sources)
+    values = {
+        "Dir::Etc": str(private / "empty"), "Dir::Etc::sourcelist": str(private / "sources.list"),
+        "Dir::Etc::sourceparts": str(private / "empty"), "Dir::State": str(private),
+        "Dir::State::lists": str(private / "lists"), "Dir::State::status": str(private / "status"),
+        "Dir::Cache": str(private / "cache"), "APT::Architecture": architecture, "APT::Architectures": architecture,
+        "APT::Sandbox::User": "", "Acquire::Languages": "none", "Acquire::ForceHash": "SHA256",
+        "Acquire::Check-Valid-Until": "false", "APT::Update::Error-Mode": "any",
+    }  # fmt: skip
+    return [word for name, value in values.items() for word in ("-o", f"{name}={value}")]
+
+
+def _apt(words: list[str], wish: Wish) -> str:
+    try:
+        done = subprocess.run(
+            ["apt-get", *words], capture_output=True, text=True, timeout=_SECONDS, check=False,
+            stdin=subprocess.DEVNULL, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"},
+        )  # fmt: skip
+    except FileNotFoundError as error:
+        raise BundleError(
+            "apt-get is not installed: build the bundle on Ubuntu or Debian, any release"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise FetchFailed(f"packages of {wish.system}: apt-get did not end in {_SECONDS} s") from error
+    if done.returncode:
+        said = (
+            " ".join(line for line in done.stderr.splitlines() if line.startswith(("E:", "W:")))
+            or done.stdout
+        )
+        raise FetchFailed(f"packages of {wish.system}: {' '.join(said.split()) or 'apt-get failed' + _QUIET}")
+    return done.stdout
+
+
+def _parsed(output: str, root: Path) -> Iterator[tuple[str, tuple[str, str]]]:
+    for line in output.splitlines():
+        found = _CHOSEN.match(line)
+        if found is None:
+            raise BundleError(f"apt-get says what muster does not understand: {line}")
+        path = Path(unquote(found["url"].removeprefix("file:")))
+        yield str(path.relative_to(root.absolute())), (unquote(found["name"]), found["sha256"])
+
+
+async def _package(fetcher: Fetcher, wish: Wish, path: str, name: str, sha256: str) -> Item:
+    below = path.removeprefix(f"packages/{wish.system}/")
+    origin = next(each for each in wish.sources if below.startswith(each.place + "/"))
+    url = f"{origin.url.rstrip('/')}/{below.removeprefix(origin.place + '/')}"
+    package, _, rest = name.removesuffix(".deb").partition("_")
+    file = await fetcher.file(url, path, sha256=sha256)
+    return Item("package", package, rest.rpartition("_")[0], (file,))

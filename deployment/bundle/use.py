@@ -1,0 +1,86 @@
+"""An installation from a bundle: the variables and the environment that leave the roles nothing else to fetch from."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from deployment.bundle import manifest, packages
+from deployment.bundle.wheels import DIRECTORY as WHEELS
+from deployment.errors import BundleError
+from orchestrator.progress import Reporter
+
+ON_HOSTS: Final = "/var/lib/muster/bundle"
+"""Where the role `bundle` puts the packages on a host."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle that is complete and as its manifest says."""
+
+    root: Path
+    manifest: manifest.Manifest
+
+    def variables(self) -> dict[str, Any]:
+        """Role variables that name what the bundle holds, by its file."""
+        values: dict[str, Any] = {"bundle_path": str(self.root), "bundle_directory": ON_HOSTS}
+        for item in self.manifest.items:
+            if item.variable and item.kind != "apt-repository":
+                values[item.variable] = str(self.root / item.files[0].path)
+            elif item.variable:
+                origin = packages.source(item.name)
+                values[item.variable] = f"file:{ON_HOSTS}/{origin.place}".removesuffix("/deb/amd64")
+                values["container_toolkit_key_url"] = (
+                    f"file://{ON_HOSTS}/keys/{packages.key_name(origin.key)}"
+                )
+        return values
+
+    def of_host(self, system: str) -> dict[str, Any]:
+        """Variables of a host: its system's part of the bundle, and the sources.list for a copy of it there."""
+        return {"bundle_system": system, "bundle_sources": sources(self.root, system, ON_HOSTS)}
+
+    def environment(self) -> dict[str, str]:
+        """What keeps pip and git of a run inside the bundle, also where a role does not know of it."""
+        rules = [
+            (f"url.{self.root / item.files[0].path}.insteadOf", item.files[0].url)
+            for item in self.manifest.items
+            if item.kind == "git"
+        ]
+        rules.append(("protocol.allow", "never"))
+        rules.append(("protocol.file.allow", "always"))
+        values = {"GIT_CONFIG_COUNT": str(len(rules))}
+        for number, (name, value) in enumerate(rules):
+            values |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+        return values | {
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(self.root / WHEELS),
+            "PIP_CONFIG_FILE": os.devnull,
+        }
+
+
+def opened(root: Path, site: str, progress: Reporter) -> Bundle:
+    """Prove a bundle and open it. Raises BundleError with the first problem and how many there are."""
+    found = manifest.read(root)
+    if found.site != site:
+        raise BundleError(f"{root}: this bundle is of the site {found.site}, not of {site}: build one for it")
+    progress(f"verifying {len(found.files)} files of {root}")
+    problems = manifest.verify(root, progress)
+    if problems:
+        more = (
+            f" (and {len(problems) - 1} more; see `muster bundle verify {root}`)" if len(problems) > 1 else ""
+        )
+        raise BundleError(f"{root}: {problems[0]}{more}: run `muster bundle build` again")
+    for gap in found.gaps:
+        progress(f"not in the bundle: {gap}")
+    return Bundle(root.absolute(), found)
+
+
+def sources(root: Path, system: str, directory: str) -> str:
+    """The sources.list for hosts of a system, where `directory` holds a copy of the bundle's repositories for it."""
+    found = [
+        packages.source(item.name)
+        for item in manifest.read(root).items
+        if item.kind == "apt-repository" and item.files[0].path.startswith(f"packages/{system}/")
+    ]
+    keys = packages.key_files(found, Path(directory))
+    return packages.sources_list(found, directory, keys)

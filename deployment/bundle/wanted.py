@@ -1,0 +1,273 @@
+"""What a site needs from elsewhere: derived from its file, the compatibility matrix and the roles' own variables.
+
+Nothing is listed here: URLs and names of packages are those of the roles, with the values that the site gives them.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+import yaml
+
+from deployment import inventory, matrix, stages, variables
+from deployment.bundle import registry
+from deployment.bundle import wheels as pip
+from deployment.bundle.git import Checkout
+from deployment.bundle.packages import Source, Wish, source
+from deployment.content import Content
+from deployment.errors import BundleError
+from deployment.site import Site
+
+_PASSES: Final = 8
+_TRIDENT_NFS: Final = "nfs-common"
+_DEEPOPS: Final = "https://github.com/NVIDIA/deepops"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart at the URL of its repository, and the role variable that names it."""
+
+    repository: str
+    name: str
+    version: str
+    variable: str = ""
+
+
+@dataclass(frozen=True)
+class Download:
+    """One file, its SHA-256 where somebody knows it, and the role variable that names it."""
+
+    url: str
+    variable: str = ""
+    sha256: str = ""
+
+
+@dataclass
+class Wanted:
+    """Everything to fetch. `gaps` are needs that a bundle does not cover, each a sentence."""
+
+    packages: list[Wish] = field(default_factory=list)
+    wheels: dict[pip.Target, list[pip.Wheel]] = field(default_factory=dict)
+    checkouts: list[Checkout] = field(default_factory=list)
+    charts: list[Chart] = field(default_factory=list)
+    images: list[str] = field(default_factory=list)
+    files: list[Download] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
+
+
+class Derivation:
+    """Reads what one site needs. Raises BundleError or ConfigurationError."""
+
+    def __init__(self, site: Site, content: Content, lock: Path) -> None:
+        self.site = site
+        self._content = content
+        self._lock = lock
+        self._inventory = inventory.build(site)
+        groups = inventory.groups(self._inventory)
+        self._stages = {
+            each.name for each in stages.read(content) if not stages.not_applicable(each, site, groups)
+        }
+
+    def wanted(self) -> Wanted:
+        """Everything that the stages of the site fetch."""
+        found = Wanted(images=list(self.site.get("bundle", "images", default=[])))
+        found.files += [Download(url) for url in self.site.get("bundle", "files", default=[])]
+        found.charts += [Chart(**each) for each in self.site.get("bundle", "charts", default=[])]
+        self._packages(found)
+        self._wheels(found)
+        self._deepops(found)
+        self._trident(found)
+        self._dra(found)
+        self._orchestrator(found)
+        return found
+
+    def _role(self, role: str) -> dict[str, Any]:
+        """The variables of a role as a run would see them: what the site says over the role's own."""
+        values: dict[str, Any] = {}
+        for part in ("vars", "defaults"):
+            path = self._content.roles / role / part / "main.yml"
+            if path.is_file():
+                values |= yaml.safe_load(path.read_text()) or {}
+        values.update(self._inventory["all"]["vars"])
+        return values
+
+    def _text(self, role: str, name: str) -> str:
+        values = self._role(role)
+        text, environment = str(values.get(name, "")), jinja2.Environment(undefined=jinja2.StrictUndefined)  # noqa: S701 - no HTML
+        for _ in range(_PASSES):
+            if "{{" not in text:
+                break
+            try:
+                text = environment.from_string(text).render(values)
+            except jinja2.TemplateError as error:
+                raise BundleError(
+                    f"{name} of the role {role} cannot be known before the run: {error}"
+                ) from error
+        return text
+
+    def _packages(self, found: Wanted) -> None:
+        for system in sorted({host["os"] for host in self.site.hosts.values()}):
+            more = self.site.get("bundle", "packages", system, default=[])
+            choices = [tuple(sorted({*choice, *more})) for choice in self._choices(system)]
+            lines = [
+                f"deb [signed-by={row['keyring']}] {line}"
+                for row in matrix.tables()["repositories"]
+                if system in row["os"]
+                for line in row["sources"]
+            ]
+            lines = self.site.get("bundle", "repositories", system, default=lines)
+            if not any(choices):
+                continue
+            if not lines:
+                names = ", ".join(sorted({name for choice in choices for name in choice}))
+                found.gaps.append(f"packages of {system}: no repository is known for it; provide {names}")
+                continue
+            sources = [*map(source, lines), *self._toolkit_source()]
+            found.packages.append(Wish(system, tuple(sources), tuple(sorted(set(choices)))))
+
+    def _choices(self, system: str) -> Iterator[list[str]]:
+        """What a host of the system gets, once for each flavour of the driver that its GPUs may need."""
+        hosts = [host for host in self.site.hosts.values() if host["os"] == system]
+        common = []
+        if "docker" in self._stages:
+            own = self._role("docker")
+            common += own.get("docker_packages") or own.get("__docker_packages_of", {}).get("Debian", [])
+        if "trident" in self._stages:
+            common.append(_TRIDENT_NFS)
+        gpus = [host for host in hosts if "gpu" in host["roles"]]
+        if gpus and "container_toolkit" in self._stages:
+            own = self._role("container_toolkit")
+            pin = f"{own['container_toolkit_version']}-{own['container_toolkit_package_revision']}"
+            common += [f"{name}={pin}" for name in own["__container_toolkit_packages"]]
+        yield common
+        if gpus and "driver" in self._stages and not system.startswith("rhel"):
+            for host in gpus:
+                yield from ([*common, *names] for names in self._drivers(host))
+
+    def _drivers(self, host: dict[str, Any]) -> Iterator[list[str]]:
+        own = self._role("driver")
+        row, model = own["__driver_table"][host["os"]], own["__driver_models"][host["model"]]
+        names = (
+            row["packages"] + (row["nvswitch"] if model["nvswitch"] else []) + own["driver_extra_packages"]
+        )
+        wanted = {"open": ["-open"], "proprietary": [""]}.get(
+            str(own["driver_kernel_modules"]), ["", "-open"]
+        )
+        may_be_open = (
+            row["open"]
+            and not model["volta"]
+            and int(own["driver_branch"]) >= own["__driver_first_open_branch"]
+        )
+        for suffix in wanted if may_be_open else [""]:
+            filled = [
+                each.replace("{branch}", str(own["driver_branch"])).replace("{open}", suffix)
+                for each in names
+            ]
+            yield [each for each in filled if each not in own["driver_skip_packages"]]
+
+    def _toolkit_source(self) -> list[Source]:
+        if "container_toolkit" not in self._stages:
+            return []
+        base = self._text("container_toolkit", "container_toolkit_repository")
+        key = self._text("container_toolkit", "container_toolkit_key_url")
+        line = f"deb [signed-by={key}] {base}/deb/amd64 /"
+        return [replace(source(line), variable="container_toolkit_repository")]
+
+    def _wheels(self, found: Wanted) -> None:
+        default = [".".join(map(str, sys.version_info[:2]))]
+        for python in self.site.get("bundle", "python", default=default):
+            target = pip.Target((3, int(python.partition(".")[2])))
+            found.wheels[target] = pip.of_uv_lock(self._lock, target)
+            if "deepops" in self._stages:
+                lock = (
+                    self._content.roles
+                    / "deepops"
+                    / "files"
+                    / f"requirements-{self.site.versions['deepops']}.txt"
+                )
+                row = matrix.deepops_row(self.site.versions["deepops"]) or {}
+                if python not in row.get("python", [python]):
+                    found.gaps.append(
+                        f"the Python environment of DeepOps {row['release']}: it runs on {', '.join(row['python'])}, "
+                        f"and this bundle is for {python}"
+                    )
+                elif lock.is_file():
+                    found.wheels[target] += pip.of_requirements(lock, target)
+                else:
+                    found.gaps.append(f"the Python environment of DeepOps: there is no lock {lock.name}")
+
+    def _deepops(self, found: Wanted) -> None:
+        if "deepops" not in self._stages:
+            return
+        url = self._text("deepops", "deepops_repository") or self.site.get(
+            "deepops", "repository", default=_DEEPOPS
+        )
+        commit = self._text("deepops", "deepops_commit") or self.site.get("deepops", "commit", default="")
+        found.checkouts.append(
+            Checkout("deepops", url, self.site.versions["deepops"], commit, "deepops_repository")
+        )
+        found.gaps.append(
+            "what kubespray downloads (kubeadm, kubelet, etcd, CNI plugins, their images): make it with kubespray's "
+            "contrib/offline and name it under bundle.files and bundle.images"
+        )
+
+    def _trident(self, found: Wanted) -> None:
+        if "trident" not in self._stages:
+            return
+        checksum = self._text("trident", "trident_checksum").removeprefix("sha256:")
+        archive = self._text("trident", "trident_archive")
+        if "://" in archive:
+            found.files.append(Download(archive, "trident_archive", checksum))
+        release = self.site.versions["trident"]
+        rows = [
+            row
+            for row in matrix.tables()["images"]
+            if row["of"] == "trident" and matrix.within(release, row["release"])
+        ]
+        if not rows:
+            found.gaps.append(
+                f"the images of Trident {release}: the matrix does not know them; name under bundle.images what "
+                "`tridentctl images` prints"
+            )
+        minor = ".".join(release.split(".")[:2])
+        found.images += [each.format(release=release, minor=minor) for row in rows for each in row["images"]]
+
+    def _dra(self, found: Wanted) -> None:
+        if "dra" not in self._stages:
+            return
+        chart, version = self._text("dra", "dra_chart"), self._text("dra", "dra_version")
+        if "://" in chart:
+            repository, _, name = chart.rpartition("/")
+            found.charts.append(Chart(repository, name, version, "dra_chart"))
+
+    def _orchestrator(self, found: Wanted) -> None:
+        if "orchestrator" not in self._stages or self.site.get("orchestrator", "replicas") == 0:
+            return
+        image = self.site.get("orchestrator", "image")
+        words = [
+            *variables.MUSTER,
+            "operator-yaml",
+            "--cluster",
+            self.site.name,
+            *(["--image", image] if image else []),
+        ]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+        if done.returncode:
+            raise BundleError(f"the orchestrator's YAML cannot be rendered: {done.stderr.strip()}")
+        for each in yaml.safe_load_all(done.stdout):
+            if each and each["kind"] == "Deployment":
+                found.images += [one["image"] for one in each["spec"]["template"]["spec"]["containers"]]
+
+
+def is_oci(chart: Chart) -> bool:
+    """Whether the chart is in a registry."""
+    return chart.repository.startswith("oci://")
+
+
+def chart_reference(chart: Chart) -> registry.Reference:
+    """The chart's name in its registry."""
+    return registry.reference(f"{chart.repository}/{chart.name}", chart.version)

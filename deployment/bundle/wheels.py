@@ -1,0 +1,213 @@
+"""Python wheels, exactly those of a lock: of muster's own, and of the environment that DeepOps runs in."""
+
+import json
+import re
+import tomllib
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from email import message_from_bytes
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urldefrag, urljoin
+
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import canonicalize_name, parse_wheel_filename
+
+from deployment.bundle.fetch import Fetcher
+from deployment.bundle.manifest import Item
+from deployment.errors import BundleError, FetchFailed
+from orchestrator.distribution import DISTRIBUTION
+
+INDEX: Final = "https://pypi.org/simple"
+DIRECTORY: Final = "wheels"
+EXTRAS: Final = ("auth-provider", "deployment", "validation")
+"""What a controller has of muster: it installs a site, reaches its cluster, and validates it."""
+
+_NEWEST_GLIBC: Final = 35
+_ACCEPT: Final = "application/vnd.pypi.simple.v1+json, text/html;q=0.1"
+_LICENCE_CHARACTERS: Final = 80
+_HASH: Final = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+
+
+@dataclass(frozen=True)
+class Target:
+    """The Python that the wheels are for: (3, 12) on x86_64 Linux, with glibc."""
+
+    python: tuple[int, int]
+    machine: str = "x86_64"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What markers are evaluated with."""
+        version = ".".join(map(str, self.python))
+        return {
+            "python_version": version, "python_full_version": f"{version}.99", "sys_platform": "linux",
+            "platform_system": "Linux", "platform_machine": self.machine, "os_name": "posix", "extra": "",
+            "implementation_name": "cpython", "platform_python_implementation": "CPython", "platform_release": "",
+            "platform_version": "", "implementation_version": f"{version}.99",
+        }  # fmt: skip
+
+    @property
+    def tags(self) -> list[Tag]:
+        """The tags of wheels that fit, the best first."""
+        platforms = [f"manylinux_2_{minor}_{self.machine}" for minor in range(_NEWEST_GLIBC, 4, -1)]
+        platforms += [f"manylinux{old}_{self.machine}" for old in ("2014", "2010", "1")] + [
+            f"linux_{self.machine}"
+        ]
+        interpreter = "cp" + "".join(map(str, self.python))
+        return [
+            *cpython_tags(self.python, platforms=platforms),
+            *compatible_tags(self.python, interpreter=interpreter, platforms=platforms),
+        ]
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """One file of a lock; `url` is empty where the index must be asked for it."""
+
+    name: str
+    version: str
+    sha256: tuple[str, ...]
+    url: str = ""
+
+
+def of_uv_lock(path: Path, target: Target) -> list[Wheel]:
+    """The wheels that muster needs on a controller, by its own lock. Raises BundleError."""
+    try:
+        packages = tomllib.loads(path.read_text())["package"]
+    except (OSError, ValueError, KeyError) as error:
+        raise BundleError(f"{path}: the lock of muster cannot be read: {error}") from error
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for each in packages:
+        by_name.setdefault(each["name"], []).append(each)
+    root = by_name[DISTRIBUTION][0]
+    waiting = [
+        *root["dependencies"],
+        *(each for extra in EXTRAS for each in root["optional-dependencies"][extra]),
+    ]
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    done: set[tuple[str, str, str]] = set()
+    while waiting:
+        entry = waiting.pop()
+        if "marker" in entry and not Marker(entry["marker"]).evaluate(target.environment):
+            continue
+        package = next(
+            each
+            for each in by_name[entry["name"]]
+            if entry.get("version", each["version"]) == each["version"]
+        )
+        found[package["name"], package["version"]] = package
+        for wanted in ("", *entry.get("extra", ())):
+            key = (package["name"], package["version"], wanted)
+            if key not in done:
+                done.add(key)
+                waiting += (
+                    package.get("optional-dependencies", {}).get(wanted, [])
+                    if wanted
+                    else package.get("dependencies", [])
+                )
+    return [_of_lock(package, target) for _, package in sorted(found.items())]
+
+
+def of_requirements(path: Path, target: Target) -> list[Wheel]:
+    """The entries of a lock of the form `name==version --hash=sha256:…`. Raises BundleError with the line."""
+    wheels = []
+    try:
+        lines = path.read_text().replace("\\\n", " ").splitlines()
+    except OSError as error:
+        raise BundleError(f"{path}: {error.strerror}") from error
+    for number, line in enumerate(lines, 1):
+        text, hashes = line.partition(" --hash")[0].partition(" #")[0].strip(), _HASH.findall(line)
+        if not text or text.startswith("#"):
+            continue
+        requirement = Requirement(text)
+        versions = [each.version for each in requirement.specifier if each.operator == "=="]
+        if not versions or not hashes:
+            raise BundleError(f"{path}: entry {number}, `{text}`, has no == or no --hash=sha256")
+        if requirement.marker is None or requirement.marker.evaluate(target.environment):
+            wheels.append(Wheel(canonicalize_name(requirement.name), versions[0], tuple(hashes)))
+    return wheels
+
+
+async def fetch(fetcher: Fetcher, wheel: Wheel, target: Target) -> Item:
+    """Fetch one. Raises FetchFailed."""
+    url, sha256 = wheel.url, wheel.sha256[0]
+    if not url:
+        url, sha256 = await _on_index(fetcher, wheel, target)
+    name = unquote(urldefrag(url).url.rpartition("/")[2])
+    file = await fetcher.file(url, f"{DIRECTORY}/{name}", sha256=sha256)
+    return Item("wheel", wheel.name, wheel.version, (file,), licence=_licence(fetcher.root / file.path))
+
+
+def _licence(path: Path) -> str:
+    """What the metadata of a wheel says of its licence; empty where it says nothing short."""
+    if path.suffix != ".whl":
+        return ""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            name = next((each for each in archive.namelist() if each.endswith(".dist-info/METADATA")), "")
+            metadata = message_from_bytes(archive.read(name) if name else b"")
+    except (OSError, zipfile.BadZipFile) as error:
+        raise FetchFailed(f"{path}: it is no wheel: {error}") from error
+    said = str(metadata.get("License-Expression") or metadata.get("License") or "")
+    return said if 0 < len(said) <= _LICENCE_CHARACTERS and "\n" not in said else ""
+
+
+def _of_lock(package: Mapping[str, Any], target: Target) -> Wheel:
+    names = {each["url"].rpartition("/")[2]: each for each in package.get("wheels", [])}
+    best = _best(names, target)
+    entry = names[best] if best else package.get("sdist")
+    if entry is None:
+        raise BundleError(f"{package['name']} {package['version']} has no wheel for {target} and no source")
+    return Wheel(package["name"], package["version"], (entry["hash"].removeprefix("sha256:"),), entry["url"])
+
+
+def _best(names: Mapping[str, Any], target: Target) -> str:
+    """The file whose tags fit best; empty if there is none."""
+    ranks = {tag: rank for rank, tag in enumerate(target.tags)}
+    fitting = [
+        (min((ranks[tag] for tag in parse_wheel_filename(unquote(name))[3] if tag in ranks), default=-1), name)
+        for name in names if name.endswith(".whl")
+    ]  # fmt: skip
+    return min((each for each in fitting if each[0] >= 0), default=(0, ""))[1]
+
+
+async def _on_index(fetcher: Fetcher, wheel: Wheel, target: Target) -> tuple[str, str]:
+    page = f"{INDEX}/{wheel.name}/"
+    content, headers = await fetcher.text(page, {"Accept": _ACCEPT})
+    found = dict(_listed(content, headers, page))
+    ours = {name: entry for name, entry in found.items() if entry[1] in wheel.sha256}
+    best = _best(ours, target) or next((name for name in ours if not name.endswith(".whl")), "")
+    if not best:
+        raise FetchFailed(
+            f"{page}: no file of {wheel.name} {wheel.version} has a digest of the lock and fits {target}"
+        )
+    return ours[best]
+
+
+def _listed(content: bytes, headers: Mapping[str, str], page: str) -> Iterator[tuple[str, tuple[str, str]]]:
+    if "json" in headers.get("Content-Type", ""):
+        for each in json.loads(content)["files"]:
+            yield each["filename"], (urljoin(page, each["url"]), each["hashes"].get("sha256", ""))
+        return
+    links = _Links()
+    links.feed(content.decode(errors="replace"))
+    for link in links.found:
+        url, fragment = urldefrag(urljoin(page, link))
+        yield unquote(url.rpartition("/")[2]), (url, fragment.removeprefix("sha256="))
+
+
+class _Links(HTMLParser):
+    """The links of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Called for each element."""
+        self.found += [value for name, value in attrs if tag == "a" and name == "href" and value]

@@ -1,0 +1,80 @@
+"""What was done, as the cluster knows it: a ConfigMap, for the day when the controller's disk is gone."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from deployment.journal import Past
+from orchestrator.cluster.errors import NotFound
+from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.resources import CONFIG_MAPS
+from orchestrator.cluster.transport import Transport
+from orchestrator.errors import MusterError
+
+NAMESPACE: Final = "kube-system"
+_KEY: Final = "stages.json"
+_TIMEOUT_SECONDS: Final = 10.0
+
+
+def store(kubeconfig: Path, context: str, site: str, stages: Mapping[str, Past]) -> str:
+    """Write down how each stage ended last. Returns why that was not possible; empty when it was."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": _name(site),
+            "namespace": NAMESPACE,
+            "labels": {"app.kubernetes.io/part-of": "muster"},
+        },
+        "data": {_KEY: json.dumps({name: asdict(past) for name, past in stages.items()}, sort_keys=True)},
+    }
+
+    async def apply(transport: Transport) -> None:
+        path = CONFIG_MAPS.path(NAMESPACE, _name(site))
+        await transport.apply(path, body, field_manager="muster-install")
+
+    return spoken(kubeconfig, context, apply)
+
+
+def read(kubeconfig: Path, context: str, site: str) -> dict[str, Past]:
+    """What a controller before this one wrote down; nothing when there is none, or the cluster does not answer."""
+    found: dict[str, Past] = {}
+
+    async def get(transport: Transport) -> None:
+        answer: dict[str, Any] = await transport.get(CONFIG_MAPS.path(NAMESPACE, _name(site)))
+        found.update(msgspec.json.decode(answer["data"][_KEY], type=dict[str, Past]))
+
+    spoken(kubeconfig, context, get)
+    return found
+
+
+def spoken(kubeconfig: Path, context: str, action: Callable[[Transport], Awaitable[None]]) -> str:
+    """Let `action` speak to the API server. Returns why that was not possible; empty when it was."""
+    if not kubeconfig.is_file():
+        return "there is no cluster yet"
+
+    async def speak() -> None:
+        async with (
+            asyncio.timeout(_TIMEOUT_SECONDS),
+            Transport(load_access(kubeconfig, context or None)) as transport,
+        ):
+            await action(transport)
+
+    try:
+        asyncio.run(speak())
+    except NotFound:
+        return "the cluster has none"
+    except TimeoutError:
+        return f"the API server did not answer within {_TIMEOUT_SECONDS:g} s"
+    except (MusterError, msgspec.MsgspecError, KeyError, ValueError) as error:
+        return str(error)
+    return ""
+
+
+def _name(site: str) -> str:
+    return f"muster-install-{site}"

@@ -1,0 +1,278 @@
+"""`muster new-site`, `install`, `plan`, `verify`, `upgrade`, `teardown`, `matrix` and `inventory`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from orchestrator.distribution import require_extra
+from orchestrator.progress import terminal_reporter
+
+if TYPE_CHECKING:
+    from deployment.plan import Decision
+    from deployment.program import Program, Request
+    from deployment.upgrade import Step
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_INVENTORY = click.option(
+    "-i",
+    "--inventory",
+    required=True,
+    type=click.Path(path_type=Path, exists=True),
+    metavar="SITE",
+    help="Directory of the site, with its site.yml.",
+)
+_STATE = click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory of the journals.  [default: $XDG_STATE_HOME/muster/sites]",
+)
+_BUNDLE = click.option(
+    "--bundle",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Bundle of `muster bundle build`: nothing is fetched from anywhere else.",
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+
+
+def _on_a_site(function: _Command) -> _Command:
+    for option in (_JSON, _STATE, _INVENTORY):
+        function = option(function)
+    return function
+
+
+def _range(function: _Command) -> _Command:
+    for option in (
+        click.option("--until", "last", metavar="STAGE", help="Stop after this stage."),
+        click.option(
+            "--from", "first", metavar="STAGE", help="Begin with this stage, and do all again from there."
+        ),
+        click.option("--check", is_flag=True, help="Change nothing; say what would change."),
+    ):
+        function = option(function)
+    return function
+
+
+@click.command()
+@_on_a_site
+@_range
+@_BUNDLE
+@click.option("--plan", "plan_only", is_flag=True, help="Print what would be done and why, and do nothing.")
+def install(*, as_json: bool, plan_only: bool, **options: Any) -> None:
+    """Install everything that the site file asks for; go on where a run before stopped."""
+    _work(_request("install", options), as_json=as_json, plan_only=plan_only)
+
+
+@click.command()
+@_on_a_site
+@_range
+@_BUNDLE
+def plan(*, as_json: bool, **options: Any) -> None:
+    """Print what `install` would do with each stage, and why."""
+    _work(_request("install", options), as_json=as_json, plan_only=True)
+
+
+@click.command()
+@_on_a_site
+def verify(*, as_json: bool, **options: Any) -> None:
+    """Prove every layer of a site again; change nothing."""
+    _work(_request("verify", options), as_json=as_json)
+
+
+@click.command()
+@_on_a_site
+@_range
+@_BUNDLE
+@click.option(
+    "--accept-irreversible", is_flag=True, help="Go also where there is no way back; `--plan` tells where."
+)
+@click.option("--plan", "plan_only", is_flag=True, help="Print what would be done and why, and do nothing.")
+def upgrade(*, as_json: bool, plan_only: bool, **options: Any) -> None:
+    """Bring a site to the versions that its file names now, storage before Kubernetes."""
+    _work(_request("upgrade", options), as_json=as_json, plan_only=plan_only)
+
+
+@click.command()
+@_on_a_site
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--plan", "plan_only", is_flag=True, help="Print what would be done and why, and do nothing.")
+def teardown(*, as_json: bool, yes: bool, plan_only: bool, **options: Any) -> None:
+    """Remove what was installed, last things first. Volumes on the storage are kept."""
+    request = _request("teardown", {**options, "extra": ("teardown_confirmed=true",)})
+    if not plan_only and not yes:
+        click.confirm(f"Remove the installation of {options['inventory']}?", abort=True, err=True)
+    _work(request, as_json=as_json, plan_only=plan_only)
+
+
+def resume(*, inventory: Path, state_dir: Path | None) -> None:
+    """`muster resume -i SITE`: go on with the run that was interrupted there, or failed."""
+    require_extra("deployment")
+    from deployment.program import resumed
+
+    request = shown(resumed, inventory, state_dir)
+    if request is None:
+        click.echo(f"{inventory}: nothing is to be resumed: the last run came to its end, or there was none")
+        return
+    click.echo(f"going on with `muster {request.action}` on {inventory}", err=True)
+    _work(request, as_json=False)
+
+
+@click.command()
+@_JSON
+def matrix(*, as_json: bool) -> None:
+    """Print what runs with what: every row with its source and the date when it was looked up."""
+    require_extra("deployment")
+    from deployment.matrix import tables
+
+    if as_json:
+        click.echo(json.dumps(tables(), indent=1, default=str))
+        return
+    for name, rows in tables().items():
+        click.echo(f"{name.upper()}")
+        for row in rows:
+            facts = {
+                key: value for key, value in row.items() if key not in {"source", "date"} and value != ""
+            }
+            click.echo("  " + "; ".join(f"{key} {_cell(value)}" for key, value in facts.items()))
+            click.echo(f"      {row['source']}, {row['date']}")
+
+
+@click.command()
+@_INVENTORY
+@_STATE
+def inventory(inventory: Path, state_dir: Path | None) -> None:
+    """Print the Ansible inventory of a site, for those who call ansible-playbook themselves."""
+    require_extra("deployment")
+    from deployment import inventory as built
+    from deployment.site import load
+
+    click.echo(json.dumps(built.build(shown(load, inventory), state_dir), indent=1))
+
+
+@click.command("new-site")
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--like", default="example", show_default=True, metavar="SITE",
+    help="Which of the sites that come with muster is taken: example, current, tr4858 or lab.",
+)  # fmt: skip
+def new_site(directory: Path, *, like: str) -> None:
+    """Write the site file of a new site into DIRECTORY, to be filled in; its last part is the site's name."""
+    require_extra("deployment")
+    from deployment import content
+    from deployment.new_site import begin
+
+    file = begin(content.find().inventories, like, directory)
+    click.echo(f"{file}: fill it in, then see what would be done: muster plan -i {directory}")
+
+
+def _request(action: str, options: dict[str, Any]) -> "Request":
+    require_extra("deployment")
+    from deployment.program import Request
+
+    return Request(action=action, **options)
+
+
+def _work(request: "Request", *, as_json: bool, plan_only: bool = False) -> None:
+    from deployment.program import Program
+
+    reporter = terminal_reporter()
+    try:
+        program = shown(Program, request, reporter)
+        decisions = program.plan() if plan_only else shown(program.run)
+        steps, trouble = program.steps(decisions) if plan_only else ([], "")
+    finally:
+        reporter.close()
+    if as_json:
+        told: dict[str, Any] = {"site": program.site.name, "stages": _records(program, decisions)}
+        for each in told["stages"]:
+            each["proved"] = program.proved.get(each["stage"], [])
+        if plan_only:
+            told |= {"steps": [each.record() for each in steps], "steps_unknown": trouble}
+        click.echo(json.dumps(told, indent=1))
+    elif plan_only:
+        _print_plan(program, decisions, steps)
+        if trouble and request.action == "upgrade":
+            click.echo(
+                f"what runs there cannot be read ({trouble}), so nobody knows what cannot be undone", err=True
+            )
+    else:
+        if request.action == "verify":
+            _print_proofs(program, decisions)
+        click.echo(f"{program.site.name}: {request.action}: every stage that applies is {_past(request)}")
+
+
+def _past(request: "Request") -> str:
+    if request.check:
+        return "checked; nothing was changed"
+    return "removed" if request.action == "teardown" else "verified"
+
+
+def _records(program: "Program", decisions: "list[Decision]") -> list[dict[str, Any]]:
+    from deployment import outlook
+
+    removal = program.request.action == "teardown"
+    lacks = [message for _, message in program.lacks(decisions)]
+    first = next((each.stage.name for each in decisions if each.verb == "run"), "")
+    return [
+        {
+            **each.record(),
+            **({"reason": "it may have been installed"} if removal and each.verb == "run" else {}),
+            "what": outlook.of_stage(each.stage.name, program.site, removal=removal)
+            if each.verb == "run"
+            else "",
+            "notes": lacks if each.stage.name == first else [],
+        }
+        for each in decisions
+    ]
+
+
+def _print_plan(program: "Program", decisions: "list[Decision]", steps: "list[Step]") -> None:
+    """One line for each stage; below those that would run, what they do, where, and what to know before."""
+    width = max(len(each.stage.name) for each in decisions)
+    for each in _records(program, decisions):
+        click.echo(f"{each['stage']:{width}}  {each['decision']}: {each['reason']}")
+        if each["decision"] != "run":
+            continue
+        hosts = ", ".join(each["hosts"])
+        for label, text in (
+            ("does", each["what"] or each["title"]),
+            ("on", hosts),
+            *(("STEP", step.line()) for step in steps if step.stage == each["stage"]),
+            *(("NOTE", note) for note in each["notes"]),
+        ):
+            click.echo(f"{'':{width}}    {label:4}  {text}")
+    running = sum(each.verb == "run" for each in decisions)
+    click.echo(f"{running} of {len(decisions)} stages would run; a plan asks no host and changes nothing.")
+    if program.journal.torn:
+        click.echo(program.journal.torn, err=True)
+
+
+def _print_proofs(program: "Program", decisions: "list[Decision]") -> None:
+    """Each layer with what was proved of it; a layer of which nothing was is there too, with the reason."""
+    width = max(len(each.stage.name) for each in decisions)
+    for each in decisions:
+        unproved = each.reason if each.verb != "run" else "its checks passed"
+        for line in program.proved.get(each.stage.name) or [f"{each.verb}: {unproved}"]:
+            click.echo(f"{each.stage.name:{width}}  {line}")
+
+
+def shown(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call, and print each problem of a site file on a line of its own."""
+    from deployment.errors import SiteError
+
+    try:
+        return function(*arguments)
+    except SiteError as error:
+        for problem in error.problems:
+            if problem != str(error):
+                click.echo(problem, err=True)
+        raise
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,81 @@
+"""What to say about a failed task: where it is, what it said, why that happens and what to do."""
+
+import re
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import yaml
+
+_LONGEST = 600
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One host where a task failed. `place` is file:line of the task."""
+
+    host: str
+    task: str
+    place: str
+    message: str
+    unreachable: bool = False
+
+    def known(self) -> tuple[str, str]:
+        """Cause and fix, where the message is one that sites have met; else two empty texts."""
+        for pattern, cause, fix in _signatures():
+            if pattern.search(self.message):
+                return cause, fix
+        return "", ""
+
+    def lines(self) -> list[str]:
+        """The failure for people, most important first."""
+        cause, fix = self.known()
+        told = [
+            f"host    {self.host}{' (unreachable)' if self.unreachable else ''}",
+            f"task    {self.task}",
+            f"at      {self.place}",
+            f"error   {self.message}",
+        ]
+        return [*told, *([f"cause   {cause}", f"fix     {fix}"] if cause else [])]
+
+    def record(self) -> dict[str, Any]:
+        """The failure for the journal, which keeps no message: a module may repeat what it was given."""
+        return {key: value for key, value in asdict(self).items() if key != "message"}
+
+
+def message_of(result: dict[str, Any]) -> str:
+    """The message in a task's result: its own, of the first item that failed, or what a command printed."""
+    for item in result.get("results", ()):
+        if isinstance(item, dict) and (item.get("failed") or item.get("unreachable")):
+            name = item.get("item")
+            inner = message_of(item)
+            return f"{name}: {inner}" if isinstance(name, str) else inner
+    parts = [
+        result.get("msg"),
+        result.get("stderr"),
+        _telling_lines(str(result.get("stdout", ""))),
+        result.get("module_stderr"),
+        result.get("reason"),
+    ]
+    said = [" ".join(str(part).split()) for part in parts if part]
+    text = said[0] if said else "the module gave no message"
+    if len(said) > 1 and ("non-zero" in text or "MODULE FAILURE" in text or len(text) < 20):
+        text = ": ".join([text, *said[1:]])
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _telling_lines(output: str) -> str:
+    """The lines of a command's output that tell why it failed: of an Ansible in it the fatal ones, else the last."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    fatal = [line for line in lines if line.startswith(("fatal:", "failed:", "ERROR", "[ERROR]"))]
+    return "\n".join(fatal[:3] or lines[-2:])
+
+
+@cache
+def _signatures() -> list[tuple[re.Pattern[str], str, str]]:
+    text = (resources.files("deployment") / "data" / "signatures.yaml").read_text()
+    return [
+        (re.compile(each["match"], re.IGNORECASE), each["cause"], each["fix"])
+        for each in yaml.safe_load(text)
+    ]

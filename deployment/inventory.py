@@ -1,0 +1,120 @@
+"""The Ansible inventory of a site: hosts in groups, and the variables of the roles."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from deployment import variables
+from deployment.site import Site
+from orchestrator.directories import state_directory
+from orchestrator.distribution import installed_version
+
+CONTROLLER: Final = "controller"
+"""The machine that muster runs on, as a host of the inventory; the cluster's API is spoken to from here."""
+
+_GROUPS: Final = ("control_plane", "etcd", "gpu", "worker")
+
+
+def build(site: Site, state_dir: Path | None = None) -> dict[str, Any]:
+    """The inventory as Ansible's YAML plugin reads it. No secret is in it, only where to find each.
+
+    What a run leaves on the controller lies in the site's own directory below `state_dir`; no two sites share any.
+    """
+    directory = directory_of(site.name, state_dir)
+    switches = site.get("network", "switches", default={})
+    return {
+        "all": {
+            "vars": {
+                "muster_site": site.name,
+                "muster_version": installed_version(),
+                "muster_directory": str(directory),
+                "muster_kubeconfig": str(kubeconfig(site, directory)),
+                "muster_context": site.get("kubernetes", "context", default=""),
+                **variables.of_roles(site),
+                **site.get("vars", default={}),
+            },
+            "hosts": {
+                CONTROLLER: {"ansible_connection": "local", "ansible_python_interpreter": sys.executable},
+                **{name: _host(site, name) for name in site.hosts},
+                **{name: variables.of_switch(site, name) for name in switches},
+            },
+            "children": {
+                "cluster": {"hosts": {name: {} for name in site.hosts}},
+                "switches": {"hosts": {name: {} for name in switches}},
+                **{
+                    group: {
+                        "hosts": {name: {} for name, host in site.hosts.items() if group in host["roles"]}
+                    }
+                    for group in _GROUPS
+                },
+            },
+        }
+    }
+
+
+def groups(inventory: dict[str, Any]) -> dict[str, list[str]]:
+    """Every group and the hosts in it; a host is a group of its own, as in a play's `hosts`."""
+    top = inventory["all"]
+    return {
+        **{name: [name] for name in top["hosts"]},
+        **{name: list(group["hosts"]) for name, group in top["children"].items()},
+        "controller:cluster": [CONTROLLER, *top["children"]["cluster"]["hosts"]],
+        "all": list(top["hosts"]),
+    }
+
+
+def stage_variables(inventory: dict[str, Any], stage: str) -> dict[str, Any]:
+    """What decides on the work of a stage: the variables of its role, on all hosts and on each."""
+    top = inventory["all"]
+    mine = {name: value for name, value in top["vars"].items() if name.startswith(f"{stage}_")}
+    mine["muster_version"] = top["vars"]["muster_version"]
+    mine["muster_kubeconfig"] = top["vars"]["muster_kubeconfig"]
+    for host, values in top["hosts"].items():
+        mine[f"host {host}"] = {name: value for name, value in values.items() if name.startswith(f"{stage}_")}
+        mine[f"host {host}"]["address"] = values.get("ansible_host", "")
+    mine["groups"] = {name: sorted(group["hosts"]) for name, group in top["children"].items()}
+    return mine
+
+
+def directory_of(site: str, state_dir: Path | None) -> Path:
+    """The directory of a site: `state_dir`/SITE, by default `$XDG_STATE_HOME/muster/sites`/SITE."""
+    base = state_dir.expanduser().absolute() if state_dir else state_directory() / "sites"
+    return base / site
+
+
+def kubeconfig(site: Site, directory: Path) -> Path:
+    """The access to the cluster: of the site file, what DeepOps leaves in the site's directory, or of the environment.
+
+    A site that installs its own Kubernetes never takes the cluster that the environment happens to name.
+    """
+    given = site.get("kubernetes", "kubeconfig")
+    if given:
+        return (site.directory / Path(given).expanduser()).absolute()
+    if not site.has_stage("deepops") and os.environ.get("KUBECONFIG"):
+        return Path(os.environ["KUBECONFIG"]).expanduser().absolute()
+    return directory / "artifacts" / "admin.conf"
+
+
+def _host(site: Site, name: str) -> dict[str, Any]:
+    host = site.hosts[name]
+    connection = host.get("connection", "ssh")
+    become = site.get("access", "become", default=True) and connection != "community.docker.nsenter"
+    values: dict[str, Any] = {
+        "ansible_connection": connection,
+        "ansible_become": become,
+        **variables.of_host(host),
+        **host.get("connection_vars", {}),
+    }
+    if connection == "ssh":
+        values["ansible_host"] = host["address"]
+        values["ansible_port"] = host.get("port", site.get("access", "port", default=22))
+        user = host.get("user", site.get("access", "user"))
+        key = site.get("access", "key_file")
+        known = site.get("access", "known_hosts")
+        values |= {"ansible_user": user} if user else {}
+        values |= {"ansible_ssh_private_key_file": str(Path(key).expanduser())} if key else {}
+        values |= (
+            {"ansible_ssh_common_args": f"-o UserKnownHostsFile={Path(known).expanduser()}"} if known else {}
+        )
+    return values

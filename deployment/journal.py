@@ -1,0 +1,255 @@
+"""What was done on a site: a file of lines that only grows, so that a cut end costs its last lines and no more.
+
+Each line is a JSON object with `event`: `run` (with its options), `started` and `ended` (a stage), `finished`.
+No secret and no output of a task is in it; the logs lie beside it.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from deployment.digest import sha256_of
+from deployment.errors import JournalError, Locked
+
+FILE: Final = "journal.jsonl"
+LOCK: Final = "lock"
+ANSIBLE_LOCK: Final = "ansible.lock"
+LOGS: Final = "logs"
+RUNS: Final = "runs"
+TORN: Final = "journal.torn"
+
+VERIFIED, FAILED, INTERRUPTED, REMOVED = "verified", "failed", "interrupted", "removed"
+
+_SPACE_BYTES: Final = 1 << 20
+"""What must be free before a run begins: logs and journal of a run are smaller."""
+
+_REMAINS_SECONDS: Final = 7.0
+_POLL_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True)
+class Past:
+    """How a stage ended last. `inputs` maps inputs to the digests that they had, `versions` things to releases."""
+
+    stage: str
+    result: str
+    at: str = ""
+    action: str = ""
+    digest: str = ""
+    inputs: dict[str, str] = field(default_factory=dict)
+    log: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+def now() -> str:
+    """The time as the journal writes it."""
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+class Journal:
+    """The journal of one site. Reading needs no lock; `exclusive` must be held to write."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.torn = ""
+        self._readable_bytes = 0
+        self.entries = self._read()
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.directory / FILE
+
+    @property
+    def ansible_lock(self) -> Path:
+        """The file that is locked as long as an Ansible works on the site, also when its muster was killed."""
+        return self.directory / ANSIBLE_LOCK
+
+    def log_path(self, run: str, stage: str) -> Path:
+        """Where the log of a stage goes."""
+        return self.directory / LOGS / f"{run}-{stage}.log"
+
+    def run_directory(self, run: str) -> Path:
+        """Where a run leaves what must outlive it, as a snapshot; made when it is asked for."""
+        path = self.directory / RUNS / run
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return path
+
+    def unfinished(self) -> dict[str, Any] | None:
+        """The entry of the last run that was to change something, unless it came to its end."""
+        last: dict[str, Any] | None = None
+        for entry in self.entries:
+            if entry["event"] == "run" and entry.get("action") != "verify":
+                last = entry
+            elif entry["event"] == "finished" and last and entry.get("run") == last.get("run"):
+                last = None
+        return last
+
+    def kept(self, stage: str) -> dict[str, str]:
+        """The files, with digests, that `stage` left for an upgrade that is not finished, if all are still whole."""
+        files: dict[str, str] = {}
+        upgrades: set[str] = set()
+        for entry in self.entries:
+            if entry["event"] == "run" and entry.get("action") == "upgrade":
+                upgrades.add(entry["run"])
+            elif entry["event"] == "finished" and entry.get("run") in upgrades:
+                files = {}
+            elif entry["event"] == "ended" and entry["stage"] == stage and entry["result"] == VERIFIED:
+                files = entry.get("files", {})
+        whole = all(
+            (self.directory / name).is_file() and sha256_of(self.directory / name) == digest
+            for name, digest in files.items()
+        )
+        return files if whole else {}
+
+    def past(self) -> dict[str, Past]:
+        """How the last work on each stage ended; one that began and has no end counts as interrupted.
+
+        A run that only looked (`verify`) does not count: it proves nothing about inputs that have changed since.
+        """
+        stages: dict[str, Past] = {}
+        for entry in self.entries:
+            if entry.get("action") == "verify":
+                continue
+            if entry["event"] == "started":
+                stages[entry["stage"]] = Past(
+                    entry["stage"], INTERRUPTED, entry["at"], entry["action"], log=entry.get("log", "")
+                )
+            elif entry["event"] == "ended":
+                stages[entry["stage"]] = Past(
+                    entry["stage"], entry["result"], entry["at"], entry["action"], entry.get("digest", ""),
+                    entry.get("inputs", {}), entry.get("log", ""), entry.get("versions", {}),
+                )  # fmt: skip
+        return stages
+
+    def write(self, **entry: Any) -> None:
+        """Add a line and wait until the disk has it. Raises JournalError."""
+        entry = {"at": now(), **entry}
+        line = memoryview(f"{json.dumps(entry, sort_keys=True)}\n".encode())
+        try:
+            # Without a buffer: closing a file writes what is left in one, after the half line has been taken back.
+            with self.path.open("ab", buffering=0) as file:
+                before = file.tell()
+                try:
+                    while line:
+                        line = line[file.write(line) :]
+                    os.fsync(file.fileno())
+                except OSError:
+                    with contextlib.suppress(OSError):
+                        os.truncate(self.path, before)
+                    raise
+        except OSError as error:
+            raise self._refusal(error) from error
+        self.entries.append(entry)
+
+    @contextlib.contextmanager
+    def exclusive(self, action: str) -> Iterator[None]:
+        """Hold the site for one run. Raises Locked, or JournalError when the directory cannot be used."""
+        try:
+            (self.directory / LOGS).mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = (self.directory / LOCK).open("a+")
+        except OSError as error:
+            raise self._refusal(error) from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                lock.seek(0)
+                holder = re.sub(r"[^\x20-\x7e]", "", lock.readline(200)) or "another run"
+                raise Locked(f"{holder} goes on at this site: wait for its end, or stop it") from error
+            try:
+                self._wait_for_remains()
+            except OSError as error:
+                raise self._refusal(error) from error
+            self._check_space()
+            lock.truncate(0)
+            lock.write(f"`muster {action}` (process {os.getpid()}, since {now()})")
+            lock.flush()
+            self.entries = self._read()
+            self._set_torn_end_aside()
+            yield
+            lock.truncate(0)
+
+    def _wait_for_remains(self) -> None:
+        """An Ansible whose muster was killed ends by itself soon; nothing may begin beside it. Raises Locked."""
+        deadline = time.monotonic() + _REMAINS_SECONDS
+        with self.ansible_lock.open("a") as lock:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError as error:
+                    if time.monotonic() > deadline:
+                        raise Locked(
+                            "the Ansible of a run that was killed still works at this site: wait for its end, or look "
+                            f"for it with `fuser {self.ansible_lock}`"
+                        ) from error
+                    time.sleep(_POLL_SECONDS)
+                else:
+                    return
+
+    def _check_space(self) -> None:
+        stat = os.statvfs(self.directory)
+        free = stat.f_bavail * stat.f_frsize
+        if free < _SPACE_BYTES:
+            raise JournalError(
+                f"{self.directory}: {free // 1024} KiB are free and {_SPACE_BYTES // 1024} KiB are needed for the "
+                "journal and the logs: free some, or give another directory with --state-dir; nothing was done"
+            )
+
+    def _read(self) -> list[dict[str, Any]]:
+        try:
+            lines = self.path.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._refusal(error) from error
+        entries: list[dict[str, Any]] = []
+        self.torn, self._readable_bytes = "", 0
+        for number, line in enumerate(lines, 1):
+            if not line:
+                continue
+            entry = _entry(line)
+            if entry is None:
+                self.torn = (
+                    f"{self.path}:{number}: the rest of the journal cannot be read; those stages run again"
+                )
+                break
+            entries.append(entry)
+            self._readable_bytes += len(line) + 1
+        return entries
+
+    def _set_torn_end_aside(self) -> None:
+        """Keep what cannot be read beside the journal, so that new lines follow good ones."""
+        if not self.torn:
+            return
+        lines = self.path.read_bytes().split(b"\n")
+        good = b"".join(line + b"\n" for line in lines if line)[: self._readable_bytes]
+        try:
+            (self.directory / TORN).write_bytes(b"\n".join(lines))
+            temporary = self.path.with_suffix(".new")
+            temporary.write_bytes(good)
+            temporary.replace(self.path)
+        except OSError as error:
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: OSError) -> JournalError:
+        return JournalError(
+            f"{self.directory}: the journal cannot be used ({error.strerror}): "
+            "make it writable and free some space, or give another directory with --state-dir"
+        )
+
+
+def _entry(line: bytes) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) and isinstance(entry.get("event"), str) else None

@@ -1,0 +1,36 @@
+"""The site file of a new site, made from one that comes with muster, under a name of its own."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from deployment.site import SITE_FILE
+from orchestrator.errors import UsageError
+
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+"""As in the schema: the name is part of the names of directories and of objects in the cluster."""
+
+
+def begin(inventories: Path, like: str, directory: Path) -> Path:
+    """Write the site file of `directory` after one of those that come with muster. Returns its file.
+
+    Raises UsageError where there is one already, or it could not have that name.
+    """
+    source, file = inventories / like / SITE_FILE, directory / SITE_FILE
+    name = directory.absolute().name
+    if not source.is_file():
+        known = ", ".join(sorted(each.name for each in inventories.glob("*")))
+        raise UsageError(f"--like {like}: there is no such site; there are {known}")
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{directory}: a site cannot be called {name}: small letters, digits and - are its name"
+        )
+    if file.exists():
+        raise UsageError(f"{file} is there already; nothing was written")
+    text = re.sub(r"(?m)^name: .*$", f"name: {name}", source.read_text(), count=1)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be written: {error.strerror}") from error
+    return file

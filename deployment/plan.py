@@ -1,0 +1,99 @@
+"""What a run will do with each stage, and why: pure, from the site, the journal and what was asked for."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from deployment.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, Past
+from deployment.stages import ALWAYS, Stage
+
+RUN: Final = "run"
+DONE: Final = "done"
+NOT_APPLICABLE: Final = "not applicable"
+LEFT_OUT: Final = "left out"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a stage before the run. `not_applicable` is empty, or the reason."""
+
+    stage: Stage
+    hosts: tuple[str, ...]
+    inputs: Mapping[str, str]
+    not_applicable: str = ""
+
+    @property
+    def digest(self) -> str:
+        """One digest for all inputs."""
+        return _digest(sorted(self.inputs.items()))
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What happens with a stage, and why."""
+
+    stage: Stage
+    verb: str
+    reason: str
+    hosts: tuple[str, ...] = ()
+    digest: str = ""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """The decision as data for `--json`."""
+        return {
+            "stage": self.stage.name, "title": self.stage.title, "decision": self.verb, "reason": self.reason,
+            "hosts": list(self.hosts),
+        }  # fmt: skip
+
+
+def decide(
+    facts: Sequence[Facts], past: Mapping[str, Past], *, first: str | None = None, last: str | None = None
+) -> list[Decision]:
+    """Decide on every stage in order. From `first` on, what is done is done again; after `last`, nothing is."""
+    names = [each.stage.name for each in facts]
+    begin = names.index(first) if first else 0
+    end = names.index(last) if last else len(names) - 1
+    decisions = []
+    for position, each in enumerate(facts):
+        verb, reason = _verdict(each, past.get(each.stage.name))
+        if verb != NOT_APPLICABLE:
+            if position < begin:
+                verb, reason = LEFT_OUT, f"before --from {first}"
+            elif position > end:
+                verb, reason = LEFT_OUT, f"after --until {last}"
+            elif first and verb == DONE:
+                verb, reason = RUN, f"asked for with --from {first}"
+        decisions.append(Decision(each.stage, verb, reason, each.hosts, each.digest, each.inputs))
+    return decisions
+
+
+def inputs_of(values: Mapping[str, Any], content: str) -> dict[str, str]:
+    """The digest of each input of a stage, by name; `content` is the one of its playbook and role."""
+    return {name: _digest(value)[:16] for name, value in values.items()} | {"playbook and role": content[:16]}
+
+
+def _verdict(facts: Facts, past: Past | None) -> tuple[str, str]:
+    if facts.not_applicable:
+        return NOT_APPLICABLE, facts.not_applicable
+    if facts.stage.name in ALWAYS:
+        return RUN, "runs each time; it only looks"
+    if past is None:
+        return RUN, "never run on this site"
+    if past.result == VERIFIED and past.digest == facts.digest:
+        return DONE, f"verified {past.at}"
+    if past.result == VERIFIED:
+        names = [
+            name
+            for name in {**past.inputs, **facts.inputs}
+            if past.inputs.get(name) != facts.inputs.get(name)
+        ]
+        return RUN, f"changed since {past.at}: {', '.join(sorted(names))}"
+    words = {FAILED: "failed", INTERRUPTED: "interrupted", REMOVED: "removed"}
+    return RUN, f"{words.get(past.result, past.result)} {past.at}"
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()

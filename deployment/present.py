@@ -1,0 +1,85 @@
+"""What runs on a site at this moment, asked of the cluster itself: Kubernetes, Trident and the DRA driver."""
+
+import base64
+import gzip
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from deployment.cluster_record import spoken
+from orchestrator.cluster.errors import Forbidden, NotFound
+from orchestrator.cluster.resources import NODES, SECRETS, Resource
+from orchestrator.cluster.transport import Transport
+
+_ORCHESTRATORS: Final = Resource(
+    "trident.netapp.io", "v1", "tridentorchestrators", "TridentOrchestrator", namespaced=False
+)
+_PROVISIONERS: Final = Resource("trident.netapp.io", "v1", "tridentprovisioners", "TridentProvisioner")
+
+
+@dataclass(frozen=True)
+class Present:
+    """Releases without a leading v; empty where nothing is installed. `trouble` says why nothing could be read."""
+
+    kubelets: dict[str, str] = field(default_factory=dict)
+    trident: str = ""
+    dra: str = ""
+    ontap: str = ""
+    trouble: str = ""
+
+
+def look(
+    kubeconfig: Path,
+    context: str,
+    hosts: Iterable[str],
+    *,
+    trident_namespace: str = "trident",
+    dra: tuple[str, str] = ("dra-driver-nvidia-gpu", "dra-driver-nvidia-gpu"),
+    ontap: str = "",
+) -> Present:
+    """Ask the cluster. `hosts` are the site's nodes; `dra` is namespace and name of its Helm release."""
+    found: dict[str, Any] = {}
+
+    async def ask(transport: Transport) -> None:
+        nodes = await transport.get(NODES.path())
+        mine = set(hosts)
+        found["kubelets"] = {
+            each["metadata"]["name"]: each["status"]["nodeInfo"]["kubeletVersion"].lstrip("v")
+            for each in nodes["items"]
+            if each["metadata"]["name"] in mine and each.get("status", {}).get("nodeInfo")
+        }
+        found["trident"] = await _trident(transport, trident_namespace)
+        found["dra"] = await _helm_release(transport, *dra)
+
+    trouble = spoken(kubeconfig, context, ask)
+    return Present(**found, ontap=ontap, trouble=trouble)
+
+
+async def _trident(transport: Transport, namespace: str) -> str:
+    for path in (_ORCHESTRATORS.path(), _PROVISIONERS.path(namespace)):
+        for each in (await _listed(transport, path))["items"]:
+            release = each.get("status", {}).get("version", "")
+            if release:
+                return str(release).lstrip("v")
+    return ""
+
+
+async def _helm_release(transport: Transport, namespace: str, name: str) -> str:
+    """The chart's version in the newest record that Helm keeps of a release: JSON, packed, and encoded twice."""
+    selector = f"owner=helm,name={name},status=deployed"
+    records = await _listed(transport, f"{SECRETS.path(namespace)}?labelSelector={selector}")
+    newest = max(records["items"], key=lambda each: int(each["metadata"]["labels"]["version"]), default=None)
+    if newest is None:
+        return ""
+    packed = base64.b64decode(base64.b64decode(newest["data"]["release"]))
+    record = json.loads(gzip.decompress(packed))
+    return str(record["chart"]["metadata"]["version"]).lstrip("v")
+
+
+async def _listed(transport: Transport, path: str) -> Any:
+    try:
+        return await transport.get(path)
+    except (NotFound, Forbidden):
+        return {"items": []}

@@ -1,0 +1,397 @@
+"""One run on a site: plan, stage after stage, a journal line for each, and a failure that says how to go on."""
+
+import contextlib
+import os
+import secrets
+import shlex
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from deployment import (
+    cluster_record,
+    content,
+    inventory,
+    matrix,
+    reachability,
+    readiness,
+    site,
+    stages,
+    upgrade,
+    vault,
+)
+from deployment.bundle import use
+from deployment.digest import sha256_of
+from deployment.errors import InstallError, StageFailed
+from deployment.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, Journal, Past
+from deployment.plan import DONE, LEFT_OUT, NOT_APPLICABLE, RUN, Decision, Facts, decide, inputs_of
+from deployment.present import look
+from deployment.runner import Outcome, Playbook, Runner
+from orchestrator.errors import ConfigurationError, UsageError
+from orchestrator.progress import Reporter
+
+INSTALL, VERIFY, UPGRADE, TEARDOWN = "install", "verify", "upgrade", "teardown"
+PLAYBOOKS: Final = {INSTALL: "site.yml", VERIFY: "site.yml", UPGRADE: "upgrade.yml", TEARDOWN: "teardown.yml"}
+SNAPSHOT: Final = "snapshot"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for."""
+
+    inventory: Path
+    action: str = INSTALL
+    first: str | None = None
+    last: str | None = None
+    check: bool = False
+    state_dir: Path | None = None
+    extra: tuple[str, ...] = ()
+    bundle: Path | None = None
+    accept_irreversible: bool = False
+
+    def command(self) -> str:
+        """The command line that goes on with it."""
+        words = ["muster", VERIFY if self.action == VERIFY else "resume", "-i", str(self.inventory)]
+        words += ["--state-dir", str(self.state_dir)] if self.state_dir else []
+        return shlex.join(words)
+
+    def options(self) -> dict[str, Any]:
+        """What the journal must know to go on; what is verified is not done again, so `--from` is left out."""
+        return {
+            "last": self.last,
+            "extra": list(self.extra),
+            "bundle": str(self.bundle.absolute()) if self.bundle else None,
+            "accept_irreversible": self.accept_irreversible,
+        }
+
+
+def resumed(path: Path, state_dir: Path | None) -> Request | None:
+    """The run that was interrupted on a site, or failed; None if there is none."""
+    journal = Journal(inventory.directory_of(site.load(path).name, state_dir))
+    entry = journal.unfinished()
+    if entry is None:
+        return None
+    options = entry.get("options", {})
+    bundle = options.get("bundle")
+    return Request(
+        path, entry["action"], last=options.get("last"), state_dir=state_dir,
+        extra=tuple(options.get("extra", ())), bundle=Path(bundle) if bundle else None,
+        accept_irreversible=bool(options.get("accept_irreversible")),
+    )  # fmt: skip
+
+
+class Program:
+    """A site, its stages and its journal. Raises SiteError when the site cannot be meant."""
+
+    def __init__(self, request: Request, progress: Reporter) -> None:
+        self.request = request
+        self.site = site.load(request.inventory)
+        findings = matrix.check(self.site)
+        if findings:
+            problems = [self.site.problem(each.place, each.message) for each in findings]
+            raise site.refusal(self.site.document.path, problems)
+        self._progress = progress
+        self._content = content.find()
+        self.inventory = inventory.build(self.site, request.state_dir)
+        self._bundle = use.opened(request.bundle, self.site.name, progress) if request.bundle else None
+        if self._bundle:
+            self._overlay(self._bundle)
+        self.groups = inventory.groups(self.inventory)
+        self.stages = stages.read(self._content, PLAYBOOKS[request.action])
+        self._check_names()
+        self.journal = Journal(inventory.directory_of(self.site.name, request.state_dir))
+        self._stop = False
+        self.proved: dict[str, list[str]] = {}
+        self._vault: vault.Vault | None = None
+
+    def _overlay(self, bundle: use.Bundle) -> None:
+        """Let the variables of the roles name what the bundle holds, whatever the site file says."""
+        self.inventory["all"]["vars"] |= bundle.variables()
+        for name, host in self.site.hosts.items():
+            self.inventory["all"]["hosts"][name] |= bundle.of_host(host["os"])
+
+    def plan(self) -> list[Decision]:
+        """What would be done with each stage, and why."""
+        past = {} if self.request.action in {VERIFY, TEARDOWN} else self._past()
+        decisions = decide(
+            [self._facts(stage) for stage in self.stages],
+            past,
+            first=self.request.first,
+            last=self.request.last,
+        )
+        return [self._snapshot_or_not(each, decisions) for each in decisions]
+
+    def _snapshot_or_not(self, decision: Decision, decisions: Sequence[Decision]) -> Decision:
+        """A snapshot is of the cluster as it was before the upgrade began, also when the upgrade goes on later."""
+        if (
+            decision.stage.name != SNAPSHOT
+            or decision.verb == NOT_APPLICABLE
+            or self.request.first == SNAPSHOT
+        ):
+            return decision
+        work = {each.stage.name for each in decisions if each.verb == RUN} & upgrade.CHANGES_THE_CLUSTER
+        if decision.verb == LEFT_OUT or not work:
+            return replace(decision, verb=LEFT_OUT, reason="no stage that runs changes the cluster")
+        kept = self.journal.kept(SNAPSHOT)
+        if kept:
+            return replace(decision, verb=DONE, reason=f"of before this upgrade: {', '.join(sorted(kept))}")
+        return replace(decision, verb=RUN, reason="before the cluster is changed")
+
+    def steps(self, decisions: Sequence[Decision]) -> tuple[list[upgrade.Step], str]:
+        """What changes its release in the stages that run; and why that cannot be known, if so."""
+        stages = {decision.stage.name for decision in decisions if decision.verb == RUN}
+        stages &= {"deepops", "trident", "dra"} | ({"ontap"} if self.request.action == UPGRADE else set())
+        if not stages or self.request.action not in {INSTALL, UPGRADE}:
+            return [], ""
+        before = self._past().get("ontap", Past("ontap", "")).versions.get("ontap", "")
+        present = look(*self._cluster, self.site.hosts, ontap=before)
+        return upgrade.steps(self.site, present, matrix.dra_release(self.site)[0], stages), present.trouble
+
+    def _refuse_what_is_not_meant(self, decisions: Sequence[Decision]) -> None:
+        """Refuse steps that skip, go back, or have no way back and are not accepted. Raises SiteError, UsageError."""
+        steps, trouble = self.steps(decisions)
+        if trouble and self.request.action == UPGRADE:
+            raise ConfigurationError(
+                f"what runs on {self.site.name} cannot be read ({trouble}), so nobody knows what would change; "
+                "nothing was done: make the API server answer, or run `muster install` where nothing is installed"
+            )
+        if self.request.action == INSTALL:
+            problems = [
+                self.site.problem(
+                    each.place,
+                    f"{each.what} {each.before} runs, the site file names {each.after}: that is an upgrade, "
+                    "run `muster upgrade`",
+                )
+                for each in steps
+                if each.irreversible or each.refusal
+            ]
+        else:
+            problems = [self.site.problem(each.place, each.refusal) for each in steps if each.refusal]
+        if problems:
+            raise site.refusal(self.site.document.path, problems)
+        for each in steps:
+            self._progress(f"{each.stage}: {each.line()}")
+        final = [each for each in steps if each.irreversible]
+        if final and not self.request.accept_irreversible and not self.request.check:
+            names = ", ".join(f"{each.what} {each.before} -> {each.after}" for each in final)
+            raise UsageError(
+                f"there is no way back from {names}: give --accept-irreversible when that is meant; nothing was done"
+            )
+
+    def run(self) -> list[Decision]:
+        """Do it. Raises StageFailed, Locked, JournalError or ConfigurationError; the journal knows how far it came."""
+        self._refuse_what_is_missing()
+        with self.journal.exclusive(self.request.action), self._signals():
+            if self.journal.torn:
+                self._progress(self.journal.torn)
+            if not self.request.check:
+                self._adopt()
+            decisions = self._decisions()
+            self._tell(decisions)
+            self._refuse_what_is_not_meant(decisions)
+            run = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{self.request.action}-{secrets.token_hex(2)}"
+            mine = [decision for decision in decisions if decision.verb == RUN]
+            if not self.request.check:
+                self.journal.write(
+                    event="run", run=run, action=self.request.action, options=self.request.options()
+                )
+            if any(decision.stage.name == "preflight" for decision in mine):
+                reachability.check(self.inventory, self._progress, self.request.command())
+            for number, decision in enumerate(mine, 1):
+                if self._stop:
+                    raise StageFailed(
+                        f"interrupted before the stage {decision.stage.name}; go on with: {self.request.command()}"
+                    )
+                self._stage(run, decision, f"[{number}/{len(mine)}] {decision.stage.name}")
+            if not self.request.check:
+                self.journal.write(event="finished", run=run, result=VERIFIED)
+                self._tell_cluster()
+        return decisions
+
+    def _past(self) -> dict[str, Past]:
+        """How the stages ended last: by the journal, or where there is none, by what the cluster was told."""
+        if self.journal.entries:
+            return self.journal.past()
+        return cluster_record.read(*self._cluster, self.site.name)
+
+    def _adopt(self) -> None:
+        """Begin a journal with what the cluster knows of runs from another controller."""
+        if self.journal.entries:
+            return
+        for past in self._past().values():
+            self._progress(f"{past.stage}: the cluster knows it as {past.result} ({past.at})")
+            self.journal.write(
+                event="ended", **{**asdict(past), "inputs": dict(past.inputs), "run": "adopted"}
+            )
+
+    @property
+    def _cluster(self) -> tuple[Path, str]:
+        values = self.inventory["all"]["vars"]
+        return Path(values["muster_kubeconfig"]), values["muster_context"]
+
+    def _tell_cluster(self) -> None:
+        trouble = cluster_record.store(*self._cluster, self.site.name, self.journal.past())
+        if trouble and self._cluster[0].is_file():
+            self._progress(f"the journal is not in the cluster: {trouble}")
+
+    def _stage(self, run: str, decision: Decision, label: str) -> None:
+        log = self.journal.log_path(run, decision.stage.name)
+        common = {"run": run, "stage": decision.stage.name, "action": self.request.action, "log": str(log)}
+        self._progress(f"{label}: {decision.stage.title}")
+        if not self.request.check:
+            self.journal.write(event="started", **common)
+        left = self.journal.run_directory(run) if decision.stage.name == SNAPSHOT else None
+        try:
+            outcome = self._runner().run(self._playbook(decision, label, left), log)
+        except InstallError as error:
+            told = f"stage {decision.stage.name} was cut short ({error}); when the cause is gone, go on with"
+            raise StageFailed(f"{told}: {self.request.command()}") from error
+        result = self._result(outcome)
+        self.proved[decision.stage.name] = outcome.proved
+        if not self.request.check:
+            self.journal.write(
+                event="ended", result=result, digest=decision.digest, inputs=dict(decision.inputs),
+                changed=outcome.changed, hosts=outcome.hosts, proved=outcome.proved,
+                versions=self.site.versions, files=self._files(left),
+                failures=[failure.record() for failure in outcome.failures], **common,
+            )  # fmt: skip
+        self._report(label, outcome, result)
+        self._tell_way_back(decision.stage.name, result)
+        if result in {FAILED, INTERRUPTED}:
+            if not self.request.check:
+                self._tell_cluster()
+            raise self._failed(decision, outcome, result, log)
+
+    def _files(self, directory: Path | None) -> dict[str, str]:
+        """What a stage left in the run's directory: by path in the site's, the digest."""
+        paths = sorted(each for each in directory.rglob("*") if each.is_file()) if directory else []
+        return {str(path.relative_to(self.journal.directory)): sha256_of(path) for path in paths}
+
+    def _tell_way_back(self, stage: str, result: str) -> None:
+        """After the snapshot, and after the failure of a stage that changes what is in it."""
+        is_due = stage == SNAPSHOT or (result == FAILED and stage in upgrade.CHANGES_THE_CLUSTER)
+        if self.request.action != UPGRADE or not is_due:
+            return
+        for name, digest in sorted(self.journal.kept(SNAPSHOT).items()):
+            what = "restore" if name.endswith(".txt") else "kept   "
+            self._progress(f"  {what} {self.journal.directory / name} (sha256 {digest})")
+
+    def _playbook(self, decision: Decision, label: str, directory: Path | None) -> Playbook:
+        stage = decision.stage
+        tags = ("verify",) if self.request.action == VERIFY else stage.tags
+        extra = (
+            *stage.variables,
+            *self.request.extra,
+            *([f"snapshot_directory={directory}"] if directory else []),
+        )
+        return Playbook(stage.playbook, label, tags, self.request.check, extra=extra)
+
+    def _result(self, outcome: Outcome) -> str:
+        if outcome.interrupted:
+            return INTERRUPTED
+        if not outcome.ok:
+            return FAILED
+        return REMOVED if self.request.action == TEARDOWN else VERIFIED
+
+    def _report(self, label: str, outcome: Outcome, result: str) -> None:
+        for host, counts in sorted(outcome.hosts.items()):
+            bad = counts["failures"] + counts["dark"]
+            would = "would change" if self.request.check else "changed"
+            told = f"{counts['ok']} ok, {counts['changed']} {would}" + (f", {bad} failed" if bad else "")
+            self._progress(f"{label}: {host}: {told}")
+        self._progress(f"{label}: {result if not self.request.check or result == FAILED else 'checked'}")
+
+    def _failed(self, decision: Decision, outcome: Outcome, result: str, log: Path) -> StageFailed:
+        name = decision.stage.name
+        resume = self.request.command()
+        if result == INTERRUPTED:
+            return StageFailed(f"stage {name} was interrupted; go on with: {resume}")
+        for failure in outcome.failures:
+            for line in failure.lines():
+                self._progress(f"  {line}")
+        if outcome.trouble:
+            self._progress(f"  error   {outcome.trouble}")
+        self._progress(f"  log     {log}")
+        hosts = sorted({failure.host for failure in outcome.failures})
+        where = f" on {', '.join(hosts)}" if hosts else ""
+        if self.request.check:
+            return StageFailed(f"the check of stage {name} failed{where}; nothing was changed")
+        return StageFailed(f"stage {name} failed{where}; when the cause is gone, go on with: {resume}")
+
+    def _runner(self) -> Runner:
+        hidden = {
+            each["env"]: os.environ[each["env"]]
+            for _, each in self.site.secrets()
+            if os.environ.get(each.get("env", ""))
+        }
+        texts = self._vault.texts if self._vault else ()
+        return Runner(
+            self._content, self.inventory, self._progress, lock=self.journal.ansible_lock,
+            vault=self.site.vault, ansible_bin=self.site.ansible_bin,
+            secrets=[*hidden.values(), *texts], hidden={**hidden, **(self._vault.environment if self._vault else {})},
+            interrupted=lambda: self._stop,
+            environment=self._bundle.environment() if self._bundle else {},
+        )  # fmt: skip
+
+    def _facts(self, stage: stages.Stage) -> Facts:
+        values = inventory.stage_variables(self.inventory, stage.name)
+        bundled = self._bundle is not None or self.request.action == TEARDOWN
+        return Facts(
+            stage, tuple(self.groups.get(stage.hosts, ())),
+            inputs_of(values, stages.content_digest(stage, self._content)),
+            stages.not_applicable(stage, self.site, self.groups, bundle=bundled),
+        )  # fmt: skip
+
+    def _tell(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            if decision.verb != RUN:
+                self._progress(f"{decision.stage.name}: {decision.verb}: {decision.reason}")
+
+    def _check_names(self) -> None:
+        names = [stage.name for stage in self.stages]
+        for option, name in (("--from", self.request.first), ("--until", self.request.last)):
+            if name and name not in names:
+                raise UsageError(f"{option} {name}: there is no such stage; there are {', '.join(names)}")
+        first, last = self.request.first, self.request.last
+        if first and last and names.index(first) > names.index(last):
+            raise UsageError(f"--from {first} comes after --until {last}")
+
+    def lacks(self, decisions: Sequence[Decision]) -> list[readiness.Lack]:
+        """What these decisions need and the controller does not have, with its place in the site file."""
+        values = self.inventory["all"]["vars"]
+        installs = self.request.action in {INSTALL, UPGRADE}
+        return readiness.lacks(self.site, values, decisions, installs=installs)
+
+    def _refuse_what_is_missing(self) -> None:
+        """Raises SiteError with all of it."""
+        found = self.lacks(self._decisions())
+        if found:
+            problems = [self.site.problem(place, message) for place, message in found]
+            raise site.refusal(self.site.document.path, problems)
+        self._vault = vault.opened(self.site.vault) if self.site.vault else None
+
+    def _decisions(self) -> list[Decision]:
+        """What will be done; of a check before there is a cluster, what can be foretold."""
+        decisions = self.plan()
+        if not self.request.check:
+            return decisions
+        return readiness.without_cluster(self.inventory["all"]["vars"], decisions)
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Let a signal end the present stage in order: Ansible is stopped, the journal says interrupted."""
+
+        def stop(_number: int, _frame: object) -> None:
+            self._stop = True
+
+        before = {
+            number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,0 +1,83 @@
+"""What a run needs before it begins, told all at once: its Ansible, its secrets, its cluster, and its pins."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from deployment.plan import LEFT_OUT, RUN, Decision
+from deployment.site import Place, Site
+
+Lack = tuple[Place, str]
+_MAKER: Final = "deepops"
+"""The stage that makes the cluster."""
+
+
+def lacks(
+    site: Site, variables: Mapping[str, Any], decisions: Sequence[Decision], *, installs: bool
+) -> list[Lack]:
+    """Everything that is missing, with its place in the site file. `variables` are those of all hosts."""
+    return [
+        *_ansible(site),
+        *_pin(site, decisions, installs=installs),
+        *_secrets(site),
+        *_cluster(site, variables, decisions, installs=installs),
+    ]
+
+
+def without_cluster(variables: Mapping[str, Any], decisions: Sequence[Decision]) -> list[Decision]:
+    """The decisions of a check: before there is a cluster, nothing can be foretold of what is done in it."""
+    if Path(variables["muster_kubeconfig"]).is_file() or not _runs(decisions, _MAKER):
+        return list(decisions)
+    reason = "the cluster that would be asked is made by the stage deepops, which a check does not do"
+    return [
+        replace(each, verb=LEFT_OUT, reason=reason) if each.verb == RUN and each.stage.on_cluster else each
+        for each in decisions
+    ]
+
+
+def _ansible(site: Site) -> Iterator[Lack]:
+    if site.lacks_ansible:
+        yield ("controller", "ansible_bin"), site.lacks_ansible
+
+
+def _pin(site: Site, decisions: Sequence[Decision], *, installs: bool) -> Iterator[Lack]:
+    if installs and site.unpinned and _runs(decisions, _MAKER):
+        yield ("deepops",) if site.get("deepops") else ("versions", "deepops"), site.unpinned
+
+
+def _secrets(site: Site) -> Iterator[Lack]:
+    """Every secret must be there before the first stage, not at night in the seventh."""
+    for place, each in site.secrets():
+        if "env" in each and not os.environ.get(each["env"]):
+            where = ".".join(map(str, place))
+            yield place, f"{where}: the environment variable {each['env']} is not set"
+
+
+def _cluster(
+    site: Site, variables: Mapping[str, Any], decisions: Sequence[Decision], *, installs: bool
+) -> Iterator[Lack]:
+    path = Path(variables["muster_kubeconfig"])
+    asks = [each.stage.name for each in decisions if each.verb == RUN and each.stage.on_cluster]
+    if variables.get("preflight_kubernetes") and _runs(decisions, "preflight"):
+        asks.append("preflight")
+    if path.is_file() or not asks or (installs and _runs(decisions, _MAKER)):
+        return
+    name = "name the access to the cluster in kubernetes.kubeconfig"
+    if site.get("kubernetes", "kubeconfig"):
+        yield ("kubernetes", "kubeconfig"), f"kubernetes.kubeconfig: there is no file {path}"
+    elif site.has_stage(_MAKER):
+        told = f"the stage deepops leaves the access to the cluster in {path}, and it is not there: "
+        yield ("versions", _MAKER), f"{told}run `muster install --from deepops`, or {name}"
+    elif os.environ.get("KUBECONFIG"):
+        yield ("versions", "kubernetes"), f"KUBECONFIG names {path}, and there is no such file: {name}"
+    else:
+        yield (
+            ("versions", "kubernetes"),
+            f"no stage here installs Kubernetes, and KUBECONFIG is not set: {name}, or in KUBECONFIG",
+        )
+
+
+def _runs(decisions: Sequence[Decision], stage: str) -> bool:
+    return any(each.stage.name == stage and each.verb == RUN for each in decisions)

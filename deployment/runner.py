@@ -1,0 +1,286 @@
+"""Runs one playbook with ansible-runner: events become progress, a log without secrets, and failures."""
+
+import base64
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import ansible_runner
+from ansible_runner.exceptions import AnsibleRunnerException
+
+from deployment import guardian
+from deployment.content import Content
+from deployment.errors import InstallError
+from deployment.failure import Failure, message_of
+from deployment.inventory import CONTROLLER
+from orchestrator.distribution import install_command
+from orchestrator.progress import Reporter
+
+COUNTED: Final = ("ok", "changed", "failures", "dark", "skipped", "rescued", "ignored")
+PROVED: Final = ("Say what is proved", "Say what is not proved")
+_HIDDEN: Final = "***"
+_LAUNCHERS: Final = Path(__file__).parent / "data" / "bin"
+_PROCESS: Final = "guardian"
+_OK: Final = "successful"
+_POLL_SECONDS: Final = 1
+"""How often ansible-runner looks whether the run is to end."""
+
+
+@dataclass
+class Outcome:
+    """How a playbook ended. `hosts` maps each host to the number of its tasks by how they went."""
+
+    ok: bool = False
+    interrupted: bool = False
+    failures: list[Failure] = field(default_factory=list)
+    hosts: dict[str, dict[str, int]] = field(default_factory=dict)
+    trouble: str = ""
+    proved: list[str] = field(default_factory=list)
+    """What the tasks named `Say what is proved` said, with the host where that is not the controller."""
+
+    @property
+    def changed(self) -> int:
+        """How many tasks changed something, on all hosts."""
+        return sum(counts.get("changed", 0) for counts in self.hosts.values())
+
+
+@dataclass(frozen=True)
+class Playbook:
+    """What to run, and how."""
+
+    path: Path
+    label: str
+    tags: tuple[str, ...] = ()
+    check: bool = False
+    limit: str = ""
+    extra: tuple[str, ...] = ()
+    """Values that Ansible reads with --extra-vars: `@FILE` or `name=value`, never a secret."""
+
+
+class Runner:
+    """Runs playbooks on one inventory. `secrets` are texts that no log may hold.
+
+    `lock` is the file that is locked as long as anything of a run goes on, also when muster was killed.
+    `hidden` are variables for the environment of Ansible alone: ansible-runner writes the one it is given into a file.
+    """
+
+    def __init__(
+        self,
+        content: Content,
+        inventory: dict[str, Any],
+        progress: Reporter,
+        *,
+        lock: Path,
+        vault: Path | None = None,
+        ansible_bin: Path | None = None,
+        secrets: Iterable[str] = (),
+        interrupted: Callable[[], bool] = lambda: False,
+        environment: Mapping[str, str] | None = None,
+        hidden: Mapping[str, str] | None = None,
+    ) -> None:
+        self._content = content
+        self._inventory = inventory
+        self._progress = progress
+        self._lock = lock
+        self._vault = vault
+        self._bin = ansible_bin
+        plain = [each for each in secrets if each]
+        encoded = [base64.b64encode(each.encode()).decode() for each in plain]
+        self._secrets = sorted({*plain, *encoded}, key=len, reverse=True)
+        self._interrupted = interrupted
+        self._more = environment or {}
+        self._hidden = hidden or {}
+
+    def run(self, playbook: Playbook, log: Path) -> Outcome:
+        """Run to the end. Raises InstallError when Ansible cannot be started at all."""
+        private = Path(tempfile.mkdtemp(prefix="muster-install-"))
+        outcome = Outcome()
+        try:
+            with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as output:
+                listener = _Listener(playbook.label, self._progress, output.write, self._hide, outcome)
+                with self._launcher(private) as launcher:
+                    self._start(playbook, private, listener, outcome, launcher)
+        except AnsibleRunnerException as error:
+            raise InstallError(f"ansible-playbook cannot be started: {self._hide(str(error))}") from error
+        except OSError as error:
+            raise InstallError(f"{error.filename or log}: {error.strerror}") from error
+        finally:
+            shutil.rmtree(private, ignore_errors=True)
+        return outcome
+
+    def _start(
+        self,
+        playbook: Playbook,
+        private: Path,
+        listener: "_Listener",
+        outcome: Outcome,
+        launcher: dict[str, str],
+    ) -> None:
+        inventory = private / "inventory.json"
+        inventory.touch(mode=0o600)
+        inventory.write_text(json.dumps(self._inventory))
+        ended = ansible_runner.run(
+            private_data_dir=str(private),
+            project_dir=str(self._content.playbooks),
+            playbook=str(playbook.path),
+            inventory=str(inventory),
+            cmdline=" ".join(self._options(playbook)),
+            envvars=self._environment(private) | launcher,
+            settings={
+                "suppress_ansible_output": True,
+                "suppress_output_file": True,
+                "idle_timeout": 0,
+                "job_timeout": 0,
+                "pexpect_timeout": _POLL_SECONDS,
+            },
+            suppress_env_files=True,
+            quiet=True,
+            event_handler=listener,
+            cancel_callback=lambda: self._end_if_interrupted(private),
+            rotate_artifacts=1,
+        )
+        outcome.ok = ended.status == _OK
+        outcome.interrupted = not outcome.ok and self._interrupted()
+        if not outcome.ok and not outcome.failures:
+            outcome.trouble = listener.trouble or self._ended_with(ended.rc)
+
+    def _ended_with(self, code: int | None) -> str:
+        if shutil.which("ansible-playbook", path=self._path) is None:
+            return (
+                f"there is no ansible-playbook: install muster again with `{install_command('deployment')}`"
+            )
+        return f"ansible-playbook ended with exit code {code}"
+
+    def _options(self, playbook: Playbook) -> list[str]:
+        words = []
+        if playbook.tags:
+            words += ["--tags", ",".join(playbook.tags)]
+        if playbook.check:
+            words.append("--check")
+        if playbook.limit:
+            words += ["--limit", playbook.limit]
+        for each in [*([f"@{self._vault}"] if self._vault else []), *playbook.extra]:
+            words += ["--extra-vars", f"'{each}'"]
+        return words
+
+    def _environment(self, private: Path) -> dict[str, str]:
+        return {
+            **self._more,
+            "ANSIBLE_CONFIG": str(Path(__file__).parent / "data" / "ansible.cfg"),
+            "ANSIBLE_ROLES_PATH": str(self._content.roles),
+            "ANSIBLE_LOCAL_TEMP": str(private / "tmp"),
+            "ANSIBLE_NOCOLOR": "1",
+            "PYTHONDONTWRITEBYTECODE": "",  # it would compile itself anew at each start and for each task
+            "PATH": self._path,
+        }
+
+    @property
+    def _path(self) -> str:
+        """Where programs are looked for: beside the Ansible that is used first."""
+        return f"{self._bin or Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
+
+    @contextlib.contextmanager
+    def _launcher(self, private: Path) -> Iterator[dict[str, str]]:
+        """The environment in which the guardian starts Ansible; the hidden variables are in memory alone."""
+        real = shutil.which("ansible-playbook", path=self._path)
+        if real is None:
+            yield {}
+            return
+        before = {name: os.environ.pop(name) for name in self._hidden if name in os.environ}
+        memory = os.memfd_create("muster-secrets")
+        try:
+            os.write(memory, json.dumps(dict(self._hidden)).encode())
+            guarded = private / "guarded.json"
+            guarded.touch(mode=0o600)
+            guarded.write_text(
+                json.dumps(
+                    {
+                        "program": real, "parent": os.getpid(), "lock": str(self._lock), "private": str(private),
+                        "process": str(private / _PROCESS), "path": self._path,
+                        "secrets": f"/proc/{os.getpid()}/fd/{memory}",
+                    }
+                )
+            )  # fmt: skip
+            yield {
+                "MUSTER_PYTHON": sys.executable,
+                "MUSTER_GUARDIAN": guardian.__file__,
+                "MUSTER_GUARDED": str(guarded),
+                "PATH": f"{_LAUNCHERS}:{self._path}",
+            }
+        finally:
+            os.close(memory)
+            os.environ.update(before)
+
+    def _end_if_interrupted(self, private: Path) -> bool:
+        """Called by ansible-runner again and again, which never cancels: it would kill Ansible and leave its work."""
+        if self._interrupted():
+            with contextlib.suppress(FileNotFoundError, ValueError, ProcessLookupError):
+                os.kill(int((private / _PROCESS).read_text()), signal.SIGTERM)
+        return False
+
+    def _hide(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, _HIDDEN)
+        return text
+
+
+class _Listener:
+    """Called by ansible-runner for each event; returning True keeps the event's file, which nobody needs."""
+
+    def __init__(
+        self,
+        label: str,
+        progress: Reporter,
+        write: Callable[[str], object],
+        hide: Callable[[str], str],
+        outcome: Outcome,
+    ) -> None:
+        self._label = label
+        self._progress = progress
+        self._write = write
+        self._hide = hide
+        self._outcome = outcome
+        self.trouble = ""
+
+    def __call__(self, event: dict[str, Any]) -> bool:
+        text = event.get("stdout")
+        if text:
+            self._write(self._hide(str(text)) + "\n")
+            if not self.trouble and ("ERROR!" in text or "[ERROR]" in text):
+                self.trouble = self._hide(" ".join(str(text).split()))[:600]
+        data = event.get("event_data", {})
+        kind = event.get("event", "")
+        if kind == "playbook_on_task_start":
+            self._progress.update(f"{self._label}: {data.get('name', '')}")
+        elif kind == "runner_on_start":
+            self._progress.update(f"{self._label}: {data.get('host', '')}: {data.get('task', '')}")
+        elif kind == "runner_on_ok" and str(data.get("task", "")).endswith(PROVED):
+            where = "" if data.get("host") == CONTROLLER else f"{data.get('host')}: "
+            self._outcome.proved.append(where + self._hide(message_of(data.get("res", {}))))
+        elif kind in {"runner_on_failed", "runner_on_unreachable"} and not data.get("ignore_errors"):
+            self._failed(data, unreachable=kind == "runner_on_unreachable")
+        elif kind == "playbook_on_stats":
+            self._outcome.hosts = {
+                host: {name: data.get(name, {}).get(host, 0) for name in COUNTED}
+                for host in data.get("processed", {})
+            }
+        return False
+
+    def _failed(self, data: dict[str, Any], *, unreachable: bool) -> None:
+        failure = Failure(
+            host=data.get("host", "?"),
+            task=data.get("task", "?"),
+            place=data.get("task_path", "?"),
+            message=self._hide(message_of(data.get("res", {}))),
+            unreachable=unreachable,
+        )
+        self._outcome.failures.append(failure)
+        self._progress(f"{self._label}: {failure.host}: {failure.task}: failed")

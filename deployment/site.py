@@ -1,0 +1,389 @@
+"""The site file: read, checked against the schema and for what a schema cannot say, before anything runs."""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+
+from deployment.errors import SiteError
+from orchestrator.document import Document
+from orchestrator.errors import MusterError
+
+SITE_FILE: Final = "site.yml"
+VAULT_FILE: Final = "vault.yml"
+ANSIBLE_FOR_OLD_HOSTS: Final = "ansible==9.13.0"
+"""The last with ansible-core 2.16, which still manages a host with Python 3.6; it runs on Python 3.10 to 3.12."""
+
+_VAULT_HEADER: Final = "$ANSIBLE_VAULT;"
+_SECRET_WORDS: Final = re.compile(r"(^|_)(password|passphrase|secret|token|license_codes)$")
+_NEEDS: Final[dict[str, tuple[str, ...]]] = {
+    "driver": ("versions", "driver"),
+    "container_toolkit": ("versions", "container_toolkit"),
+    "deepops": ("versions", "deepops"),
+    "nexus": ("network", "switches"),
+    "ontap": ("storage", "ontap"),
+    "trident": ("versions", "trident"),
+}
+"""The entry without which a stage has nothing to do."""
+
+_ONTAP_NEEDS: Final = {
+    "aggregates": "without aggregates the SVM has no room",
+    "data_lifs": "without an interface no node can mount",
+    "svm_management_lif": "the account of Trident lives in the SVM, and the cluster's management LIF does not know it",
+    "trident_password": "the account of Trident gets it",
+}
+
+_WORDS: Final = {
+    "object": "keys with values (`key: value`)", "array": "a list", "string": "a text", "integer": "a whole number",
+    "boolean": "true or false",
+}  # fmt: skip
+"""The types of the schema, as people who write YAML call them."""
+
+_LONGEST: Final = 60
+
+Place = tuple[str | int, ...]
+
+
+class SiteDocument(Document):
+    """A site file with the line of every entry."""
+
+    refusal: ClassVar[type[MusterError]] = SiteError
+
+
+@dataclass(frozen=True)
+class Site:
+    """A checked site. `data` is the file as plain data; `directory` also holds vault.yml, where there is one."""
+
+    document: SiteDocument
+    directory: Path
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The file as plain data, valid by the schema."""
+        data: dict[str, Any] = self.document.data
+        return data
+
+    @property
+    def name(self) -> str:
+        """The site's name: it also names its state directory and its ConfigMap."""
+        return str(self.data["name"])
+
+    @property
+    def vault(self) -> Path | None:
+        """The encrypted variables, if the site has any."""
+        path = self.directory / VAULT_FILE
+        return path if path.exists() else None
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """What is to be installed, by the name of the thing."""
+        return dict(self.data["versions"])
+
+    @property
+    def hosts(self) -> dict[str, dict[str, Any]]:
+        """The hosts by name."""
+        return dict(self.data.get("hosts", {}))
+
+    @property
+    def declared_not_applicable(self) -> dict[str, str]:
+        """Stages that the file declares to have no meaning here, with the reasons."""
+        return dict(self.data.get("not_applicable", {}))
+
+    @property
+    def container_runtime(self) -> str:
+        """What runs the containers of Kubernetes."""
+        return str(self.get("kubernetes", "container_runtime", default="containerd"))
+
+    @property
+    def nfs_versions(self) -> list[str]:
+        """The versions of NFS that the SVM serves."""
+        return list(self.get("storage", "ontap", "nfs_versions", default=["3", "4.1"]))
+
+    def has_stage(self, name: str) -> bool:
+        """Whether the file has what the stage works from, and does not declare that it has no meaning here."""
+        return not self.lacks(name) and name not in self.declared_not_applicable
+
+    def lacks(self, stage: str) -> str:
+        """The entry that a stage needs and the file does not have; empty if it has."""
+        needed = _NEEDS.get(stage, ())
+        return ".".join(needed) if needed and self.get(*needed) is None else ""
+
+    @property
+    def ansible_bin(self) -> Path | None:
+        """The directory of another ansible-playbook than muster's own, if the file names one."""
+        given = self.get("controller", "ansible_bin")
+        return (self.directory / Path(given).expanduser()).absolute() if given else None
+
+    @property
+    def lacks_ansible(self) -> str:
+        """How to make the Ansible that the file names, where there is none; empty where it is there."""
+        path = self.ansible_bin
+        if path is None or os.access(path / "ansible-playbook", os.X_OK):
+            return ""
+        environment = path.parent if path.name == "bin" else path
+        return (
+            f"controller.ansible_bin: there is no ansible-playbook in {path}: correct the path, or make it with "
+            f"`python3.11 -m venv {environment} && {environment}/bin/pip install {ANSIBLE_FOR_OLD_HOSTS}`"
+        )
+
+    @property
+    def unpinned(self) -> str:
+        """How to pin DeepOps to its commit, where the file does not; empty where it does, or has no use for it."""
+        if not self.has_stage("deepops") or self.get("deepops", "commit"):
+            return ""
+        repository = self.get("deepops", "repository", default="https://github.com/NVIDIA/deepops")
+        release = self.versions["deepops"]
+        return (
+            f"deepops.commit is missing, and a tag alone can be moved: write down what "
+            f"`git ls-remote {repository} 'refs/tags/{release}^{{}}'` prints"
+        )
+
+    def get(self, *path: str, default: Any = None) -> Any:
+        """The value at `path`, or the default where the file does not give it."""
+        value: Any = self.data
+        for key in path:
+            if not isinstance(value, dict) or key not in value:
+                return default
+            value = value[key]
+        return value
+
+    def problem(self, place: Place, message: str) -> str:
+        """A line about one entry of the file, with file and line number in front."""
+        return f"{self.document.path}:{self.document.line(place)}: {message}"
+
+    def secrets(self) -> Iterator[tuple[Place, dict[str, str]]]:
+        """Every place of the file that refers to a secret."""
+        yield from _secrets(self.data, ())
+
+
+def load(inventory: Path) -> Site:
+    """Read and check `inventory`, a site's directory or its file. Raises SiteError with every problem."""
+    path = inventory / SITE_FILE if inventory.is_dir() else inventory
+    document = SiteDocument(path)
+    site = Site(document, path.parent)
+    problems = _schema_problems(site)
+    if not problems:
+        problems = [*_reference_problems(site), *_vault_problems(site)]
+    if problems:
+        raise refusal(path, problems)
+    return site
+
+
+def refusal(path: Path, problems: Sequence[str]) -> SiteError:
+    """One error for all the problems of a file."""
+    count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
+    return SiteError(f"{path}: {count}; nothing was done", problems)
+
+
+@cache
+def _validator() -> Draft202012Validator:
+    text = (resources.files("deployment") / "data" / "site.schema.json").read_text()
+    return Draft202012Validator(json.loads(text))
+
+
+def _schema_problems(site: Site) -> list[str]:
+    found: dict[Place, str] = {}
+    for error in sorted(
+        _validator().iter_errors(site.document.data), key=lambda each: list(map(str, each.path))
+    ):
+        place: Place = tuple(error.absolute_path)
+        for where, message in _explained(place, error):
+            found.setdefault(where, site.problem(where, message))
+    return sorted(
+        found.values(), key=lambda text: int(text.removeprefix(f"{site.document.path}:").split(":")[0])
+    )
+
+
+def _explained(place: Place, error: ValidationError) -> Iterator[tuple[Place, str]]:
+    """The schema's complaint in the words of the file."""
+    given: Any = error.instance
+    wanted: Any = error.validator_value
+    where = ".".join(map(str, place)) or "the file"
+    schema: dict[str, Any] = error.schema if isinstance(error.schema, dict) else {}
+    if error.validator == "additionalProperties":
+        known = schema.get("properties", {})
+        for key in given:
+            if key not in known:
+                yield (*place, key), f"unknown key `{key}` (known here: {', '.join(sorted(known))})"
+    elif error.validator == "required":
+        missing = [key for key in wanted if key not in given]
+        yield place, f"{where}: `{missing[0]}` is missing"
+    elif error.validator == "type" and schema.get("type") == "string" and not isinstance(given, dict | list):
+        yield place, f"{where}: write it in quotes: YAML reads {given} as a number or a truth value"
+    elif error.validator == "enum":
+        yield place, f"{where}: {given} is none of {', '.join(map(str, wanted))}"
+    elif place and _SECRET_WORDS.search(str(place[-1])):
+        yield place, f"{where}: a secret is never written here; write {{env: NAME}} or {{vault: name}}"
+    elif error.validator in {"pattern", "minLength"}:
+        meaning = f" ({schema['description']})" if "description" in schema else ""
+        yield (
+            place,
+            f"{where}: {given!r} does not have the form {schema.get('pattern', 'of a text')}{meaning}",
+        )
+    elif error.validator == "type":
+        yield place, f"{where}: should be {_WORDS.get(str(wanted), wanted)}, not {_told(given, place)}"
+    elif error.validator == "const":
+        yield place, f"{where}: write {wanted}, not {_told(given, place)}"
+    else:
+        yield place, f"{where}: {error.message}"
+
+
+def _told(given: Any, place: Place) -> str:
+    """What the file has in a place, in words; a file that is one text is another file, whose content is not shown."""
+    for kind, words in ((dict, "keys with values"), (list, "a list"), (type(None), "nothing")):
+        if isinstance(given, kind):
+            return words
+    if not place:
+        return "one text"
+    return f"`{given}`" if len(str(given)) <= _LONGEST else f"`{str(given)[:_LONGEST]}…`"
+
+
+def _reference_problems(site: Site) -> Iterator[str]:
+    """What only the whole file can tell."""
+    yield from _host_problems(site)
+    yield from _class_problems(site)
+    yield from _ontap_problems(site)
+    yield from _switch_problems(site)
+    for place in _plain_secrets(site.get("vars", default={}), ("vars",)):
+        yield site.problem(
+            place, f"{'.'.join(map(str, place))}: a secret is never written here; use vault.yml"
+        )
+
+
+def _host_problems(site: Site) -> Iterator[str]:
+    addresses: dict[str, str] = {}
+    for name, host in site.hosts.items():
+        other = addresses.setdefault(f"{host['address']}:{host.get('port', 22)}", name)
+        if other != name and host.get("connection", "ssh") == "ssh":
+            yield site.problem(("hosts", name, "address"), f"{name} has the address of {other}")
+    members = [name for name, host in site.hosts.items() if "etcd" in host["roles"]]
+    if members and len(members) % 2 == 0:
+        yield site.problem(
+            ("hosts", members[-1], "roles"),
+            f"etcd has {len(members)} members: an even number survives no more failures than one less; "
+            "take the role from one host or give it to one more",
+        )
+
+
+def _class_problems(site: Site) -> Iterator[str]:
+    backends = {each["name"] for each in site.get("storage", "backends", default=[])}
+    classes = site.get("storage", "classes", default=[])
+    served = site.nfs_versions
+    for index, each in enumerate(classes):
+        if each["backend"] not in backends:
+            backend: Place = ("storage", "classes", index, "backend")
+            yield site.problem(backend, f"there is no backend {each['backend']} in storage.backends")
+        for option in each.get("mount_options", []):
+            name, _, version = option.partition("=")
+            if name in {"vers", "nfsvers"} and version not in served:
+                yield site.problem(
+                    ("storage", "classes", index, "mount_options"),
+                    f"class {each['name']} mounts with {option}, and storage.ontap.nfs_versions "
+                    f"has {', '.join(served)} alone",
+                )
+    defaults = [index for index, each in enumerate(classes) if each.get("default")]
+    if classes and len(defaults) != 1:
+        surplus: Place = ("storage", "classes", defaults[1] if defaults else 0)
+        yield site.problem(surplus, f"{len(defaults)} of the classes are the default: exactly one must be")
+
+
+def _ontap_problems(site: Site) -> Iterator[str]:
+    """What the stage ontap needs beyond what Trident alone does."""
+    if not site.has_stage("ontap"):
+        return
+    ontap = site.get("storage", "ontap")
+    for key, why in _ONTAP_NEEDS.items():
+        if key not in ontap:
+            yield site.problem(
+                ("storage", "ontap"),
+                f"storage.ontap: `{key}` is missing: {why}; where the SVM is prepared by hand, declare ontap under "
+                "not_applicable",
+            )
+    lifs = [
+        *ontap.get("data_lifs", []),
+        *([ontap["svm_management_lif"]] if "svm_management_lif" in ontap else []),
+    ]
+    for field in ("name", "address"):
+        values = [each[field] for each in lifs]
+        for value in sorted({each for each in values if values.count(each) > 1}):
+            yield site.problem(
+                ("storage", "ontap"), f"storage.ontap: two interfaces have the {field} {value}"
+            )
+
+
+def _switch_problems(site: Site) -> Iterator[str]:
+    """Cables that cannot be plugged as the file says, and VLANs that nobody declared."""
+    network = site.get("network", default={})
+    switches: dict[str, Any] = network.get("switches", {})
+    vpc = network.get("vpc")
+    known = {each["id"] for each in network.get("vlans", [])}
+    channels = {
+        name: {each["channel"] for each in switch.get("links", []) if "channel" in each}
+        for name, switch in switches.items()
+    }
+    if vpc and len(switches) != 2:
+        yield site.problem(
+            ("network", "vpc"), f"a vPC domain has two switches, network.switches has {len(switches)}"
+        )
+    for name, switch in switches.items():
+        used = dict.fromkeys(vpc["ports"], "the peer link") if vpc else {}
+        for index, link in enumerate(switch.get("links", [])):
+            place: Place = ("network", "switches", name, "links", index)
+            for port in link["ports"]:
+                if port in used:
+                    yield site.problem(place, f"{port} of {name} leads to {used[port]} and to {link['to']}")
+                used[port] = link["to"]
+            for vlan in sorted(set(link["vlans"]) - known):
+                yield site.problem(place, f"VLAN {vlan} is not in network.vlans")
+            if "channel" in link and not vpc:
+                yield site.problem(
+                    place, f"channel {link['channel']} goes over two switches: network.vpc is missing"
+                )
+            elif "channel" in link and any(link["channel"] not in each for each in channels.values()):
+                yield site.problem(
+                    place, f"channel {link['channel']} is on {name} alone: give the other switch its half"
+                )
+
+
+def _vault_problems(site: Site) -> Iterator[str]:
+    vault = site.vault
+    if vault is not None:
+        try:
+            if not vault.read_text(errors="replace").startswith(_VAULT_HEADER):
+                yield f"{vault}:1: it is not encrypted: run `ansible-vault encrypt {vault}`"
+        except OSError as error:
+            yield f"{vault}:1: cannot be read: {error.strerror}"
+    for place, secret in site.secrets():
+        if "vault" in secret and vault is None:
+            yield site.problem(
+                place, f"there is no {site.directory / VAULT_FILE} to take {secret['vault']} from"
+            )
+
+
+def _secrets(value: Any, place: Place) -> Iterator[tuple[Place, dict[str, str]]]:
+    if isinstance(value, dict):
+        if place and _SECRET_WORDS.search(str(place[-1])) and set(value) <= {"env", "vault"}:
+            yield place, value
+            return
+        for key, each in value.items():
+            yield from _secrets(each, (*place, key))
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _secrets(each, (*place, index))
+
+
+def _plain_secrets(value: Any, place: Place) -> Iterator[Place]:
+    if isinstance(value, dict):
+        for key, each in value.items():
+            plain = isinstance(each, str) and "{{" not in each
+            if plain and _SECRET_WORDS.search(key):
+                yield (*place, key)
+            yield from _plain_secrets(each, (*place, key))

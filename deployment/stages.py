@@ -1,0 +1,98 @@
+"""The stages: their order is the one of the imports of a playbook, and each is the playbook and role of its name."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from deployment import matrix
+from deployment.content import Content
+from deployment.site import Site
+from orchestrator.errors import ConfigurationError
+
+ALWAYS: Final = frozenset({"preflight", "verify"})
+"""Stages that only look: they run each time."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage. `title` says what it is for; `hosts` is the Ansible group that it works on.
+
+    `tags` chooses the stage's own play where the playbook has others; `variables` are `name=value` for this run.
+    """
+
+    name: str
+    title: str
+    playbook: Path
+    hosts: str
+    tags: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+
+    @property
+    def on_cluster(self) -> bool:
+        """Whether it works through the Kubernetes API."""
+        return self.name in {"trident", "dra", "orchestrator", "verify"}
+
+
+def read(content: Content, playbook: str = "site.yml") -> list[Stage]:
+    """The stages of a playbook, in order. Raises ConfigurationError where there is something else in it."""
+    path = content.playbooks / playbook
+    return [_stage(path, entry) for entry in _read(path)]
+
+
+def not_applicable(stage: Stage, site: Site, groups: dict[str, list[str]], *, bundle: bool = False) -> str:
+    """Why a stage has no meaning on a site; empty if it has."""
+    declared = site.declared_not_applicable.get(stage.name)
+    if stage.name == "bundle" and not bundle:
+        declared = "no --bundle was given: packages come from where the hosts get theirs"
+    if declared:
+        return declared
+    if stage.name == "dra":
+        release, why = matrix.dra_release(site)
+        return "" if release else why
+    if stage.name == "docker" and site.container_runtime != "docker":
+        return f"the containers of Kubernetes run in {site.container_runtime}"
+    lacking = site.lacks(stage.name)
+    if lacking:
+        return f"the site file has no {lacking}"
+    if not groups.get(stage.hosts):
+        return f"no host of the site is in the group {stage.hosts}"
+    return ""
+
+
+def content_digest(stage: Stage, content: Content) -> str:
+    """SHA-256 of the playbook and the role of a stage: a changed task is a reason to run it again."""
+    digest = hashlib.sha256()
+    role = content.roles / stage.name
+    for path in [stage.playbook, *sorted(each for each in role.rglob("*") if each.is_file())]:
+        digest.update(str(path.relative_to(content.root)).encode() + b"\0")
+        digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _stage(path: Path, entry: dict[str, Any]) -> Stage:
+    """The stage of one entry of a playbook: an import, or a play with the stage's name as its tag."""
+    title = str(entry.get("name", ""))
+    imported = entry.get("ansible.builtin.import_playbook")
+    if imported:
+        target = path.parent / imported
+        variables = tuple(f"{name}={value}" for name, value in entry.get("vars", {}).items())
+        return Stage(target.stem, title, target, str(_read(target)[0]["hosts"]), variables=variables)
+    if "hosts" not in entry or not entry.get("tags"):
+        raise ConfigurationError(
+            f"{path}: {title or entry} is neither an import nor a play with a stage's name as tag"
+        )
+    name = str(entry["tags"][0])
+    return Stage(name, title, path, str(entry["hosts"]), tags=(name,))
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    try:
+        plays = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"{path}: the playbook cannot be read: {error}") from error
+    if not isinstance(plays, list) or not plays:
+        raise ConfigurationError(f"{path}: there is no play in it")
+    return plays

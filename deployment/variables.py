@@ -1,0 +1,278 @@
+"""What the site file says, as variables of the roles; one function for each role, nothing else sets them.
+
+A variable begins with the name of its role. What is left out here has its default in the role.
+A secret is a template that Ansible resolves when a task needs it; its value is never in the inventory.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from deployment import matrix
+from deployment.site import Site
+
+Variables = dict[str, Any]
+
+MUSTER: Final = [
+    sys.executable,
+    "-P",
+    "-c",
+    "import sys; from orchestrator.cli.main import main; sys.exit(main())",
+]
+"""The words that run this very muster, whatever PATH says."""
+
+
+ROCE: Final = {
+    "cos": 3, "dscp": 26, "bandwidth_percent": 60, "ecn_minimum_kbytes": 150, "ecn_maximum_kbytes": 3000,
+}  # fmt: skip
+"""RoCE where the site file says no more than that it is wanted."""
+
+
+def of_roles(site: Site) -> Variables:
+    """The variables of all roles for a site."""
+    values: Variables = {}
+    for function in _ROLES:
+        values |= {name: value for name, value in function(site).items() if value is not None}
+    return values
+
+
+def of_host(host: dict[str, Any]) -> Variables:
+    """The variables of one host."""
+    values = {"preflight_os": host["os"], "preflight_model": host.get("model")}
+    if "gpu" in host["roles"]:
+        values |= {"driver_os": host["os"], "driver_model": host.get("model")}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def secret(reference: dict[str, str] | None) -> str | None:
+    """The template that gives a secret when it is needed: from the environment, or a variable of vault.yml."""
+    if reference is None:
+        return None
+    if "env" in reference:
+        return f"{{{{ lookup('ansible.builtin.env', '{reference['env']}') }}}}"
+    return f"{{{{ {reference['vault']} }}}}"
+
+
+def secrets(reference: dict[str, str] | None) -> str | None:
+    """The same for a list: a list in vault.yml, or a variable of the environment that is split by commas."""
+    template = secret(reference)
+    if reference is None or template is None or "vault" in reference:
+        return template
+    return template.removesuffix(" }}") + " | split(',') | map('trim') | select }}"
+
+
+def _preflight(site: Site) -> Variables:
+    lifs = site.get("storage", "ontap", "data_lifs", default=[])
+    return {
+        "preflight_mtu": site.get("network", "mtu"),
+        "preflight_kubernetes": None if site.has_stage("deepops") else site.versions["kubernetes"],
+        "preflight_storage_addresses": [each["address"] for each in lifs],
+        "preflight_storage_comes": site.has_stage("ontap"),
+    }
+
+
+def _nexus(site: Site) -> Variables:
+    network = site.get("network", default={})
+    switches = network.get("switches", {})
+    roce = network.get("roce")
+    return {
+        "nexus_switches": [
+            {"name": name, "address": each["address"], "links": each.get("links", [])}
+            for name, each in switches.items()
+        ],
+        "nexus_vlans": network.get("vlans"),
+        "nexus_vpc": network.get("vpc"),
+        "nexus_mtu": network.get("switch_mtu"),
+        "nexus_roce": None if roce is None else ROCE | roce,
+        "nexus_queues": {8: "8q", 4: ""}[network.get("queues", 8)],
+    }
+
+
+def of_switch(site: Site, name: str) -> Variables:
+    """How a switch is reached, when its configuration is pushed."""
+    switch = site.get("network", "switches")[name]
+    values = {
+        "ansible_connection": "ansible.netcommon.network_cli",
+        "ansible_network_os": "cisco.nxos.nxos",
+        "ansible_host": switch["address"],
+        "ansible_user": switch.get("user", "admin"),
+        "ansible_password": secret(switch.get("password")),
+        "ansible_become": False,
+    }
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _ontap(site: Site) -> Variables:
+    ontap = site.get("storage", "ontap")
+    if ontap is None:
+        return {}
+    data = ontap.get("data_lifs", [])
+    management = ontap.get("svm_management_lif")
+    nfs = site.nfs_versions
+    rules = ontap.get("export_rules")
+    if rules is None and "export_cidrs" in ontap:
+        rules = [{"clients": ontap["export_cidrs"]}]
+    return {
+        **_ontap_access(ontap),
+        "ontap_required_licenses": ontap.get("licenses"),
+        "ontap_license_codes": secrets(ontap.get("license_codes")),
+        "ontap_ipspace": ontap.get("ipspace"),
+        "ontap_interface_groups": ontap.get("interface_groups"),
+        "ontap_vlans": ontap.get("vlans"),
+        "ontap_broadcast_domain": ontap.get("broadcast_domain"),
+        "ontap_broadcast_ports": _ports(data) if "broadcast_domain" in ontap else None,
+        "ontap_mtu": site.get("network", "mtu"),
+        "ontap_svm": ontap["svm"],
+        "ontap_aggregates": ontap.get("aggregates"),
+        "ontap_nfs_v3": "3" in nfs,
+        "ontap_nfs_v41": "4.1" in nfs,
+        "ontap_lifs": [
+            *data,
+            *([{**management, "service_policy": "default-management"}] if management else []),
+        ],
+        "ontap_routes": ontap.get("routes"),
+        "ontap_dns_domains": ontap.get("dns", {}).get("domains"),
+        "ontap_dns_servers": ontap.get("dns", {}).get("servers"),
+        "ontap_export_policy": ontap.get("export_policy"),
+        "ontap_export_rules": rules,
+        "ontap_qos_policies": ontap.get("qos_policies"),
+        "ontap_snapshot_policies": ontap.get("snapshot_policies"),
+        "ontap_trident_user": ontap.get("trident_username"),
+        "ontap_trident_password": secret(ontap.get("trident_password")),
+        "ontap_trident_role": ontap.get("trident_role"),
+        "ontap_trident_protocols": ontap.get("trident_protocols"),
+    }
+
+
+def _ontap_access(ontap: dict[str, Any]) -> Variables:
+    return {
+        "ontap_hostname": ontap["management_lif"],
+        "ontap_port": ontap.get("https_port"),
+        "ontap_username": ontap["username"],
+        "ontap_password": secret(ontap["password"]),
+        "ontap_validate_certs": ontap.get("validate_certs"),
+        "ontap_ca_path": ontap.get("ca_file"),
+    }
+
+
+def _ports(lifs: list[dict[str, Any]]) -> list[str]:
+    return sorted({f"{each['home_node']}:{each['home_port']}" for each in lifs})
+
+
+def _driver(site: Site) -> Variables:
+    given = site.get("driver", default={})
+    return {
+        "driver_branch": site.versions.get("driver"),
+        "driver_dra": matrix.dra_comes(site),
+        "driver_kernel_modules": given.get("kernel_modules"),
+        "driver_reboot": given.get("reboot"),
+        "driver_reboot_seconds": given.get("reboot_seconds"),
+        "driver_extra_packages": given.get("extra_packages"),
+        "driver_skip_packages": given.get("skip_packages"),
+    }
+
+
+def _container_toolkit(site: Site) -> Variables:
+    given = site.get("container_toolkit", default={})
+    return {
+        "container_toolkit_version": site.versions.get("container_toolkit"),
+        "container_toolkit_package_revision": given.get("package_revision"),
+        "container_toolkit_repository": given.get("repository"),
+        "container_toolkit_key_url": given.get("key_url"),
+        "container_toolkit_runtime": "containerd" if site.container_runtime == "containerd" else "none",
+        "container_toolkit_cdi": given.get("cdi"),
+    }
+
+
+def _docker(site: Site) -> Variables:
+    given = site.get("docker", default={})
+    return {
+        "docker_packages": given.get("packages"),
+        "docker_default_runtime": given.get("default_runtime"),
+        "docker_daemon": given.get("daemon"),
+    }
+
+
+def _orchestrator(site: Site) -> Variables:
+    return {
+        "orchestrator_cluster": site.name,
+        "orchestrator_image": site.get("orchestrator", "image"),
+        "orchestrator_replicas": site.get("orchestrator", "replicas"),
+        "orchestrator_muster": MUSTER,
+    }
+
+
+def _dra(site: Site) -> Variables:
+    release, _ = matrix.dra_release(site)
+    return {"dra_version": release}
+
+
+def _deepops(site: Site) -> Variables:
+    given = site.get("deepops", default={})
+    row = matrix.deepops_row(site.versions.get("deepops", "")) or {}
+    gpus = any("gpu" in host["roles"] for host in site.hosts.values())
+    operator = given.get("gpu_operator", False)
+    return {
+        "deepops_release": site.versions.get("deepops"),
+        "deepops_commit": given.get("commit"),
+        "deepops_repository": given.get("repository"),
+        "deepops_python": given.get("python"),
+        "deepops_python_releases": row.get("python"),
+        "deepops_kubernetes": site.versions["kubernetes"],
+        "deepops_runtime": site.container_runtime,
+        "deepops_docker_version": site.versions.get("docker"),
+        "deepops_nvidia_runtime": site.container_runtime == "containerd"
+        and site.has_stage("container_toolkit"),
+        "deepops_network_plugin": site.get("kubernetes", "network_plugin"),
+        "deepops_pod_subnet": site.get("kubernetes", "pod_subnet"),
+        "deepops_service_subnet": site.get("kubernetes", "service_subnet"),
+        "deepops_gpu_operator_enabled": operator,
+        "deepops_device_plugin": given.get(
+            "device_plugin", gpus and not operator and not matrix.dra_comes(site)
+        ),
+    }
+
+
+def _trident(site: Site) -> Variables:
+    release = site.versions.get("trident")
+    if release is None:
+        return {}
+    row = matrix.trident_row(release) or {}
+    ontap = site.get("storage", "ontap", default={})
+    return {
+        "trident_version": release,
+        "trident_kind": row.get("custom_resource"),
+        "trident_backends": site.get("storage", "backends"),
+        "trident_classes": site.get("storage", "classes"),
+        "trident_management_lif": ontap.get("svm_management_lif", {}).get(
+            "address", ontap.get("management_lif")
+        ),
+        "trident_management_port": ontap.get("https_port"),
+        "trident_svm": ontap.get("svm"),
+        "trident_export_cidrs": ontap.get("export_cidrs"),
+        "trident_username": ontap.get("trident_username"),
+        "trident_password": secret(ontap.get("trident_password")),
+    }
+
+
+def _verify(site: Site) -> Variables:
+    return {
+        "verify_nodes": sorted(site.hosts),
+        "verify_orchestrator": site.has_stage("orchestrator"),
+        "verify_storage": site.has_stage("trident"),
+    }
+
+
+_ROLES: Final[tuple[Callable[[Site], Variables], ...]] = (
+    _preflight,
+    _nexus,
+    _ontap,
+    _driver,
+    _container_toolkit,
+    _docker,
+    _deepops,
+    _trident,
+    _dra,
+    _orchestrator,
+    _verify,
+)

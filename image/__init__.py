@@ -1,0 +1,1 @@
+"""How the operator's image is made; not part of the distribution."""

@@ -1,0 +1,354 @@
+"""muster's operator and Kubernetes' own kube-scheduler in turns in one lab: pods of one GPU, from creation to binding.
+
+Each turn has a cluster without pods, pods of its own and a process of its own; who begins alternates. What either does
+is seen by the same watch. Without a backlog the scheduler is at work before the first pod is created, so that
+creation may be the limit; with one all pods are there before its process starts.
+"""
+
+import asyncio
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from musterbench.processes import busy_ms, in_flight, peak_rss_bytes, processor_ms
+from musterbench.result import Result
+from musterbench.schedulers import Scheduler, find_kube_scheduler, kube_scheduler, muster
+from musterbench.stopwatch import BenchmarkFailed, Stopwatch
+from musterlab.cluster import Lab
+from musterlab.profiles import DEFAULT_PROFILE
+from orchestrator.cluster.errors import NotFound
+from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.resources import NAMESPACES, PODS, PROJECTS, SERVICE_ACCOUNTS
+from orchestrator.cluster.transport import Transport
+from orchestrator.names import GPU_RESOURCE, NAMESPACE_PREFIX, PROJECT_LABEL
+from orchestrator.progress import as_reporter
+
+GPUS_OF_NODE: Final = 8
+TEAMS: Final = 4
+_PREFIX: Final = "against: "
+_ALL: Final = ", all"
+_QUIET_SECONDS: Final = 3.0
+_POLL_SECONDS: Final = 0.1
+_ACCOUNT_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """So many pods on so many nodes of 8 GPUs. With a backlog all of them wait before the scheduler starts."""
+
+    nodes: int
+    pods: int
+    backlog: bool
+
+
+CASES: Final[tuple[Case, ...]] = (
+    Case(nodes=500, pods=3000, backlog=False),
+    Case(nodes=2000, pods=10_000, backlog=True),
+)
+
+
+async def compare(
+    case: Case, rounds: int, *, report: Callable[[str], None], keep: Callable[[Result], None]
+) -> None:
+    """Measure in a lab of its own, which is gone at the end; `keep` gets each result as soon as it is there.
+
+    Raises MusterError leaves.
+    """
+    if case.pods > case.nodes * GPUS_OF_NODE:
+        raise BenchmarkFailed(
+            f"{case.pods} pods of one GPU do not fit on {case.nodes} nodes of {GPUS_OF_NODE}: ask for fewer pods"
+        )
+    async with AsyncExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-bench-")))
+        program = await find_kube_scheduler(as_reporter(report))
+        lab = await stack.enter_async_context(
+            Lab.attached([(DEFAULT_PROFILE, case.nodes)], state_dir=directory / "labs", progress=report)
+        )
+        transport = await stack.enter_async_context(Transport(load_access(lab.kubeconfig)))
+        both = (
+            await kube_scheduler(lab, directory, program),
+            await muster(lab, transport, directory),
+        )
+        turns = _Turns(case, lab, transport, report)
+        await turns.prepare()
+        watching = asyncio.create_task(turns.watch.pods.run())
+        try:
+            await _alternate(turns, both, rounds, keep)
+        finally:
+            watching.cancel()
+            await asyncio.wait({watching})
+
+
+async def _alternate(
+    turns: "_Turns", both: Sequence[Scheduler], rounds: int, keep: Callable[[Result], None]
+) -> None:
+    results: dict[str, list[Result]] = {scheduler.name: [] for scheduler in both}
+    for number in range(1, rounds + 1):
+        for scheduler in both if number % 2 else reversed(both):
+            result = await turns.turn(scheduler, number)
+            results[scheduler.name].append(result)
+            keep(result)
+    other, ours = (_all_of(results[scheduler.name]) for scheduler in both)
+    keep(other)
+    keep(_beside(ours, other))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Processor time so far of a scheduler, of all that takes part in the comparison, and of the whole machine.
+
+    `at` is in seconds of a monotonic clock, or between two readings.
+    """
+
+    at: float
+    scheduler_ms: float
+    comparison_ms: float
+    machine_ms: float
+
+    def since(self, before: "_Reading") -> "_Reading":
+        """What was spent from that reading to this one."""
+        return _Reading(
+            self.at - before.at,
+            self.scheduler_ms - before.scheduler_ms,
+            self.comparison_ms - before.comparison_ms,
+            self.machine_ms - before.machine_ms,
+        )
+
+
+class _Turns:
+    """The pods of each turn, in one lab."""
+
+    def __init__(self, case: Case, lab: Lab, transport: Transport, report: Callable[[str], None]) -> None:
+        self.watch = Stopwatch(transport)
+        self._lab = lab
+        self._case = case
+        self._transport = transport
+        self._report = report
+
+    async def prepare(self) -> None:
+        """Make the projects and their namespaces, in which all pods are."""
+        quota = self._case.nodes * GPUS_OF_NODE // TEAMS
+        for number in range(TEAMS):
+            name = f"team-{number}"
+            project = {
+                "apiVersion": PROJECTS.api_version,
+                "kind": PROJECTS.kind,
+                "metadata": {"name": name},
+                "spec": {"gpu": {"quota": quota}},
+            }
+            await self._transport.create(PROJECTS.path(), project)
+            metadata = {"name": NAMESPACE_PREFIX + name, "labels": {PROJECT_LABEL: name}}
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+            await self._transport.create(NAMESPACES.path(), namespace)
+        # no pod can be created in a namespace before a controller has made its service account
+        async with asyncio.timeout(_ACCOUNT_SECONDS):
+            for number in range(TEAMS):
+                await self._has_account(_namespace(number))
+
+    async def _has_account(self, namespace: str) -> None:
+        while True:
+            with suppress(NotFound):
+                await self._transport.get(SERVICE_ACCOUNTS.path(namespace, "default"))
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def turn(self, scheduler: Scheduler, number: int) -> Result:
+        """Let one scheduler bind all pods of a turn, and remove them."""
+        phase, count = f"{scheduler.name}-{number}", self._case.pods
+        if self._case.backlog:
+            await self._create(scheduler, phase, count)
+            await self._until_quiet()
+        async with scheduler.running() as process:
+            before = self._reading(process.pid)
+            if not self._case.backlog:
+                await self._begins(scheduler, process, phase)
+                before = self._reading(process.pid)
+                await self._create(scheduler, phase, count)
+            await _while_running(scheduler, process, self._until_bound(phase, count))
+            spent = self._reading(process.pid).since(before)
+            rss_bytes = peak_rss_bytes(process.pid)
+        result = self._result(scheduler, phase, before.at, rss_bytes, spent)
+        await self._remove(phase)
+        return result
+
+    async def _begins(self, scheduler: Scheduler, process: asyncio.subprocess.Process, phase: str) -> None:
+        """Wait until the scheduler has bound one pod, so that its start is no part of what is measured."""
+        await self._create(scheduler, f"{phase}-first", 1)
+        await _while_running(scheduler, process, self._until_bound(f"{phase}-first", 1))
+        await self._remove(f"{phase}-first")
+
+    async def _until_bound(self, phase: str, count: int) -> None:
+        await self.watch.until(count, phase, self.watch.bound, self._report)
+
+    async def _create(self, scheduler: Scheduler, phase: str, count: int) -> None:
+        started = time.monotonic()
+
+        async def create_one(number: int) -> None:
+            body = _pod(f"{phase}-{number:05d}", phase, scheduler.scheduler_name)
+            await self._transport.create(PODS.path(_namespace(number)), body)
+
+        await in_flight(create_one, count)
+        self._report(f"{phase}: {count} pods created in {time.monotonic() - started:.1f} s")
+
+    async def _remove(self, phase: str) -> None:
+        """Delete the pods of a phase and wait until they are gone: the next turn begins as this one did."""
+        pods = [self.watch.pods.objects[uid].metadata for uid in self.watch.of(phase)]
+
+        async def delete_one(number: int) -> None:
+            pod = pods[number]
+            await self._transport.delete(PODS.path(pod.namespace, pod.name), grace_seconds=0)
+
+        await in_flight(delete_one, len(pods))
+        await self.watch.until_gone(phase)
+        await self._until_quiet()
+
+    def _reading(self, pid: int) -> "_Reading":
+        ours = (os.getpid(), pid, *(process.pid for process in self._lab.status().processes))
+        return _Reading(
+            time.monotonic(), processor_ms(pid), sum(processor_ms(number) for number in ours), busy_ms()
+        )
+
+    async def _until_quiet(self) -> None:
+        """Wait until nothing happens to any pod any more."""
+        events = -1
+        while events != self.watch.pods.counters.events:
+            events = self.watch.pods.counters.events
+            await asyncio.sleep(_QUIET_SECONDS)
+
+    def _result(
+        self, scheduler: Scheduler, phase: str, started: float, rss_bytes: int, spent: "_Reading"
+    ) -> Result:
+        """From `started`, when the first pod was about to be created or the process began, to the last binding.
+
+        A pod waits from its creation on, or from the start of the process if that is later.
+        """
+        uids, bound = self.watch.of(phase), self.watch.bound
+        first, last = min(bound[uid] for uid in uids), max(bound[uid] for uid in uids)
+        seconds = last - started
+        waits_ms = sorted((bound[uid] - max(started, self.watch.created[uid])) * 1000 for uid in uids)
+        figures = {
+            "pods_per_second": len(uids) / seconds,
+            "p50_ms": statistics.median(waits_ms),
+            "p99_ms": waits_ms[min(len(waits_ms) - 1, len(waits_ms) * 99 // 100)],
+            "first_ms": (first - started) * 1000,
+            "after_first_per_second": (len(uids) - 1) / (last - first),
+            "processor_ms_per_pod": spent.scheduler_ms / len(uids),
+            "all_processor_ms_per_pod": spent.comparison_ms / len(uids),
+            "processors_elsewhere": (spent.machine_ms - spent.comparison_ms) / 1000 / spent.at,
+        }
+        return Result(
+            case=f"{_PREFIX}{phase}",
+            nodes=self._case.nodes,
+            gpus=self._case.nodes * GPUS_OF_NODE,
+            jobs=len(uids),
+            seconds=seconds,
+            peak_rss_bytes=rss_bytes,
+            problem=None,
+            figures=figures,
+            program=scheduler.version,
+        )
+
+
+async def _while_running(
+    scheduler: Scheduler, process: asyncio.subprocess.Process, work: Coroutine[Any, Any, None]
+) -> None:
+    """Do the work, unless the scheduler ends meanwhile."""
+    task, end = asyncio.create_task(work), asyncio.create_task(process.wait())
+    try:
+        await asyncio.wait({task, end}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise scheduler.ended(end.result())
+        await task
+    finally:
+        for pending in (task, end):
+            pending.cancel()
+        await asyncio.wait({task, end})
+
+
+def _all_of(results: Sequence[Result]) -> Result:
+    """All turns of one scheduler: sums of pods and seconds, medians of waits, the most memory."""
+    first = results[0]
+    jobs, seconds = sum(result.jobs for result in results), sum(result.seconds for result in results)
+    medians = {
+        name: statistics.median(result.figures[name] for result in results)
+        for name in first.figures
+        if name != "pods_per_second"
+    }
+    return Result(
+        case=f"{_PREFIX}{_scheduler(first)}{_ALL}",
+        nodes=first.nodes,
+        gpus=first.gpus,
+        jobs=jobs,
+        seconds=seconds,
+        peak_rss_bytes=max(result.peak_rss_bytes for result in results),
+        problem=None,
+        figures={"pods_per_second": jobs / seconds, **medians},
+        program=first.program,
+    )
+
+
+def _beside(ours: Result, other: Result) -> Result:
+    """Our result with its figures as parts of the other's: of pods a second, waits and memory."""
+    parts = {
+        f"{name}_part": ours.figures[name] / other.figures[name]
+        for name in ("pods_per_second", "p50_ms", "p99_ms")
+    }
+    parts["rss_part"] = ours.peak_rss_bytes / other.peak_rss_bytes
+    return ours.with_figures(parts)
+
+
+def show_comparison(results: Sequence[Result], console: Console) -> None:
+    """Print each turn as a line, with the versions of what was compared below."""
+    table = Table(box=None, header_style="bold")
+    table.add_column("scheduler", no_wrap=True)
+    for title in ("nodes", "pods", "s", "pods/s", "p50 s", "p99 s", "MiB", "own ms", "all ms", "other"):
+        table.add_column(title, justify="right")
+    for result in results:
+        figures = result.figures
+        table.add_row(
+            result.case.removeprefix(_PREFIX),
+            str(result.nodes),
+            str(result.jobs),
+            f"{result.seconds:.1f}",
+            f"{figures['pods_per_second']:.0f}",
+            f"{figures['p50_ms'] / 1000:.1f}",
+            f"{figures['p99_ms'] / 1000:.1f}",
+            f"{result.peak_rss_bytes / 2**20:.0f}",
+            f"{figures['processor_ms_per_pod']:.2f}",
+            f"{figures['all_processor_ms_per_pod']:.1f}",
+            f"{figures['processors_elsewhere']:.1f}",
+        )
+    console.print(table)
+    console.print(
+        "MiB: memory of the scheduler at most; own ms, all ms: processor time for a pod, of the scheduler, and of all"
+        " with API server, nodes and client; other: processors that were busy with other work"
+    )
+    for name, version in {_scheduler(result): result.program for result in results}.items():
+        console.print(f"{name}: {version}", highlight=False)
+
+
+def _scheduler(result: Result) -> str:
+    return result.case.removeprefix(_PREFIX).removesuffix(_ALL).rstrip("-0123456789")
+
+
+def _namespace(number: int) -> str:
+    return f"{NAMESPACE_PREFIX}team-{number % TEAMS}"
+
+
+def _pod(name: str, phase: str, scheduler_name: str) -> dict[str, Any]:
+    container = {"name": "main", "image": "bench", "resources": {"limits": {GPU_RESOURCE: 1}}}
+    return {
+        "apiVersion": PODS.api_version,
+        "kind": PODS.kind,
+        "metadata": {"name": name, "labels": {"bench": phase}},
+        "spec": {"schedulerName": scheduler_name, "restartPolicy": "Never", "containers": [container]},
+    }

@@ -1,0 +1,389 @@
+"""Times the whole way through a real API server: from a job's creation until its pod is bound to a node.
+
+In the same run, on the same server and under the same watches, a raw client binds pods of the same kind as fast as the
+server lets it, so that the operator's figure can be read as a part of what the machine can do.
+"""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from musterbench.processes import in_flight, peak_rss_bytes, processor_ms
+from musterbench.result import Result
+from musterbench.stopwatch import BenchmarkFailed, Stopwatch
+from musterlab.cluster import Lab
+from musterlab.profiles import DEFAULT_PROFILE
+from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.resources import JOBS, NAMESPACES, NODES, PROJECTS
+from orchestrator.cluster.transport import Transport
+from orchestrator.control.install import install, service_account_kubeconfig
+from orchestrator.names import (
+    GPU_RESOURCE,
+    NAMESPACE_PREFIX,
+    PROJECT_LABEL,
+    SCHEDULER_NAME,
+)
+
+GPUS_OF_NODE = 8
+TEAMS = 4
+RAW = "bench-raw-"
+RAW_RESOURCE = "example.com/gpu"
+"""What the raw client's pods ask for in place of GPUs: pods of the same size, which take none from the operator's."""
+LATENCY_PART = 10
+WATCH_FIGURES = ("watch_lag_p50_ms", "watch_lag_p99_ms", "watch_lag_longest_ms", "watches_begun_again")
+_LAG = re.compile(
+    r"the watch was behind .* p50 ([\d.]+) ms, p99 ([\d.]+) ms, longest ([\d.]+) ms; it was begun again (\d+) times"
+)
+_MOST_LOG_TAIL = 500
+_STOP_SECONDS = 30
+_QUIET_SECONDS = 3.0
+_UNCOUNTED = re.compile(r'resource="leases"|verb="(GET|LIST|WATCH)"')
+_MUSTER = [sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())"]
+_RAW_CLIENT = [sys.executable, "-P", "-m", "musterbench.raw_client"]
+"""Both have a session of their own, as the lab has: Linux may divide the processors by sessions."""
+
+
+async def run(
+    nodes: int,
+    jobs: int,
+    gpus: int,
+    *,
+    rate: float,
+    rounds: int,
+    progress: Callable[[str], None],
+    on_result: Callable[[Result], None],
+) -> None:
+    """Measure in a lab of its own, which is gone at the end; `found` gets each result as soon as it is there.
+
+    Raises MusterError leaves.
+    """
+    if jobs * gpus > nodes * GPUS_OF_NODE:
+        raise BenchmarkFailed(
+            f"{jobs} jobs of {gpus} GPUs do not fit on {nodes} nodes of {GPUS_OF_NODE}: ask for fewer jobs"
+        )
+    async with AsyncExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-bench-")))
+        lab = await stack.enter_async_context(
+            Lab.attached([(DEFAULT_PROFILE, nodes)], state_dir=directory / "labs", progress=progress)
+        )
+        transport = await stack.enter_async_context(Transport(load_access(lab.kubeconfig)))
+        bench = _Bench(lab, transport, nodes=nodes, gpus=gpus, directory=directory, progress=progress)
+        await bench.run(jobs, rate, rounds, on_result)
+
+
+class _Bench:
+    def __init__(
+        self,
+        lab: Lab,
+        transport: Transport,
+        *,
+        nodes: int,
+        gpus: int,
+        directory: Path,
+        progress: Callable[[str], None],
+    ) -> None:
+        self._lab = lab
+        self._transport = transport
+        self._nodes = nodes
+        self._gpus = gpus
+        self._log = directory / "operator.log"
+        self._account = directory / "operator.kubeconfig"
+        self._progress = progress
+        self._watch = Stopwatch(transport)
+        self._lines_before = 0
+
+    async def run(self, jobs: int, rate: float, rounds: int, on_result: Callable[[Result], None]) -> None:
+        """Each round is one of both; who begins changes, so that a drift in one direction weighs alike on both.
+
+        All have all of the jobs: in shorter ones a client runs ahead of the controllers, whose own writes then come
+        after its last binding.
+        """
+        await install(self._transport, "bench", replicas=0)
+        await service_account_kubeconfig(self._transport, self._lab.kubeconfig, self._account)
+        await self._make_projects()
+        watching = asyncio.create_task(self._watch.pods.run())
+        try:
+            few = max(2, jobs // LATENCY_PART)
+            part = max(2, jobs - few)
+            on_result(await self._arriving(few, rate))
+            before = await self._server_counts()
+            raw: list[Result] = []
+            backlog: list[Result] = []
+            both = [("raw", raw, self._raw), ("backlog", backlog, self._backlog)]
+            for number in range(1, rounds + 1):
+                self._progress(
+                    f"round {number} of {rounds}: {part} jobs by the raw client and by the operator"
+                )
+                for name, results, measure in both if number % 2 else reversed(both):
+                    results.append(await measure(f"{name}-{number}", part))
+                    on_result(results[-1])
+            lost = (await self._server_counts())["watchers"] - before["watchers"]
+            on_result(self._compared(raw, backlog, lost))
+        finally:
+            watching.cancel()
+            await asyncio.wait({watching})
+
+    def _compared(self, raw: list[Result], backlog: list[Result], lost: float) -> Result:
+        """The operator as a part of the raw client: until bound, until Running, by processor time."""
+        jobs = sum(result.jobs for result in backlog)
+        seconds = sum(result.seconds for result in backlog)
+        figures = {
+            "binds_per_second": jobs / seconds,
+            "part_of_raw": _mean(backlog, "binds_per_second") / _mean(raw, "binds_per_second"),
+            "part_of_raw_running": _mean(backlog, "running_per_second") / _mean(raw, "running_per_second"),
+            "part_of_raw_by_cpu": _mean(raw, "cpu_ms_per_bind") / _mean(backlog, "cpu_ms_per_bind"),
+            "watches_too_slow": lost,
+            **{name: max(result.figures[name] for result in backlog) for name in WATCH_FIGURES},
+        }
+        rss = max(result.peak_rss_bytes for result in backlog)
+        return self._result("backlog, all", jobs, seconds, rss, figures)
+
+    async def _make_projects(self) -> None:
+        quota = self._nodes * GPUS_OF_NODE // TEAMS
+        for number in range(TEAMS):
+            name = f"team-{number}"
+            project = {"metadata": {"name": name}, "spec": {"gpu": {"quota": quota}}}
+            await self._transport.create(
+                PROJECTS.path(), {"apiVersion": PROJECTS.api_version, "kind": PROJECTS.kind, **project}
+            )
+            await self._make_namespace(NAMESPACE_PREFIX + name, {PROJECT_LABEL: name})
+        for name in _namespaces(RAW):
+            await self._make_namespace(name, {})
+
+    async def _make_namespace(self, name: str, labels: dict[str, str]) -> None:
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        await self._transport.create(NAMESPACES.path(), body)
+
+    async def _raw(self, phase: str, count: int) -> Result:
+        """Bind with nothing but a client: what the API server of this machine takes just now."""
+        await self._create(
+            count, phase, namespaces=_namespaces(RAW), scheduler=RAW + "client", resource=RAW_RESOURCE
+        )
+        await self._settled(phase, count)
+        page = await self._transport.list(NODES.path(), dict)
+        nodes = [node["metadata"]["name"] for node in page.items]
+        pods = [self._watch.pods.objects[uid] for uid in self._watch.of(phase)]
+
+        targets = [
+            {
+                "namespace": pod.metadata.namespace,
+                "name": pod.metadata.name,
+                "uid": pod.metadata.uid,
+                "node": nodes[number % len(nodes)],
+            }
+            for number, pod in enumerate(pods)
+        ]
+        spent, writes = self._processor_ms(os.getpid()), await self._server_counts()
+        client = await self._raw_client(targets)
+        await self._watch.until(count, phase, self._watch.running, self._progress)
+        await self._settled(phase, count)
+        spent = self._processor_ms(os.getpid()) - spent + client["cpu_ms"]
+        figures = {
+            **self._rates(phase, count),
+            "cpu_ms_per_bind": spent / count,
+            "writes_per_bind": await self._writes_since(writes) / count,
+        }
+        seconds = self._watch.seconds(phase, self._watch.bound)
+        await self._remove(phase, _namespaces(RAW))
+        return self._result(phase, count, seconds, int(client["peak_rss_bytes"]), figures)
+
+    async def _raw_client(self, targets: list[dict[str, str]]) -> dict[str, float]:
+        """Let a client of its own process bind these; returns its figures."""
+        process = await asyncio.create_subprocess_exec(
+            *_RAW_CLIENT,
+            str(self._lab.kubeconfig),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            output, error = await process.communicate(json.dumps(targets).encode())
+        finally:
+            if process.returncode is None:
+                process.kill()
+        if process.returncode:
+            raise BenchmarkFailed(
+                f"the raw client ended with {process.returncode}: {error.decode()[-_MOST_LOG_TAIL:]}"
+            )
+        return dict(json.loads(output))
+
+    async def _arriving(self, count: int, rate: float) -> Result:
+        """Jobs that come at a steady rate: how long one waits."""
+        async with self._operator() as pid:
+            await self._leads()
+            await self._create(count, "arriving", namespaces=_namespaces(), rate=rate)
+            await self._watch.until(count, "arriving", self._watch.bound, self._progress)
+            rss = peak_rss_bytes(pid)
+        seconds = self._watch.seconds("arriving", self._watch.bound)
+        figures = {**self._waits("arriving"), **self._lags()}
+        return self._result(f"jobs at {rate:g} a second", count, seconds, rss, figures)
+
+    async def _backlog(self, phase: str, count: int) -> Result:
+        """Jobs that wait already when the operator starts: how fast it works them off."""
+        await self._create(count, phase, namespaces=_namespaces())
+        await self._settled(phase, count)
+        async with self._operator() as pid:
+            await self._leads()
+            spent, writes = self._processor_ms(os.getpid(), pid), await self._server_counts()
+            await self._watch.until(count, phase, self._watch.running, self._progress)
+            await self._settled(phase, count)
+            spent = self._processor_ms(os.getpid(), pid) - spent
+            written = await self._writes_since(writes)
+            rss = peak_rss_bytes(pid)
+        relists = sum("trying again" in line or "listing again" in line for line in self._log_lines())
+        figures = {
+            **self._rates(phase, count),
+            "cpu_ms_per_bind": spent / count,
+            "writes_per_bind": written / count,
+            "watch_failures": float(relists),
+            **self._waits(phase),
+            **self._lags(),
+        }
+        await self._remove(phase, _namespaces())
+        return self._result(phase, count, self._watch.seconds(phase, self._watch.bound), rss, figures)
+
+    async def _remove(self, phase: str, namespaces: Sequence[str]) -> None:
+        """Delete the jobs of a round, and wait until their pods are gone: the next begins as this one did."""
+        for namespace in namespaces:
+            await self._transport.delete(JOBS.path(namespace), params={"labelSelector": f"bench={phase}"})
+        self._progress(f"{phase}: deleted, waiting until its pods are gone")
+        await self._watch.until_gone(phase)
+
+    def _rates(self, phase: str, count: int) -> dict[str, float]:
+        """Pods bound a second until the last is bound, and pods Running a second until the last is."""
+        watch = self._watch
+        return {
+            "binds_per_second": count / watch.seconds(phase, watch.bound),
+            "running_per_second": count / watch.seconds(phase, watch.running),
+        }
+
+    def _waits(self, phase: str) -> dict[str, float]:
+        waits = self._watch.waits_ms(phase)
+        return {
+            "p50_ms": statistics.median(waits),
+            "p99_ms": waits[min(len(waits) - 1, len(waits) * 99 // 100)],
+        }
+
+    def _lags(self) -> dict[str, float]:
+        """How far the operator's own watch was behind the answers to its bindings, as it said when it was stopped."""
+        for line in reversed(self._log_lines()[self._lines_before :]):
+            match = _LAG.search(line)
+            if match:
+                return dict(zip(WATCH_FIGURES, map(float, match.groups()), strict=True))
+        raise BenchmarkFailed(f"the operator did not say how far its watch was behind: {self._log_tail()}")
+
+    def _result(self, case: str, jobs: int, seconds: float, rss: int, figures: dict[str, float]) -> Result:
+        gpus = self._nodes * GPUS_OF_NODE
+        return Result(f"lab: {case}", self._nodes, gpus, jobs, seconds, rss, None, figures)
+
+    @asynccontextmanager
+    async def _operator(self) -> AsyncIterator[int]:
+        environment = {**os.environ, "KUBECONFIG": str(self._account), "POD_NAME": "bench"}
+        with self._log.open("ab") as output:
+            self._lines_before = len(self._log_lines())
+            process = await asyncio.create_subprocess_exec(
+                *_MUSTER, "operator", env=environment, stdout=output, stderr=output, start_new_session=True
+            )
+        try:
+            yield process.pid
+        finally:
+            process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(_STOP_SECONDS):
+                await process.wait()
+        if process.returncode:
+            raise BenchmarkFailed(f"the operator ended with {process.returncode}: {self._log_tail()}")
+
+    async def _settled(self, phase: str, count: int) -> None:
+        """Wait until all pods are there and nothing more happens to any: the controllers are done with them."""
+        await self._watch.until(count, phase, self._watch.created, self._progress)
+        events = -1
+        while events != self._watch.pods.counters.events:
+            events = self._watch.pods.counters.events
+            await asyncio.sleep(_QUIET_SECONDS)
+
+    async def _leads(self) -> None:
+        """Wait until the operator that was started last has read the cluster."""
+        while not any(" leading: " in line for line in self._log_lines()[self._lines_before :]):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+    def _processor_ms(self, *clients: int) -> float:
+        """Processor time that the control plane and the clients have used so far.
+
+        Where the machine is busy with other work as well, it tells more than the time on the clock.
+        """
+        servers = [process.pid for process in self._lab.status().processes]
+        return sum(processor_ms(pid) for pid in (*servers, *clients))
+
+    async def _server_counts(self) -> dict[str, float]:
+        """Writes that the API server has answered so far, but for leases, and watches that it gave up as too slow."""
+        totals = {"writes": 0.0, "watchers": 0.0}
+        for line in (await self._transport.text("/metrics")).splitlines():
+            if line.startswith("apiserver_terminated_watchers_total") and 'resource="pods"' in line:
+                totals["watchers"] += float(line.rsplit(" ", 1)[1])
+            elif line.startswith("apiserver_request_total") and not _UNCOUNTED.search(line):
+                totals["writes"] += float(line.rsplit(" ", 1)[1])
+        return totals
+
+    async def _writes_since(self, before: dict[str, float]) -> float:
+        return (await self._server_counts())["writes"] - before["writes"]
+
+    def _log_lines(self) -> list[str]:
+        return self._log.read_text(errors="replace").splitlines()
+
+    def _log_tail(self) -> str:
+        return " ".join(" ".join(self._log_lines()).split())[-_MOST_LOG_TAIL:]
+
+    async def _create(
+        self,
+        count: int,
+        phase: str,
+        *,
+        namespaces: Sequence[str],
+        scheduler: str = SCHEDULER_NAME,
+        resource: str = GPU_RESOURCE,
+        rate: float | None = None,
+    ) -> None:
+        started = time.monotonic()
+
+        async def create_one(number: int) -> None:
+            if rate is not None:
+                await asyncio.sleep(started + number / rate - time.monotonic())
+            body = _job(f"{phase}-{number:05d}", phase, scheduler, {resource: self._gpus})
+            await self._transport.create(JOBS.path(namespaces[number % len(namespaces)]), body)
+
+        await in_flight(create_one, count)
+        self._progress(f"{phase}: {count} jobs created in {time.monotonic() - started:.1f} s")
+
+
+def _mean(results: Sequence[Result], figure: str) -> float:
+    """Of rounds of the same size, the mean over all of their pods."""
+    return statistics.harmonic_mean([result.figures[figure] for result in results])
+
+
+def _namespaces(prefix: str = NAMESPACE_PREFIX) -> list[str]:
+    return [f"{prefix}team-{number}" for number in range(TEAMS)]
+
+
+def _job(name: str, phase: str, scheduler: str, limits: dict[str, int]) -> dict[str, Any]:
+    container = {"name": "main", "image": "bench", "resources": {"limits": limits}}
+    template = {
+        "metadata": {"labels": {"bench": phase}},
+        "spec": {"schedulerName": scheduler, "restartPolicy": "Never", "containers": [container]},
+    }
+    return {
+        "apiVersion": JOBS.api_version,
+        "kind": JOBS.kind,
+        "metadata": {"name": name, "labels": {"bench": phase}},
+        "spec": {"template": template, "backoffLimit": 0},
+    }

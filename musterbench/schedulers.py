@@ -1,0 +1,152 @@
+"""The two schedulers that are compared in a lab: muster's operator, and Kubernetes' own kube-scheduler.
+
+Each is a process in a session of its own, killed by the kernel should this process die. Neither is held back by its
+client: kube-scheduler's own limit of 50 requests a second is lifted.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from musterbench.stopwatch import BenchmarkFailed
+from musterlab import binaries, build, components, pdeathsig_exec, pki
+from musterlab.cluster import Lab
+from orchestrator.cluster.transport import Transport
+from orchestrator.control.install import install, service_account_kubeconfig
+from orchestrator.names import SCHEDULER_NAME
+from orchestrator.progress import Reporter
+
+MUSTER: Final = (
+    sys.executable,
+    "-P",
+    "-c",
+    "import sys; from orchestrator.cli.main import main; sys.exit(main())",
+)
+KUBE_SCHEDULER: Final = "kube-scheduler"
+REQUESTS_PER_SECOND: Final = 10_000
+"""What kube-scheduler may send a second, and at once: more than the API server of any machine takes."""
+_KUBE_SCHEDULER_USER: Final = "system:kube-scheduler"
+"""The user that Kubernetes gives the rights of a scheduler to when it is made."""
+_VERSION_SECONDS: Final = 30
+_STOP_SECONDS: Final = 30
+_LONGEST_LOG_TAIL: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """A program that binds the pods whose `schedulerName` is `scheduler_name`. `version` is what it calls itself."""
+
+    name: str
+    version: str
+    scheduler_name: str
+    command: Sequence[str]
+    log: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[asyncio.subprocess.Process]:
+        """Run it. Ends with BenchmarkFailed if it ended by itself or did not end well."""
+        command_line = (
+            sys.executable,
+            "-I",
+            "-S",
+            str(pdeathsig_exec.__file__),
+            str(os.getpid()),
+            *self.command,
+        )
+        with self.log.open("ab") as output:
+            process = await asyncio.create_subprocess_exec(
+                *command_line,
+                env={**os.environ, **self.environment},
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        try:
+            yield process
+            if process.returncode is not None:
+                raise self.ended(process.returncode)
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+                async with asyncio.timeout(_STOP_SECONDS):
+                    await process.wait()
+
+    def ended(self, status: int) -> BenchmarkFailed:
+        """The error that says with what status it ended, and the last that it logged."""
+        text = " ".join(self.log.read_text(errors="replace").split())
+        return BenchmarkFailed(f"{self.name} ended with {status}: {text[-_LONGEST_LOG_TAIL:]}")
+
+
+async def muster(lab: Lab, transport: Transport, directory: Path) -> Scheduler:
+    """Install muster in the lab, but for its Deployment; the operator is run here, with its own account's rights."""
+    await install(transport, "bench", replicas=0)
+    account = directory / "operator.kubeconfig"
+    await service_account_kubeconfig(transport, lab.kubeconfig, account)
+    return Scheduler(
+        name="muster",
+        version=await _output(*MUSTER, "--version"),
+        scheduler_name=SCHEDULER_NAME,
+        command=(*MUSTER, "operator"),
+        log=directory / "muster.log",
+        environment={"KUBECONFIG": str(account), "POD_NAME": "bench"},
+    )
+
+
+async def find_kube_scheduler(reporter: Reporter) -> Path:
+    """Find kube-scheduler, or build it from the lab's go.mod.
+
+    Raises:
+        BinariesError: it is nowhere and cannot be built.
+    """
+    programs = await asyncio.to_thread(binaries.find, reporter, build.KUBE_SCHEDULER)
+    return programs.paths[KUBE_SCHEDULER]
+
+
+async def kube_scheduler(lab: Lab, directory: Path, program: Path) -> Scheduler:
+    """Configure kube-scheduler, with a certificate of the user that Kubernetes itself gives a scheduler's rights.
+
+    All but its limit of requests and leader election are its defaults.
+    """
+    certificates = lab.state_directory / "pki"
+    pki.Authority.load(certificates, "ca").issue(KUBE_SCHEDULER, user=_KUBE_SCHEDULER_USER)
+    account = directory / "kube-scheduler.kubeconfig"
+    components.write_kubeconfig(account, certificates, KUBE_SCHEDULER, lab.server, KUBE_SCHEDULER)
+    configuration = directory / "kube-scheduler.yaml"
+    configuration.write_text(json.dumps(_configuration(account)))
+    return Scheduler(
+        name=KUBE_SCHEDULER,
+        version=await _output(str(program), "--version"),
+        scheduler_name="default-scheduler",
+        command=(str(program), f"--config={configuration}", "--secure-port=0"),
+        log=directory / "kube-scheduler.log",
+    )
+
+
+def _configuration(account: Path) -> dict[str, object]:
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {
+            "kubeconfig": str(account),
+            "qps": REQUESTS_PER_SECOND,
+            "burst": REQUESTS_PER_SECOND,
+        },
+    }
+
+
+async def _output(*command: str) -> str:
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(_VERSION_SECONDS):
+        output, _ = await process.communicate()
+    if process.returncode:
+        raise BenchmarkFailed(f"{command[0]} {command[-1]} ended with {process.returncode}")
+    return output.decode().strip()

@@ -1,0 +1,128 @@
+"""Finds the programs of the lab: `KUBEBUILDER_ASSETS`, `PATH`, muster's cache, a build; in this order.
+
+A source counts only if it has all of them: programs of different origin are of different versions. The programs of
+real nodes are looked for apart from those of the control plane, and only when they are needed.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from musterlab import build
+from musterlab.errors import BinariesError
+from musterlab.paths import cache_directory
+from orchestrator.progress import Reporter
+
+MINIMUM_CONTAINERD = 2
+
+_VERSION_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Binaries:
+    """The programs by name (`etcd`, `kube-apiserver`, ...), and where they were found."""
+
+    source: str
+    paths: Mapping[str, Path]
+
+    @property
+    def directory(self) -> Path:
+        """Where one of the programs lies; all of them, but for those from PATH."""
+        return next(iter(self.paths.values())).parent
+
+    @property
+    def kubectl_directory(self) -> Path:
+        """Directory to put on PATH for `kubectl`."""
+        return self.paths["kubectl"].parent
+
+
+@dataclass(frozen=True)
+class _NotFound:
+    source: str
+    why: str
+
+
+def _executable(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def _from_assets(programs: tuple[str, ...]) -> Binaries | _NotFound:
+    source = "KUBEBUILDER_ASSETS"
+    directory = os.environ.get(source, "")
+    if not directory:
+        return _NotFound(source, "not set")
+    paths = {program: Path(directory) / program for program in programs}
+    missing = [program for program, path in paths.items() if not _executable(path)]
+    return (
+        _NotFound(source, f"{directory} lacks {', '.join(missing)}") if missing else Binaries(source, paths)
+    )
+
+
+def _from_path(programs: tuple[str, ...]) -> Binaries | _NotFound:
+    program_paths = {program: shutil.which(program) for program in programs}
+    missing = [program for program, path in program_paths.items() if path is None]
+    if missing:
+        return _NotFound("PATH", f"lacks {', '.join(missing)}")
+    return Binaries(
+        "PATH", {program: Path(path).absolute() for program, path in program_paths.items() if path}
+    )
+
+
+def _from_cache(directory: Path, programs: tuple[str, ...]) -> Binaries | _NotFound:
+    paths = {program: directory / program for program in programs}
+    if all(_executable(path) for path in paths.values()):
+        return Binaries("cache", paths)
+    return _NotFound("cache", f"nothing in {directory}")
+
+
+def _rejection(binaries: Binaries) -> str:
+    """Say why programs that were found cannot be used; a containerd of version 1 is too old for the kubelet."""
+    if "containerd" not in binaries.paths:
+        return ""
+    command = [str(binaries.paths["containerd"]), "--version"]
+    try:
+        output = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_VERSION_SECONDS
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"containerd does not tell its version: {error}"
+    match = re.search(r"\bv?(\d+)\.\d+\.\d+", output)
+    if match is None or int(match[1]) < MINIMUM_CONTAINERD:
+        return f"its containerd is {output.strip() or 'of unknown version'}, not 2.0 or newer"
+    return ""
+
+
+def find(reporter: Reporter, recipe: build.Recipe = build.CONTROL_PLANE) -> Binaries:
+    """Find the programs, building them into the cache if no source has them.
+
+    Raises:
+        BinariesError: no source has them and they cannot be built; names all four sources and the fix.
+        StateError: the cache directory cannot be used.
+    """
+    programs = recipe.programs
+    cached = cache_directory() / build.cache_key(recipe)
+    misses = []
+    for candidate in (_from_assets(programs), _from_path(programs), _from_cache(cached, programs)):
+        if isinstance(candidate, _NotFound):
+            misses.append(candidate)
+        elif why := _rejection(candidate):
+            misses.append(_NotFound(candidate.source, why))
+        else:
+            return candidate
+    try:
+        build.build(cached, reporter, recipe)
+    except build.BuildUnavailable as error:
+        tried = "; ".join(f"{miss.source}: {miss.why}" for miss in misses)
+        raise BinariesError(
+            f"the programs of {recipe.what} ({', '.join(programs)}) are nowhere: {tried}; build: {error}"
+        ) from error
+    built = _from_cache(cached, programs)
+    if isinstance(built, _NotFound):
+        raise BinariesError(
+            f"the build left no complete set of programs in {cached}; remove it and try again"
+        )
+    return built

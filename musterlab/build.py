@@ -1,0 +1,272 @@
+"""Builds programs from the Go module proxy, as `go.mod` and `go.sum` pin them.
+
+There are three sets: the control plane, what real nodes need, and Kubernetes' own scheduler, which muster is measured
+beside. All but the first are built only when they are needed; containerd has a module of its own, so that its
+dependencies do not move those of Kubernetes.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import selectors
+import shutil
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from musterlab import pdeathsig_exec
+from musterlab.errors import BinariesError, StateError
+from orchestrator.progress import Reporter
+
+MINIMUM_GO = (1, 26)
+
+_MODULE = Path(__file__).parent
+_VERSION = "k8s.io/component-base/version"
+_LDFLAGS = f"-s -w -X {_VERSION}.gitVersion=v1.36.3 -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=36"
+_FLAGS = ("-trimpath", "-ldflags", _LDFLAGS)
+_CONTAINERD_VERSION = "github.com/containerd/containerd/v2/version.Version"
+_CONTAINERD_FLAGS = ("-trimpath", "-ldflags", f"-s -w -X {_CONTAINERD_VERSION}=v2.2.2")
+_ENVIRONMENT = {"CGO_ENABLED": "0", "GOGC": "off", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
+_INSTALL_GO = "install Go 1.26 or newer (https://go.dev/dl), or point KUBEBUILDER_ASSETS at the programs"
+_TICK_SECONDS = 0.25
+_KEPT_LINES = 40
+
+_CAUSES: tuple[tuple[str, str], ...] = (
+    (
+        r"no space left on device",
+        "the disk is full: the build needs 5 GiB in Go's caches and the cache directory",
+    ),
+    (r"requires go >= |toolchain not available", "Go is too old; " + _INSTALL_GO),
+    (
+        r"dial tcp|no such host|i/o timeout|connection refused|proxyconnect|unreachable|lookup disabled",
+        "the Go module proxy cannot be reached: check the network and GOPROXY",
+    ),
+    (r"SECURITY ERROR|checksum mismatch", "a module differs from what go.sum pins: do not use this proxy"),
+    (r"signal: killed|cannot allocate memory", "the compiler ran out of memory: the build needs 5 GiB"),
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Packages of one Go module; `tool` stands for all that its go.mod names as tools."""
+
+    module: Path
+    packages: tuple[str, ...]
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A set of programs that belong together. `prefix` begins the name of its directory in the cache."""
+
+    what: str
+    prefix: str
+    programs: tuple[str, ...]
+    parts: tuple[Part, ...]
+    minutes: str
+
+
+CONTROL_PLANE = Recipe(
+    what="the control plane",
+    prefix="",
+    programs=("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kwok"),
+    parts=(Part(_MODULE, ("tool",), _FLAGS),),
+    minutes="about 10 minutes",
+)
+REAL_NODES = Recipe(
+    what="kubelet and containerd",
+    prefix="nodes-",
+    programs=("containerd", "containerd-shim-runc-v2", "kubelet"),
+    parts=(
+        Part(_MODULE, ("k8s.io/kubernetes/cmd/kubelet",), _FLAGS),
+        Part(_MODULE / "containerd", ("tool",), _CONTAINERD_FLAGS),
+    ),
+    minutes="2 to 8 minutes",
+)
+
+KUBE_SCHEDULER = Recipe(
+    what="kube-scheduler",
+    prefix="scheduler-",
+    programs=("kube-scheduler",),
+    parts=(Part(_MODULE, ("k8s.io/kubernetes/cmd/kube-scheduler",), _FLAGS),),
+    minutes="1 to 8 minutes",
+)
+
+
+class BuildUnavailable(BinariesError):
+    """This machine cannot build: there is no Go, or it is too old."""
+
+
+def cache_key(recipe: Recipe = CONTROL_PLANE) -> str:
+    """Name of the recipe's directory in the cache: a hash of all that decides what the programs are."""
+    digest = hashlib.sha256()
+    for part in recipe.parts:
+        for name in ("go.mod", "go.sum"):
+            digest.update((part.module / name).read_bytes() + b"\0")
+        digest.update(repr((part.flags, sorted(_ENVIRONMENT.items()))).encode())
+    return recipe.prefix + digest.hexdigest()[:16]
+
+
+def build(target: Path, reporter: Reporter, recipe: Recipe = CONTROL_PLANE) -> None:
+    """Build all programs and let them appear in `target` at once. Nothing to do if another build was faster.
+
+    Raises:
+        BuildUnavailable: there is no Go, or it is too old.
+        BinariesError: the build failed; the cause is named where it is a known one.
+        StateError: the cache directory cannot be written.
+    """
+    go = shutil.which("go")
+    if go is None:
+        raise BuildUnavailable(f"there is no 'go' on PATH; {_INSTALL_GO}")
+    partial = target.with_name(f"{target.name}.partial")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with _locked(target.with_name(f"{target.name}.lock"), reporter):
+            if target.is_dir():
+                return
+            shutil.rmtree(partial, ignore_errors=True)
+            try:
+                _build_into(partial, go, reporter, recipe)
+                (partial / "bin").rename(target)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise BinariesError(f"the disk of {target.parent} is full: the build needs 5 GiB") from error
+        raise StateError(
+            f"the cache directory {target.parent} cannot be written ({error.strerror}): "
+            "set XDG_CACHE_HOME to a directory that can"
+        ) from error
+
+
+@contextlib.contextmanager
+def _locked(path: Path, reporter: Reporter) -> Iterator[None]:
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            reporter("waiting for another build of the same programs")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _build_into(partial: Path, go: str, reporter: Reporter, recipe: Recipe) -> None:
+    output = partial / "bin"
+    output.mkdir(parents=True, mode=0o700)
+    modules = []
+    for number, part in enumerate(recipe.parts):
+        modules.append(partial / f"module-{number}")
+        modules[-1].mkdir()
+        for name in ("go.mod", "go.sum"):
+            shutil.copyfile(part.module / name, modules[-1] / name)
+    _check_version(go, modules[0])
+    reporter(f"building {recipe.what} from the Go module proxy, once: {recipe.minutes} on 2 cores")
+    done = sum(
+        _build_part(part, module, output, go, reporter)
+        for part, module in zip(recipe.parts, modules, strict=True)
+    )
+    if (output / "server").exists():  # the main package of etcd lies in a directory called server
+        (output / "server").rename(output / "etcd")
+    reporter(f"built {len(recipe.programs)} programs, {done} packages compiled")
+
+
+def _build_part(part: Part, module: Path, output: Path, go: str, reporter: Reporter) -> int:
+    """Build one part; give the number of packages that were compiled."""
+    downloads = 0
+
+    def downloading(line: str) -> None:
+        nonlocal downloads
+        downloads += line.startswith("go: downloading")
+        reporter.update(f"resolving modules: {downloads} downloaded")
+
+    packages = _run([go, "list", "-deps", *part.packages], module, downloading)
+    total = sum(1 for line in packages if line)
+    done = 0
+
+    def compiling(line: str) -> None:
+        nonlocal done
+        done += bool(re.fullmatch(r"[A-Za-z0-9._~/+-]+", line))
+        reporter.update(f"compiled {done} of at most {total} packages")
+
+    _run([go, "build", "-v", *part.flags, "-o", f"{output}/", *part.packages], module, compiling)
+    return done
+
+
+def _check_version(go: str, directory: Path) -> None:
+    lines = _run([go, "env", "GOVERSION"], directory, lambda _line: None)
+    version = lines[-1] if lines else ""
+    match = re.match(r"go(\d+)\.(\d+)", version)
+    if match is None or (int(match[1]), int(match[2])) < MINIMUM_GO:
+        raise BuildUnavailable(f"{go} is {version or 'of unknown version'}, too old; {_INSTALL_GO}")
+
+
+def _run(command: list[str], directory: Path, on_line: Callable[[str], None]) -> list[str]:
+    """Run Go, give its output lines; `on_line` gets each line of its messages, and an empty one now and then.
+
+    Raises:
+        BuildUnavailable: Go is too old for the module.
+        BinariesError: it failed.
+    """
+    environment = {**os.environ, **_ENVIRONMENT}
+    command_line = [sys.executable, "-I", "-S", str(pdeathsig_exec.__file__), str(os.getpid()), *command]
+    process = subprocess.Popen(
+        command_line, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    with process:
+        try:
+            output, messages = _drain(process, on_line)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode != 0:
+        raise _failure(command, messages)
+    return output
+
+
+def _drain(process: "subprocess.Popen[bytes]", on_line: Callable[[str], None]) -> tuple[list[str], list[str]]:
+    output: list[str] = []
+    messages: deque[str] = deque(maxlen=_KEPT_LINES)
+    rests = {"output": b"", "messages": b""}
+    with selectors.DefaultSelector() as selector:
+        for name, pipe in (("output", process.stdout), ("messages", process.stderr)):
+            assert pipe is not None  # noqa: S101 - asked for by PIPE
+            selector.register(pipe, selectors.EVENT_READ, name)
+        ticked = time.monotonic()
+        while selector.get_map():
+            for key, _ in selector.select(_TICK_SECONDS):
+                chunk = os.read(key.fd, 65536)
+                if not chunk:
+                    selector.unregister(key.fileobj)
+                *lines, rests[key.data] = (rests[key.data] + chunk).split(b"\n")
+                for line in lines:
+                    text = line.decode(errors="replace")
+                    if key.data == "output":
+                        output.append(text)
+                    else:
+                        messages.append(text)
+                        on_line(text)
+            if time.monotonic() - ticked >= _TICK_SECONDS:
+                ticked = time.monotonic()
+                on_line("")
+    if rests["messages"]:
+        messages.append(rests["messages"].decode(errors="replace"))
+    return output, list(messages)
+
+
+def _failure(command: list[str], messages: list[str]) -> BinariesError:
+    text = "\n".join(messages)
+    last = next((line.strip() for line in reversed(messages) if line.strip()), "no message")
+    for pattern, cause in _CAUSES:
+        match = re.search(f"[^\n]*({pattern})[^\n]*", text)
+        if match:
+            kind = BuildUnavailable if cause.startswith("Go is too old") else BinariesError
+            return kind(f"{cause} ('go {command[1]}' says: {match[0].strip()})")
+    return BinariesError(f"'go {' '.join(command[1:3])}' failed: {last}")

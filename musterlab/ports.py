@@ -1,0 +1,52 @@
+"""Ports on loopback.
+
+A port that is free now can be taken before the program that it is meant for binds it. So ports are chosen all at once,
+and whoever starts the programs looks for `in_use` in the log of one that ended, and tries again with others.
+"""
+
+import contextlib
+import errno
+import socket
+from pathlib import Path
+
+from musterlab.errors import PortTaken
+
+LOOPBACK = "127.0.0.1"
+
+_IN_USE = ("address already in use", "bind: address in use")
+
+
+def choose(count: int) -> list[int]:
+    """Give `count` different ports that are free at this moment."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for listener in sockets:
+            listener.bind((LOOPBACK, 0))
+        return [int(listener.getsockname()[1]) for listener in sockets]
+
+
+def check_free(port: int) -> None:
+    """Make sure that a port which was asked for can be bound.
+
+    Raises:
+        PortTaken: it cannot; names the port.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise port_taken(port) from error
+            raise PortTaken(f"port {port} on {LOOPBACK} cannot be used: {error.strerror}") from error
+
+
+def port_taken(port: int) -> PortTaken:
+    """Make the error for a port that is in use."""
+    return PortTaken(f"port {port} on {LOOPBACK} is in use: give another --port, or none to have one chosen")
+
+
+def in_use(log: Path) -> bool:
+    """Tell whether a program says in its log that a port was taken."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    return any(phrase in text for phrase in _IN_USE)

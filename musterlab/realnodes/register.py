@@ -1,0 +1,62 @@
+"""Gives real nodes through the API what they need: rights, labels, GPUs; and waits until they are registered."""
+
+import asyncio
+from collections.abc import Sequence
+
+from musterlab.components import KIND_LABEL
+from musterlab.realnodes.plan import API_CLIENT_USER, NAMES_USER, RealNode
+from orchestrator.cluster.errors import NotFound
+from orchestrator.cluster.objects import Node
+from orchestrator.cluster.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NODES
+from orchestrator.cluster.transport import Transport
+
+REAL = "real"
+
+_POLL_SECONDS = 0.05
+_RBAC = "rbac.authorization.k8s.io"
+_OF_THE_MACHINE = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
+
+
+async def permit(transport: Transport) -> None:
+    """Let the API server ask kubelets for logs, and for containers to be entered; let the name server read services."""
+    role = {
+        "apiVersion": CLUSTER_ROLES.api_version,
+        "kind": CLUSTER_ROLES.kind,
+        "metadata": {"name": NAMES_USER},
+        "rules": [{"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list"]}],
+    }
+    await transport.create(CLUSTER_ROLES.path(), role)
+    for user, granted in ((API_CLIENT_USER, "system:kubelet-api-admin"), (NAMES_USER, NAMES_USER)):
+        binding = {
+            "apiVersion": CLUSTER_ROLE_BINDINGS.api_version,
+            "kind": CLUSTER_ROLE_BINDINGS.kind,
+            "metadata": {"name": user},
+            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": granted},
+            "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": user}],
+        }
+        await transport.create(CLUSTER_ROLE_BINDINGS.path(), binding)
+
+
+async def equip(transport: Transport, nodes: Sequence[RealNode]) -> None:
+    """Wait until each kubelet has registered its node, and give it the labels and GPUs of its profile."""
+    await asyncio.gather(*(_equip(transport, node) for node in nodes))
+
+
+async def _equip(transport: Transport, node: RealNode) -> None:
+    while not await _registered(transport, node.name):  # noqa: ASYNC110 - another process registers it
+        await asyncio.sleep(_POLL_SECONDS)
+    labels = {**node.profile.labels, KIND_LABEL: REAL}
+    await transport.patch(NODES.path(name=node.name), {"metadata": {"labels": labels}})
+    # a kubelet keeps the resources that an administrator added; what it measures itself it would overwrite
+    added = {name: amount for name, amount in node.profile.capacity.items() if name not in _OF_THE_MACHINE}
+    status = {"status": {"capacity": added, "allocatable": added}}
+    await transport.patch(NODES.path(name=node.name, subresource="status"), status)
+
+
+async def _registered(transport: Transport, name: str) -> bool:
+    try:
+        node = await transport.get(NODES.path(name=name), Node)
+    except NotFound:
+        return False
+    # before that the kubelet still sets the extended resources of a new node to zero
+    return bool(node.status.conditions)

@@ -1,0 +1,19 @@
+"""The directories of a user that muster writes to, as the XDG base directory specification has them."""
+
+import os
+from pathlib import Path
+
+
+def state_directory() -> Path:
+    """Directory of what must outlive a run: `$XDG_STATE_HOME/muster`."""
+    return _base("XDG_STATE_HOME", ".local/state") / "muster"
+
+
+def cache_directory() -> Path:
+    """Directory of what can be made again: `$XDG_CACHE_HOME/muster`."""
+    return _base("XDG_CACHE_HOME", ".cache") / "muster"
+
+
+def _base(variable: str, default: str) -> Path:
+    value = os.environ.get(variable, "")
+    return Path(value) if Path(value).is_absolute() else Path.home() / default

@@ -1,0 +1,69 @@
+"""muster as it is installed: the name of the distribution, its version, and which of its extras are there.
+
+The distribution is not called muster: that name on PyPI is somebody else's. The command is.
+`importlib.metadata` is slow to import, so only what needs it pays for it.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from orchestrator.errors import ConfigurationError
+
+DISTRIBUTION: Final = "muster-gpu"
+
+_REQUIREMENT: Final = re.compile(
+    r"(?P<name>[A-Za-z0-9._-]+)\s*(?:\[(?P<extras>[^]]*)\])?[^;]*;.*\bextra\s*==\s*['\"](?P<extra>[^'\"]+)['\"]"
+)
+
+
+def installed_version() -> str:
+    """Return the version of muster. Raises PackageNotFoundError where it runs without being installed."""
+    from importlib.metadata import version
+
+    return version(DISTRIBUTION)
+
+
+def install_command(*extras: str) -> str:
+    """Return the command that installs muster with extras."""
+    return f"pip install '{DISTRIBUTION}[{','.join(sorted(extras))}]'"
+
+
+def require_extra(*extras: str) -> None:
+    """Do nothing if everything that the extras bring is installed.
+
+    Raises ConfigurationError with the command that installs them otherwise.
+    """
+    missing = sorted(set().union(*map(_missing_distributions, extras)))
+    if missing:
+        raise ConfigurationError(
+            f"this needs what is not installed: {', '.join(missing)}; install it with {install_command(*extras)}"
+        )
+
+
+def _missing_distributions(extra: str) -> set[str]:
+    from importlib.metadata import PackageNotFoundError, distribution, requires
+
+    try:
+        requirements = requires(DISTRIBUTION) or []
+    except PackageNotFoundError:  # a copy of the sources on the path: what is missing fails on its import
+        return set()
+    missing = set()
+    for name in _names(extra, requirements):
+        try:
+            distribution(name)
+        except PackageNotFoundError:
+            missing.add(name)
+    return missing
+
+
+def _names(extra: str, requirements: list[str]) -> Iterator[str]:
+    for requirement in requirements:
+        match = _REQUIREMENT.match(requirement)
+        if match is None or match["extra"] != extra:
+            continue
+        if match["name"] == DISTRIBUTION:
+            for further in (match["extras"] or "").split(","):
+                yield from _names(further.strip(), requirements)
+        else:
+            yield match["name"]

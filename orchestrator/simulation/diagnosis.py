@@ -1,0 +1,257 @@
+"""Diagnoses a waiting workload: the planner's reason, usage of its projects, holders of GPUs, and remedies.
+
+Every remedy is tried on a copy of the snapshot, and listed only if the workload then runs.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from orchestrator.errors import UsageError
+from orchestrator.planner import plan
+from orchestrator.planner.accounting.ledger import capacity_gpu_milli
+from orchestrator.planner.accounting.quota import amount_text
+from orchestrator.planner.model import (
+    DEVICE_MILLI,
+    Eviction,
+    Plan,
+    Pod,
+    PodState,
+    Project,
+    Snapshot,
+    Workload,
+)
+from orchestrator.simulation.change import set_quota
+from orchestrator.simulation.outcome import Place, held_gpu_milli, places
+from orchestrator.simulation.run import settle
+
+MAX_SMALLER_REQUESTS: Final = 8
+"""Maximum number of smaller requests that are tried as a remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectUsage:
+    """What one project, or a parent of it, may hold and holds; amounts in `gpu_milli`, None: unlimited."""
+
+    name: str
+    quota: int | None
+    limit: int | None
+    held: int
+    share: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A workload that holds GPUs. `started_at_us` is microseconds since the epoch."""
+
+    project: str
+    name: str
+    gpu_milli: int
+    nodes: tuple[str, ...]
+    preemptible: bool
+    started_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change after which the workload would run, and the workloads that it would evict (`project/name`)."""
+
+    what: str
+    evicts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The answer of `muster explain` for one workload.
+
+    `gpu_milli` and `pods` count what waits; `places` is where the rest runs. `starts` and `evicts` are what the next
+    decision would start of it and evict for it. `endangered` says why it stays on unhealthy hardware, if it does.
+    `code` and `message` are the planner's reason, empty when nothing of it waits. `lineage` is its project and the
+    parents of that, nearest first.
+    """
+
+    project: str
+    name: str
+    gpu_milli: int
+    pods: int
+    endangered: str
+    code: str
+    message: str
+    places: tuple[Place, ...]
+    starts: tuple[Place, ...]
+    evicts: tuple[Eviction, ...]
+    lineage: tuple[ProjectUsage, ...]
+    holders: tuple[Holder, ...]
+    free_gpu_milli: int
+    total_gpu_milli: int
+    remedies: tuple[Remedy, ...]
+
+
+def diagnose(snapshot: Snapshot, workload: Workload) -> Diagnosis:
+    """Plan on the snapshot and return what the plan means for one of its workloads."""
+    decision = plan(snapshot)
+    waiting = [pod for pod in workload.pods if pod.state is PodState.PENDING]
+    names = {pod.id: pod.name for pod in workload.pods}
+    starts = tuple(
+        Place(names[binding.pod], binding.node, binding.devices)
+        for binding in decision.bindings
+        if binding.workload == workload.id
+    )
+    evicts = tuple(eviction for eviction in decision.evictions if eviction.beneficiary == workload.id)
+    reason = decision.pending.get(workload.id)
+    holders = tuple(holders_of(snapshot))
+    total = capacity_gpu_milli(snapshot.nodes)
+    stuck = len(starts) < len(waiting) and not evicts
+    return Diagnosis(
+        project=workload.project,
+        name=workload.name,
+        gpu_milli=_gpu_milli_of(waiting),
+        pods=len(waiting),
+        endangered=decision.endangered.get(workload.id, ""),
+        code=reason.code.value if reason else "",
+        message=reason.message if reason else "",
+        places=tuple(places(workload).values()),
+        starts=starts,
+        evicts=evicts,
+        lineage=tuple(_lineage(snapshot, decision, workload.project)),
+        holders=holders,
+        free_gpu_milli=max(0, total - sum(holder.gpu_milli for holder in holders)),
+        total_gpu_milli=total,
+        remedies=tuple(_remedies(snapshot, workload)) if stuck else (),
+    )
+
+
+def holders_of(snapshot: Snapshot) -> list[Holder]:
+    """The workloads that hold GPUs, those that are being evicted included: by project, the largest first."""
+    holders = []
+    for workload in snapshot.workloads:
+        held = [pod for pod in workload.pods if pod.state is not PodState.PENDING and pod.request.gpu_milli]
+        if held:
+            nodes = sorted({pod.node for pod in held if pod.node})
+            holders.append(
+                Holder(
+                    workload.project,
+                    workload.name,
+                    _gpu_milli_of(held),
+                    tuple(nodes),
+                    workload.preemptible,
+                    workload.started_at_us,
+                )
+            )
+    return sorted(holders, key=lambda holder: (holder.project, -holder.gpu_milli, holder.name))
+
+
+def _lineage(snapshot: Snapshot, decision: Plan, project: str) -> Iterator[ProjectUsage]:
+    held = held_gpu_milli(snapshot)
+    for ancestor in _ancestors(snapshot, project):
+        yield ProjectUsage(
+            ancestor.name,
+            ancestor.quota_gpu_milli,
+            ancestor.limit_gpu_milli,
+            held[ancestor.name],
+            decision.shares_gpu_milli.get(ancestor.name, 0),
+        )
+
+
+def _ancestors(snapshot: Snapshot, project_name: str) -> list[Project]:
+    """The project and its parents, nearest first; each once, also where parents form a cycle."""
+    by_name = {project.name: project for project in snapshot.projects}
+    ancestors: list[Project] = []
+    name: str | None = project_name
+    while name is not None and name in by_name and by_name[name] not in ancestors:
+        ancestors.append(by_name[name])
+        name = by_name[name].parent
+    return ancestors
+
+
+def _remedies(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy]:
+    yield from _higher_quota(snapshot, workload)
+    yield from _higher_limit(snapshot, workload)
+    if not workload.preemptible:
+        yield from _try_remedy(
+            snapshot,
+            replace(workload, preemptible=True),
+            "as a preemptible job, which others may take GPUs from",
+        )
+    yield from _smaller_requests(snapshot, workload)
+
+
+def _higher_quota(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy]:
+    project = next((candidate for candidate in snapshot.projects if candidate.name == workload.project), None)
+    if project is None or project.quota_gpu_milli is None:
+        return
+    held = held_gpu_milli(snapshot)[project.name]
+    needed_gpu_milli = held + _gpu_milli_of(pod for pod in workload.pods if pod.state is PodState.PENDING)
+    if needed_gpu_milli <= project.quota_gpu_milli:
+        return
+    try:
+        changed = set_quota(snapshot, project.name, needed_gpu_milli)
+    except UsageError:
+        return  # the quotas would add up to more GPUs than the cluster has
+    yield from _try_remedy(
+        changed, workload, f"with a quota of {amount_text(needed_gpu_milli, 0)} for {project.name}"
+    )
+
+
+def _higher_limit(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy]:
+    """A remedy for every GPU limit, of the project or a parent of it, that the whole workload would exceed."""
+    held = held_gpu_milli(snapshot)
+    waiting_gpu_milli = _gpu_milli_of(pod for pod in workload.pods if pod.state is PodState.PENDING)
+    for project in _ancestors(snapshot, workload.project):
+        needed_gpu_milli = held[project.name] + waiting_gpu_milli
+        if project.limit_gpu_milli is None or needed_gpu_milli <= project.limit_gpu_milli:
+            continue
+        raised = replace(project, limit_gpu_milli=needed_gpu_milli)
+        projects = tuple(raised if sibling.name == project.name else sibling for sibling in snapshot.projects)
+        what = f"with a limit of {amount_text(needed_gpu_milli, 0)} for {project.name}"
+        yield from _try_remedy(replace(snapshot, projects=projects), workload, what)
+
+
+def _smaller_requests(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy]:
+    gpu_counts = {pod.request.gpu_count for pod in workload.pods if pod.state is PodState.PENDING}
+    if len(gpu_counts) != 1:
+        return
+    largest = next(iter(gpu_counts))
+    for count in range(largest - 1, max(0, largest - 1 - MAX_SMALLER_REQUESTS), -1):
+        remedies = list(
+            _try_remedy(
+                snapshot,
+                _with_gpu_count(workload, count),
+                f"if it asked for {amount_text(count * DEVICE_MILLI, 0)}"
+                f"{' in each pod' if len(workload.pods) > 1 else ''}",
+            )
+        )
+        if remedies:
+            yield from remedies
+            return
+
+
+def _with_gpu_count(workload: Workload, gpu_count: int) -> Workload:
+    pods = tuple(
+        replace(pod, request=replace(pod.request, gpu_count=gpu_count))
+        if pod.state is PodState.PENDING
+        else pod
+        for pod in workload.pods
+    )
+    return replace(workload, pods=pods)
+
+
+def _try_remedy(snapshot: Snapshot, workload: Workload, what: str) -> Iterator[Remedy]:
+    """The remedy, if all pods of the workload run once further decisions change nothing."""
+    workloads = tuple(workload if other.id == workload.id else other for other in snapshot.workloads)
+    run = settle(replace(snapshot, workloads=workloads), max_decisions=10)
+    after = next(candidate for candidate in run.after.workloads if candidate.id == workload.id)
+    if any(pod.state is PodState.PENDING for pod in after.pods):
+        return
+    names = {other.id: f"{other.project}/{other.name}" for other in run.before.workloads}
+    evicted = {
+        names[eviction.workload]
+        for step in run.steps
+        for eviction in step.evictions
+        if eviction.beneficiary == workload.id
+    }
+    yield Remedy(what, tuple(sorted(evicted)))
+
+
+def _gpu_milli_of(pods: Iterable[Pod]) -> int:
+    return sum(pod.request.gpu_milli for pod in pods)

@@ -1,0 +1,79 @@
+"""An installation with --bundle on a real control plane, where nothing else can be reached: it does not even try."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.deployment.bundle import servers
+from tests.deployment.conftest import MUSTER
+from tests.deployment.test_storage_in_a_lab import SITE
+from tests.deployment.trident_double import archive
+
+pytestmark = pytest.mark.lab
+
+ROOT = Path(__file__).parents[3]
+
+
+def prepare(directory: Path, url: str) -> None:
+    """A site with storage and orchestrator, and muster's own playbooks and roles with a short lock."""
+    text = SITE.format(release="26.06.0", port=8443, archive="", directory=directory / "unpacked")
+    text = text.replace("  orchestrator: this test is about storage\n", "")
+    text = "\n".join(line for line in text.splitlines() if "trident_archive" not in line)
+    (directory / "site").mkdir()
+    (directory / "site" / "site.yml").write_text(
+        f"{text}\norchestrator: {{replicas: 0}}\nmirrors: {{'https://github.com': '{url}'}}\n"
+    )
+    for name in ("playbooks", "roles"):
+        (directory / "content").mkdir(exist_ok=True)
+        (directory / "content" / name).symlink_to(ROOT / name)
+    (directory / "content" / "uv.lock").write_text(
+        '[[package]]\nname = "muster-gpu"\nversion = "0.1.0"\ndependencies = []\n'
+        "optional-dependencies = {auth-provider = [], deployment = [], validation = []}\n"
+    )
+
+
+def bundle(*words: str | Path, content: Path) -> subprocess.CompletedProcess[str]:
+    environment = {"MUSTER_INSTALLER_CONTENT": str(content), "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+    return subprocess.run(
+        [*MUSTER, "bundle", *map(str, words)], env={**os.environ, **environment},
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+
+
+def test_an_installation_from_a_bundle_asks_nobody_else(tmp_path: Path) -> None:
+    if subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine gives no network namespaces to users")
+    with servers.internet() as net:
+        prepare(tmp_path, net.url)
+        path = "/NetApp/trident/releases/download/v26.06.0/trident-installer-26.06.0.tar.gz"
+        net.files[path] = archive(tmp_path / "archive.tar.gz").read_bytes()
+        built = bundle("build", "-i", tmp_path / "site", tmp_path / "bundle", content=tmp_path / "content")
+        assert built.returncode == 0, built.stderr
+        assert net.asked(path)
+    shutil.copytree(tmp_path / "bundle", tmp_path / "tampered")
+    (changed,) = (tmp_path / "tampered").rglob("trident-installer-26.06.0.tar.gz")
+    changed.write_bytes(changed.read_bytes()[:-1] + b"x")
+    refused = bundle("verify", tmp_path / "tampered", content=tmp_path / "content")
+    assert refused.returncode == 1
+    assert "trident-installer-26.06.0.tar.gz" in refused.stdout + refused.stderr
+
+    done = subprocess.run(
+        ["unshare", "-rn", sys.executable, Path(__file__).with_name("cut_off.py"), ROOT, tmp_path],
+        capture_output=True, text=True, timeout=2400, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["tampered"]["code"] == 1
+    assert "trident-installer-26.06.0.tar.gz" in found["tampered"]["told"]
+    assert "trident" not in found["tampered"]["told"].partition("verifying")[0]
+    assert found["whole"]["code"] == 0, found["whole"]["told"]
+    assert "trident: verified" in found["whole"]["told"]
+    assert "orchestrator: verified" in found["whole"]["told"]
+    assert (found["elsewhere"], found["counted"]) == (0, 1), (
+        "nobody wanted to go elsewhere, and who does is counted"
+    )

@@ -1,0 +1,368 @@
+"""Ubuntu machines to try roles on: systemd-nspawn guests on disks of their own, over root file systems made once.
+
+    python -m tests.deployment.hosts.guests create jammy NAME --owner PID --gpus 1db5 --inventory FILE
+    python -m tests.deployment.hosts.guests destroy NAME
+
+A guest has systemd, its own disk, and no network but the host's loopback; what is installed in it comes from a folder
+with packages (`repository`). It reboots when it is told to, and its plug can be pulled. A guest belongs to the process
+that asked for it: whoever makes guests first removes those whose owner is gone, so that nothing is left behind even by
+a killed test.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from tests.deployment.hosts.bases import Unusable, base, call, locked
+
+PROGRAMS = ("systemd-nspawn", "mmdebstrap", "nsenter", "dpkg-deb", "gpg", "ssh-keygen", "mount")
+DEBIAN_PACKAGES = ("systemd-container", "mmdebstrap", "util-linux", "dpkg", "gpg", "openssh-client", "mount")
+BOOT_SECONDS = 300
+
+_MONITOR = """status=133
+while [ $status = 133 ]; do systemd-nspawn "$@"; status=$?; done
+exit $status"""
+"""systemd-nspawn ends with 133 where its guest wants to boot again and it must not make a unit of its own."""
+
+_HARDWARE = """[Unit]
+Description=Show the hardware of this guest
+DefaultDependencies=no
+Before=sysinit.target
+[Service]
+Type=oneshot
+ExecStart=/bin/mount --bind /srv/hardware/pci /sys/bus/pci/devices
+ExecStart=-/bin/mount --bind /srv/hardware/dmi /sys/devices/virtual/dmi/id
+[Install]
+WantedBy=sysinit.target
+"""
+_DMIDECODE = """#!/bin/sh
+# For kernels that have no table of the firmware in /sys.
+[ "$*" != "-s system-product-name" ] || cat /srv/hardware/dmi/product_name
+"""
+_SSHD = """Port {port}
+ListenAddress 127.0.0.1
+HostKey /etc/ssh/ssh_host_ed25519_key
+UsePAM no
+PidFile none
+UseDNS no
+Subsystem sftp internal-sftp
+"""
+_SSH_UNIT = """[Service]
+RuntimeDirectory=sshd
+ExecStart=/usr/sbin/sshd -D -f /etc/ssh/guest_config
+KillMode=process
+[Install]
+WantedBy=multi-user.target
+"""
+_DOCKER = """[Service]
+ExecStart=
+ExecStart=/usr/bin/dockerd -H fd:// --bridge=none --iptables=false --ip-forward=false
+StartLimitBurst=0
+"""
+"""A Docker that can do without the kernel's networks."""
+
+
+def missing() -> str:
+    """Return what this machine lacks to have guests, or an empty string."""
+    if os.geteuid() != 0:
+        return "guests need root"
+    absent = [
+        package
+        for program, package in zip(PROGRAMS, DEBIAN_PACKAGES, strict=True)
+        if not shutil.which(program)
+    ]
+    return f"guests need: apt-get install {' '.join(absent)}" if absent else ""
+
+
+def folder() -> Path:
+    """The folder for the disks of running guests."""
+    path = Path("/var/tmp/muster/guests")  # noqa: S108 - a disk, not memory, and only root writes there
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
+
+
+@dataclass
+class Guest:
+    """A running machine. `port`: where its SSH server listens on loopback.
+
+    `product` is what the firmware calls the machine, `gpus` the PCI device numbers of what is on its bus.
+    """
+
+    name: str
+    owner: int
+    monitor: int = 0
+    repository: str = ""
+    gpus: tuple[str, ...] = ()
+    product: str = ""
+    port: int = 0
+    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def disk(self) -> Path:
+        """Its root file system, mounted until the guest is destroyed."""
+        return folder() / self.name
+
+    @property
+    def changes(self) -> Path:
+        """The part of its disk that is its own, above the root file system that it shares with others."""
+        return folder() / f"{self.name}.changes"
+
+    @property
+    def key_file(self) -> Path:
+        """The private key that opens it."""
+        return folder() / f"{self.name}.key"
+
+    @property
+    def known_hosts(self) -> Path:
+        """The key of the guest itself, as ssh wants to know it."""
+        return folder() / f"{self.name}.known_hosts"
+
+    @property
+    def leader(self) -> int:
+        """Its init; another one after each boot, 0 while there is none."""
+        return _child(_child(self.monitor))
+
+    def start(self) -> None:
+        """Boot, and wait until systemd has started everything. Raises Unusable."""
+        binds = [f"--bind-ro={self.repository}:/srv/packages"] if self.repository else []
+        options = ["-q", "-D", str(self.disk), "-M", self.name, "--register=no", "--keep-unit", *binds]
+        with (folder() / f"{self.name}.log").open("a") as log:
+            self._process = subprocess.Popen(
+                ["sh", "-c", _MONITOR, "sh", *options, "--boot"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.monitor = self._process.pid
+        self.save()
+        self.wait_until_up()
+
+    def wait_until_up(self, after: str = "") -> None:
+        """Wait for a boot to end, for another one than `after` where that is given. Raises Unusable."""
+        deadline = time.monotonic() + BOOT_SECONDS
+        while not (self._up() and self.boot_id() != after):
+            if not _alive(self.monitor) or time.monotonic() > deadline:
+                said = (folder() / f"{self.name}.log").read_text(errors="replace")[-800:]
+                raise Unusable(f"guest {self.name} does not boot: {said}")
+            time.sleep(0.2)
+
+    def _up(self) -> bool:
+        state = self.run("systemctl", "is-system-running").stdout.strip()
+        return state in {"running", "degraded"}
+
+    def boot_id(self) -> str:
+        """What tells one boot from another; empty while there is none."""
+        return self.run("cat", "/proc/sys/kernel/random/boot_id").stdout.strip()
+
+    def run(self, *arguments: str, check: bool = False) -> subprocess.CompletedProcess[str]:
+        """Run a program in the guest."""
+        return subprocess.run(
+            ["nsenter", "-t", str(self.leader), "-a", *arguments],
+            capture_output=True,
+            text=True,
+            check=check,
+            timeout=300,
+        )
+
+    def restart(self) -> None:
+        """Pull the plug and boot again: what was not on the disk is gone."""
+        self.kill()
+        self.start()
+
+    def drop_connections(self) -> None:
+        """Let its SSH server die with all connections; what they started goes on."""
+        self.run("sh", "-c", "grep -lx sshd /proc/[0-9]*/comm | cut -d/ -f3 | xargs kill -KILL", check=True)
+
+    def kill(self) -> None:
+        """Pull the plug."""
+        nspawn = _child(self.monitor)
+        leader = _child(nspawn)
+        for process in (self.monitor, nspawn, leader):
+            if process and _alive(process):
+                os.kill(process, signal.SIGKILL)
+        deadline = time.monotonic() + 120
+        if self._process is not None:
+            self._process.wait(120)
+        while any(map(_alive, (self.monitor, nspawn, leader))) and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    def destroy(self) -> None:
+        """Stop the guest and remove all that it had."""
+        if _alive(self.monitor):
+            self.kill()
+        if self.disk.is_mount():
+            call(["umount", str(self.disk)])
+        for directory in (self.disk, self.changes):
+            shutil.rmtree(directory, ignore_errors=True)
+        for end in (".json", ".log", ".key", ".key.pub", ".known_hosts"):
+            (folder() / f"{self.name}{end}").unlink(missing_ok=True)
+        (folder() / f".#{self.name}.lck").unlink(missing_ok=True)
+
+    def save(self) -> None:
+        """Write down what another process must know to find or remove it."""
+        record = {key: value for key, value in vars(self).items() if not key.startswith("_")}
+        unfinished = folder() / f"{self.name}.json.new"
+        unfinished.write_text(json.dumps(record))
+        unfinished.rename(unfinished.with_suffix(""))
+
+    def inventory(self) -> str:
+        """An inventory with this guest."""
+        variables = {
+            "ansible_host": "127.0.0.1",
+            "ansible_port": self.port,
+            "ansible_user": "root",
+            "ansible_ssh_private_key_file": str(self.key_file),
+            "ansible_ssh_common_args": f"-o UserKnownHostsFile={self.known_hosts}",
+            "ansible_ssh_args": "-o ControlMaster=auto -o ControlPersist=60s -o BatchMode=yes",
+            "ansible_control_path_dir": str(folder() / "connections"),
+            "ansible_pipelining": True,
+            "ansible_python_interpreter": "/usr/bin/python3",
+        }
+        return yaml.safe_dump({"all": {"hosts": {self.name: variables}}})
+
+
+def _child(pid: int) -> int:
+    """The first child of a process, 0 where there is none."""
+    try:
+        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(found[0]) if found else 0
+
+
+def _alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def _give_disk(guest: Guest, origin: Path) -> None:
+    """Lay a disk of its own over a root file system; `volatile` is for disks that are never mounted again."""
+    upper, work = guest.changes / "upper", guest.changes / "work"
+    for directory in (guest.disk, upper, work):
+        directory.mkdir(parents=True)
+    upper.chmod(0o755)
+    layers = f"lowerdir={origin},upperdir={upper},workdir={work},volatile"
+    call(["mount", "-t", "overlay", "-o", layers, f"muster-{guest.name}", str(guest.disk)])
+
+
+def _give_hardware(guest: Guest) -> None:
+    """Let the guest see these GPUs on its PCI bus, and itself as a product of somebody."""
+    for number, device in enumerate(guest.gpus):
+        place = guest.disk / "srv/hardware/pci" / f"0000:{number + 6:02x}:00.0"
+        for file, text in (("vendor", "0x10de"), ("class", "0x030200"), ("device", f"0x{device}")):
+            _write(place / file, f"{text}\n")
+    _write(guest.disk / "srv/hardware/dmi/product_name", f"{guest.product or 'none'}\n")
+    _write(guest.disk / "usr/sbin/dmidecode", _DMIDECODE, 0o755)
+    if "DGX" in guest.product:
+        _write(guest.disk / "etc/dgx-release", f'DGX_NAME="{guest.product}"\n')
+    if guest.gpus:
+        _unit(guest, "hardware.service", _HARDWARE, "sysinit.target")
+
+
+def _give_site(guest: Guest) -> None:
+    """Name the repository of drivers and Docker, and leave a configuration of Docker that must survive."""
+    _write(guest.disk / "etc/apt/sources.list", "deb [trusted=yes] file:/srv/packages/driver ./\n")
+    _write(guest.disk / "etc/systemd/system/docker.service.d/guest.conf", _DOCKER)
+    _write(guest.disk / "etc/docker/daemon.json", '{"storage-driver": "vfs", "labels": ["site=here"]}')
+
+
+def _give_ssh(guest: Guest) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        guest.port = free.getsockname()[1]
+    call(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(guest.key_file)])
+    _write(
+        guest.disk / "root/.ssh/authorized_keys", guest.key_file.with_suffix(".key.pub").read_text(), 0o600
+    )
+    _write(guest.disk / "etc/ssh/guest_config", _SSHD.format(port=guest.port))
+    _unit(guest, "guest-ssh.service", _SSH_UNIT, "multi-user.target")
+    own = (guest.disk / "etc/ssh/ssh_host_ed25519_key.pub").read_text()
+    guest.known_hosts.write_text(f"[127.0.0.1]:{guest.port} {own}")
+
+
+def _unit(guest: Guest, name: str, text: str, target: str) -> None:
+    unit = guest.disk / "etc/systemd/system" / name
+    _write(unit, text)
+    wanted = unit.parent / f"{target}.wants" / name
+    wanted.parent.mkdir(exist_ok=True)
+    wanted.symlink_to(f"/etc/systemd/system/{name}")
+
+
+def _write(file: Path, text: str, mode: int = 0o644) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    file.chmod(mode)
+
+
+def load(name: str) -> Guest:
+    """Return a guest that was made before, perhaps by another process."""
+    record = json.loads((folder() / f"{name}.json").read_text())
+    return Guest(**(record | {"gpus": tuple(record["gpus"])}))
+
+
+def sweep(owner: int | None = None) -> None:
+    """Remove the guests of an owner, or all whose owner is gone."""
+    with locked(folder() / "sweep.lock"):
+        for record in folder().glob("*.json"):
+            with suppress(FileNotFoundError):  # another process removes its own
+                guest = load(record.stem)
+                if guest.owner == owner or (owner is None and not _alive(guest.owner)):
+                    guest.destroy()
+
+
+def create(suite: str, guest: Guest) -> Guest:
+    """Give a guest its disk with an Ubuntu release and boot it. Raises Unusable."""
+    lacking = missing()
+    if lacking:
+        raise Unusable(lacking)
+    sweep()
+    origin = base(suite).root
+    guest.save()
+    _give_disk(guest, origin)
+    _give_hardware(guest)
+    _give_site(guest)
+    _give_ssh(guest)
+    guest.start()
+    return guest
+
+
+def main(arguments: list[str]) -> None:
+    """The command line, for playbooks that make and remove guests."""
+    parser = argparse.ArgumentParser(prog="guests")
+    commands = parser.add_subparsers(dest="command", required=True)
+    making = commands.add_parser("create")
+    making.add_argument("suite")
+    making.add_argument("name")
+    making.add_argument("--owner", type=int, required=True)
+    making.add_argument("--repository", default="")
+    making.add_argument("--gpus", default="")
+    making.add_argument("--inventory", type=Path, required=True)
+    removing = commands.add_parser("destroy")
+    removing.add_argument("name")
+    given = parser.parse_args(arguments)
+    if given.command == "create":
+        gpus = tuple(given.gpus.split(",")) if given.gpus else ()
+        guest = Guest(given.name, given.owner, repository=given.repository, gpus=gpus)
+        create(given.suite, guest)
+        given.inventory.parent.mkdir(parents=True, exist_ok=True)
+        given.inventory.write_text(guest.inventory())
+    elif (folder() / f"{given.name}.json").exists():
+        load(given.name).destroy()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,65 @@
+"""What an A800 holds before anybody has set it up: nodes, ports, aggregates, licences."""
+
+import uuid
+from typing import Any
+
+from tests.deployment.ontap.bodies import Record
+
+NODES = ("a800-01", "a800-02")
+PHYSICAL_PORTS = ("e5a", "e5b", "e0M")
+SVM_OWNED = (
+    "network/ip/interfaces",
+    "network/ip/routes",
+    "name-services/dns",
+    "protocols/nfs/services",
+    "protocols/nfs/export-policies",
+    "storage/qos/policies",
+    "storage/snapshot-policies",
+)
+SECURITY = ("security/accounts", "security/roles")
+
+
+def identity(name: str) -> Record:
+    """What names a record of this name."""
+    return {"name": name, "uuid": str(uuid.uuid5(uuid.NAMESPACE_DNS, name))}
+
+
+def _port(node: str, name: str, **more: Any) -> Record:
+    record: Record = {
+        "name": name,
+        "uuid": str(uuid.uuid4()),
+        "node": identity(node),
+        "type": "physical",
+        "enabled": True,
+    }
+    return record | more
+
+
+def seed() -> dict[str, list[Record]]:
+    """Return the records of all collections."""
+    default: Record = {"name": "Default", "ipspace": {"name": "Default"}}
+    ports = [_port(node, name, broadcast_domain=dict(default)) for node in NODES for name in PHYSICAL_PORTS]
+    domain: Record = {
+        "name": "Default",
+        "uuid": str(uuid.uuid4()),
+        "mtu": 1500,
+        "ipspace": {"name": "Default"},
+    }
+    domain["ports"] = [{"name": p["name"], "uuid": p["uuid"], "node": p["node"]} for p in ports]
+    aggregates = [
+        identity(f"aggr1_{node.replace('-', '_')}") | {"state": "online", "node": identity(node)}
+        for node in NODES
+    ]
+    names = ("base", "nfs", "cifs", "iscsi")
+    licenses = [{"name": name, "scope": "site", "state": "compliant"} for name in names]
+    collections: dict[str, list[Record]] = {
+        "cluster/nodes": [identity(node) for node in NODES],
+        "cluster/licensing/licenses": licenses,
+        "cluster/schedules": [identity(name) for name in ("hourly", "daily", "weekly")],
+        "network/ethernet/ports": ports,
+        "network/ethernet/broadcast-domains": [domain],
+        "storage/aggregates": aggregates,
+        "storage/volumes": [],
+        "svm/svms": [],
+    }
+    return collections | {path: [] for path in (*SVM_OWNED, *SECURITY)}

@@ -1,0 +1,203 @@
+"""The records of a cluster: found, made, changed and deleted as ONTAP does it."""
+
+import copy
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.deployment.ontap.bare_cluster import SECURITY, SVM_OWNED, seed
+from tests.deployment.ontap.bodies import Record, Refused, merge
+from tests.deployment.ontap.completion import COMPLETE, assign_aggregates
+
+
+def _owner(record: Record) -> str | None:
+    """The name of what a record belongs to: names are taken once within it."""
+    for key in ("svm", "owner", "node"):
+        if key in record:
+            return str(record[key]["name"])
+    return None
+
+
+@dataclass
+class Store:
+    """The records of all collections."""
+
+    collections: dict[str, list[Record]] = field(default_factory=seed)
+    slow: frozenset[str] = frozenset({"svm/svms", "storage/volumes", "protocols/nfs/services"})
+
+    def collection(self, path: str) -> list[Record] | None:
+        """Return the records of a collection, or None where the path names one record."""
+        if path in self.collections:
+            return self.collections[path]
+        parent, _, leaf = path.rpartition("/")
+        match parent.rpartition("/")[0], leaf:
+            case "protocols/nfs/export-policies", "rules":
+                return list(self.item(parent)["rules"])
+            case "storage/snapshot-policies", "schedules":
+                return list(self.item(parent)["copies"])
+        if parent.startswith("security/roles/") and leaf == "privileges":
+            return list(self.item(parent)["privileges"])
+        return None
+
+    def item(self, path: str) -> Record:
+        """Return the one record that a path names by uuid, name, id or index."""
+        parent, _, key = path.rpartition("/")
+        collection, _, owner = parent.rpartition("/")
+        if collection in SECURITY:
+            return self._one(
+                self.collections[collection], lambda r: (r["owner"]["uuid"], r["name"]) == (owner, key)
+            )
+        records = self.collection(parent)
+        if records is None:
+            raise Refused(f"API not found: /api/{path}", status=404, code="3")
+        owned_by_svm = parent in {"protocols/nfs/services", "name-services/dns"}
+        return self._one(
+            records,
+            lambda r: (
+                key == r["svm"]["uuid"]
+                if owned_by_svm
+                else key in {str(r.get(k)) for k in ("uuid", "name", "id", "index") if k in r}
+            ),
+        )
+
+    def _one(self, records: list[Record], wanted: Callable[[Record], bool]) -> Record:
+        for record in records:
+            if wanted(record):
+                return record
+        raise Refused("entry doesn't exist", status=404, code="4")
+
+    def create(self, path: str, body: Record) -> Record:
+        """Make a record as the cluster would, with all that it adds of its own."""
+        if path.endswith("/rules"):
+            return self._create_rule(path, body)
+        if path.startswith("security/roles/") and path.endswith("/privileges"):
+            self.item(path.rpartition("/")[0])["privileges"].append(body)
+            return body
+        if path == "cluster/licensing/licenses":
+            return self._license(body)
+        if path not in self.collections:
+            raise Refused(f"API not found: /api/{path}", status=404, code="3")
+        record = copy.deepcopy(body)
+        self._resolve(record)
+        complete = COMPLETE.get(path)
+        if complete is not None:
+            complete(self, record)
+        record.setdefault("uuid", str(uuid.uuid4()))
+        self._refuse_twice(path, record)
+        self.collections[path].append(record)
+        return record
+
+    def _resolve(self, record: Record) -> None:
+        """Turn the names of owners into references, and refuse those that do not exist."""
+        for key in ("svm", "owner"):
+            if key in record:
+                svm = self.find(
+                    "svm/svms", record[key]["name"], f'SVM "{record[key]["name"]}" does not exist'
+                )
+                record[key] = {"name": svm["name"], "uuid": svm["uuid"]}
+
+    def find(self, path: str, name: str, otherwise: str) -> Record:
+        """Return the record of this name, or refuse the request with this message."""
+        for record in self.collections[path]:
+            if record["name"] == name:
+                return record
+        raise Refused(otherwise, status=404, code="2621462")
+
+    def port(self, node: str, name: str) -> Record:
+        """Return a port of a node, or refuse the request."""
+        for record in self.collections["network/ethernet/ports"]:
+            if record["name"] == name and record["node"]["name"] == node:
+                return record
+        raise Refused(f'port "{name}" does not exist on node "{node}"', code="1376663")
+
+    def _refuse_twice(self, path: str, record: Record) -> None:
+        for other in self.collections[path]:
+            if _owner(other) == _owner(record) and "name" in record and other.get("name") == record["name"]:
+                raise Refused(f'duplicate entry "{record["name"]}"', status=409, code="1")
+
+    def _create_rule(self, path: str, body: Record) -> Record:
+        rules = self.item(path.rpartition("/")[0])["rules"]
+        rule: Record = {
+            "index": max((rule["index"] for rule in rules), default=0) + 1,
+            "protocols": ["any"],
+            "superuser": ["none"],
+            "anonymous_user": "65534",
+            "allow_suid": True,
+            "allow_device_creation": True,
+            "chown_mode": "restricted",
+            "ntfs_unix_security": "fail",
+        }
+        merge(rule, body)
+        rules.append(rule)
+        return rule
+
+    def _license(self, body: Record) -> Record:
+        for key in body["keys"]:
+            if not key.isalpha():
+                raise Refused(f"License key {key} is not valid", code="1115137")
+        for record in self.collections["cluster/licensing/licenses"]:
+            record["state"] = "compliant"
+        return {"keys": body["keys"]}
+
+    def change(self, path: str, body: Record, query: dict[str, str]) -> None:
+        """Change one record; a port that gets a broadcast domain leaves its old one."""
+        if path == "private/cli/network/port/broadcast-domain/remove-ports":
+            raise Refused("ports would be left without a broadcast domain", code="1967097")
+        record = self.item(path)
+        if path.startswith("network/ethernet/ports/") and "broadcast_domain" in body:
+            self._move(record, body["broadcast_domain"])
+        if "password" in body and body["password"] == record.get("password"):
+            raise Refused("New password must be different from the old password.", code="7077920")
+        if path.startswith("svm/svms/") and "aggregates" in body:
+            assign_aggregates(self, body)
+        if "new_index" in query:
+            body["index"] = int(query["new_index"])
+        merge(record, body)
+        if path.startswith("network/ip/interfaces/"):
+            record["state"] = "up" if record["enabled"] else "down"
+
+    def _move(self, port: Record, target: Record) -> None:
+        domain = self.find(
+            "network/ethernet/broadcast-domains",
+            target["name"],
+            f'broadcast domain "{target["name"]}" does not exist',
+        )
+        for other in self.collections["network/ethernet/broadcast-domains"]:
+            other["ports"] = [member for member in other["ports"] if member["uuid"] != port["uuid"]]
+        domain["ports"].append({"name": port["name"], "uuid": port["uuid"], "node": port["node"]})
+        port["broadcast_domain"] = {"name": domain["name"], "ipspace": domain["ipspace"]}
+
+    def delete(self, path: str) -> None:
+        """Delete one record; an SVM takes what belongs to it along, but never volumes."""
+        record = self.item(path)
+        parent, _, _ = path.rpartition("/")
+        if parent == "svm/svms":
+            self._delete_svm(record)
+        for collection in SECURITY:
+            if parent.startswith(f"{collection}/"):
+                parent = collection
+        self.collections[parent].remove(record)
+
+    def _delete_svm(self, svm: Record) -> None:
+        if any(volume["svm"]["name"] == svm["name"] for volume in self.collections["storage/volumes"]):
+            raise Refused("SVM has volumes that are not root volumes", status=409, code="13434894")
+        for path in (*SVM_OWNED, *SECURITY):
+            self.collections[path] = [r for r in self.collections[path] if _owner(r) != svm["name"]]
+
+    def add_volume(self, name: str, svm: str) -> None:
+        """Put a volume with data into an SVM, as Trident would have done."""
+        owner = self.find("svm/svms", svm, f'SVM "{svm}" does not exist')
+        self.collections["storage/volumes"].append(
+            {
+                "name": name,
+                "uuid": str(uuid.uuid4()),
+                "svm": {"name": svm, "uuid": owner["uuid"]},
+                "state": "online",
+                "style": "flexvol",
+                "type": "rw",
+                "is_svm_root": False,
+                "nas": {"path": f"/{name}"},
+                "space": {"size": 1 << 30, "used": 1 << 20, "snapshot": {}},
+                "aggregates": [{"name": "aggr1_a800_01"}],
+            }
+        )

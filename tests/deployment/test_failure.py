@@ -1,0 +1,52 @@
+"""Failures that sites have met are recognised by their message, and get a cause and a fix."""
+
+import pytest
+
+from deployment.failure import Failure, message_of
+
+SEEN = {
+    "Ansible must be between 2.18.0 and 2.19.0 exclusive - you have 2.17.14": "window of Ansible releases",
+    "the role 'kubespray_defaults' was not found in /x/roles": "submodule with kubespray",
+    "ansible-core requires Python 3.9 or newer on the target": "older than this ansible-core",
+    "Missing sudo password": "may not become root",
+    "Host key verification failed.": "host's key",
+    "admin@10.0.0.1: Permission denied (publickey,password).": "does not accept the key",
+    "REST requires ONTAP 9.7 or later": "management LIF does not answer",
+    "rpc error: context deadline exceeded": "waited for ONTAP or for the API server",
+    "no aggregates assigned to SVM svm_ai": "no aggregate is assigned",
+    "mount.nfs: access denied by server while mounting 10.0.0.1:/x": "export policy",
+    "mount failed: exit status 32": "no NFS client",
+    "invalid dataLIF “10.0.0.1”": "typographic quotation mark",
+    "illegal base64 data at input byte 4": "stringData",
+    "gpuResourcesEnabledOverride must be set": "no device plugin",
+    "E: Packages were downgraded and -y was used": "pins a Docker",
+    "No devices were found": "wrong flavour",
+    "tls: certificate verify failed: unknown authority": "not signed by an authority",
+    "write /var/lib/x: No space left on device": "disk is full",
+    "Max retries exceeded with url: /version": "API server of Kubernetes",
+    "Failed to connect to the host via ssh: Connection timed out": "was not reached",
+}
+
+
+@pytest.mark.parametrize("message", SEEN)
+def test_a_known_failure_gets_its_own_cause(message: str) -> None:
+    cause, fix = Failure("dgx01", "task", "x.yml:1", message).known()
+    assert SEEN[message] in cause
+    assert fix
+
+
+def test_an_unknown_failure_gets_none() -> None:
+    failure = Failure("dgx01", "Do it", "x.yml:1", "something new")
+    assert failure.known() == ("", "")
+    assert failure.lines() == ["host    dgx01", "task    Do it", "at      x.yml:1", "error   something new"]
+
+
+def test_the_message_is_of_the_item_that_failed_and_of_what_a_command_printed() -> None:
+    items = {
+        "msg": "One or more items failed",
+        "results": [{"item": "a"}, {"item": "b", "failed": True, "msg": "no b"}],
+    }
+    assert message_of(items) == "b: no b"
+    nested = {"msg": "non-zero return code", "stdout": "PLAY [x]\nfatal: [n1]: FAILED! => no\nPLAY RECAP\n"}
+    assert message_of(nested) == "non-zero return code: fatal: [n1]: FAILED! => no"
+    assert message_of({}) == "the module gave no message"

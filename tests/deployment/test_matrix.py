@@ -1,0 +1,58 @@
+"""The matrix is data: every row has its source and date, and is printed as it is."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deployment.bundle.wheels import Target, of_requirements
+from deployment.matrix import tables
+from tests.deployment.conftest import SiteUnderTest
+
+
+def test_every_row_says_where_it_is_from_and_when(site: SiteUnderTest) -> None:
+    rows = [row for rows in tables().values() for row in rows]
+    assert len(rows) > 20
+    assert [row for row in rows if not row["source"] or not row["date"]] == []
+
+
+def test_no_driver_after_580_is_allowed_on_volta() -> None:
+    volta = [row for row in tables()["hosts"] if {"dgx-1", "dgx-2"} & set(row["models"])]
+    assert volta
+    assert max(int(branch) for row in volta for branch in row["driver"]) == 580
+
+
+def test_the_matrix_is_printed_for_people_and_machines(site: SiteUnderTest) -> None:
+    from orchestrator.cli.main import main
+
+    assert main(["matrix", "--json"]) == 0
+    assert main(["matrix"]) == 0
+
+
+def test_dra_is_left_out_where_it_cannot_be_and_the_plan_says_why(site: SiteUnderTest) -> None:
+    site.write('schema: 1\nname: here\nversions:\n  kubernetes: "1.33.1"\n')
+    stages = json.loads(site.call("plan", "--json").stdout)["stages"]
+    dra = next(each for each in stages if each["stage"] == "dra")
+    assert dra["decision"] == "not applicable"
+    assert dra["reason"] == "DRA driver 0.4.1 needs Kubernetes >=1.34.2, this is 1.33.1"
+
+
+@pytest.mark.parametrize("row", tables()["deepops"], ids=lambda row: str(row["release"]))
+def test_the_environment_of_every_deepops_is_locked_by_hashes(row: dict[str, Any]) -> None:
+    lock = Path(__file__).parents[2] / "roles" / "deepops" / "files" / f"requirements-{row['release']}.txt"
+    for python in row["python"]:
+        wanted = of_requirements(lock, Target((3, int(python.partition(".")[2]))))
+        assert next(each.version for each in wanted if each.name == "ansible") == row["ansible"]
+        assert all(each.sha256 for each in wanted)
+
+
+@pytest.mark.parametrize("key", ["gpu_operator", "device_plugin"])
+def test_nothing_announces_gpus_beside_the_dra_driver(site: SiteUnderTest, key: str) -> None:
+    text = f'schema: 1\nname: here\ndeepops:\n  {key}: true\nversions:\n  kubernetes: "1.34.2"\n  dra: '
+    site.write(text + "auto\n")
+    refused = site.call("plan")
+    assert refused.returncode == 2
+    assert f"{site.file}:4: deepops.{key} announces the GPUs" in refused.stderr
+    site.write(text + '"off"\n')
+    assert site.call("plan").returncode == 0

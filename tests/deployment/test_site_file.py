@@ -1,0 +1,276 @@
+"""A site file that cannot be meant is refused before anything is touched: every problem, with its line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.deployment.conftest import SiteUnderTest
+
+STAGES = {"ontap", "driver", "container_toolkit", "docker", "deepops", "trident", "dra", "orchestrator"}
+INVENTORIES = Path(__file__).parents[2] / "inventories"
+HOST = "  {name}: {{address: {address}, os: {os}, model: {model}, roles: [{roles}]}}\n"
+ON = "schema: 1\nname: here\nversions:\n  kubernetes: "
+HEAD = ON + '"1.34.2"\n'
+
+
+def host(
+    name: str, address: str, os: str = "ubuntu-24.04", model: str = "generic", roles: str = "gpu"
+) -> str:
+    return HOST.format(name=name, address=address, os=os, model=model, roles=roles)
+
+
+ONTAP = (
+    HEAD
+    + "storage:\n  ontap:\n    management_lif: n0\n    svm: svm_ai\n    username: admin\n    password: {env: X}\n"
+    "    trident_password: {env: Y}\n    aggregates: [aggr1]\n"
+)
+LIF = "{{name: {0}, address: {1}, netmask: 255.255.255.0, home_node: n1, home_port: e0a}}"
+LIFS = f"    data_lifs: [{LIF.format('one', '10.0.0.1')}]\n    svm_management_lif: {LIF.format('two', '10.0.0.2')}\n"
+NEVER = "a secret is never written here"
+REFUSED = {
+    "an unknown key": (HEAD + "hostz: {}\n", 5, "unknown key `hostz`"),
+    "a key that is missing": ("schema: 1\nname: here\n", 1, "`versions` is missing"),
+    "a version without quotes": ("schema: 1\nname: here\nversions:\n  kubernetes: 1.30\n", 4, "write it in quotes"),
+    "a secret in clear": (
+        HEAD + "network:\n  switches:\n    nexus-1: {address: n1, model: nexus-3232c,\n      password: hunter2}\n",
+        8,
+        NEVER,
+    ),
+    "a secret among the variables": (HEAD + "vars:\n  trident_password: hunter2\n", 6, NEVER),
+    "an empty reason": (HEAD + "not_applicable:\n  driver: because\n", 6, "not_applicable.driver"),
+    "a stage that cannot be left out": (HEAD + "not_applicable:\n  verify: we trust it all\n", 5, "verify"),
+    "a variable of no role": (HEAD + "vars:\n  colour: blue\n", 5, "colour"),
+    "two hosts at one address": (
+        HEAD + "hosts:\n" + host("a", "n1") + host("b", "n1"), 7, "b has the address of a"),
+    "an even etcd": (
+        HEAD + "hosts:\n" + host("a", "n1", roles="etcd") + host("b", "n2", roles="etcd"), 7, "even number"),
+    "a GPU host without a model": (HEAD + "hosts:\n  a: {address: a, os: ubuntu-24.04, roles: [gpu]}\n", 6, "`model`"),
+    "a class without its backend": (
+        HEAD + "storage:\n  classes:\n  - {name: fast, backend: a800,\n     default: true}\n", 7, "no backend a800"),
+    "two default classes": (
+        HEAD + "storage:\n  backends: [{name: b, driver: ontap-nas}]\n  classes:\n"
+        "  - {name: one, backend: b, default: true}\n  - {name: two, backend: b, default: true}\n",
+        9, "exactly one must be"),
+    "a vault that is not there": (
+        HEAD + "network:\n  switches:\n    n1: {address: n1, model: nexus-3232c, password: {vault: x}}\n", 7, "vault"),
+    "a DGX-1 with DGX OS 7": (
+        HEAD + "hosts:\n" + host("dgx01", "n1", os="dgx-os-7", model="dgx-1"), 6, "does not run on dgx-1"),
+    "a driver branch after Volta": (
+        ON + '"1.34.2"\n  driver: "590"\nhosts:\n'
+        + host("dgx01", "n1", os="dgx-os-6", model="dgx-1"), 5, "no driver branch 590"),
+    "a Kubernetes that DeepOps does not bring": (
+        ON + '"1.30.1"\n  deepops: "26.07"\n', 4, "does not install"),
+    "a Trident that is too old": (
+        ON + '"1.34.2"\n  trident: "20.04.0"\n', 5, "does not run on"),
+    "an ONTAP without REST": (
+        ON + '"1.34.2"\n  trident: "26.06.0"\n  ontap: "9.6P4"\n', 6,
+        "needs ONTAP >=9.12.1"),
+    "an ONTAP that the role cannot prepare": (
+        ONTAP.replace(HEAD, HEAD + '  ontap: "9.6P4"\n') + LIFS, 5, "the stage ontap needs ONTAP >=9.12.1"),
+    "an SVM without interfaces": (
+        ONTAP + "    svm_management_lif: " + LIF.format("two", "10.0.0.2") + "\n", 6, "`data_lifs` is missing"),
+    "an SVM where Trident cannot log in": (
+        ONTAP + f"    data_lifs: [{LIF.format('one', '10.0.0.1')}]\n", 6, "`svm_management_lif` is missing"),
+    "two interfaces with one address": (ONTAP + LIFS.replace("0.2", "0.1"), 6,
+        "two interfaces have the address 10.0.0.1"),
+    "an interface without its port": (
+        ONTAP + "    data_lifs:\n    - {name: a, address: n1, netmask: 255.0.0.0, home_node: n1}\n", 14,
+        "`home_port` is missing"),
+    "a VLAN that cannot be": (
+        ONTAP + "    vlans:\n    - {node: n1, parent: a0a,\n       id: 4095}\n" + LIFS, 15, "4095 is greater"),
+    "a licence code in clear": (ONTAP + "    license_codes: [ABCDEFGH]\n" + LIFS, 13, NEVER),
+    "an NFS that is not served": (
+        ONTAP + LIFS + '    nfs_versions: ["3"]\n  backends: [{name: b, driver: ontap-nas}]\n  classes:\n'
+        "  - {name: one, backend: b, default: true,\n     mount_options: [nfsvers=4.1]}\n", 19,
+        "mounts with nfsvers=4.1"),
+    "a flavour of the driver that is none": (HEAD + "driver:\n  kernel_modules: closed\n", 6,
+        "none of auto, open, proprietary"),
+    "a reboot that is neither yes nor no": (HEAD + "driver:\n  reboot: sometimes\n", 6, "driver.reboot"),
+    "a repository that is no URL": (HEAD + "container_toolkit:\n  repository: here\n", 6,
+        "container_toolkit.repository"),
+    "a Docker that is no release": (ON + '"1.23.1"\n  docker: newest\n', 5, "versions.docker"),
+    "a stage that is none": (HEAD + "not_applicable:\n  dokcer: there is no Docker here\n", 5, "dokcer"),
+    "a DRA driver on an old Kubernetes": (
+        ON + '"1.33.1"\n  dra: "0.4.1"\n', 5, "needs Kubernetes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_says_what_is_wrong_and_where(site: SiteUnderTest, case: str) -> None:
+    text, line, message = REFUSED[case]
+    site.write(text)
+    done = site.call("plan")
+    assert done.returncode == 2
+    assert f"{site.file}:{line}: " in done.stderr, done.stderr
+    assert message in done.stderr
+    assert not site.state.exists()
+
+
+GARBAGE = {
+    "nothing": (b"", 1, "the file is empty"),
+    "bytes": (b"schema: 1\nname: \xff\xfe\n", 2, "byte 16 is no text in UTF-8"),
+    "a control character": (b"schema: 1\nname: a\nversions: \x00\n", 3, "control characters are not allowed"),
+    "a bracket that stays open": (b"schema: 1\nname: [a\nversions: b\n", 3, "expected ',' or ']'"),
+    "a tab": (b"schema: 1\n\tname: a\n", 2, "tab character"),
+    "a list": (b"- schema: 1\n", 1, "should be keys with values (`key: value`), not a list"),
+    "the wrong file": (b"hunter2\n", 1, "should be keys with values (`key: value`), not one text"),
+    "a key without its values": (b"schema: 1\nname: a\nversions:\n", 3, "should be keys with values"),
+    "a wrong number": (
+        b"schema: 2\nname: a\nversions: {kubernetes: '1.34'}\n",
+        1,
+        "schema: write 1, not `2`",
+    ),
+    "two documents": (b"schema: 1\n---\nschema: 1\n", 2, "another document"),
+    "a key that is there twice": (b"schema: 1\nname: a\nname: b\n", 3, "`name` is there twice"),
+    "an alias of nothing": (b"schema: 1\nname: *b\n", 2, "undefined alias"),
+    "an alias that holds itself": (b"schema: 1\nname: &a [*a]\n", 1, "does an alias (*) hold itself?"),
+    "brackets without an end": (b"schema: " + b"[" * 9999 + b"]" * 9999, 1, "entries in entries"),
+}
+
+
+@pytest.mark.parametrize("case", GARBAGE)
+def test_garbage_is_refused_with_its_line(site: SiteUnderTest, case: str) -> None:
+    content, line, message = GARBAGE[case]
+    site.file.write_bytes(content)
+    done = site.call("plan")
+    assert done.returncode == 2
+    assert f"{site.file}:{line}: " in done.stderr, done.stderr
+    assert message in done.stderr
+    assert "hunter2" not in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+
+
+def test_a_site_file_that_is_none_is_refused(site: SiteUnderTest) -> None:
+    site.file.unlink()
+    assert f"{site.file}: cannot be read: No such file" in site.call("plan").stderr
+    site.file.mkdir()
+    assert f"{site.file}: cannot be read: Is a directory" in site.call("plan").stderr
+    site.file.rmdir()
+    site.write(HEAD)
+    (site.directory / "vault.yml").mkdir()
+    done = site.call("plan")
+    assert done.returncode == 2
+    assert f"{site.directory / 'vault.yml'}:1: cannot be read: Is a directory" in done.stderr
+
+
+def test_everything_that_a_run_lacks_is_told_at_once_and_the_plan_says_it_too(site: SiteUnderTest) -> None:
+    for name, lacks in (
+        ("tr4858", ("9: controller.ansible_bin: there is no ansible-playbook", "23: deepops.commit is missing",
+                    "33: storage.ontap.password: the environment variable MUSTER_ONTAP_PASSWORD is not set")),
+        ("example", ("13: deepops.commit is missing", "27: storage.ontap.password", "49: storage.ontap.trident_pass")),
+        ("lab", ("7: no stage here installs Kubernetes, and KUBECONFIG is not set: name the access",)),
+    ):  # fmt: skip
+        site.directory = INVENTORIES / name
+        site.environment = {"HOME": str(site.state), "KUBECONFIG": ""}
+        done = site.call("install", "--check")
+        assert done.returncode == 2
+        planned = site.call("plan")
+        assert planned.returncode == 0
+        for each in lacks:
+            assert f"{site.file}:{each}" in done.stderr, done.stderr
+            assert f"NOTE  {each.partition(': ')[2]}" in planned.stdout
+        assert not site.state.exists()
+
+
+def test_a_cluster_that_is_not_there_is_told_before_the_run(site: SiteUnderTest) -> None:
+    site.environment["KUBECONFIG"] = "/nowhere/config"
+    told = "4: KUBECONFIG names /nowhere/config, and there is no such file"
+    assert told in site.call("install").stderr
+    site.write(HEAD + "kubernetes:\n  kubeconfig: mine.conf\n")
+    told = f"6: kubernetes.kubeconfig: there is no file {site.directory / 'mine.conf'}"
+    assert told in site.call("verify").stderr
+    (site.directory / "mine.conf").touch()
+    assert "NOTE" not in site.call("plan").stdout
+    brought = (
+        '  deepops: "26.07"\ndeepops:\n  commit: "' + "0" * 40 + '"\nhosts:\n' + host("a", "n1", roles="etcd")
+    )
+    site.write(ON + '"1.35.4"\n' + brought)
+    assert "NOTE" not in site.call("plan").stdout
+    site.environment["KUBECONFIG"] = str(site.directory / "mine.conf")
+    later = site.call("install", "--from", "orchestrator")
+    assert (
+        f"5: the stage deepops leaves the access to the cluster in {site.state}/here/artifacts"
+        in later.stderr
+    )
+    assert "run `muster install --from deepops`" in later.stderr
+
+
+def test_tells_every_problem_at_once(site: SiteUnderTest) -> None:
+    site.write("schema: 1\nname: Here\nversions: {kubernetes: 1.30}\nhostz: {}\n")
+    done = site.call("install")
+    assert done.returncode == 2
+    assert [line.split(":")[1] for line in done.stderr.splitlines()[:-1]] == ["2", "3", "4"]
+    assert "3 problems" in done.stderr.splitlines()[-1]
+
+
+def test_a_vault_in_clear_is_refused(site: SiteUnderTest) -> None:
+    (site.directory / "vault.yml").write_text("password: hunter2\n")
+    done = site.call("plan")
+    assert done.returncode == 2
+    assert "ansible-vault encrypt" in done.stderr
+    assert "hunter2" not in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize("name", sorted(each.name for each in INVENTORIES.iterdir()))
+def test_the_sites_that_come_with_muster_can_be_planned(site: SiteUnderTest, name: str) -> None:
+    site.directory = INVENTORIES / name
+    for action in ("install", "upgrade", "teardown"):
+        done = site.call(action, "--plan", "--json")
+        assert done.returncode == 0, done.stderr
+        stages = {each["stage"]: each for each in json.loads(done.stdout)["stages"]}
+        assert {each["decision"] for each in stages.values()} <= {"run", "not applicable"}
+        assert set(stages) >= STAGES
+        running = [each for each in stages.values() if each["decision"] == "run"]
+        assert [each["stage"] for each in running if not each["hosts"]] == []
+
+
+def test_the_stages_come_in_the_order_of_their_needs(site: SiteUnderTest) -> None:
+    site.directory = INVENTORIES / "current"
+    names = [each["stage"] for each in json.loads(site.call("plan", "--json").stdout)["stages"]]
+    for before, after in (
+        ("ontap", "trident"), ("driver", "container_toolkit"), ("container_toolkit", "docker"), ("docker", "deepops"),
+        ("deepops", "trident"), ("trident", "dra"), ("dra", "orchestrator"),
+    ):  # fmt: skip
+        assert names.index(before) < names.index(after)
+    upgrade = [
+        each["stage"] for each in json.loads(site.call("upgrade", "--plan", "--json").stdout)["stages"]
+    ]
+    assert upgrade.index("trident") < upgrade.index("deepops") < upgrade.index("dra")
+    assert sorted(upgrade) == sorted([*names, "snapshot"])
+    removal = [
+        each["stage"] for each in json.loads(site.call("teardown", "--plan", "--json").stdout)["stages"]
+    ]
+    assert removal[1:] == [each for each in reversed(names) if each in removal[1:]]
+
+
+PLAN = """\
+deepops            run: never run on this site
+                     does  DeepOps 26.07, in an environment of its own and without its GPU parts, installs Kubernetes \
+1.35.4 with containerd and calico on 5 hosts; the stage dra announces the GPUs
+                     on    controller
+"""
+
+
+def test_the_plan_says_what_happens_where_and_what_is_missing(site: SiteUnderTest) -> None:
+    site.directory = INVENTORIES / "current"
+    planned = site.call("plan").stdout
+    assert PLAN in planned
+    pin = "`git ls-remote https://github.com/NVIDIA/deepops 'refs/tags/26.07^{}'` prints"
+    assert f"NOTE  deepops.commit is missing, and a tag alone can be moved: write down what {pin}" in planned
+    assert planned.endswith("9 of 12 stages would run; a plan asks no host and changes nothing.\n")
+
+
+DELETES = "vars:\n  ontap_uninstall_svm: true\n  ontap_uninstall_data: true\n  deepops_reset_nodes: true\n"
+
+
+def test_the_plan_of_a_removal_says_what_is_kept_and_shouts_what_is_lost(site: SiteUnderTest) -> None:
+    text = (INVENTORIES / "current" / "site.yml").read_text()
+    site.write(text)
+    kept = site.call("teardown", "--plan").stdout
+    assert "SVM svm_ai and its volumes are kept" in kept
+    assert "Kubernetes stays on the hosts" in kept
+    site.write(text + DELETES)
+    lost = site.call("teardown", "--plan").stdout
+    assert "SVM svm_ai IS DELETED WITH ALL ITS VOLUMES" in lost
+    assert "KUBERNETES IS RESET ON EVERY HOST" in lost

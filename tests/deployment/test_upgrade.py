@@ -1,0 +1,64 @@
+"""Which steps an upgrade would take, and which it refuses: pure, by tables."""
+
+from pathlib import Path
+
+import pytest
+
+from deployment import site as sites
+from deployment.present import Present
+from deployment.upgrade import Step, steps
+
+STAGES = {"deepops", "trident", "dra", "ontap"}
+SITE = """schema: 1
+name: here
+versions:
+  kubernetes: "{kubernetes}"
+  trident: "26.06.0"
+  ontap: "9.16.1P2"
+not_applicable:
+  ontap: it is there already
+"""
+
+
+def found(tmp_path: Path, present: Present, kubernetes: str = "1.35.4") -> list[Step]:
+    (tmp_path / "site.yml").write_text(SITE.format(kubernetes=kubernetes))
+    return steps(sites.load(tmp_path), present, "0.4.1", STAGES)
+
+
+@pytest.mark.parametrize(
+    ("kubelets", "irreversible", "refusal"),
+    [
+        ({"a": "1.35.4"}, None, ""),
+        ({"a": "1.35.1"}, False, ""),
+        ({"a": "1.35.9"}, False, ""),
+        ({"a": "1.34.9", "b": "1.35.4"}, True, ""),
+        ({"a": "1.33.9", "b": "1.35.4"}, True, "name 1.34 in versions.kubernetes first"),
+        ({"a": "1.36.0", "b": "1.35.4"}, False, "never back to 1.35.4"),
+        ({}, None, ""),
+    ],
+)
+def test_kubernetes_goes_up_by_one_minor_release_and_never_back(
+    tmp_path: Path, kubelets: dict[str, str], irreversible: bool | None, refusal: str
+) -> None:
+    told = [each for each in found(tmp_path, Present(kubelets)) if each.stage == "deepops"]
+    assert [bool(each.irreversible) for each in told] == ([] if irreversible is None else [irreversible])
+    assert all(refusal in each.refusal and bool(refusal) == bool(each.refusal) for each in told)
+
+
+@pytest.mark.parametrize(
+    ("present", "what", "irreversible", "refused"),
+    [
+        (Present(trident="26.02.1"), "Trident", True, False),
+        (Present(trident="26.06.1"), "Trident", False, False),
+        (Present(trident="26.10.0"), "Trident", False, True),
+        (Present(dra="0.4.0"), "DRA driver", True, False),
+        (Present(dra="0.5.0"), "DRA driver", False, True),
+        (Present(ontap="9.12.1"), "ONTAP", True, False),
+        (Present(ontap="9.16.1P1"), "ONTAP", None, None),
+    ],
+)
+def test_storage_and_devices_have_no_way_back_to_an_older_release(
+    tmp_path: Path, present: Present, what: str, irreversible: bool | None, refused: bool | None
+) -> None:
+    told = [(each.what, bool(each.irreversible), bool(each.refusal)) for each in found(tmp_path, present)]
+    assert told == ([] if irreversible is None else [(what, irreversible, refused)])

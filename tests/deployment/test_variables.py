@@ -1,0 +1,98 @@
+"""One name for each thing: what the site file sets, what the roles take, and what messages and documents say."""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deployment import inventory, site, stages, variables
+from deployment.content import find
+
+ROOT = Path(__file__).parents[2]
+ROLES = sorted(each.name for each in (ROOT / "roles").iterdir())
+SITES = sorted(each for each in (ROOT / "inventories").iterdir())
+TOLD = [
+    ROOT / "deployment" / "data" / "signatures.yaml",
+    *(ROOT / "docs" / name for name in ("install.md", "install-roles.md")),
+    *(path for each in SITES for path in each.glob("*.yml")),
+]
+NOT_VARIABLES = {"bundle_post_1_25", "bundle_pre_1_25", "driver_version", "snapshot_policies"}
+"""Words that begin like a role's variable and are something else."""
+
+
+@cache
+def options(role: str) -> dict[str, Any]:
+    """The variables of a role, of all its entry points."""
+    text = (ROOT / "roles" / role / "meta" / "argument_specs.yml").read_text()
+    entries = yaml.safe_load(text)["argument_specs"].values()
+    return {name: option for entry in entries for name, option in entry["options"].items()}
+
+
+@cache
+def defaults(role: str) -> dict[str, Any]:
+    text = (ROOT / "roles" / role / "defaults" / "main.yml").read_text()
+    return yaml.safe_load(text) or {}
+
+
+def given(directory: Path) -> set[str]:
+    """Every variable of a role that the site file sets, on all hosts or on one."""
+    loaded = site.load(directory)
+    names = set(variables.of_roles(loaded))
+    for host in loaded.hosts.values():
+        names |= set(variables.of_host(host))
+    return names
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_variable_with_a_default_is_described_and_the_other_way_round(role: str) -> None:
+    required = {name for name, option in options(role).items() if option.get("required")}
+    assert set(options(role)) - required <= set(defaults(role))
+    assert set(defaults(role)) <= set(options(role))
+
+
+@pytest.mark.parametrize("directory", SITES, ids=lambda each: each.name)
+def test_what_the_site_file_sets_is_what_the_roles_take(directory: Path) -> None:
+    known = {name for role in ROLES for name in options(role)}
+    assert given(directory) <= known
+
+
+@pytest.mark.parametrize("directory", SITES, ids=lambda each: each.name)
+def test_every_variable_that_a_stage_cannot_do_without_is_set(directory: Path) -> None:
+    loaded = site.load(directory)
+    groups = inventory.groups(inventory.build(loaded))
+    running = {each.name for each in stages.read(find()) if not stages.not_applicable(each, loaded, groups)}
+    required = {name for role in running for name, option in options(role).items() if option.get("required")}
+    assert required <= given(directory)
+
+
+def named(text: str) -> set[str]:
+    """Every word that looks like a variable of a role; a part of a path or of a longer name is none."""
+    plain = re.sub(r"(__|[-./])[a-z0-9_]+", " ", text)
+    return set(re.findall(rf"\b(?:{'|'.join(ROLES)})_[a-z][a-z0-9_]*[a-z0-9]\b", plain)) - NOT_VARIABLES
+
+
+@pytest.mark.parametrize("path", TOLD, ids=lambda each: str(each.relative_to(ROOT)))
+def test_every_variable_that_people_are_told_of_is_one(path: Path) -> None:
+    assert named(path.read_text()) - {name for role in ROLES for name in options(role)} == set()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_variable_that_a_role_uses_is_one_or_its_own(role: str) -> None:
+    text = "\n".join(each.read_text() for each in sorted((ROOT / "roles" / role).rglob("*.yml*")))
+    own = set(re.findall(r"(?m)^\s*(?:- )?([a-z0-9_]+):", text))
+    own |= set(re.findall(r"(?:register|loop_var|index_var): ([a-z0-9_]+)", text))
+    assert named(text) - own - {name for each in ROLES for name in options(each)} == set()
+
+
+def test_the_account_of_trident_is_one_fact() -> None:
+    loaded = site.load(ROOT / "inventories" / "current")
+    values = variables.of_roles(loaded)
+    assert values["trident_password"] == values["ontap_trident_password"]
+    assert values.get("trident_username") == values.get("ontap_trident_user")
+    assert defaults("trident")["trident_username"] == defaults("ontap")["ontap_trident_user"]
+    assert values["trident_svm"] == values["ontap_svm"]
+    interfaces = {each["address"]: each for each in values["ontap_lifs"]}
+    assert interfaces[values["trident_management_lif"]]["service_policy"] == "default-management"

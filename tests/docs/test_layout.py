@@ -1,0 +1,24 @@
+"""Which tests to run after an edit can be told from names: this file holds the rule of CONTRIBUTING.md."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
+PACKAGES = [ROOT / name for name in ("orchestrator", "validation", "musterlab", "musterbench", "deployment")]
+
+
+def mirrors_a_module(test: Path) -> bool:
+    """Whether the file has the name of a module in the package that its folder is named after."""
+    folder = test.parent.relative_to(ROOT / "tests")
+    module = f"{test.stem.removeprefix('test_')}.py"
+    homes = [package.parent / folder for package in PACKAGES] + [package / folder for package in PACKAGES]
+    return any((home / module).is_file() for home in homes)
+
+
+@pytest.mark.parametrize("test", TESTS, ids=lambda each: str(each.relative_to(ROOT)))
+def test_a_file_of_tests_has_the_name_of_a_module_or_says_what_it_covers(test: Path) -> None:
+    covers = ast.get_docstring(ast.parse(test.read_text()))
+    assert mirrors_a_module(test) or covers, "name it after its module, or say at its top what it covers"

@@ -1,0 +1,165 @@
+"""The operator as it is shipped: the image of `make image`, deployed by what `operator-yaml` prints, on real nodes.
+
+The lab has no scheduler for pods that are not muster's; Kubernetes' own places the operator's, as on every cluster.
+"""
+
+import asyncio
+import io
+import json
+import subprocess
+import tarfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from image import build
+from musterbench.schedulers import find_kube_scheduler, kube_scheduler
+from musterlab import oci
+from musterlab.cluster import Lab
+from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE, WORKLOAD_LABEL
+from orchestrator.progress import Reporter
+from tests.control.operators import must, must_all
+
+pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]
+
+MAX_COMPRESSED_BYTES: Final = 100_000_000
+MAX_SECONDS_TO_FIRST_BIND: Final = 30.0
+IMAGE_OF_JOBS: Final = "gcr.io/run-ai-demo/quickstart"
+BOUND_AT: Final = ".items[0].status.conditions[?(@.type=='PodScheduled')].lastTransitionTime"
+SELECTOR: Final = "app.kubernetes.io/name=muster-operator"
+
+
+def test_two_builds_give_one_digest(archive: Path, tmp_path: Path) -> None:
+    assert build.build(tmp_path).read_bytes() == archive.read_bytes()
+
+
+def test_the_image_is_small_names_itself_and_is_not_for_root(archive: Path) -> None:
+    assert archive.stat().st_size < MAX_COMPRESSED_BYTES
+    with tarfile.open(archive) as layout:
+
+        def read(name: str) -> dict[str, Any]:
+            file = layout.extractfile(name)
+            assert file is not None
+            content: dict[str, Any] = json.loads(file.read())
+            return content
+
+        (described,) = read(oci.INDEX)["manifests"]
+        manifest = read(blob(described["digest"]))
+        config = read(blob(manifest["config"]["digest"]))["config"]
+        layer = layout.extractfile(blob(manifest["layers"][0]["digest"]))
+        assert layer is not None
+        with tarfile.open(fileobj=io.BytesIO(layer.read())) as files:
+            packages = {
+                Path(name).name.partition("-")[0] for name in files.getnames() if name.endswith(".dist-info")
+            }
+    assert described["annotations"][oci.NAME] == f"{build.REPOSITORY}:0.1.0"
+    assert config["User"] == "65532:65532"
+    assert {"muster_gpu", "aiohttp", "msgspec"} <= packages
+    assert not packages & {"pytest", "rich", "ansible", "cryptography", "kubernetes", "pip"}
+
+
+def blob(digest: str) -> str:
+    return f"{oci.BLOBS}/{digest.removeprefix('sha256:')}"
+
+
+@dataclass
+class Cluster:
+    lab: Lab
+
+    def kubectl(self, *arguments: str, given: str | None = None) -> str:
+        command = [
+            str(self.lab.kubectl_directory / "kubectl"),
+            f"--kubeconfig={self.lab.kubeconfig}",
+            *arguments,
+        ]
+        done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+        return done.stdout
+
+    def muster(self, *arguments: str) -> str:
+        return must(self.lab.kubeconfig, *arguments)
+
+    def operators(self) -> list[dict[str, Any]]:
+        pods = self.kubectl("get", "pods", "-n", SYSTEM_NAMESPACE, "-l", SELECTOR, "-o", "json")
+        items: list[dict[str, Any]] = json.loads(pods)["items"]
+        return items
+
+    def leader(self) -> str:
+        return self.kubectl(
+            "get", "lease", LEASE_NAME, "-n", SYSTEM_NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}"
+        )
+
+    def seconds_to_first_bind(self) -> float:
+        """Seconds by the API server's clock from the Deployment to the binding of the only job."""
+        times = [
+            self.kubectl("get", *what, "-o", f"jsonpath={{{path}}}")
+            for what, path in (
+                (("deployment/muster-operator", "-n", SYSTEM_NAMESPACE), ".metadata.creationTimestamp"),
+                (("pods", "-n", "muster-team-a"), BOUND_AT),
+            )
+        ]
+        created, bound = (datetime.fromisoformat(text) for text in times)
+        return (bound - created).total_seconds()
+
+    def wait_until_bound(self, job: str) -> None:
+        pods = ("pods", "-n", "muster-team-a", "-l", f"{WORKLOAD_LABEL}={job}", "--timeout=120s")
+        self.kubectl("wait", *pods, "--for=create")
+        self.kubectl("wait", *pods, "--for=condition=PodScheduled")
+
+
+@asynccontextmanager
+async def cluster(archive: Path, directory: Path) -> AsyncIterator[Cluster]:
+    """Two real nodes that can pull the image, and Kubernetes' own scheduler."""
+    program = await find_kube_scheduler(Reporter(print))
+    async with Lab.attached(
+        state_dir=directory / "labs", name="image", nodes=[("dgx1-v100-32g", 0)], real_nodes=2,
+        image_archives=[archive],
+    ) as lab:  # fmt: skip
+        scheduler = await kube_scheduler(lab, directory, program)
+        async with scheduler.running():
+            yield Cluster(lab)
+
+
+async def test_the_deployment_that_is_shipped_binds_jobs_and_survives_its_leader(
+    archive: Path, tmp_path: Path
+) -> None:
+    async with cluster(archive, tmp_path) as site:
+        await asyncio.to_thread(operate, site)
+
+
+def operate(site: Cluster) -> None:
+    rendered = site.muster("operator-yaml", "--cluster", "lab")
+    site.kubectl("apply", "-f", "-", given=rendered)
+    site.kubectl("wait", "--for=condition=Established", "crd/projects.muster.dev", "--timeout=60s")
+    submit = f"submit first -p team-a -g 1 -i {IMAGE_OF_JOBS}"
+    must_all(site.lab.kubeconfig, "project create team-a -g 4", submit)
+    site.wait_until_bound("first")
+    seconds = site.seconds_to_first_bind()
+    print(f"{seconds:.0f} s from `kubectl apply` to the first bind")
+    assert seconds < MAX_SECONDS_TO_FIRST_BIND
+
+    site.kubectl("rollout", "status", "deployment/muster-operator", "-n", SYSTEM_NAMESPACE, "--timeout=120s")
+    pods = site.operators()
+    assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
+    names = {pod["metadata"]["name"] for pod in pods}
+    leader = site.leader()
+    assert leader in names
+    script = "import os; print(os.getuid(), os.access('/usr', os.W_OK), os.access('/tmp', os.W_OK))"
+    who = site.kubectl("exec", "-n", SYSTEM_NAMESPACE, leader, "--", "python3", "-c", script)
+    assert who.split() == ["65532", "False", "False"]
+
+    site.kubectl("delete", "pod", leader, "-n", SYSTEM_NAMESPACE)
+    site.muster("submit", "second", "-p", "team-a", "-g", "1", "-i", IMAGE_OF_JOBS)
+    site.wait_until_bound("second")
+    assert site.leader() != leader
+    site.kubectl("rollout", "status", "deployment/muster-operator", "-n", SYSTEM_NAMESPACE, "--timeout=120s")
+    assert all(
+        status["restartCount"] == 0
+        for pod in site.operators()
+        for status in pod["status"]["containerStatuses"]
+    )

@@ -1,0 +1,149 @@
+"""That the benchmarks measure what they say, on the smallest sizes; how fast anything is, no test asks."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from musterbench.cases import CASES, LARGE, Builder, consolidate
+from musterbench.planner import measure
+
+NODES = 20
+GPUS = 2
+MUSTER = [sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())"]
+FIELDS = {"case", "nodes", "gpus", "jobs", "seconds", "peak_rss_bytes"}
+
+
+def bench(*arguments: str) -> dict[str, object]:
+    done = subprocess.run(
+        [*MUSTER, "bench", *arguments, "--json"], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, object] = json.loads(done.stdout)
+    return answer
+
+
+@pytest.mark.parametrize("build", [*(each for each in CASES if each is not consolidate), *LARGE])
+def test_every_case_is_decided_as_it_should_be(build: Builder) -> None:
+    result = measure(build, NODES, GPUS)
+    assert result.problem is None
+    assert result.seconds > 0
+    assert result.peak_rss_bytes > 1 << 20
+
+
+def test_the_planner_benchmark_prints_the_machine_and_its_results() -> None:
+    answer = bench("planner", "--nodes", str(NODES), "--gpus", str(GPUS), "--no-growth", "--no-large")
+    assert set(answer["machine"]) >= {"processor", "processors", "memory_bytes"}  # type: ignore[call-overload]
+    results = answer["results"]
+    assert isinstance(results, list)
+    assert len(results) == len(CASES)
+    assert all(set(each) >= FIELDS for each in results)
+
+
+def test_the_live_benchmark_sees_every_job_bound_that_arrives() -> None:
+    answer = bench("live", "--nodes", str(NODES))
+    results = answer["results"]
+    assert isinstance(results, list)
+    assert {each["case"] for each in results} >= {"live: nothing changed", "live: one job arrived"}
+    assert not [each["problem"] for each in results if "problem" in each]
+    assert all(set(each) >= FIELDS for each in results)
+
+
+def test_the_benchmark_of_the_command_line_looks_at_what_each_command_prints() -> None:
+    answer = bench("cli", "--jobs", "20", "--repeats", "1")
+    results = answer["results"]
+    assert isinstance(results, list)
+    assert [each.get("problem") for each in results] == [None] * 5
+    assert all(set(each) >= FIELDS | {"slowest_ms", "limit_ms"} for each in results)
+
+
+@pytest.mark.lab
+def test_the_lab_benchmark_compares_the_operator_with_a_raw_client() -> None:
+    answer = bench("lab", "--nodes", "4", "--jobs", "20", "--rounds", "1")
+    results = answer["results"]
+    assert isinstance(results, list)
+    by_case = {each["case"]: each for each in results}
+    whole = by_case["lab: backlog, all"]
+    assert set(by_case) >= {"lab: raw-1", "lab: backlog-1"}
+    assert whole["part_of_raw"] > 0
+    assert whole["part_of_raw_running"] > 0
+    assert whole["watches_begun_again"] >= 0
+    assert whole["watch_lag_longest_ms"] >= whole["watch_lag_p50_ms"] >= 0
+    assert whole["peak_rss_bytes"] > 1 << 20
+    assert by_case["lab: jobs at 20 a second"]["p99_ms"] >= by_case["lab: jobs at 20 a second"]["p50_ms"] > 0
+    assert all(set(each) >= FIELDS for each in results)
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("backlog", [(), ("--backlog",)])
+def test_kube_scheduler_and_the_operator_bind_pods_in_turns(backlog: tuple[str, ...]) -> None:
+    answer = bench(
+        "lab", "--against", "kube-scheduler", "--nodes", "4", "--pods", "20", "--rounds", "2", *backlog
+    )
+    results = answer["results"]
+    assert isinstance(results, list)
+    assert [result["case"] for result in results] == [
+        "against: kube-scheduler-1",
+        "against: muster-1",
+        "against: muster-2",
+        "against: kube-scheduler-2",
+        "against: kube-scheduler, all",
+        "against: muster, all",
+    ]
+    assert all(set(result) >= FIELDS | {"pods_per_second", "processor_ms_per_pod"} for result in results)
+    assert all(result["seconds"] * 1000 >= result["p99_ms"] >= result["p50_ms"] > 0 for result in results)
+    assert all(result["peak_rss_bytes"] > 1 << 20 for result in results)
+    assert [result["jobs"] for result in results] == [20, 20, 20, 20, 40, 40]
+    assert all(
+        result["program"].startswith("Kubernetes v") == ("kube-scheduler" in result["case"])
+        for result in results
+    )
+    assert all(result["processors_elsewhere"] > -0.5 for result in results)
+    whole = results[-1]
+    assert min(whole["pods_per_second_part"], whole["p50_ms_part"], whole["rss_part"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--pods", "20"), "--pods and --backlog go with --against"),
+        (("--backlog",), "--pods and --backlog go with --against"),
+        (("--against", "kube-scheduler", "--nodes", "4", "--pods", "33"), "33 pods of one GPU do not fit"),
+    ],
+)
+def test_a_comparison_that_cannot_be_made_is_refused(arguments: tuple[str, ...], message: str) -> None:
+    done = subprocess.run(
+        [*MUSTER, "bench", "lab", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode != 0
+    assert message in done.stderr
+
+
+@pytest.mark.lab
+def test_a_lab_benchmark_that_is_terminated_leaves_nothing_behind(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*MUSTER, "bench", "lab", "--nodes", "4", "--jobs", "20"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    killer = threading.Timer(240, process.kill)
+    killer.start()
+    try:
+        assert process.stderr is not None
+        next(line for line in process.stderr if line.startswith("round 1"))
+        assert list(tmp_path.iterdir())
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate()
+    finally:
+        killer.cancel()
+        killer.join()
+    assert told.splitlines()[-1] == "Error: interrupted"
+    assert process.returncode == 130
+    assert not list(tmp_path.iterdir())

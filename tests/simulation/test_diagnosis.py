@@ -1,0 +1,64 @@
+"""What `muster explain` says of a waiting workload: reason, holders, remedies that were tried."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.planner import model
+from orchestrator.simulation.diagnosis import diagnose
+from tests.planner import builders
+from tests.simulation.clusters import A_1, B_1, B_2, a_snapshot
+
+
+def test_a_diagnosis_of_what_starts_now_names_no_remedy() -> None:
+    snapshot = a_snapshot(B_1, A_1)
+    diagnosis = diagnose(snapshot, A_1)
+    assert [place.node for place in diagnosis.starts] == ["dgx1-1"]
+    assert (diagnosis.code, diagnosis.remedies, diagnosis.free_gpu_milli) == ("", (), 2000)
+
+
+def test_a_diagnosis_says_whom_the_next_decision_evicts_for_it() -> None:
+    diagnosis = diagnose(a_snapshot(B_1, B_2, A_1), A_1)
+    assert [each.workload for each in diagnosis.evicts] == ["b-2"]
+    assert [(each.name, each.gpu_milli) for each in diagnosis.holders] == [("b-1", 2000), ("b-2", 2000)]
+
+
+def test_a_remedy_is_named_only_when_the_workload_then_runs() -> None:
+    large = builders.workload("large", "team-a", 3000, age=9)
+    diagnosis = diagnose(a_snapshot(B_1, B_2, large), large)
+    (remedy,) = diagnosis.remedies
+    assert (remedy.what, remedy.evicts) == ("if it asked for 2 GPUs", ("team-b/b-2",))
+    hopeless = builders.workload(
+        "hopeless", "team-a", 3000, constraints=model.Constraints((("no", "where"),))
+    )
+    assert diagnose(a_snapshot(hopeless), hopeless).remedies == ()
+
+
+@pytest.mark.parametrize(
+    ("limits", "remedies"),
+    [
+        ((2000, None), {"with a limit of 3 GPUs for team-a"}),
+        ((None, 2000), {"with a limit of 3 GPUs for all"}),
+        ((2000, 2000), set()),
+        ((3000, 3000), set()),
+    ],
+)
+def test_a_higher_limit_is_named_where_it_lets_the_workload_run(
+    limits: tuple[int | None, int | None], remedies: set[str]
+) -> None:
+    projects = (
+        builders.project("all", 4000, limit_gpu_milli=limits[1]),
+        builders.project("team-a", 4000, limit_gpu_milli=limits[0], parent="all"),
+    )
+    large = builders.workload("large", "team-a", 3000)
+    diagnosis = diagnose(model.Snapshot((builders.node("dgx1-1", 4),), projects, (large,)), large)
+    assert {remedy.what for remedy in diagnosis.remedies if "limit" in remedy.what} == remedies
+
+
+def test_work_that_may_not_be_evicted_is_told_that_it_could_be() -> None:
+    firm = builders.workload("firm", "team-a", 3000, age=9, interactive=True)
+    diagnosis = diagnose(a_snapshot(firm), firm)
+    assert diagnosis.code == "NonPreemptibleOverQuota"
+    assert "as a preemptible job, which others may take GPUs from" in {
+        each.what for each in diagnosis.remedies
+    }

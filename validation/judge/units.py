@@ -1,0 +1,11 @@
+"""Quantities as people write them, in every sentence of a verdict or report."""
+
+
+def gpus(milli: int) -> str:
+    """Thousandths of a GPU as GPUs: `2`, `0.5`."""
+    return f"{milli / 1000:g}"
+
+
+def seconds(milliseconds: int) -> str:
+    """Milliseconds as seconds: `12.3 s`."""
+    return f"{milliseconds / 1000:.1f} s"
