@@ -22,6 +22,7 @@ WALL_CLOCKS = {
 }
 WRITES_DATES = {
     "cluster/eviction.py": "when a pod was evicted, for people",
+    "cluster/exec_plugin.py": "whether a credential has reached the time at which its plugin says that it ends",
     "cluster/lease.py": "when a lease was renewed, for people; it is never compared",
     "control/audit.py": "when a pod was evicted, for people",
     "control/conditions.py": "since when a pod waits, for people",
