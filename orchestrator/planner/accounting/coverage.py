@@ -121,7 +121,7 @@ def covered_pods(
     # Most projects hold no more than their quota, and many that borrow have none: then nothing has to be put in order.
     if all(sum(amounts) <= quota[each] for each, amounts in by_resource.items()):
         order = _in_pieces(workloads)
-    elif any(min(amounts) > quota[each] for each, amounts in by_resource.items()):
+    elif any(min(amounts, default=0) > quota[each] for each, amounts in by_resource.items()):
         order = _in_pieces([workload for workload in workloads if not workload.preemptible])
     else:
         order = coverage(filling_order(workloads), quota, resources).covered

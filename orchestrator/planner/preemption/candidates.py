@@ -12,6 +12,7 @@ from operator import attrgetter
 from orchestrator.planner.accounting.coverage import Victim, covered_pods
 from orchestrator.planner.gangs import chunk_gpu_milli, give_up_chunks
 from orchestrator.planner.model import Pod, PodState, Workload
+from orchestrator.planner.placement.node_sets import NodeSet, node_set
 from orchestrator.planner.preemption.victims import VictimKey, victim_order
 from orchestrator.planner.session import Session
 
@@ -105,9 +106,9 @@ class Candidates:
                         on_node.append(workload)
 
     @cached_property
-    def positions(self) -> list[int]:
-        """The nodes on which anything could make way, in order."""
-        return sorted(self._workloads_on)
+    def nodes(self) -> NodeSet:
+        """The nodes on which anything could make way."""
+        return node_set(self._workloads_on, len(self._positions))
 
     @property
     def projects(self) -> list[str]:

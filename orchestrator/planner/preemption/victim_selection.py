@@ -13,6 +13,7 @@ from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.ledger import NodeAccount
 from orchestrator.planner.gangs import Chunk
 from orchestrator.planner.model import Amounts, Constraints, Pod, Request, Workload
+from orchestrator.planner.placement.node_sets import positions_in
 from orchestrator.planner.placement.placer import node_types_for
 from orchestrator.planner.preemption.candidates import Candidates, Piece
 from orchestrator.planner.preemption.node_options import Option, minimal_options
@@ -210,11 +211,9 @@ class VictimSelector:
         if ranking is None:
             positions = self._accepting.get((pod.constraints, types))
             if positions is None:
-                positions = self._accepting[pod.constraints, types] = [
-                    position
-                    for position in self.candidates.positions
-                    if self._session.placer.accepts(self._ledger.nodes[position], workload, pod)
-                ]
+                # Where each job names hosts of its own, asking every node about it would cost jobs times nodes.
+                admitting = self._session.placer.admitting(workload, pod) & self.candidates.nodes
+                positions = self._accepting[pod.constraints, types] = list(positions_in(admitting))
             if self._max_nodes is not None and len(positions) > self._max_nodes:
                 nodes = self._ledger.nodes
                 emptiest = sorted(positions, key=lambda position: (-nodes[position].later_milli, position))
