@@ -69,7 +69,8 @@ class _Repacking:
         self._steps = 0
         self._steps_left = 0
         self._homes = _Homes((), self._ledger)
-        self._max_steps = _MAX_STEPS if len(self._ledger.nodes) <= _FEW_NODES else _STEPS_AMONG_MANY
+        self._are_few = len(self._ledger.nodes) <= _FEW_NODES
+        self._max_steps = _MAX_STEPS if self._are_few else _STEPS_AMONG_MANY
 
     def run(self) -> tuple[Taken, Placed] | None:
         checkpoint = self._ledger.checkpoint()
@@ -189,7 +190,11 @@ class _Repacking:
             default = placer.fits_on(account, item.workload, item.pod)
             if default is None:
                 continue
-            for devices in _device_sets(account, item.pod.request, default, self._homes.on(position, index)):
+            # Among many nodes a step is better spent on another node than on other parts of the same GPUs.
+            residents = (
+                self._homes.on(position, index) if self._are_few or not item.pod.request.is_shared else {}
+            )
+            for devices in _device_sets(account, item.pod.request, default, residents):
                 if (account.node.name, devices) == (home, item.pod.devices):
                     continue
                 if devices == default or self._may_have(item, account, devices):
