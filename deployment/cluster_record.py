@@ -43,14 +43,14 @@ def store(kubeconfig: Path, context: str, site: str, stages: Mapping[str, Past])
 
 def read(kubeconfig: Path, context: str, site: str) -> dict[str, Past]:
     """What a controller before this one wrote down; nothing when there is none, or the cluster does not answer."""
-    found: dict[str, Past] = {}
+    stages: dict[str, Past] = {}
 
     async def get(transport: Transport) -> None:
         answer: dict[str, Any] = await transport.get(CONFIG_MAPS.path(NAMESPACE, _name(site)))
-        found.update(msgspec.json.decode(answer["data"][_KEY], type=dict[str, Past]))
+        stages.update(msgspec.json.decode(answer["data"][_KEY], type=dict[str, Past]))
 
     spoken(kubeconfig, context, get)
-    return found
+    return stages
 
 
 def spoken(kubeconfig: Path, context: str, action: Callable[[Transport], Awaitable[None]]) -> str:

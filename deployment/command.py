@@ -186,12 +186,12 @@ def _work(request: "Request", *, as_json: bool, plan_only: bool = False) -> None
     finally:
         reporter.close()
     if as_json:
-        told: dict[str, Any] = {"site": program.site.name, "stages": _records(program, decisions)}
-        for each in told["stages"]:
-            each["proved"] = program.proved.get(each["stage"], [])
+        document: dict[str, Any] = {"site": program.site.name, "stages": _records(program, decisions)}
+        for stage in document["stages"]:
+            stage["proved"] = program.proved.get(stage["stage"], [])
         if plan_only:
-            told |= {"steps": [each.record() for each in steps], "steps_unknown": trouble}
-        click.echo(json.dumps(told, indent=1))
+            document |= {"steps": [step.record() for step in steps], "steps_unknown": trouble}
+        click.echo(json.dumps(document, indent=1))
     elif plan_only:
         _print_plan(program, decisions, steps)
         if trouble and request.action == "upgrade":
@@ -215,36 +215,36 @@ def _records(program: "Program", decisions: "list[Decision]") -> list[dict[str, 
 
     removal = program.request.action == "teardown"
     lacks = [message for _, message in program.lacks(decisions)]
-    first = next((each.stage.name for each in decisions if each.verb == "run"), "")
+    first = next((decision.stage.name for decision in decisions if decision.verb == "run"), "")
     return [
         {
-            **each.record(),
-            **({"reason": "it may have been installed"} if removal and each.verb == "run" else {}),
-            "what": outlook.of_stage(each.stage.name, program.site, removal=removal)
-            if each.verb == "run"
+            **decision.record(),
+            **({"reason": "it may have been installed"} if removal and decision.verb == "run" else {}),
+            "what": outlook.of_stage(decision.stage.name, program.site, removal=removal)
+            if decision.verb == "run"
             else "",
-            "notes": lacks if each.stage.name == first else [],
+            "notes": lacks if decision.stage.name == first else [],
         }
-        for each in decisions
+        for decision in decisions
     ]
 
 
 def _print_plan(program: "Program", decisions: "list[Decision]", steps: "list[Step]") -> None:
     """One line for each stage; below those that would run, what they do, where, and what to know before."""
-    width = max(len(each.stage.name) for each in decisions)
-    for each in _records(program, decisions):
-        click.echo(f"{each['stage']:{width}}  {each['decision']}: {each['reason']}")
-        if each["decision"] != "run":
+    width = max(len(decision.stage.name) for decision in decisions)
+    for record in _records(program, decisions):
+        click.echo(f"{record['stage']:{width}}  {record['decision']}: {record['reason']}")
+        if record["decision"] != "run":
             continue
-        hosts = ", ".join(each["hosts"])
+        hosts = ", ".join(record["hosts"])
         for label, text in (
-            ("does", each["what"] or each["title"]),
+            ("does", record["what"] or record["title"]),
             ("on", hosts),
-            *(("STEP", step.line()) for step in steps if step.stage == each["stage"]),
-            *(("NOTE", note) for note in each["notes"]),
+            *(("STEP", step.line()) for step in steps if step.stage == record["stage"]),
+            *(("NOTE", note) for note in record["notes"]),
         ):
             click.echo(f"{'':{width}}    {label:4}  {text}")
-    running = sum(each.verb == "run" for each in decisions)
+    running = sum(decision.verb == "run" for decision in decisions)
     click.echo(f"{running} of {len(decisions)} stages would run; a plan asks no host and changes nothing.")
     if program.journal.torn:
         click.echo(program.journal.torn, err=True)
@@ -252,11 +252,11 @@ def _print_plan(program: "Program", decisions: "list[Decision]", steps: "list[St
 
 def _print_proofs(program: "Program", decisions: "list[Decision]") -> None:
     """Each layer with what was proved of it; a layer of which nothing was is there too, with the reason."""
-    width = max(len(each.stage.name) for each in decisions)
-    for each in decisions:
-        unproved = each.reason if each.verb != "run" else "its checks passed"
-        for line in program.proved.get(each.stage.name) or [f"{each.verb}: {unproved}"]:
-            click.echo(f"{each.stage.name:{width}}  {line}")
+    width = max(len(decision.stage.name) for decision in decisions)
+    for decision in decisions:
+        unproved = decision.reason if decision.verb != "run" else "its checks passed"
+        for line in program.proved.get(decision.stage.name) or [f"{decision.verb}: {unproved}"]:
+            click.echo(f"{decision.stage.name:{width}}  {line}")
 
 
 def shown(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -31,13 +31,13 @@ class Failure:
     def lines(self) -> list[str]:
         """The failure for people, most important first."""
         cause, fix = self.known()
-        told = [
+        texts = [
             f"host    {self.host}{' (unreachable)' if self.unreachable else ''}",
             f"task    {self.task}",
             f"at      {self.place}",
             f"error   {self.message}",
         ]
-        return [*told, *([f"cause   {cause}", f"fix     {fix}"] if cause else [])]
+        return [*texts, *([f"cause   {cause}", f"fix     {fix}"] if cause else [])]
 
     def record(self) -> dict[str, Any]:
         """The failure for the journal, which keeps no message: a module may repeat what it was given."""
@@ -58,10 +58,10 @@ def message_of(result: dict[str, Any]) -> str:
         result.get("module_stderr"),
         result.get("reason"),
     ]
-    said = [" ".join(str(part).split()) for part in parts if part]
-    text = said[0] if said else "the module gave no message"
-    if len(said) > 1 and ("non-zero" in text or "MODULE FAILURE" in text or len(text) < 20):
-        text = ": ".join([text, *said[1:]])
+    messages = [" ".join(str(part).split()) for part in parts if part]
+    text = messages[0] if messages else "the module gave no message"
+    if len(messages) > 1 and ("non-zero" in text or "MODULE FAILURE" in text or len(text) < 20):
+        text = ": ".join([text, *messages[1:]])
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
@@ -76,6 +76,6 @@ def _telling_lines(output: str) -> str:
 def _signatures() -> list[tuple[re.Pattern[str], str, str]]:
     text = (resources.files("deployment") / "data" / "signatures.yaml").read_text()
     return [
-        (re.compile(each["match"], re.IGNORECASE), each["cause"], each["fix"])
-        for each in yaml.safe_load(text)
+        (re.compile(signature["match"], re.IGNORECASE), signature["cause"], signature["fix"])
+        for signature in yaml.safe_load(text)
     ]

@@ -40,37 +40,37 @@ class _End(Exception):
 
 def main(arguments: list[str]) -> int:
     """Run it. Returns the exit code of ansible-playbook, 130 where it was ended, 127 where it cannot be started."""
-    told = json.loads(Path(os.environ.pop("MUSTER_GUARDED")).read_text())
+    options = json.loads(Path(os.environ.pop("MUSTER_GUARDED")).read_text())
     _control(_PR_SET_CHILD_SUBREAPER, 1)
     for number in _SIGNALS:
         signal.signal(number, _end)
-    with Path(told["lock"]).open("a") as lock:
+    with Path(options["lock"]).open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            _follow(told["parent"])
-            Path(told["process"]).write_text(str(os.getpid()))
-            code = _wait(_start(told, arguments))
+            _follow(options["parent"])
+            Path(options["process"]).write_text(str(os.getpid()))
+            code = _wait(_start(options, arguments))
         except _End:
             code = -signal.SIGTERM
         except OSError as error:
             print(
-                f"ERROR! {told['program']} cannot be started: {error.strerror}: make its environment again",
+                f"ERROR! {options['program']} cannot be started: {error.strerror}: make its environment again",
                 flush=True,
             )
             return _CANNOT_START
         if code >= 0:
             return code
         _end_all()
-        if os.getppid() != told["parent"]:
-            shutil.rmtree(told["private"], ignore_errors=True)
+        if os.getppid() != options["parent"]:
+            shutil.rmtree(options["private"], ignore_errors=True)
         return _ENDED
 
 
-def _start(told: dict[str, Any], arguments: list[str]) -> subprocess.Popen[bytes]:
-    secrets = json.loads(Path(told["secrets"]).read_text())
-    environment = {**os.environ, **secrets, "PATH": told["path"]}
+def _start(options: dict[str, Any], arguments: list[str]) -> subprocess.Popen[bytes]:
+    secrets = json.loads(Path(options["secrets"]).read_text())
+    environment = {**os.environ, **secrets, "PATH": options["path"]}
     return subprocess.Popen(
-        [told["program"], *arguments],
+        [options["program"], *arguments],
         env=environment,
         preexec_fn=_end_with_parent,  # noqa: PLW1509 - there is no thread
     )
@@ -86,15 +86,15 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
 
 def _end_all() -> None:
     """End every process below this one: asked first, so that what can clean up does; killed after a grace."""
-    asked: set[int] = set()
+    terminated: set[int] = set()
     begun = time.monotonic()
-    while left := _below(os.getpid()):
+    while running := _below(os.getpid()):
         waited = time.monotonic() - begun
         if waited > 2 * _GRACE_SECONDS:
             return
-        for process in left:
-            if waited > _GRACE_SECONDS or process not in asked:
-                asked.add(process)
+        for process in running:
+            if waited > _GRACE_SECONDS or process not in terminated:
+                terminated.add(process)
                 with contextlib.suppress(OSError):
                     os.kill(process, signal.SIGKILL if waited > _GRACE_SECONDS else signal.SIGTERM)
         time.sleep(_POLL_SECONDS)
@@ -114,12 +114,12 @@ def _below(process: int) -> list[int]:
             children[int(parent)].append(number)
             if state in "ZX":
                 dead.add(number)
-    found, waiting = [], [process]
+    descendants, waiting = [], [process]
     while waiting:
         below = children[waiting.pop()]
-        found += below
+        descendants += below
         waiting += below
-    return [each for each in found if each not in dead]
+    return [descendant for descendant in descendants if descendant not in dead]
 
 
 def _follow(parent: int) -> None:

@@ -19,7 +19,7 @@ def begin(inventories: Path, like: str, directory: Path) -> Path:
     source, file = inventories / like / SITE_FILE, directory / SITE_FILE
     name = directory.absolute().name
     if not source.is_file():
-        known = ", ".join(sorted(each.name for each in inventories.glob("*")))
+        known = ", ".join(sorted(site.name for site in inventories.glob("*")))
         raise UsageError(f"--like {like}: there is no such site; there are {known}")
     if not _NAME.fullmatch(name):
         raise UsageError(

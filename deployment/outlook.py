@@ -9,8 +9,8 @@ from deployment.site import Site
 
 def of_stage(name: str, site: Site, *, removal: bool = False) -> str:
     """What the stage does here, or takes away again; empty where its title says all."""
-    told = (_REMOVED if removal else _DONE).get(name)
-    return told(site) if told else ""
+    describe = (_REMOVED if removal else _DONE).get(name)
+    return describe(site) if describe else ""
 
 
 def _count(number: int, noun: str) -> str:
@@ -32,7 +32,7 @@ def _preflight(site: Site) -> str:
 def _nexus(site: Site) -> str:
     network = site.get("network", default={})
     pushed = site.get("vars", "nexus_push", default=False)
-    vlans = ", ".join(str(each["id"]) for each in network.get("vlans", [])) or "none"
+    vlans = ", ".join(str(vlan["id"]) for vlan in network.get("vlans", [])) or "none"
     mtu = network.get("switch_mtu", 9216)
     roce = ", RoCE without loss" if "roce" in network else ""
     sent = "show what differs and send it" if pushed else "nothing is sent to a switch"
@@ -53,18 +53,18 @@ def _ontap(site: Site) -> str:
 
 
 def _driver(site: Site) -> str:
-    given = site.get("driver", default={})
-    reboot = "rebooted" if given.get("reboot") else "named, and stops the run"
-    modules = given.get("kernel_modules", "auto")
+    settings = site.get("driver", default={})
+    reboot = "rebooted" if settings.get("reboot") else "named, and stops the run"
+    modules = settings.get("kernel_modules", "auto")
     flavour = "the modules that fit the GPUs" if modules == "auto" else f"{modules} modules"
     return f"driver branch {site.versions['driver']} with {flavour}; a host that needs a reboot is {reboot}"
 
 
 def _container_toolkit(site: Site) -> str:
-    told = (
+    runtime = (
         "containerd is told of it" if site.container_runtime == "containerd" else "Docker is told of it next"
     )
-    return f"the four packages at {site.versions['container_toolkit']}, pinned; {told}"
+    return f"the four packages at {site.versions['container_toolkit']}, pinned; {runtime}"
 
 
 def _docker(site: Site) -> str:
@@ -92,12 +92,14 @@ def _deepops(site: Site) -> str:
 
 def _trident(site: Site) -> str:
     classes = [
-        f"{each['name']}{' (default)' if each.get('default') else ''}"
-        for each in site.get("storage", "classes", default=[])
+        f"{storage_class['name']}{' (default)' if storage_class.get('default') else ''}"
+        for storage_class in site.get("storage", "classes", default=[])
     ]
-    backends = [f"{each['name']} ({each['driver']})" for each in site.get("storage", "backends", default=[])]
-    made = f"backends {', '.join(backends) or 'none'}, classes {', '.join(classes) or 'none'}"
-    return f"Trident {site.versions['trident']}, {made}"
+    backends = [
+        f"{backend['name']} ({backend['driver']})" for backend in site.get("storage", "backends", default=[])
+    ]
+    storage = f"backends {', '.join(backends) or 'none'}, classes {', '.join(classes) or 'none'}"
+    return f"Trident {site.versions['trident']}, {storage}"
 
 
 def _dra(site: Site) -> str:

@@ -53,12 +53,12 @@ def decide(
     facts: Sequence[Facts], past: Mapping[str, Past], *, first: str | None = None, last: str | None = None
 ) -> list[Decision]:
     """Decide on every stage in order. From `first` on, what is done is done again; after `last`, nothing is."""
-    names = [each.stage.name for each in facts]
+    names = [stage_facts.stage.name for stage_facts in facts]
     begin = names.index(first) if first else 0
     end = names.index(last) if last else len(names) - 1
     decisions = []
-    for position, each in enumerate(facts):
-        verb, reason = _verdict(each, past.get(each.stage.name))
+    for position, stage_facts in enumerate(facts):
+        verb, reason = _verdict(stage_facts, past.get(stage_facts.stage.name))
         if verb != NOT_APPLICABLE:
             if position < begin:
                 verb, reason = LEFT_OUT, f"before --from {first}"
@@ -66,7 +66,11 @@ def decide(
                 verb, reason = LEFT_OUT, f"after --until {last}"
             elif first and verb == DONE:
                 verb, reason = RUN, f"asked for with --from {first}"
-        decisions.append(Decision(each.stage, verb, reason, each.hosts, each.digest, each.inputs))
+        decisions.append(
+            Decision(
+                stage_facts.stage, verb, reason, stage_facts.hosts, stage_facts.digest, stage_facts.inputs
+            )
+        )
     return decisions
 
 

@@ -40,27 +40,27 @@ def look(
     ontap: str = "",
 ) -> Present:
     """Ask the cluster. `hosts` are the site's nodes; `dra` is namespace and name of its Helm release."""
-    found: dict[str, Any] = {}
+    releases: dict[str, Any] = {}
 
     async def ask(transport: Transport) -> None:
         nodes = await transport.get(NODES.path())
         mine = set(hosts)
-        found["kubelets"] = {
-            each["metadata"]["name"]: each["status"]["nodeInfo"]["kubeletVersion"].lstrip("v")
-            for each in nodes["items"]
-            if each["metadata"]["name"] in mine and each.get("status", {}).get("nodeInfo")
+        releases["kubelets"] = {
+            node["metadata"]["name"]: node["status"]["nodeInfo"]["kubeletVersion"].lstrip("v")
+            for node in nodes["items"]
+            if node["metadata"]["name"] in mine and node.get("status", {}).get("nodeInfo")
         }
-        found["trident"] = await _trident(transport, trident_namespace)
-        found["dra"] = await _helm_release(transport, *dra)
+        releases["trident"] = await _trident(transport, trident_namespace)
+        releases["dra"] = await _helm_release(transport, *dra)
 
     trouble = spoken(kubeconfig, context, ask)
-    return Present(**found, ontap=ontap, trouble=trouble)
+    return Present(**releases, ontap=ontap, trouble=trouble)
 
 
 async def _trident(transport: Transport, namespace: str) -> str:
     for path in (_ORCHESTRATORS.path(), _PROVISIONERS.path(namespace)):
-        for each in (await _listed(transport, path))["items"]:
-            release = each.get("status", {}).get("version", "")
+        for entry in (await _listed(transport, path))["items"]:
+            release = entry.get("status", {}).get("version", "")
             if release:
                 return str(release).lstrip("v")
     return ""
@@ -70,7 +70,9 @@ async def _helm_release(transport: Transport, namespace: str, name: str) -> str:
     """The chart's version in the newest record that Helm keeps of a release: JSON, packed, and encoded twice."""
     selector = f"owner=helm,name={name},status=deployed"
     records = await _listed(transport, f"{SECRETS.path(namespace)}?labelSelector={selector}")
-    newest = max(records["items"], key=lambda each: int(each["metadata"]["labels"]["version"]), default=None)
+    newest = max(
+        records["items"], key=lambda record: int(record["metadata"]["labels"]["version"]), default=None
+    )
     if newest is None:
         return ""
     packed = base64.b64decode(base64.b64decode(newest["data"]["release"]))

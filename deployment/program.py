@@ -91,7 +91,7 @@ class Program:
         self.site = site.load(request.inventory)
         findings = matrix.check(self.site)
         if findings:
-            problems = [self.site.problem(each.place, each.message) for each in findings]
+            problems = [self.site.problem(finding.place, finding.message) for finding in findings]
             raise site.refusal(self.site.document.path, problems)
         self._progress = progress
         self._content = content.find()
@@ -122,7 +122,7 @@ class Program:
             first=self.request.first,
             last=self.request.last,
         )
-        return [self._snapshot_or_not(each, decisions) for each in decisions]
+        return [self._snapshot_or_not(decision, decisions) for decision in decisions]
 
     def _snapshot_or_not(self, decision: Decision, decisions: Sequence[Decision]) -> Decision:
         """A snapshot is of the cluster as it was before the upgrade began, also when the upgrade goes on later."""
@@ -132,12 +132,12 @@ class Program:
             or self.request.first == SNAPSHOT
         ):
             return decision
-        work = {each.stage.name for each in decisions if each.verb == RUN} & upgrade.CHANGES_THE_CLUSTER
+        work = {other.stage.name for other in decisions if other.verb == RUN} & upgrade.CHANGES_THE_CLUSTER
         if decision.verb == LEFT_OUT or not work:
             return replace(decision, verb=LEFT_OUT, reason="no stage that runs changes the cluster")
-        kept = self.journal.kept(SNAPSHOT)
-        if kept:
-            return replace(decision, verb=DONE, reason=f"of before this upgrade: {', '.join(sorted(kept))}")
+        files = self.journal.kept(SNAPSHOT)
+        if files:
+            return replace(decision, verb=DONE, reason=f"of before this upgrade: {', '.join(sorted(files))}")
         return replace(decision, verb=RUN, reason="before the cluster is changed")
 
     def steps(self, decisions: Sequence[Decision]) -> tuple[list[upgrade.Step], str]:
@@ -161,22 +161,22 @@ class Program:
         if self.request.action == INSTALL:
             problems = [
                 self.site.problem(
-                    each.place,
-                    f"{each.what} {each.before} runs, the site file names {each.after}: that is an upgrade, "
+                    step.place,
+                    f"{step.what} {step.before} runs, the site file names {step.after}: that is an upgrade, "
                     "run `muster upgrade`",
                 )
-                for each in steps
-                if each.irreversible or each.refusal
+                for step in steps
+                if step.irreversible or step.refusal
             ]
         else:
-            problems = [self.site.problem(each.place, each.refusal) for each in steps if each.refusal]
+            problems = [self.site.problem(step.place, step.refusal) for step in steps if step.refusal]
         if problems:
             raise site.refusal(self.site.document.path, problems)
-        for each in steps:
-            self._progress(f"{each.stage}: {each.line()}")
-        final = [each for each in steps if each.irreversible]
+        for step in steps:
+            self._progress(f"{step.stage}: {step.line()}")
+        final = [step for step in steps if step.irreversible]
         if final and not self.request.accept_irreversible and not self.request.check:
-            names = ", ".join(f"{each.what} {each.before} -> {each.after}" for each in final)
+            names = ", ".join(f"{step.what} {step.before} -> {step.after}" for step in final)
             raise UsageError(
                 f"there is no way back from {names}: give --accept-irreversible when that is meant; nothing was done"
             )
@@ -243,19 +243,21 @@ class Program:
         self._progress(f"{label}: {decision.stage.title}")
         if not self.request.check:
             self.journal.write(event="started", **common)
-        left = self.journal.run_directory(run) if decision.stage.name == SNAPSHOT else None
+        directory = self.journal.run_directory(run) if decision.stage.name == SNAPSHOT else None
         try:
-            outcome = self._runner().run(self._playbook(decision, label, left), log)
+            outcome = self._runner().run(self._playbook(decision, label, directory), log)
         except InstallError as error:
-            told = f"stage {decision.stage.name} was cut short ({error}); when the cause is gone, go on with"
-            raise StageFailed(f"{told}: {self.request.command()}") from error
+            message = (
+                f"stage {decision.stage.name} was cut short ({error}); when the cause is gone, go on with"
+            )
+            raise StageFailed(f"{message}: {self.request.command()}") from error
         result = self._result(outcome)
         self.proved[decision.stage.name] = outcome.proved
         if not self.request.check:
             self.journal.write(
                 event="ended", result=result, digest=decision.digest, inputs=dict(decision.inputs),
                 changed=outcome.changed, hosts=outcome.hosts, proved=outcome.proved,
-                versions=self.site.versions, files=self._files(left),
+                versions=self.site.versions, files=self._files(directory),
                 failures=[failure.record() for failure in outcome.failures], **common,
             )  # fmt: skip
         self._report(label, outcome, result)
@@ -267,7 +269,7 @@ class Program:
 
     def _files(self, directory: Path | None) -> dict[str, str]:
         """What a stage left in the run's directory: by path in the site's, the digest."""
-        paths = sorted(each for each in directory.rglob("*") if each.is_file()) if directory else []
+        paths = sorted(path for path in directory.rglob("*") if path.is_file()) if directory else []
         return {str(path.relative_to(self.journal.directory)): sha256_of(path) for path in paths}
 
     def _tell_way_back(self, stage: str, result: str) -> None:
@@ -300,8 +302,8 @@ class Program:
         for host, counts in sorted(outcome.hosts.items()):
             bad = counts["failures"] + counts["dark"]
             would = "would change" if self.request.check else "changed"
-            told = f"{counts['ok']} ok, {counts['changed']} {would}" + (f", {bad} failed" if bad else "")
-            self._progress(f"{label}: {host}: {told}")
+            summary = f"{counts['ok']} ok, {counts['changed']} {would}" + (f", {bad} failed" if bad else "")
+            self._progress(f"{label}: {host}: {summary}")
         self._progress(f"{label}: {result if not self.request.check or result == FAILED else 'checked'}")
 
     def _failed(self, decision: Decision, outcome: Outcome, result: str, log: Path) -> StageFailed:
@@ -323,9 +325,9 @@ class Program:
 
     def _runner(self) -> Runner:
         hidden = {
-            each["env"]: os.environ[each["env"]]
-            for _, each in self.site.secrets()
-            if os.environ.get(each.get("env", ""))
+            secret["env"]: os.environ[secret["env"]]
+            for _, secret in self.site.secrets()
+            if os.environ.get(secret.get("env", ""))
         }
         texts = self._vault.texts if self._vault else ()
         return Runner(
@@ -367,9 +369,9 @@ class Program:
 
     def _refuse_what_is_missing(self) -> None:
         """Raises SiteError with all of it."""
-        found = self.lacks(self._decisions())
-        if found:
-            problems = [self.site.problem(place, message) for place, message in found]
+        missing = self.lacks(self._decisions())
+        if missing:
+            problems = [self.site.problem(place, message) for place, message in missing]
             raise site.refusal(self.site.document.path, problems)
         self._vault = vault.opened(self.site.vault) if self.site.vault else None
 

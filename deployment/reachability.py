@@ -39,12 +39,16 @@ def check(inventory: dict[str, Any], progress: Reporter, resume: str) -> None:
         return
     progress(f"reaching {len(hosts)} hosts over SSH")
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        problems = [each for found in pool.map(lambda item: probe(*item), hosts.items()) for each in found]
-    for each in problems:
-        progress(f"  {each.host}: {each.cause}")
-        progress(f"  {' ' * len(each.host)}  fix: {each.fix}")
+        problems = [
+            problem
+            for host_problems in pool.map(lambda item: probe(*item), hosts.items())
+            for problem in host_problems
+        ]
+    for problem in problems:
+        progress(f"  {problem.host}: {problem.cause}")
+        progress(f"  {' ' * len(problem.host)}  fix: {problem.fix}")
     if problems:
-        failed = ", ".join(sorted({each.host for each in problems}))
+        failed = ", ".join(sorted({problem.host for problem in problems}))
         raise InstallError(f"{failed}: not ready; nothing was changed. When that is fixed: {resume}")
 
 
@@ -123,13 +127,13 @@ def _facts(name: str, client: paramiko.SSHClient, values: dict[str, Any]) -> Ite
     checks: list[tuple[str, Callable[[str], bool], str, str]] = [
         (
             "command -v python3 || command -v python",
-            lambda said: bool(said.strip()),
+            lambda reply: bool(reply.strip()),
             "there is no Python on it",
             "install the package python3",
         ),
         (
             "date +%s",
-            lambda said: said.strip().isdigit() and abs(int(said) - time.time()) < _SKEW_SECONDS,
+            lambda reply: reply.strip().isdigit() and abs(int(reply) - time.time()) < _SKEW_SECONDS,
             f"its clock is more than {_SKEW_SECONDS} s off",
             "start chrony or systemd-timesyncd on it: certificates and etcd need the time",
         ),
@@ -138,7 +142,7 @@ def _facts(name: str, client: paramiko.SSHClient, values: dict[str, Any]) -> Ite
         checks.append(
             (
                 "sudo -n true && echo root",
-                lambda said: said.strip() == "root",
+                lambda reply: reply.strip() == "root",
                 "the user may not become root without a password",
                 "add `USER ALL=(ALL) NOPASSWD: ALL` below /etc/sudoers.d",
             )
@@ -146,9 +150,9 @@ def _facts(name: str, client: paramiko.SSHClient, values: dict[str, Any]) -> Ite
     for command, good, cause, fix in checks:
         try:
             _, output, _ = client.exec_command(command, timeout=_TIMEOUT_SECONDS)
-            said = output.read().decode(errors="replace")
+            reply = output.read().decode(errors="replace")
         except (OSError, paramiko.SSHException) as error:
             yield Problem(name, f"the connection dropped: {error}", "check network and sshd")
             return
-        if not good(said):
+        if not good(reply):
             yield Problem(name, cause, fix)

@@ -32,8 +32,10 @@ def without_cluster(variables: Mapping[str, Any], decisions: Sequence[Decision])
         return list(decisions)
     reason = "the cluster that would be asked is made by the stage deepops, which a check does not do"
     return [
-        replace(each, verb=LEFT_OUT, reason=reason) if each.verb == RUN and each.stage.on_cluster else each
-        for each in decisions
+        replace(decision, verb=LEFT_OUT, reason=reason)
+        if decision.verb == RUN and decision.stage.on_cluster
+        else decision
+        for decision in decisions
     ]
 
 
@@ -49,17 +51,19 @@ def _pin(site: Site, decisions: Sequence[Decision], *, installs: bool) -> Iterat
 
 def _secrets(site: Site) -> Iterator[Lack]:
     """Every secret must be there before the first stage, not at night in the seventh."""
-    for place, each in site.secrets():
-        if "env" in each and not os.environ.get(each["env"]):
+    for place, secret in site.secrets():
+        if "env" in secret and not os.environ.get(secret["env"]):
             where = ".".join(map(str, place))
-            yield place, f"{where}: the environment variable {each['env']} is not set"
+            yield place, f"{where}: the environment variable {secret['env']} is not set"
 
 
 def _cluster(
     site: Site, variables: Mapping[str, Any], decisions: Sequence[Decision], *, installs: bool
 ) -> Iterator[Lack]:
     path = Path(variables["muster_kubeconfig"])
-    asks = [each.stage.name for each in decisions if each.verb == RUN and each.stage.on_cluster]
+    asks = [
+        decision.stage.name for decision in decisions if decision.verb == RUN and decision.stage.on_cluster
+    ]
     if variables.get("preflight_kubernetes") and _runs(decisions, "preflight"):
         asks.append("preflight")
     if path.is_file() or not asks or (installs and _runs(decisions, _MAKER)):
@@ -68,8 +72,8 @@ def _cluster(
     if site.get("kubernetes", "kubeconfig"):
         yield ("kubernetes", "kubeconfig"), f"kubernetes.kubeconfig: there is no file {path}"
     elif site.has_stage(_MAKER):
-        told = f"the stage deepops leaves the access to the cluster in {path}, and it is not there: "
-        yield ("versions", _MAKER), f"{told}run `muster install --from deepops`, or {name}"
+        cause = f"the stage deepops leaves the access to the cluster in {path}, and it is not there: "
+        yield ("versions", _MAKER), f"{cause}run `muster install --from deepops`, or {name}"
     elif os.environ.get("KUBECONFIG"):
         yield ("versions", "kubernetes"), f"KUBECONFIG names {path}, and there is no such file: {name}"
     else:
@@ -80,4 +84,4 @@ def _cluster(
 
 
 def _runs(decisions: Sequence[Decision], stage: str) -> bool:
-    return any(each.stage.name == stage and each.verb == RUN for each in decisions)
+    return any(decision.stage.name == stage and decision.verb == RUN for decision in decisions)

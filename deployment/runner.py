@@ -92,8 +92,8 @@ class Runner:
         self._lock = lock
         self._vault = vault
         self._bin = ansible_bin
-        plain = [each for each in secrets if each]
-        encoded = [base64.b64encode(each.encode()).decode() for each in plain]
+        plain = [secret for secret in secrets if secret]
+        encoded = [base64.b64encode(secret.encode()).decode() for secret in plain]
         self._secrets = sorted({*plain, *encoded}, key=len, reverse=True)
         self._interrupted = interrupted
         self._more = environment or {}
@@ -167,8 +167,8 @@ class Runner:
             words.append("--check")
         if playbook.limit:
             words += ["--limit", playbook.limit]
-        for each in [*([f"@{self._vault}"] if self._vault else []), *playbook.extra]:
-            words += ["--extra-vars", f"'{each}'"]
+        for value in [*([f"@{self._vault}"] if self._vault else []), *playbook.extra]:
+            words += ["--extra-vars", f"'{value}'"]
         return words
 
     def _environment(self, private: Path) -> dict[str, str]:

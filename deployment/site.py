@@ -119,8 +119,8 @@ class Site:
     @property
     def ansible_bin(self) -> Path | None:
         """The directory of another ansible-playbook than muster's own, if the file names one."""
-        given = self.get("controller", "ansible_bin")
-        return (self.directory / Path(given).expanduser()).absolute() if given else None
+        configured = self.get("controller", "ansible_bin")
+        return (self.directory / Path(configured).expanduser()).absolute() if configured else None
 
     @property
     def lacks_ansible(self) -> str:
@@ -190,60 +190,60 @@ def _validator() -> Draft202012Validator:
 
 
 def _schema_problems(site: Site) -> list[str]:
-    found: dict[Place, str] = {}
+    messages: dict[Place, str] = {}
     for error in sorted(
-        _validator().iter_errors(site.document.data), key=lambda each: list(map(str, each.path))
+        _validator().iter_errors(site.document.data), key=lambda violation: list(map(str, violation.path))
     ):
         place: Place = tuple(error.absolute_path)
         for where, message in _explained(place, error):
-            found.setdefault(where, site.problem(where, message))
+            messages.setdefault(where, site.problem(where, message))
     return sorted(
-        found.values(), key=lambda text: int(text.removeprefix(f"{site.document.path}:").split(":")[0])
+        messages.values(), key=lambda text: int(text.removeprefix(f"{site.document.path}:").split(":")[0])
     )
 
 
 def _explained(place: Place, error: ValidationError) -> Iterator[tuple[Place, str]]:
     """The schema's complaint in the words of the file."""
-    given: Any = error.instance
-    wanted: Any = error.validator_value
+    value: Any = error.instance
+    expected: Any = error.validator_value
     where = ".".join(map(str, place)) or "the file"
     schema: dict[str, Any] = error.schema if isinstance(error.schema, dict) else {}
     if error.validator == "additionalProperties":
         known = schema.get("properties", {})
-        for key in given:
+        for key in value:
             if key not in known:
                 yield (*place, key), f"unknown key `{key}` (known here: {', '.join(sorted(known))})"
     elif error.validator == "required":
-        missing = [key for key in wanted if key not in given]
+        missing = [key for key in expected if key not in value]
         yield place, f"{where}: `{missing[0]}` is missing"
-    elif error.validator == "type" and schema.get("type") == "string" and not isinstance(given, dict | list):
-        yield place, f"{where}: write it in quotes: YAML reads {given} as a number or a truth value"
+    elif error.validator == "type" and schema.get("type") == "string" and not isinstance(value, dict | list):
+        yield place, f"{where}: write it in quotes: YAML reads {value} as a number or a truth value"
     elif error.validator == "enum":
-        yield place, f"{where}: {given} is none of {', '.join(map(str, wanted))}"
+        yield place, f"{where}: {value} is none of {', '.join(map(str, expected))}"
     elif place and _SECRET_WORDS.search(str(place[-1])):
         yield place, f"{where}: a secret is never written here; write {{env: NAME}} or {{vault: name}}"
     elif error.validator in {"pattern", "minLength"}:
         meaning = f" ({schema['description']})" if "description" in schema else ""
         yield (
             place,
-            f"{where}: {given!r} does not have the form {schema.get('pattern', 'of a text')}{meaning}",
+            f"{where}: {value!r} does not have the form {schema.get('pattern', 'of a text')}{meaning}",
         )
     elif error.validator == "type":
-        yield place, f"{where}: should be {_WORDS.get(str(wanted), wanted)}, not {_told(given, place)}"
+        yield place, f"{where}: should be {_WORDS.get(str(expected), expected)}, not {_told(value, place)}"
     elif error.validator == "const":
-        yield place, f"{where}: write {wanted}, not {_told(given, place)}"
+        yield place, f"{where}: write {expected}, not {_told(value, place)}"
     else:
         yield place, f"{where}: {error.message}"
 
 
-def _told(given: Any, place: Place) -> str:
+def _told(value: Any, place: Place) -> str:
     """What the file has in a place, in words; a file that is one text is another file, whose content is not shown."""
     for kind, words in ((dict, "keys with values"), (list, "a list"), (type(None), "nothing")):
-        if isinstance(given, kind):
+        if isinstance(value, kind):
             return words
     if not place:
         return "one text"
-    return f"`{given}`" if len(str(given)) <= _LONGEST else f"`{str(given)[:_LONGEST]}…`"
+    return f"`{value}`" if len(str(value)) <= _LONGEST else f"`{str(value)[:_LONGEST]}…`"
 
 
 def _reference_problems(site: Site) -> Iterator[str]:
@@ -274,22 +274,22 @@ def _host_problems(site: Site) -> Iterator[str]:
 
 
 def _class_problems(site: Site) -> Iterator[str]:
-    backends = {each["name"] for each in site.get("storage", "backends", default=[])}
+    backends = {entry["name"] for entry in site.get("storage", "backends", default=[])}
     classes = site.get("storage", "classes", default=[])
     served = site.nfs_versions
-    for index, each in enumerate(classes):
-        if each["backend"] not in backends:
+    for index, storage_class in enumerate(classes):
+        if storage_class["backend"] not in backends:
             backend: Place = ("storage", "classes", index, "backend")
-            yield site.problem(backend, f"there is no backend {each['backend']} in storage.backends")
-        for option in each.get("mount_options", []):
+            yield site.problem(backend, f"there is no backend {storage_class['backend']} in storage.backends")
+        for option in storage_class.get("mount_options", []):
             name, _, version = option.partition("=")
             if name in {"vers", "nfsvers"} and version not in served:
                 yield site.problem(
                     ("storage", "classes", index, "mount_options"),
-                    f"class {each['name']} mounts with {option}, and storage.ontap.nfs_versions "
+                    f"class {storage_class['name']} mounts with {option}, and storage.ontap.nfs_versions "
                     f"has {', '.join(served)} alone",
                 )
-    defaults = [index for index, each in enumerate(classes) if each.get("default")]
+    defaults = [index for index, storage_class in enumerate(classes) if storage_class.get("default")]
     if classes and len(defaults) != 1:
         surplus: Place = ("storage", "classes", defaults[1] if defaults else 0)
         yield site.problem(surplus, f"{len(defaults)} of the classes are the default: exactly one must be")
@@ -312,8 +312,8 @@ def _ontap_problems(site: Site) -> Iterator[str]:
         *([ontap["svm_management_lif"]] if "svm_management_lif" in ontap else []),
     ]
     for field in ("name", "address"):
-        values = [each[field] for each in lifs]
-        for value in sorted({each for each in values if values.count(each) > 1}):
+        values = [lif[field] for lif in lifs]
+        for value in sorted({item for item in values if values.count(item) > 1}):
             yield site.problem(
                 ("storage", "ontap"), f"storage.ontap: two interfaces have the {field} {value}"
             )
@@ -324,9 +324,9 @@ def _switch_problems(site: Site) -> Iterator[str]:
     network = site.get("network", default={})
     switches: dict[str, Any] = network.get("switches", {})
     vpc = network.get("vpc")
-    known = {each["id"] for each in network.get("vlans", [])}
+    known = {vlan["id"] for vlan in network.get("vlans", [])}
     channels = {
-        name: {each["channel"] for each in switch.get("links", []) if "channel" in each}
+        name: {link["channel"] for link in switch.get("links", []) if "channel" in link}
         for name, switch in switches.items()
     }
     if vpc and len(switches) != 2:
@@ -347,7 +347,7 @@ def _switch_problems(site: Site) -> Iterator[str]:
                 yield site.problem(
                     place, f"channel {link['channel']} goes over two switches: network.vpc is missing"
                 )
-            elif "channel" in link and any(link["channel"] not in each for each in channels.values()):
+            elif "channel" in link and any(link["channel"] not in numbers for numbers in channels.values()):
                 yield site.problem(
                     place, f"channel {link['channel']} is on {name} alone: give the other switch its half"
                 )
@@ -373,17 +373,17 @@ def _secrets(value: Any, place: Place) -> Iterator[tuple[Place, dict[str, str]]]
         if place and _SECRET_WORDS.search(str(place[-1])) and set(value) <= {"env", "vault"}:
             yield place, value
             return
-        for key, each in value.items():
-            yield from _secrets(each, (*place, key))
+        for key, nested in value.items():
+            yield from _secrets(nested, (*place, key))
     elif isinstance(value, list):
-        for index, each in enumerate(value):
-            yield from _secrets(each, (*place, index))
+        for index, nested in enumerate(value):
+            yield from _secrets(nested, (*place, index))
 
 
 def _plain_secrets(value: Any, place: Place) -> Iterator[Place]:
     if isinstance(value, dict):
-        for key, each in value.items():
-            plain = isinstance(each, str) and "{{" not in each
+        for key, nested in value.items():
+            plain = isinstance(nested, str) and "{{" not in nested
             if plain and _SECRET_WORDS.search(key):
                 yield (*place, key)
-            yield from _plain_secrets(each, (*place, key))
+            yield from _plain_secrets(nested, (*place, key))

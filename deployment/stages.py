@@ -66,7 +66,7 @@ def content_digest(stage: Stage, content: Content) -> str:
     """SHA-256 of the playbook and the role of a stage: a changed task is a reason to run it again."""
     digest = hashlib.sha256()
     role = content.roles / stage.name
-    for path in [stage.playbook, *sorted(each for each in role.rglob("*") if each.is_file())]:
+    for path in [stage.playbook, *sorted(file for file in role.rglob("*") if file.is_file())]:
         digest.update(str(path.relative_to(content.root)).encode() + b"\0")
         digest.update(path.read_bytes() + b"\0")
     return digest.hexdigest()

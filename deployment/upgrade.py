@@ -34,10 +34,10 @@ class Step:
 
     def line(self) -> str:
         """The step for people."""
-        told = f"{self.what} {self.before} -> {self.after}"
+        change = f"{self.what} {self.before} -> {self.after}"
         if self.refusal:
-            return f"{told}, refused: {self.refusal}"
-        return f"{told}, cannot be undone: {self.irreversible}" if self.irreversible else told
+            return f"{change}, refused: {self.refusal}"
+        return f"{change}, cannot be undone: {self.irreversible}" if self.irreversible else change
 
     def record(self) -> dict[str, Any]:
         """The step as data for `--json`."""
@@ -46,35 +46,35 @@ class Step:
 
 def steps(site: Site, present: Present, dra: str | None, stages: set[str]) -> list[Step]:
     """Every release that would change in `stages`; `dra` is the wanted release of the DRA driver, if any."""
-    wanted = {**site.versions, "dra": dra or ""}
-    found = [
-        *_kubernetes(wanted["kubernetes"], present.kubelets),
-        *_component("trident", "Trident", present.trident, wanted.get("trident", ""), minor=2),
-        *_component("dra", "DRA driver", present.dra, wanted["dra"], minor=3),
-        *_component("ontap", "ONTAP", present.ontap, wanted.get("ontap", ""), minor=3),
+    releases = {**site.versions, "dra": dra or ""}
+    changes = [
+        *_kubernetes(releases["kubernetes"], present.kubelets),
+        *_component("trident", "Trident", present.trident, releases.get("trident", ""), minor=2),
+        *_component("dra", "DRA driver", present.dra, releases["dra"], minor=3),
+        *_component("ontap", "ONTAP", present.ontap, releases.get("ontap", ""), minor=3),
     ]
-    return [each for each in found if each.stage in stages]
+    return [step for step in changes if step.stage in stages]
 
 
-def _kubernetes(wanted: str, kubelets: dict[str, str]) -> Iterator[Step]:
-    releases = sorted({each for each in kubelets.values() if each != wanted}, key=_version)
+def _kubernetes(goal: str, kubelets: dict[str, str]) -> Iterator[Step]:
+    releases = sorted({release for release in kubelets.values() if release != goal}, key=_version)
     if not releases:
         return
-    oldest, newest, target = _version(releases[0]), _version(releases[-1]), _version(wanted)
+    oldest, newest, target = _version(releases[0]), _version(releases[-1]), _version(goal)
     refusal = ""
     if target.release[:2] < newest.release[:2]:
         refusal = (
-            f"Kubernetes goes from {releases[-1]} up by one minor release at a time and never back to {wanted}: "
+            f"Kubernetes goes from {releases[-1]} up by one minor release at a time and never back to {goal}: "
             "name what runs in versions.kubernetes, or restore the etcd snapshot (docs/install.md)"
         )
     elif target.major != oldest.major or target.minor - oldest.minor > 1:
         refusal = (
-            f"Kubernetes goes from {releases[0]} up by one minor release at a time, not to {wanted}: "
+            f"Kubernetes goes from {releases[0]} up by one minor release at a time, not to {goal}: "
             f"name {oldest.major}.{oldest.minor + 1} in versions.kubernetes first, and the next when that runs"
         )
     irreversible = _NO_WAY_BACK["deepops"] if target.release[:2] > oldest.release[:2] else ""
     before = ", ".join(releases)
-    yield Step("deepops", "Kubernetes", before, wanted, irreversible, refusal, ("versions", "kubernetes"))
+    yield Step("deepops", "Kubernetes", before, goal, irreversible, refusal, ("versions", "kubernetes"))
 
 
 def _component(stage: str, what: str, before: str, after: str, *, minor: int) -> Iterator[Step]:

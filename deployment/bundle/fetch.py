@@ -82,9 +82,11 @@ class Fetcher:
         target = self.root / path
         async with self._paths.setdefault(target, asyncio.Lock()), self._gate:
             known = self._known.get(path)
-            wanted = sha256 or (known.sha256 if known and not fresh else "")
+            expected = sha256 or (known.sha256 if known and not fresh else "")
             try:
-                if not (wanted and target.is_file() and await asyncio.to_thread(sha256_of, target) == wanted):
+                if not (
+                    expected and target.is_file() and await asyncio.to_thread(sha256_of, target) == expected
+                ):
                     await self._whole(url, target, sha256, dict(headers or {}))
                 size = target.stat().st_size
             except OSError as error:
@@ -114,7 +116,7 @@ class Fetcher:
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, data: Any = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """One request, through the map at every redirect; with a token where a registry asks for one."""
-        target, sent, asked = self.mirrors.map(url), dict(headers or {}), False
+        target, sent, authorized = self.mirrors.map(url), dict(headers or {}), False
         for _ in range(_REDIRECTS):
             async with self._session.request(
                 method, target, headers=sent, data=data, allow_redirects=False
@@ -125,8 +127,8 @@ class Fetcher:
                         sent.pop("Authorization", None)
                     target = following
                     continue
-                if response.status == 401 and not asked:
-                    asked = True
+                if response.status == 401 and not authorized:
+                    authorized = True
                     sent["Authorization"] = await self._authorization(target, response)
                     continue
                 yield response
@@ -183,15 +185,15 @@ class Fetcher:
         login = _login(host)
         if challenge.lower().startswith("basic") and login:
             return f"Basic {login}"
-        given = dict(_PARAMETER.findall(challenge))
-        if not challenge.lower().startswith("bearer") or "realm" not in given:
+        parameters = dict(_PARAMETER.findall(challenge))
+        if not challenge.lower().startswith("bearer") or "realm" not in parameters:
             raise FetchFailed(
                 f"{target}: it asks for a login: log in to {host} with `docker login` or `skopeo login`"
             )
         if challenge not in self._tokens:
-            query = {name: given[name] for name in ("service", "scope") if name in given}
+            query = {name: parameters[name] for name in ("service", "scope") if name in parameters}
             headers = {"Authorization": f"Basic {login}"} if login else {}
-            realm = self.mirrors.map(given["realm"])
+            realm = self.mirrors.map(parameters["realm"])
             async with self._session.get(realm, params=query, headers=headers) as answer:
                 _must_be_good(realm, answer)
                 try:
@@ -225,8 +227,8 @@ def _shown(url: str, mirrors: Mirrors) -> str:
     return _shown_as(url, mirrors.map(url))
 
 
-def _shown_as(url: str, asked: str) -> str:
-    return url if asked == url else f"{url} (from {asked})"
+def _shown_as(url: str, source: str) -> str:
+    return url if source == url else f"{url} (from {source})"
 
 
 def _local(url: str) -> Path | None:

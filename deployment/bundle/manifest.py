@@ -65,8 +65,8 @@ class Manifest(msgspec.Struct, frozen=True):
     @property
     def files(self) -> dict[str, File]:
         """Every file by its path; a layer that images share is one file."""
-        found = {each.path: each for item in self.items for each in item.files}
-        return found | ({self.sbom.path: self.sbom} if self.sbom else {})
+        by_path = {file.path: file for item in self.items for file in item.files}
+        return by_path | ({self.sbom.path: self.sbom} if self.sbom else {})
 
     def write(self, root: Path) -> str:
         """Write it into the bundle, whole or not at all, and return its SHA-256."""
@@ -96,7 +96,7 @@ def verify(root: Path, progress: Reporter) -> list[str]:
     manifest = read(root)
     expected = manifest.files
     present = set(_present(root)) - {MANIFEST}
-    problems = [f"{each.name}: it was not fetched: {each.why}" for each in manifest.missing]
+    problems = [f"{missing.name}: it was not fetched: {missing.why}" for missing in manifest.missing]
     for number, (path, file) in enumerate(sorted(expected.items()), 1):
         progress.update(f"verify: {number} of {len(expected)} files")
         if path not in present:

@@ -60,27 +60,29 @@ class Bundle:
 
 def opened(root: Path, site: str, progress: Reporter) -> Bundle:
     """Prove a bundle and open it. Raises BundleError with the first problem and how many there are."""
-    found = manifest.read(root)
-    if found.site != site:
-        raise BundleError(f"{root}: this bundle is of the site {found.site}, not of {site}: build one for it")
-    progress(f"verifying {len(found.files)} files of {root}")
+    bundle_manifest = manifest.read(root)
+    if bundle_manifest.site != site:
+        raise BundleError(
+            f"{root}: this bundle is of the site {bundle_manifest.site}, not of {site}: build one for it"
+        )
+    progress(f"verifying {len(bundle_manifest.files)} files of {root}")
     problems = manifest.verify(root, progress)
     if problems:
         more = (
             f" (and {len(problems) - 1} more; see `muster bundle verify {root}`)" if len(problems) > 1 else ""
         )
         raise BundleError(f"{root}: {problems[0]}{more}: run `muster bundle build` again")
-    for gap in found.gaps:
+    for gap in bundle_manifest.gaps:
         progress(f"not in the bundle: {gap}")
-    return Bundle(root.absolute(), found)
+    return Bundle(root.absolute(), bundle_manifest)
 
 
 def sources(root: Path, system: str, directory: str) -> str:
     """The sources.list for hosts of a system, where `directory` holds a copy of the bundle's repositories for it."""
-    found = [
+    repositories = [
         packages.source(item.name)
         for item in manifest.read(root).items
         if item.kind == "apt-repository" and item.files[0].path.startswith(f"packages/{system}/")
     ]
-    keys = packages.key_files(found, Path(directory))
-    return packages.sources_list(found, directory, keys)
+    keys = packages.key_files(repositories, Path(directory))
+    return packages.sources_list(repositories, directory, keys)
