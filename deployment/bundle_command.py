@@ -38,18 +38,18 @@ def build(inventory: Path, mirrors: Path | None, directory: Path, *, as_json: bo
     from deployment import site as sites
     from deployment.bundle import build as building
     from deployment.bundle import mirrors as maps
-    from deployment.bundle.wanted import Derivation
-    from deployment.command import shown
+    from deployment.bundle.contents import Derivation
+    from deployment.command import call_showing_problems
     from deployment.errors import BundleError
 
-    site = shown(sites.load, inventory)
+    site = call_showing_problems(sites.load, inventory)
     findings = [site.problem(finding.place, finding.message) for finding in matrix.check(site)]
     if findings:
-        raise sites.refusal(site.document.path, findings)
+        raise sites.site_error(site.document.path, findings)
     progress = terminal_reporter()
     try:
         where = content.find()
-        contents = Derivation(site, where, where.lock).wanted()
+        contents = Derivation(site, where, where.lock).contents()
         table = maps.read(mirrors) if mirrors else maps.Mirrors(site.get("mirrors", default={}))
         manifest, digest = building.build(directory, site.name, contents, table, progress)
     finally:

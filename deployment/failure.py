@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-_LONGEST = 600
+_MAX_CHARACTERS = 600
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def message_of(result: dict[str, Any]) -> str:
     parts = [
         result.get("msg"),
         result.get("stderr"),
-        _telling_lines(str(result.get("stdout", ""))),
+        _error_lines(str(result.get("stdout", ""))),
         result.get("module_stderr"),
         result.get("reason"),
     ]
@@ -62,10 +62,10 @@ def message_of(result: dict[str, Any]) -> str:
     text = messages[0] if messages else "the module gave no message"
     if len(messages) > 1 and ("non-zero" in text or "MODULE FAILURE" in text or len(text) < 20):
         text = ": ".join([text, *messages[1:]])
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
 
 
-def _telling_lines(output: str) -> str:
+def _error_lines(output: str) -> str:
     """The lines of a command's output that tell why it failed: of an Ansible in it the fatal ones, else the last."""
     lines = [line for line in output.splitlines() if line.strip()]
     fatal = [line for line in lines if line.startswith(("fatal:", "failed:", "ERROR", "[ERROR]"))]

@@ -36,7 +36,7 @@ _POLL_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True)
-class Past:
+class StageRecord:
     """How a stage ended last. `inputs` maps inputs to the digests that they had, `versions` things to releases."""
 
     stage: str
@@ -93,7 +93,7 @@ class Journal:
                 last = None
         return last
 
-    def kept(self, stage: str) -> dict[str, str]:
+    def intact_files(self, stage: str) -> dict[str, str]:
         """The files, with digests, that `stage` left for an upgrade that is not finished, if all are still whole."""
         files: dict[str, str] = {}
         upgrades: set[str] = set()
@@ -110,21 +110,21 @@ class Journal:
         )
         return files if whole else {}
 
-    def past(self) -> dict[str, Past]:
+    def last_records(self) -> dict[str, StageRecord]:
         """How the last work on each stage ended; one that began and has no end counts as interrupted.
 
         A run that only looked (`verify`) does not count: it proves nothing about inputs that have changed since.
         """
-        stages: dict[str, Past] = {}
+        stages: dict[str, StageRecord] = {}
         for entry in self.entries:
             if entry.get("action") == "verify":
                 continue
             if entry["event"] == "started":
-                stages[entry["stage"]] = Past(
+                stages[entry["stage"]] = StageRecord(
                     entry["stage"], INTERRUPTED, entry["at"], entry["action"], log=entry.get("log", "")
                 )
             elif entry["event"] == "ended":
-                stages[entry["stage"]] = Past(
+                stages[entry["stage"]] = StageRecord(
                     entry["stage"], entry["result"], entry["at"], entry["action"], entry.get("digest", ""),
                     entry.get("inputs", {}), entry.get("log", ""), entry.get("versions", {}),
                 )  # fmt: skip
@@ -147,7 +147,7 @@ class Journal:
                         os.truncate(self.path, before)
                     raise
         except OSError as error:
-            raise self._refusal(error) from error
+            raise self._error(error) from error
         self.entries.append(entry)
 
     @contextlib.contextmanager
@@ -157,7 +157,7 @@ class Journal:
             (self.directory / LOGS).mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = (self.directory / LOCK).open("a+")
         except OSError as error:
-            raise self._refusal(error) from error
+            raise self._error(error) from error
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -168,7 +168,7 @@ class Journal:
             try:
                 self._wait_for_remains()
             except OSError as error:
-                raise self._refusal(error) from error
+                raise self._error(error) from error
             self._check_space()
             lock.truncate(0)
             lock.write(f"`muster {action}` (process {os.getpid()}, since {now()})")
@@ -210,7 +210,7 @@ class Journal:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise self._refusal(error) from error
+            raise self._error(error) from error
         entries: list[dict[str, Any]] = []
         self.torn, self._readable_bytes = "", 0
         for number, line in enumerate(lines, 1):
@@ -238,9 +238,9 @@ class Journal:
             temporary.write_bytes(good)
             temporary.replace(self.path)
         except OSError as error:
-            raise self._refusal(error) from error
+            raise self._error(error) from error
 
-    def _refusal(self, error: OSError) -> JournalError:
+    def _error(self, error: OSError) -> JournalError:
         return JournalError(
             f"{self.directory}: the journal cannot be used ({error.strerror}): "
             "make it writable and free some space, or give another directory with --state-dir"

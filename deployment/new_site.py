@@ -11,7 +11,7 @@ _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 """As in the schema: the name is part of the names of directories and of objects in the cluster."""
 
 
-def begin(inventories: Path, like: str, directory: Path) -> Path:
+def create(inventories: Path, like: str, directory: Path) -> Path:
     """Write the site file of `directory` after one of those that come with muster. Returns its file.
 
     Raises UsageError where there is one already, or it could not have that name.

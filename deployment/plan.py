@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from deployment.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, Past
+from deployment.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, StageRecord
 from deployment.stages import ALWAYS, Stage
 
 RUN: Final = "run"
@@ -50,7 +50,11 @@ class Decision:
 
 
 def decide(
-    facts: Sequence[Facts], past: Mapping[str, Past], *, first: str | None = None, last: str | None = None
+    facts: Sequence[Facts],
+    records: Mapping[str, StageRecord],
+    *,
+    first: str | None = None,
+    last: str | None = None,
 ) -> list[Decision]:
     """Decide on every stage in order. From `first` on, what is done is done again; after `last`, nothing is."""
     names = [stage_facts.stage.name for stage_facts in facts]
@@ -58,7 +62,7 @@ def decide(
     end = names.index(last) if last else len(names) - 1
     decisions = []
     for position, stage_facts in enumerate(facts):
-        verb, reason = _verdict(stage_facts, past.get(stage_facts.stage.name))
+        verb, reason = _verdict(stage_facts, records.get(stage_facts.stage.name))
         if verb != NOT_APPLICABLE:
             if position < begin:
                 verb, reason = LEFT_OUT, f"before --from {first}"
@@ -79,24 +83,24 @@ def inputs_of(values: Mapping[str, Any], content: str) -> dict[str, str]:
     return {name: _digest(value)[:16] for name, value in values.items()} | {"playbook and role": content[:16]}
 
 
-def _verdict(facts: Facts, past: Past | None) -> tuple[str, str]:
+def _verdict(facts: Facts, record: StageRecord | None) -> tuple[str, str]:
     if facts.not_applicable:
         return NOT_APPLICABLE, facts.not_applicable
     if facts.stage.name in ALWAYS:
         return RUN, "runs each time; it only looks"
-    if past is None:
+    if record is None:
         return RUN, "never run on this site"
-    if past.result == VERIFIED and past.digest == facts.digest:
-        return DONE, f"verified {past.at}"
-    if past.result == VERIFIED:
+    if record.result == VERIFIED and record.digest == facts.digest:
+        return DONE, f"verified {record.at}"
+    if record.result == VERIFIED:
         names = [
             name
-            for name in {**past.inputs, **facts.inputs}
-            if past.inputs.get(name) != facts.inputs.get(name)
+            for name in {**record.inputs, **facts.inputs}
+            if record.inputs.get(name) != facts.inputs.get(name)
         ]
-        return RUN, f"changed since {past.at}: {', '.join(sorted(names))}"
+        return RUN, f"changed since {record.at}: {', '.join(sorted(names))}"
     words = {FAILED: "failed", INTERRUPTED: "interrupted", REMOVED: "removed"}
-    return RUN, f"{words.get(past.result, past.result)} {past.at}"
+    return RUN, f"{words.get(record.result, record.result)} {record.at}"
 
 
 def _digest(value: Any) -> str:

@@ -75,7 +75,7 @@ def probe(name: str, values: dict[str, Any]) -> list[Problem]:
         except FileNotFoundError as error:
             return [Problem(name, f"there is no key file {error.filename}", "correct access.key_file")]
         except (OSError, paramiko.SSHException) as error:
-            return [_refused(name, target, values, error)]
+            return [_connection_problem(name, target, values, error)]
         return [*_facts(name, client, values)]
 
 
@@ -91,7 +91,7 @@ def _known_hosts(client: paramiko.SSHClient, values: dict[str, Any]) -> None:
         client.load_system_host_keys()
 
 
-def _refused(name: str, target: str, values: dict[str, Any], error: Exception) -> Problem:
+def _connection_problem(name: str, target: str, values: dict[str, Any], error: Exception) -> Problem:
     user, address = values.get("ansible_user", "the present user"), values["ansible_host"]
     silent = f"{target} does not answer"
     table: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ...] = (

@@ -9,14 +9,14 @@ from typing import Any, Final
 from deployment.plan import LEFT_OUT, RUN, Decision
 from deployment.site import Place, Site
 
-Lack = tuple[Place, str]
-_MAKER: Final = "deepops"
+MissingRequirement = tuple[Place, str]
+_CLUSTER_STAGE: Final = "deepops"
 """The stage that makes the cluster."""
 
 
-def lacks(
+def missing_requirements(
     site: Site, variables: Mapping[str, Any], decisions: Sequence[Decision], *, installs: bool
-) -> list[Lack]:
+) -> list[MissingRequirement]:
     """Everything that is missing, with its place in the site file. `variables` are those of all hosts."""
     return [
         *_ansible(site),
@@ -28,7 +28,7 @@ def lacks(
 
 def without_cluster(variables: Mapping[str, Any], decisions: Sequence[Decision]) -> list[Decision]:
     """The decisions of a check: before there is a cluster, nothing can be foretold of what is done in it."""
-    if Path(variables["muster_kubeconfig"]).is_file() or not _runs(decisions, _MAKER):
+    if Path(variables["muster_kubeconfig"]).is_file() or not _runs(decisions, _CLUSTER_STAGE):
         return list(decisions)
     reason = "the cluster that would be asked is made by the stage deepops, which a check does not do"
     return [
@@ -39,17 +39,17 @@ def without_cluster(variables: Mapping[str, Any], decisions: Sequence[Decision])
     ]
 
 
-def _ansible(site: Site) -> Iterator[Lack]:
-    if site.lacks_ansible:
-        yield ("controller", "ansible_bin"), site.lacks_ansible
+def _ansible(site: Site) -> Iterator[MissingRequirement]:
+    if site.missing_ansible:
+        yield ("controller", "ansible_bin"), site.missing_ansible
 
 
-def _pin(site: Site, decisions: Sequence[Decision], *, installs: bool) -> Iterator[Lack]:
-    if installs and site.unpinned and _runs(decisions, _MAKER):
+def _pin(site: Site, decisions: Sequence[Decision], *, installs: bool) -> Iterator[MissingRequirement]:
+    if installs and site.unpinned and _runs(decisions, _CLUSTER_STAGE):
         yield ("deepops",) if site.get("deepops") else ("versions", "deepops"), site.unpinned
 
 
-def _secrets(site: Site) -> Iterator[Lack]:
+def _secrets(site: Site) -> Iterator[MissingRequirement]:
     """Every secret must be there before the first stage, not at night in the seventh."""
     for place, secret in site.secrets():
         if "env" in secret and not os.environ.get(secret["env"]):
@@ -59,21 +59,21 @@ def _secrets(site: Site) -> Iterator[Lack]:
 
 def _cluster(
     site: Site, variables: Mapping[str, Any], decisions: Sequence[Decision], *, installs: bool
-) -> Iterator[Lack]:
+) -> Iterator[MissingRequirement]:
     path = Path(variables["muster_kubeconfig"])
     asks = [
         decision.stage.name for decision in decisions if decision.verb == RUN and decision.stage.on_cluster
     ]
     if variables.get("preflight_kubernetes") and _runs(decisions, "preflight"):
         asks.append("preflight")
-    if path.is_file() or not asks or (installs and _runs(decisions, _MAKER)):
+    if path.is_file() or not asks or (installs and _runs(decisions, _CLUSTER_STAGE)):
         return
     name = "name the access to the cluster in kubernetes.kubeconfig"
     if site.get("kubernetes", "kubeconfig"):
         yield ("kubernetes", "kubeconfig"), f"kubernetes.kubeconfig: there is no file {path}"
-    elif site.has_stage(_MAKER):
+    elif site.has_stage(_CLUSTER_STAGE):
         cause = f"the stage deepops leaves the access to the cluster in {path}, and it is not there: "
-        yield ("versions", _MAKER), f"{cause}run `muster install --from deepops`, or {name}"
+        yield ("versions", _CLUSTER_STAGE), f"{cause}run `muster install --from deepops`, or {name}"
     elif os.environ.get("KUBECONFIG"):
         yield ("versions", "kubernetes"), f"KUBECONFIG names {path}, and there is no such file: {name}"
     else:

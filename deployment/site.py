@@ -47,7 +47,7 @@ _WORDS: Final = {
 }  # fmt: skip
 """The types of the schema, as people who write YAML call them."""
 
-_LONGEST: Final = 60
+_MAX_CHARACTERS: Final = 60
 
 Place = tuple[str | int, ...]
 
@@ -109,9 +109,9 @@ class Site:
 
     def has_stage(self, name: str) -> bool:
         """Whether the file has what the stage works from, and does not declare that it has no meaning here."""
-        return not self.lacks(name) and name not in self.declared_not_applicable
+        return not self.missing_entry(name) and name not in self.declared_not_applicable
 
-    def lacks(self, stage: str) -> str:
+    def missing_entry(self, stage: str) -> str:
         """The entry that a stage needs and the file does not have; empty if it has."""
         needed = _NEEDS.get(stage, ())
         return ".".join(needed) if needed and self.get(*needed) is None else ""
@@ -123,7 +123,7 @@ class Site:
         return (self.directory / Path(configured).expanduser()).absolute() if configured else None
 
     @property
-    def lacks_ansible(self) -> str:
+    def missing_ansible(self) -> str:
         """How to make the Ansible that the file names, where there is none; empty where it is there."""
         path = self.ansible_bin
         if path is None or os.access(path / "ansible-playbook", os.X_OK):
@@ -173,11 +173,11 @@ def load(inventory: Path) -> Site:
     if not problems:
         problems = [*_reference_problems(site), *_vault_problems(site)]
     if problems:
-        raise refusal(path, problems)
+        raise site_error(path, problems)
     return site
 
 
-def refusal(path: Path, problems: Sequence[str]) -> SiteError:
+def site_error(path: Path, problems: Sequence[str]) -> SiteError:
     """One error for all the problems of a file."""
     count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
     return SiteError(f"{path}: {count}; nothing was done", problems)
@@ -195,14 +195,14 @@ def _schema_problems(site: Site) -> list[str]:
         _validator().iter_errors(site.document.data), key=lambda violation: list(map(str, violation.path))
     ):
         place: Place = tuple(error.absolute_path)
-        for where, message in _explained(place, error):
+        for where, message in _describe_error(place, error):
             messages.setdefault(where, site.problem(where, message))
     return sorted(
         messages.values(), key=lambda text: int(text.removeprefix(f"{site.document.path}:").split(":")[0])
     )
 
 
-def _explained(place: Place, error: ValidationError) -> Iterator[tuple[Place, str]]:
+def _describe_error(place: Place, error: ValidationError) -> Iterator[tuple[Place, str]]:
     """The schema's complaint in the words of the file."""
     value: Any = error.instance
     expected: Any = error.validator_value
@@ -229,21 +229,24 @@ def _explained(place: Place, error: ValidationError) -> Iterator[tuple[Place, st
             f"{where}: {value!r} does not have the form {schema.get('pattern', 'of a text')}{meaning}",
         )
     elif error.validator == "type":
-        yield place, f"{where}: should be {_WORDS.get(str(expected), expected)}, not {_told(value, place)}"
+        yield (
+            place,
+            f"{where}: should be {_WORDS.get(str(expected), expected)}, not {_describe_value(value, place)}",
+        )
     elif error.validator == "const":
-        yield place, f"{where}: write {expected}, not {_told(value, place)}"
+        yield place, f"{where}: write {expected}, not {_describe_value(value, place)}"
     else:
         yield place, f"{where}: {error.message}"
 
 
-def _told(value: Any, place: Place) -> str:
+def _describe_value(value: Any, place: Place) -> str:
     """What the file has in a place, in words; a file that is one text is another file, whose content is not shown."""
     for kind, words in ((dict, "keys with values"), (list, "a list"), (type(None), "nothing")):
         if isinstance(value, kind):
             return words
     if not place:
         return "one text"
-    return f"`{value}`" if len(str(value)) <= _LONGEST else f"`{str(value)[:_LONGEST]}…`"
+    return f"`{value}`" if len(str(value)) <= _MAX_CHARACTERS else f"`{str(value)[:_MAX_CHARACTERS]}…`"
 
 
 def _reference_problems(site: Site) -> Iterator[str]:

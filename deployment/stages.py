@@ -54,9 +54,9 @@ def not_applicable(stage: Stage, site: Site, groups: dict[str, list[str]], *, bu
         return "" if release else why
     if stage.name == "docker" and site.container_runtime != "docker":
         return f"the containers of Kubernetes run in {site.container_runtime}"
-    lacking = site.lacks(stage.name)
-    if lacking:
-        return f"the site file has no {lacking}"
+    missing = site.missing_entry(stage.name)
+    if missing:
+        return f"the site file has no {missing}"
     if not groups.get(stage.hosts):
         return f"no host of the site is in the group {stage.hosts}"
     return ""

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from packaging.version import Version
 
-from deployment.present import Present
+from deployment.installed import Installed
 from deployment.site import Place, Site
 
 CHANGES_THE_CLUSTER: Final = frozenset({"trident", "deepops", "dra", "orchestrator"})
@@ -44,14 +44,14 @@ class Step:
         return {key: value for key, value in asdict(self).items() if key != "place"}
 
 
-def steps(site: Site, present: Present, dra: str | None, stages: set[str]) -> list[Step]:
+def steps(site: Site, installed: Installed, dra: str | None, stages: set[str]) -> list[Step]:
     """Every release that would change in `stages`; `dra` is the wanted release of the DRA driver, if any."""
     releases = {**site.versions, "dra": dra or ""}
     changes = [
-        *_kubernetes(releases["kubernetes"], present.kubelets),
-        *_component("trident", "Trident", present.trident, releases.get("trident", ""), minor=2),
-        *_component("dra", "DRA driver", present.dra, releases["dra"], minor=3),
-        *_component("ontap", "ONTAP", present.ontap, releases.get("ontap", ""), minor=3),
+        *_kubernetes(releases["kubernetes"], installed.kubelets),
+        *_component("trident", "Trident", installed.trident, releases.get("trident", ""), minor=2),
+        *_component("dra", "DRA driver", installed.dra, releases["dra"], minor=3),
+        *_component("ontap", "ONTAP", installed.ontap, releases.get("ontap", ""), minor=3),
     ]
     return [step for step in changes if step.stage in stages]
 

@@ -26,7 +26,7 @@ class Vault:
     texts: tuple[str, ...] = field(repr=False)
 
 
-def opened(path: Path) -> Vault:
+def open_vault(path: Path) -> Vault:
     """Open a vault. Raises ConfigurationError where there is no password, or not the right one."""
     from ansible.errors import AnsibleError
     from ansible.parsing.vault import VaultLib, VaultSecret

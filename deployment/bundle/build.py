@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from deployment.bundle import charts, git, manifest, packages, registry, sbom, wheels
+from deployment.bundle.contents import Chart, Contents, Download, chart_reference, is_oci
 from deployment.bundle.fetch import Fetcher
 from deployment.bundle.manifest import WORK, Item, Manifest, Missing
 from deployment.bundle.mirrors import Mirrors
-from deployment.bundle.wanted import Chart, Download, Wanted, chart_reference, is_oci
 from deployment.errors import BundleError, DiskFull, FetchFailed
 from orchestrator.progress import Reporter
 
@@ -31,7 +31,7 @@ class Builder:
         self._items: list[Item] = []
         self._missing: list[Missing] = []
 
-    async def run(self, contents: Wanted) -> tuple[Manifest, str]:
+    async def run(self, contents: Contents) -> tuple[Manifest, str]:
         """Fetch everything. Returns the manifest and its SHA-256; raises DiskFull when there is no room."""
         self._root.mkdir(parents=True, exist_ok=True)
         full: DiskFull | None = None
@@ -43,12 +43,12 @@ class Builder:
         if full is not None:
             # The manifest of before stays: it still says what is there, and this disk has no room for another.
             raise full
-        return self._written(contents)
+        return self._write(contents)
 
-    async def _everything(self, fetcher: Fetcher, contents: Wanted) -> None:
-        for wish in contents.packages:
-            self._progress(f"packages of {wish.system}")
-            await self._attempt(f"packages of {wish.system}", self._packages(fetcher, wish))
+    async def _everything(self, fetcher: Fetcher, contents: Contents) -> None:
+        for package_set in contents.packages:
+            self._progress(f"packages of {package_set.system}")
+            await self._attempt(f"packages of {package_set.system}", self._packages(fetcher, package_set))
         for target, target_wheels in contents.wheels.items():
             self._progress(f"{len(target_wheels)} wheels for Python {target.python[0]}.{target.python[1]}")
             await self._all(
@@ -69,9 +69,9 @@ class Builder:
             name: registry.image(fetcher, registry.parse_reference(name), ARCHITECTURE) for name in sorted(set(names))
         })  # fmt: skip
 
-    async def _packages(self, fetcher: Fetcher, wish: packages.Wish) -> list[Item]:
-        items, failures = await packages.fetch(fetcher, wish, ARCHITECTURE)
-        self._missing += [Missing(f"packages of {wish.system}", str(failure)) for failure in failures]
+    async def _packages(self, fetcher: Fetcher, package_set: packages.PackageSet) -> list[Item]:
+        items, failures = await packages.fetch(fetcher, package_set, ARCHITECTURE)
+        self._missing += [Missing(f"packages of {package_set.system}", str(failure)) for failure in failures]
         return items
 
     async def _checkout(self, checkout: git.Checkout) -> list[Item]:
@@ -108,7 +108,7 @@ class Builder:
         else:
             self._items += result if isinstance(result, list) else [result]
 
-    def _written(self, contents: Wanted) -> tuple[Manifest, str]:
+    def _write(self, contents: Contents) -> tuple[Manifest, str]:
         if any(item.kind == "image" for item in self._items):
             layout = registry.write_layout(self._root, self._items)
             self._items.append(Item("image-layout", "oci-layout", "1.0.0", tuple(layout)))
@@ -119,7 +119,7 @@ class Builder:
         manifest.replace(self._root / manifest.SBOM, sbom.render(bundle_manifest))
         bundle_manifest = Manifest(
             bundle_manifest.site, bundle_manifest.architecture, items, bundle_manifest.missing, bundle_manifest.gaps,
-            manifest.described(self._root, self._root / manifest.SBOM),
+            manifest.file_entry(self._root, self._root / manifest.SBOM),
         )  # fmt: skip
         if not self._missing:
             self._sweep(bundle_manifest)
@@ -133,7 +133,7 @@ class Builder:
 
 
 def build(
-    root: Path, site: str, contents: Wanted, mirrors: Mirrors, progress: Reporter
+    root: Path, site: str, contents: Contents, mirrors: Mirrors, progress: Reporter
 ) -> tuple[Manifest, str]:
     """Build or complete the bundle at `root`. Raises BundleError."""
     if root.exists() and any(root.iterdir()) and not any(

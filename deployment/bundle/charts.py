@@ -39,7 +39,7 @@ def images(path: Path) -> list[str]:
             about = _member(archive, "Chart.yaml")
     except (OSError, tarfile.TarError, yaml.YAMLError) as error:
         raise BundleError(f"{path}: the chart cannot be read: {error}") from error
-    return sorted(set(_named(values, str(about.get("appVersion", "")))))
+    return sorted(set(_images_in(values, str(about.get("appVersion", "")))))
 
 
 def _member(archive: tarfile.TarFile, name: str) -> dict[str, Any]:
@@ -53,10 +53,10 @@ def _member(archive: tarfile.TarFile, name: str) -> dict[str, Any]:
     return {}
 
 
-def _named(values: Any, version: str) -> list[str]:
+def _images_in(values: Any, version: str) -> list[str]:
     if not isinstance(values, dict):
         return []
-    names = [image for nested in values.values() for image in _named(nested, version)]
+    names = [image for nested in values.values() for image in _images_in(nested, version)]
     repository = values.get("repository")
     if isinstance(repository, str) and repository:
         registry = f"{values['registry']}/" if values.get("registry") else ""

@@ -33,7 +33,7 @@ _PARAMETER: Final = re.compile(r'(\w+)="([^"]*)"')
 _TRANSIENT: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
-class _Cut(Exception):
+class _ConnectionCut(Exception):
     """The connection ended too early, or the server has trouble that may pass."""
 
 
@@ -90,7 +90,7 @@ class Fetcher:
                     await self._whole(url, target, sha256, dict(headers or {}))
                 size = target.stat().st_size
             except OSError as error:
-                raise _of_the_disk(error, target) from error
+                raise _disk_error(error, target) from error
             self.files_done += 1
             self.bytes_done += size
             self.progress.update(f"{self.files_done} files, {self.bytes_done >> 20} MiB: {Path(path).name}")
@@ -107,7 +107,7 @@ class Fetcher:
                 async with self.request("GET", url, headers=headers) as response:
                     _must_be_good(url, response)
                     return await response.read(), response.headers
-            except (aiohttp.ClientError, TimeoutError, _Cut) as error:
+            except (aiohttp.ClientError, TimeoutError, _ConnectionCut) as error:
                 await self._pause(url, attempt, error)
         raise AssertionError("the last attempt raises")
 
@@ -151,7 +151,7 @@ class Fetcher:
             if resumed:
                 return await self._whole(url, target, sha256, headers)
             raise FetchFailed(
-                f"{_shown(url, self.mirrors)}: sha256 is {digest}, it should be {sha256}: nothing was kept"
+                f"{_display_url(url, self.mirrors)}: sha256 is {digest}, it should be {sha256}: nothing was kept"
             )
         part.replace(target)
         return None
@@ -170,13 +170,13 @@ class Fetcher:
                     validator = response.headers.get("ETag", "")
                     await _append(response, part, keep=response.status == 206)
                     return
-            except (aiohttp.ClientError, TimeoutError, _Cut) as error:
+            except (aiohttp.ClientError, TimeoutError, _ConnectionCut) as error:
                 await self._pause(url, attempt, error)
 
     async def _pause(self, url: str, attempt: int, error: Exception) -> None:
         if attempt == ATTEMPTS - 1:
             why = str(error) or type(error).__name__
-            raise FetchFailed(f"{_shown(url, self.mirrors)}: {why} (tried {ATTEMPTS} times)") from error
+            raise FetchFailed(f"{_display_url(url, self.mirrors)}: {why} (tried {ATTEMPTS} times)") from error
         await asyncio.sleep(_PAUSE_SECONDS * 2**attempt)
 
     async def _authorization(self, target: str, response: aiohttp.ClientResponse) -> str:
@@ -211,23 +211,23 @@ async def _append(response: aiohttp.ClientResponse, part: Path, *, keep: bool) -
             output.write(chunk)
             came += len(chunk)
     if expected is not None and came != expected:
-        raise _Cut(f"{came} of {expected} bytes came")
+        raise _ConnectionCut(f"{came} of {expected} bytes came")
 
 
 def _must_be_good(url: str, response: aiohttp.ClientResponse) -> None:
     if response.status in _TRANSIENT:
-        raise _Cut(f"the server answered {response.status} {response.reason}")
+        raise _ConnectionCut(f"the server answered {response.status} {response.reason}")
     if response.status >= 300:
         raise FetchFailed(
-            f"{_shown_as(url, str(response.url))}: the server answered {response.status} {response.reason}"
+            f"{_display(url, str(response.url))}: the server answered {response.status} {response.reason}"
         )
 
 
-def _shown(url: str, mirrors: Mirrors) -> str:
-    return _shown_as(url, mirrors.map(url))
+def _display_url(url: str, mirrors: Mirrors) -> str:
+    return _display(url, mirrors.map(url))
 
 
-def _shown_as(url: str, source: str) -> str:
+def _display(url: str, source: str) -> str:
     return url if source == url else f"{url} (from {source})"
 
 
@@ -249,7 +249,7 @@ def _copy(url: str, source: Path, target: Path) -> None:
     shutil.copyfile(source, target)
 
 
-def _of_the_disk(error: OSError, target: Path) -> Exception:
+def _disk_error(error: OSError, target: Path) -> Exception:
     if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         return DiskFull(
             f"{target}: {error.strerror}: make room and run the same command again; what is there stays"

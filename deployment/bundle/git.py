@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urljoin
 
-from deployment.bundle.manifest import WORK, Item, described
+from deployment.bundle.manifest import WORK, Item, file_entry
 from deployment.bundle.mirrors import Mirrors
 from deployment.errors import BundleError, DiskFull, FetchFailed
 
@@ -44,7 +44,7 @@ def fetch(root: Path, mirrors: Mirrors, checkout: Checkout, known: dict[str, Ite
     if not held:
         _bundle(store, path, checkout, commit)
     items = [
-        Item("git", checkout.name, checkout.release or commit[:12], (described(root, path, checkout.url),),
+        Item("git", checkout.name, checkout.release or commit[:12], (file_entry(root, path, checkout.url),),
              digest=commit, variable=checkout.variable)
     ]  # fmt: skip
     for name, url, pinned in _submodules(store, checkout, commit):

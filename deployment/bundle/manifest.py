@@ -112,7 +112,7 @@ def verify(root: Path, progress: Reporter) -> list[str]:
     return problems
 
 
-def described(root: Path, path: Path, url: str = "") -> File:
+def file_entry(root: Path, path: Path, url: str = "") -> File:
     """The entry of a file of the bundle."""
     return File(str(path.relative_to(root)), sha256_of(path), path.stat().st_size, url)
 

@@ -81,7 +81,7 @@ def source(line: str) -> Source:
 
 
 @dataclass(frozen=True)
-class Wish:
+class PackageSet:
     """Packages for the hosts of one system; those of one of the `choices` go together, `=version` where pinned."""
 
     system: str
@@ -89,18 +89,22 @@ class Wish:
     choices: tuple[tuple[str, ...], ...]
 
 
-async def fetch(fetcher: Fetcher, wish: Wish, architecture: str) -> tuple[list[Item], list[FetchFailed]]:
+async def fetch(
+    fetcher: Fetcher, package_set: PackageSet, architecture: str
+) -> tuple[list[Item], list[FetchFailed]]:
     """Fetch the indices, then every package. One that cannot be fetched does not stop the others."""
-    directory = f"packages/{wish.system}"
-    items = [await _repository(fetcher, repository, directory, architecture) for repository in wish.sources]
+    directory = f"packages/{package_set.system}"
+    items = [
+        await _repository(fetcher, repository, directory, architecture) for repository in package_set.sources
+    ]
     chosen: dict[str, tuple[str, str]] = {}
     failures: list[FetchFailed] = []
-    for names in wish.choices:
+    for names in package_set.choices:
         try:
-            chosen |= await asyncio.to_thread(_solve, fetcher.root, wish, names, architecture)
+            chosen |= await asyncio.to_thread(_solve, fetcher.root, package_set, names, architecture)
         except FetchFailed as error:
             failures.append(error)
-    tasks = [_package(fetcher, wish, path, *entry) for path, entry in sorted(chosen.items())]
+    tasks = [_package(fetcher, package_set, path, *entry) for path, entry in sorted(chosen.items())]
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(outcome, FetchFailed):
             failures.append(outcome)
@@ -111,17 +115,17 @@ async def fetch(fetcher: Fetcher, wish: Wish, architecture: str) -> tuple[list[I
     return items, failures
 
 
-def sources_list(wish_sources: Sequence[Source], directory: str, keys: dict[str, str]) -> str:
+def sources_list(repositories: Sequence[Source], directory: str, keys: dict[str, str]) -> str:
     """The sources.list for a copy of the repositories in `directory`; `keys` are files by the key that is asked for."""
     return "".join(
-        repository.line(directory, keys.get(repository.key, "")) + "\n" for repository in wish_sources
+        repository.line(directory, keys.get(repository.key, "")) + "\n" for repository in repositories
     )
 
 
 async def _repository(fetcher: Fetcher, repository: Source, directory: str, architecture: str) -> Item:
     place = "/".join(part for part in (directory, repository.place, repository.below) if part)
     files = await _release(fetcher, repository, place)
-    listed = _sums((fetcher.root / files[0].path).read_text(errors="replace"))
+    listed = _checksums((fetcher.root / files[0].path).read_text(errors="replace"))
     indices: list[str] = []
     for part in repository.components or ("",):
         places = [f"{part}/binary-{one}/Packages" for one in (architecture, "all")] if part else ["Packages"]
@@ -142,11 +146,11 @@ async def _repository(fetcher: Fetcher, repository: Source, directory: str, arch
     )
 
 
-def key_files(wish_sources: Sequence[Source], directory: Path) -> dict[str, str]:
+def key_files(repositories: Sequence[Source], directory: Path) -> dict[str, str]:
     """The file of each key, where `directory` holds the system's repositories."""
     return {
         key: str(directory / "keys" / key_name(key)) if "://" in key else key
-        for key in (repository.key for repository in wish_sources)
+        for key in (repository.key for repository in repositories)
         if key
     }
 
@@ -175,7 +179,7 @@ async def _release(fetcher: Fetcher, repository: Source, place: str) -> list[Fil
         ]
 
 
-def _sums(release: str) -> dict[str, str]:
+def _checksums(release: str) -> dict[str, str]:
     """SHA-256 by name, from a Release file."""
     digests: dict[str, str] = {}
     inside = False
@@ -187,17 +191,21 @@ def _sums(release: str) -> dict[str, str]:
     return digests
 
 
-def _solve(root: Path, wish: Wish, names: tuple[str, ...], architecture: str) -> dict[str, tuple[str, str]]:
+def _solve(
+    root: Path, package_set: PackageSet, names: tuple[str, ...], architecture: str
+) -> dict[str, tuple[str, str]]:
     """What apt would install: path in the bundle to name_version_architecture and SHA-256."""
-    directory = (root / "packages" / wish.system).absolute()
+    directory = (root / "packages" / package_set.system).absolute()
     # A keyring of the host's system need not be here; the host's apt checks the same signature again.
-    keys = {key: path for key, path in key_files(wish.sources, directory).items() if Path(path).is_file()}
+    keys = {
+        key: path for key, path in key_files(package_set.sources, directory).items() if Path(path).is_file()
+    }
     with tempfile.TemporaryDirectory(prefix="muster-apt-") as name:
         private = Path(name)
-        options = private_apt(private, sources_list(wish.sources, str(directory), keys), architecture)
-        _apt([*options, "-qq", "update"], wish)
+        options = private_apt(private, sources_list(package_set.sources, str(directory), keys), architecture)
+        _apt([*options, "-qq", "update"], package_set)
         words = ["-qq", "--print-uris", "--no-install-recommends", "install", *names]
-        return dict(_parsed(_apt([*options, *words], wish), root))
+        return dict(_parse_uris(_apt([*options, *words], package_set), root))
 
 
 def private_apt(private: Path, sources: str, architecture: str) -> list[str]:
@@ -217,7 +225,7 @@ def private_apt(private: Path, sources: str, architecture: str) -> list[str]:
     return [word for name, value in values.items() for word in ("-o", f"{name}={value}")]
 
 
-def _apt(words: list[str], wish: Wish) -> str:
+def _apt(words: list[str], package_set: PackageSet) -> str:
     try:
         done = subprocess.run(
             ["apt-get", *words], capture_output=True, text=True, timeout=_SECONDS, check=False,
@@ -228,19 +236,19 @@ def _apt(words: list[str], wish: Wish) -> str:
             "apt-get is not installed: build the bundle on Ubuntu or Debian, any release"
         ) from error
     except subprocess.TimeoutExpired as error:
-        raise FetchFailed(f"packages of {wish.system}: apt-get did not end in {_SECONDS} s") from error
+        raise FetchFailed(f"packages of {package_set.system}: apt-get did not end in {_SECONDS} s") from error
     if done.returncode:
         message = (
             " ".join(line for line in done.stderr.splitlines() if line.startswith(("E:", "W:")))
             or done.stdout
         )
         raise FetchFailed(
-            f"packages of {wish.system}: {' '.join(message.split()) or 'apt-get failed' + _QUIET}"
+            f"packages of {package_set.system}: {' '.join(message.split()) or 'apt-get failed' + _QUIET}"
         )
     return done.stdout
 
 
-def _parsed(output: str, root: Path) -> Iterator[tuple[str, tuple[str, str]]]:
+def _parse_uris(output: str, root: Path) -> Iterator[tuple[str, tuple[str, str]]]:
     for line in output.splitlines():
         match = _CHOSEN.match(line)
         if match is None:
@@ -249,9 +257,11 @@ def _parsed(output: str, root: Path) -> Iterator[tuple[str, tuple[str, str]]]:
         yield str(path.relative_to(root.absolute())), (unquote(match["name"]), match["sha256"])
 
 
-async def _package(fetcher: Fetcher, wish: Wish, path: str, name: str, sha256: str) -> Item:
-    below = path.removeprefix(f"packages/{wish.system}/")
-    origin = next(repository for repository in wish.sources if below.startswith(repository.place + "/"))
+async def _package(fetcher: Fetcher, package_set: PackageSet, path: str, name: str, sha256: str) -> Item:
+    below = path.removeprefix(f"packages/{package_set.system}/")
+    origin = next(
+        repository for repository in package_set.sources if below.startswith(repository.place + "/")
+    )
     url = f"{origin.url.rstrip('/')}/{below.removeprefix(origin.place + '/')}"
     package, _, rest = name.removesuffix(".deb").partition("_")
     file = await fetcher.file(url, path, sha256=sha256)

@@ -14,7 +14,7 @@ import aiohttp
 import msgspec
 
 from deployment.bundle.fetch import Fetcher
-from deployment.bundle.manifest import File, Item, described, replace
+from deployment.bundle.manifest import File, Item, file_entry, replace
 from deployment.errors import BundleError, FetchFailed
 from orchestrator.progress import Reporter
 
@@ -81,7 +81,7 @@ async def image(fetcher: Fetcher, reference: Reference, architecture: str) -> It
     path = fetcher.root / LAYOUT / "blobs" / "sha256" / digest.removeprefix("sha256:")
     replace(path, content)
     licence = (manifest.get("annotations") or {}).get(_LICENCE, "")
-    whole = described(fetcher.root, path, f"{reference.url}@{digest}")
+    whole = file_entry(fetcher.root, path, f"{reference.url}@{digest}")
     return Item(
         "image", str(reference), reference.tag or origin, (whole, *files), digest=origin, licence=licence
     )
@@ -119,7 +119,7 @@ def write_layout(root: Path, items: list[Item]) -> list[File]:
     index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": descriptors}
     replace(root / LAYOUT / "index.json", json.dumps(index, indent=1).encode())
     replace(root / LAYOUT / "oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
-    return [described(root, root / LAYOUT / name) for name in ("index.json", "oci-layout")]
+    return [file_entry(root, root / LAYOUT / name) for name in ("index.json", "oci-layout")]
 
 
 async def push(fetcher: Fetcher, root: Path, registry: str, progress: Reporter) -> list[str]:
@@ -140,7 +140,7 @@ async def push(fetcher: Fetcher, root: Path, registry: str, progress: Reporter) 
         for blob in [manifest["config"], *manifest["layers"]]:
             await _upload(fetcher, repository, blob["digest"], blobs / blob["digest"].removeprefix("sha256:"))
         tag = reference.tag or descriptor["digest"]
-        await _sent(
+        await _send(
             fetcher,
             "PUT",
             f"{repository}/manifests/{tag}",
@@ -155,17 +155,17 @@ async def _upload(fetcher: Fetcher, repository: str, digest: str, path: Path) ->
     async with fetcher.request("HEAD", f"{repository}/blobs/{digest}") as response:
         if response.status == 200:
             return
-    headers = await _sent(fetcher, "POST", f"{repository}/blobs/uploads/", b"", {})
+    headers = await _send(fetcher, "POST", f"{repository}/blobs/uploads/", b"", {})
     location = urljoin(f"{repository}/", headers["Location"])
     joint = "&" if "?" in location else "?"
     with path.open("rb") as content:
-        await _sent(
+        await _send(
             fetcher, "PUT", f"{location}{joint}digest={digest}", content,
             {"Content-Type": "application/octet-stream", "Content-Length": str(path.stat().st_size)},
         )  # fmt: skip
 
 
-async def _sent(
+async def _send(
     fetcher: Fetcher, method: str, url: str, data: Any, headers: dict[str, str]
 ) -> Mapping[str, str]:
     try:

@@ -58,7 +58,7 @@ class Bundle:
         }
 
 
-def opened(root: Path, site: str, progress: Reporter) -> Bundle:
+def open_bundle(root: Path, site: str, progress: Reporter) -> Bundle:
     """Prove a bundle and open it. Raises BundleError with the first problem and how many there are."""
     bundle_manifest = manifest.read(root)
     if bundle_manifest.site != site:

@@ -137,7 +137,7 @@ async def fetch(fetcher: Fetcher, wheel: Wheel, target: Target) -> Item:
     """Fetch one. Raises FetchFailed."""
     url, sha256 = wheel.url, wheel.sha256[0]
     if not url:
-        url, sha256 = await _on_index(fetcher, wheel, target)
+        url, sha256 = await _find_on_index(fetcher, wheel, target)
     name = unquote(urldefrag(url).url.rpartition("/")[2])
     file = await fetcher.file(url, f"{DIRECTORY}/{name}", sha256=sha256)
     return Item("wheel", wheel.name, wheel.version, (file,), licence=_licence(fetcher.root / file.path))
@@ -178,10 +178,10 @@ def _best(names: Mapping[str, Any], target: Target) -> str:
     return min((candidate for candidate in fitting if candidate[0] >= 0), default=(0, ""))[1]
 
 
-async def _on_index(fetcher: Fetcher, wheel: Wheel, target: Target) -> tuple[str, str]:
+async def _find_on_index(fetcher: Fetcher, wheel: Wheel, target: Target) -> tuple[str, str]:
     page = f"{INDEX}/{wheel.name}/"
     content, headers = await fetcher.text(page, {"Accept": _ACCEPT})
-    files = dict(_listed(content, headers, page))
+    files = dict(_index_entries(content, headers, page))
     ours = {name: entry for name, entry in files.items() if entry[1] in wheel.sha256}
     best = _best(ours, target) or next((name for name in ours if not name.endswith(".whl")), "")
     if not best:
@@ -191,14 +191,16 @@ async def _on_index(fetcher: Fetcher, wheel: Wheel, target: Target) -> tuple[str
     return ours[best]
 
 
-def _listed(content: bytes, headers: Mapping[str, str], page: str) -> Iterator[tuple[str, tuple[str, str]]]:
+def _index_entries(
+    content: bytes, headers: Mapping[str, str], page: str
+) -> Iterator[tuple[str, tuple[str, str]]]:
     if "json" in headers.get("Content-Type", ""):
         for file in json.loads(content)["files"]:
             yield file["filename"], (urljoin(page, file["url"]), file["hashes"].get("sha256", ""))
         return
     links = _Links()
     links.feed(content.decode(errors="replace"))
-    for link in links.found:
+    for link in links.urls:
         url, fragment = urldefrag(urljoin(page, link))
         yield unquote(url.rpartition("/")[2]), (url, fragment.removeprefix("sha256="))
 
@@ -208,8 +210,8 @@ class _Links(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.urls: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Called for each element."""
-        self.found += [value for name, value in attrs if tag == "a" and name == "href" and value]
+        self.urls += [value for name, value in attrs if tag == "a" and name == "href" and value]

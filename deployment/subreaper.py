@@ -1,13 +1,12 @@
-"""Starts ansible-playbook for muster and lets nothing of it outlive the run.
+"""The subreaper: starts ansible-playbook for muster and ends every process of the run when the run ends.
 
-ansible-runner kills ansible-playbook alone, and a muster that is killed kills nothing: the workers of Ansible have
-sessions of their own, and they, or the DeepOps that one of them runs, would go on beside the next run. So this program
-stands between: when it is told to end, or muster dies, it ends every process below itself, and it holds a lock until
-they are gone.
+ansible-runner kills ansible-playbook alone, and a muster that is killed kills nothing: Ansible's workers have sessions
+of their own, and they, or the DeepOps that one of them runs, would go on beside the next run. This process adopts them
+all (PR_SET_CHILD_SUBREAPER). On a signal, or when muster dies, it ends every descendant; it holds a lock until then.
 
-It is run as a file, with the standard library alone, on Linux. `MUSTER_GUARDED` names a JSON file: `program`, `parent`
-(the process of muster), `lock`, `process` (the file that gets its own number), `private` (the directory of the run),
-`path`, and `secrets` (a file with variables for Ansible's environment).
+It is run as a file, with the standard library alone, on Linux. `MUSTER_SUBREAPER_OPTIONS` names a JSON file with
+`program`, `parent` (muster's process), `lock`, `process` (the file that gets the subreaper's process number), `private`
+(the directory of the run), `path`, and `secrets` (a file with variables for Ansible's environment).
 """
 
 import contextlib
@@ -34,23 +33,23 @@ _CANNOT_START: Final = 127
 _ENDED: Final = 130
 
 
-class _End(Exception):
-    """It is to end."""
+class _Terminated(Exception):
+    """A signal asks the subreaper to end."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run it. Returns the exit code of ansible-playbook, 130 where it was ended, 127 where it cannot be started."""
-    options = json.loads(Path(os.environ.pop("MUSTER_GUARDED")).read_text())
-    _control(_PR_SET_CHILD_SUBREAPER, 1)
+    """Run ansible-playbook. Returns its exit code, 130 where it was ended, 127 where it cannot be started."""
+    options = json.loads(Path(os.environ.pop("MUSTER_SUBREAPER_OPTIONS")).read_text())
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     for number in _SIGNALS:
         signal.signal(number, _end)
     with Path(options["lock"]).open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            _follow(options["parent"])
+            _end_after_parent(options["parent"])
             Path(options["process"]).write_text(str(os.getpid()))
             code = _wait(_start(options, arguments))
-        except _End:
+        except _Terminated:
             code = -signal.SIGTERM
         except OSError as error:
             print(
@@ -72,12 +71,12 @@ def _start(options: dict[str, Any], arguments: list[str]) -> subprocess.Popen[by
     return subprocess.Popen(
         [options["program"], *arguments],
         env=environment,
-        preexec_fn=_end_with_parent,  # noqa: PLW1509 - there is no thread
+        preexec_fn=_set_parent_death_signal,  # noqa: PLW1509 - there is no thread
     )
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for its end, and bury whoever was left to this process; the exit code, or the signal below zero."""
+    """Reap every child until `process` ends. Returns its exit code, or its signal as a negative number."""
     while True:
         ended, status = os.waitpid(-1, 0)
         if ended == process.pid:
@@ -85,10 +84,10 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
 
 
 def _end_all() -> None:
-    """End every process below this one: asked first, so that what can clean up does; killed after a grace."""
+    """End every descendant: SIGTERM, then SIGKILL after a grace period."""
     terminated: set[int] = set()
     begun = time.monotonic()
-    while running := _below(os.getpid()):
+    while running := _descendants(os.getpid()):
         waited = time.monotonic() - begun
         if waited > 2 * _GRACE_SECONDS:
             return
@@ -103,8 +102,8 @@ def _end_all() -> None:
                 pass
 
 
-def _below(process: int) -> list[int]:
-    """The processes that descend from one and still run."""
+def _descendants(process: int) -> list[int]:
+    """Return the running descendants of a process."""
     children: dict[int, list[int]] = defaultdict(list)
     dead: set[int] = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -122,25 +121,25 @@ def _below(process: int) -> list[int]:
     return [descendant for descendant in descendants if descendant not in dead]
 
 
-def _follow(parent: int) -> None:
-    """End when the parent does. Raises _End where it has ended already."""
-    _end_with_parent()
+def _end_after_parent(parent: int) -> None:
+    """Arrange to end when the parent does. Raises _Terminated where it has ended already."""
+    _set_parent_death_signal()
     if os.getppid() != parent:
-        raise _End
+        raise _Terminated
 
 
-def _end_with_parent() -> None:
-    _control(_PR_SET_PDEATHSIG, signal.SIGTERM)
+def _set_parent_death_signal() -> None:
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _control(option: int, value: int) -> None:
+def _prctl(option: int, value: int) -> None:
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _end(_number: int, _frame: FrameType | None) -> NoReturn:
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    raise _End
+    raise _Terminated
 
 
 if __name__ == "__main__":

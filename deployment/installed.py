@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from deployment.cluster_record import spoken
+from deployment.cluster_record import call_api_server
 from orchestrator.cluster.errors import Forbidden, NotFound
 from orchestrator.cluster.resources import NODES, SECRETS, Resource
 from orchestrator.cluster.transport import Transport
@@ -20,17 +20,17 @@ _PROVISIONERS: Final = Resource("trident.netapp.io", "v1", "tridentprovisioners"
 
 
 @dataclass(frozen=True)
-class Present:
-    """Releases without a leading v; empty where nothing is installed. `trouble` says why nothing could be read."""
+class Installed:
+    """Releases without a leading v; empty where nothing is installed. `problem` says why nothing could be read."""
 
     kubelets: dict[str, str] = field(default_factory=dict)
     trident: str = ""
     dra: str = ""
     ontap: str = ""
-    trouble: str = ""
+    problem: str = ""
 
 
-def look(
+def detect(
     kubeconfig: Path,
     context: str,
     hosts: Iterable[str],
@@ -38,7 +38,7 @@ def look(
     trident_namespace: str = "trident",
     dra: tuple[str, str] = ("dra-driver-nvidia-gpu", "dra-driver-nvidia-gpu"),
     ontap: str = "",
-) -> Present:
+) -> Installed:
     """Ask the cluster. `hosts` are the site's nodes; `dra` is namespace and name of its Helm release."""
     releases: dict[str, Any] = {}
 
@@ -53,13 +53,13 @@ def look(
         releases["trident"] = await _trident(transport, trident_namespace)
         releases["dra"] = await _helm_release(transport, *dra)
 
-    trouble = spoken(kubeconfig, context, ask)
-    return Present(**releases, ontap=ontap, trouble=trouble)
+    problem = call_api_server(kubeconfig, context, ask)
+    return Installed(**releases, ontap=ontap, problem=problem)
 
 
 async def _trident(transport: Transport, namespace: str) -> str:
     for path in (_ORCHESTRATORS.path(), _PROVISIONERS.path(namespace)):
-        for entry in (await _listed(transport, path))["items"]:
+        for entry in (await _list(transport, path))["items"]:
             release = entry.get("status", {}).get("version", "")
             if release:
                 return str(release).lstrip("v")
@@ -69,7 +69,7 @@ async def _trident(transport: Transport, namespace: str) -> str:
 async def _helm_release(transport: Transport, namespace: str, name: str) -> str:
     """The chart's version in the newest record that Helm keeps of a release: JSON, packed, and encoded twice."""
     selector = f"owner=helm,name={name},status=deployed"
-    records = await _listed(transport, f"{SECRETS.path(namespace)}?labelSelector={selector}")
+    records = await _list(transport, f"{SECRETS.path(namespace)}?labelSelector={selector}")
     newest = max(
         records["items"], key=lambda record: int(record["metadata"]["labels"]["version"]), default=None
     )
@@ -80,7 +80,7 @@ async def _helm_release(transport: Transport, namespace: str, name: str) -> str:
     return str(record["chart"]["metadata"]["version"]).lstrip("v")
 
 
-async def _listed(transport: Transport, path: str) -> Any:
+async def _list(transport: Transport, path: str) -> Any:
     try:
         return await transport.get(path)
     except (NotFound, Forbidden):

@@ -17,7 +17,7 @@ from deployment import inventory, matrix, stages, variables
 from deployment.bundle import registry
 from deployment.bundle import wheels as pip
 from deployment.bundle.git import Checkout
-from deployment.bundle.packages import Source, Wish, source
+from deployment.bundle.packages import PackageSet, Source, source
 from deployment.content import Content
 from deployment.errors import BundleError
 from deployment.site import Site
@@ -47,10 +47,10 @@ class Download:
 
 
 @dataclass
-class Wanted:
+class Contents:
     """Everything to fetch. `gaps` are needs that a bundle does not cover, each a sentence."""
 
-    packages: list[Wish] = field(default_factory=list)
+    packages: list[PackageSet] = field(default_factory=list)
     wheels: dict[pip.Target, list[pip.Wheel]] = field(default_factory=dict)
     checkouts: list[Checkout] = field(default_factory=list)
     charts: list[Chart] = field(default_factory=list)
@@ -72,9 +72,9 @@ class Derivation:
             stage.name for stage in stages.read(content) if not stages.not_applicable(stage, site, groups)
         }
 
-    def wanted(self) -> Wanted:
+    def contents(self) -> Contents:
         """Everything that the stages of the site fetch."""
-        contents = Wanted(images=list(self.site.get("bundle", "images", default=[])))
+        contents = Contents(images=list(self.site.get("bundle", "images", default=[])))
         contents.files += [Download(url) for url in self.site.get("bundle", "files", default=[])]
         contents.charts += [Chart(**entry) for entry in self.site.get("bundle", "charts", default=[])]
         self._packages(contents)
@@ -109,7 +109,7 @@ class Derivation:
                 ) from error
         return text
 
-    def _packages(self, contents: Wanted) -> None:
+    def _packages(self, contents: Contents) -> None:
         for system in sorted({host["os"] for host in self.site.hosts.values()}):
             more = self.site.get("bundle", "packages", system, default=[])
             choices = [tuple(sorted({*choice, *more})) for choice in self._choices(system)]
@@ -127,7 +127,7 @@ class Derivation:
                 contents.gaps.append(f"packages of {system}: no repository is known for it; provide {names}")
                 continue
             sources = [*map(source, lines), *self._toolkit_source()]
-            contents.packages.append(Wish(system, tuple(sources), tuple(sorted(set(choices)))))
+            contents.packages.append(PackageSet(system, tuple(sources), tuple(sorted(set(choices)))))
 
     def _choices(self, system: str) -> Iterator[list[str]]:
         """What a host of the system gets, once for each flavour of the driver that its GPUs may need."""
@@ -177,7 +177,7 @@ class Derivation:
         line = f"deb [signed-by={key}] {base}/deb/amd64 /"
         return [replace(source(line), variable="container_toolkit_repository")]
 
-    def _wheels(self, contents: Wanted) -> None:
+    def _wheels(self, contents: Contents) -> None:
         default = [".".join(map(str, sys.version_info[:2]))]
         for python in self.site.get("bundle", "python", default=default):
             target = pip.Target((3, int(python.partition(".")[2])))
@@ -200,7 +200,7 @@ class Derivation:
                 else:
                     contents.gaps.append(f"the Python environment of DeepOps: there is no lock {lock.name}")
 
-    def _deepops(self, contents: Wanted) -> None:
+    def _deepops(self, contents: Contents) -> None:
         if "deepops" not in self._stages:
             return
         url = self._text("deepops", "deepops_repository") or self.site.get(
@@ -215,7 +215,7 @@ class Derivation:
             "contrib/offline and name it under bundle.files and bundle.images"
         )
 
-    def _trident(self, contents: Wanted) -> None:
+    def _trident(self, contents: Contents) -> None:
         if "trident" not in self._stages:
             return
         checksum = self._text("trident", "trident_checksum").removeprefix("sha256:")
@@ -238,7 +238,7 @@ class Derivation:
             image.format(release=release, minor=minor) for row in rows for image in row["images"]
         ]
 
-    def _dra(self, contents: Wanted) -> None:
+    def _dra(self, contents: Contents) -> None:
         if "dra" not in self._stages:
             return
         chart, version = self._text("dra", "dra_chart"), self._text("dra", "dra_version")
@@ -246,7 +246,7 @@ class Derivation:
             repository, _, name = chart.rpartition("/")
             contents.charts.append(Chart(repository, name, version, "dra_chart"))
 
-    def _orchestrator(self, contents: Wanted) -> None:
+    def _orchestrator(self, contents: Contents) -> None:
         if "orchestrator" not in self._stages or self.site.get("orchestrator", "replicas") == 0:
             return
         image = self.site.get("orchestrator", "image")

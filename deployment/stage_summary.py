@@ -7,9 +7,9 @@ from deployment import matrix
 from deployment.site import Site
 
 
-def of_stage(name: str, site: Site, *, removal: bool = False) -> str:
+def summarize(name: str, site: Site, *, removal: bool = False) -> str:
     """What the stage does here, or takes away again; empty where its title says all."""
-    describe = (_REMOVED if removal else _DONE).get(name)
+    describe = (_ON_TEARDOWN if removal else _ON_INSTALL).get(name)
     return describe(site) if describe else ""
 
 
@@ -123,14 +123,14 @@ def _verify(site: Site) -> str:
     return f"every node is Ready, GPUs are announced{volume}"
 
 
-def _hosts_are_kept(site: Site) -> str:
+def _hosts_on_teardown(site: Site) -> str:
     gone = site.get("vars", "teardown_hosts", default=False)
     return (
         "removed from the hosts, as teardown_hosts says" if gone else "kept; teardown_hosts would remove it"
     )
 
 
-def _svm_is_kept(site: Site) -> str:
+def _svm_on_teardown(site: Site) -> str:
     values: dict[str, Any] = site.get("vars", default={})
     svm = site.get("storage", "ontap", "svm")
     if not values.get("ontap_uninstall_svm"):
@@ -140,7 +140,7 @@ def _svm_is_kept(site: Site) -> str:
     return f"SVM {svm} IS DELETED WITH ALL ITS VOLUMES, as ontap_uninstall_data says"
 
 
-def _nodes_are_kept(site: Site) -> str:
+def _nodes_on_teardown(site: Site) -> str:
     reset = site.get("vars", "deepops_reset_nodes", default=False)
     return (
         "KUBERNETES IS RESET ON EVERY HOST, as deepops_reset_nodes says"
@@ -149,12 +149,12 @@ def _nodes_are_kept(site: Site) -> str:
     )
 
 
-_DONE: Final[dict[str, Callable[[Site], str]]] = {
+_ON_INSTALL: Final[dict[str, Callable[[Site], str]]] = {
     "preflight": _preflight, "nexus": _nexus, "ontap": _ontap, "driver": _driver,
     "container_toolkit": _container_toolkit, "docker": _docker, "deepops": _deepops, "trident": _trident, "dra": _dra,
     "orchestrator": _orchestrator, "verify": _verify,
 }  # fmt: skip
-_REMOVED: Final[dict[str, Callable[[Site], str]]] = {
-    "driver": _hosts_are_kept, "container_toolkit": _hosts_are_kept, "docker": _hosts_are_kept,
-    "ontap": _svm_is_kept, "deepops": _nodes_are_kept,
+_ON_TEARDOWN: Final[dict[str, Callable[[Site], str]]] = {
+    "driver": _hosts_on_teardown, "container_toolkit": _hosts_on_teardown, "docker": _hosts_on_teardown,
+    "ontap": _svm_on_teardown, "deepops": _nodes_on_teardown,
 }  # fmt: skip
