@@ -1,4 +1,4 @@
-"""What was done, as the cluster knows it: a ConfigMap, for the day when the controller's disk is gone."""
+"""The stage records in a ConfigMap of the cluster, for a controller that has lost its journal."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ _TIMEOUT_SECONDS: Final = 10.0
 
 
 def store(kubeconfig: Path, context: str, site: str, stages: Mapping[str, StageRecord]) -> str:
-    """Write down how each stage ended last. Returns why that was not possible; empty when it was."""
+    """Store how each stage ended last. Returns why that failed; empty on success."""
     body = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -42,7 +42,7 @@ def store(kubeconfig: Path, context: str, site: str, stages: Mapping[str, StageR
 
 
 def read(kubeconfig: Path, context: str, site: str) -> dict[str, StageRecord]:
-    """What a controller before this one wrote down; nothing when there is none, or the cluster does not answer."""
+    """Return the stored records; none where there is no ConfigMap or no answer."""
     stages: dict[str, StageRecord] = {}
 
     async def get(transport: Transport) -> None:
@@ -54,7 +54,7 @@ def read(kubeconfig: Path, context: str, site: str) -> dict[str, StageRecord]:
 
 
 def call_api_server(kubeconfig: Path, context: str, action: Callable[[Transport], Awaitable[None]]) -> str:
-    """Let `action` speak to the API server. Returns why that was not possible; empty when it was."""
+    """Run `action` with a connection to the API server. Returns why that failed; empty on success."""
     if not kubeconfig.is_file():
         return "there is no cluster yet"
 

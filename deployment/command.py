@@ -230,7 +230,7 @@ def _records(run: "Run", decisions: "list[Decision]") -> list[dict[str, Any]]:
 
 
 def _print_plan(run: "Run", decisions: "list[Decision]", steps: "list[Step]") -> None:
-    """One line for each stage; below those that would run, what they do, where, and what to know before."""
+    """Print a line for each stage; below those that would run, what they do, where, and notes."""
     width = max(len(decision.stage.name) for decision in decisions)
     for record in _records(run, decisions):
         click.echo(f"{record['stage']:{width}}  {record['decision']}: {record['reason']}")
@@ -251,7 +251,7 @@ def _print_plan(run: "Run", decisions: "list[Decision]", steps: "list[Step]") ->
 
 
 def _print_proofs(run: "Run", decisions: "list[Decision]") -> None:
-    """Each layer with what was proved of it; a layer of which nothing was is there too, with the reason."""
+    """Print each stage with what was proved; where nothing was, the reason."""
     width = max(len(decision.stage.name) for decision in decisions)
     for decision in decisions:
         unproved = decision.reason if decision.verb != "run" else "its checks passed"
@@ -260,7 +260,7 @@ def _print_proofs(run: "Run", decisions: "list[Decision]") -> None:
 
 
 def call_showing_problems(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call, and print each problem of a site file on a line of its own."""
+    """Call a function, and print each problem of a site file on a line of its own."""
     from deployment.errors import SiteError
 
     try:

@@ -1,4 +1,4 @@
-"""What runs on a site at this moment, asked of the cluster itself: Kubernetes, Trident and the DRA driver."""
+"""The installed releases of Kubernetes, Trident and the DRA driver, read from the cluster."""
 
 import base64
 import gzip
@@ -21,7 +21,7 @@ _PROVISIONERS: Final = Resource("trident.netapp.io", "v1", "tridentprovisioners"
 
 @dataclass(frozen=True)
 class Installed:
-    """Releases without a leading v; empty where nothing is installed. `problem` says why nothing could be read."""
+    """The installed releases, without a leading v; empty where nothing is. `problem` is why none could be read."""
 
     kubelets: dict[str, str] = field(default_factory=dict)
     trident: str = ""
@@ -39,7 +39,7 @@ def detect(
     dra: tuple[str, str] = ("dra-driver-nvidia-gpu", "dra-driver-nvidia-gpu"),
     ontap: str = "",
 ) -> Installed:
-    """Ask the cluster. `hosts` are the site's nodes; `dra` is namespace and name of its Helm release."""
+    """Read the installed releases. `hosts` are the site's nodes; `dra` is namespace and name of its Helm release."""
     releases: dict[str, Any] = {}
 
     async def ask(transport: Transport) -> None:
@@ -67,7 +67,7 @@ async def _trident(transport: Transport, namespace: str) -> str:
 
 
 async def _helm_release(transport: Transport, namespace: str, name: str) -> str:
-    """The chart's version in the newest record that Helm keeps of a release: JSON, packed, and encoded twice."""
+    """Return the chart version in Helm's newest record of a release: JSON, gzipped, in base64 twice."""
     selector = f"owner=helm,name={name},status=deployed"
     records = await _list(transport, f"{SECRETS.path(namespace)}?labelSelector={selector}")
     newest = max(

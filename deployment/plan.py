@@ -1,4 +1,4 @@
-"""What a run will do with each stage, and why: pure, from the site, the journal and what was asked for."""
+"""Decides what a run does with each stage, and why, from the site, the journal and the request alone."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ LEFT_OUT: Final = "left out"
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a stage before the run. `not_applicable` is empty, or the reason."""
+    """The facts by which a stage is decided. `not_applicable` is empty, or the reason."""
 
     stage: Stage
     hosts: tuple[str, ...]
@@ -32,7 +32,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Decision:
-    """What happens with a stage, and why."""
+    """What the run does with a stage, and why."""
 
     stage: Stage
     verb: str
@@ -56,7 +56,7 @@ def decide(
     first: str | None = None,
     last: str | None = None,
 ) -> list[Decision]:
-    """Decide on every stage in order. From `first` on, what is done is done again; after `last`, nothing is."""
+    """Decide on every stage in order: from `first` on also those that are done; none after `last`."""
     names = [stage_facts.stage.name for stage_facts in facts]
     begin = names.index(first) if first else 0
     end = names.index(last) if last else len(names) - 1
@@ -79,7 +79,7 @@ def decide(
 
 
 def inputs_of(values: Mapping[str, Any], content: str) -> dict[str, str]:
-    """The digest of each input of a stage, by name; `content` is the one of its playbook and role."""
+    """Return the digest of each input of a stage, by name; `content` is the digest of its playbook and role."""
     return {name: _digest(value)[:16] for name, value in values.items()} | {"playbook and role": content[:16]}
 
 

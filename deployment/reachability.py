@@ -1,4 +1,4 @@
-"""Whether every host answers over SSH, before Ansible: with the host's own words where it does not."""
+"""The check before Ansible that every host can be reached over SSH and has what Ansible needs."""
 
 import contextlib
 import socket
@@ -29,7 +29,7 @@ class Problem:
 
 
 def check(inventory: dict[str, Any], progress: Reporter, resume: str) -> None:
-    """Log in to every host that is reached over SSH. Raises InstallError after telling about each that fails."""
+    """Log in to every SSH host. Raises InstallError after reporting each that fails."""
     hosts = {
         name: values
         for name, values in inventory["all"]["hosts"].items()
@@ -53,7 +53,7 @@ def check(inventory: dict[str, Any], progress: Reporter, resume: str) -> None:
 
 
 def probe(name: str, values: dict[str, Any]) -> list[Problem]:
-    """Everything that is wrong with one host; empty when it is ready."""
+    """Return every problem of one host; empty when it is ready."""
     address, port = values["ansible_host"], int(values["ansible_port"])
     target = f"{address} port {port}"
     with contextlib.ExitStack() as stack:
@@ -123,7 +123,7 @@ def _connection_problem(name: str, target: str, values: dict[str, Any], error: E
 
 
 def _facts(name: str, client: paramiko.SSHClient, values: dict[str, Any]) -> Iterable[Problem]:
-    """What Ansible itself cannot tell: whether it could work there at all."""
+    """Yield what would stop Ansible on the host: no Python, a wrong clock, no root."""
     checks: list[tuple[str, Callable[[str], bool], str, str]] = [
         (
             "command -v python3 || command -v python",

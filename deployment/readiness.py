@@ -1,4 +1,4 @@
-"""What a run needs before it begins, told all at once: its Ansible, its secrets, its cluster, and its pins."""
+"""The requirements of a run that are missing: Ansible, the DeepOps commit, secrets, and the cluster."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,13 +11,13 @@ from deployment.site import Place, Site
 
 MissingRequirement = tuple[Place, str]
 _CLUSTER_STAGE: Final = "deepops"
-"""The stage that makes the cluster."""
+"""The stage that installs Kubernetes."""
 
 
 def missing_requirements(
     site: Site, variables: Mapping[str, Any], decisions: Sequence[Decision], *, installs: bool
 ) -> list[MissingRequirement]:
-    """Everything that is missing, with its place in the site file. `variables` are those of all hosts."""
+    """Return every missing requirement with its place in the site file. `variables` are those of all hosts."""
     return [
         *_ansible(site),
         *_pin(site, decisions, installs=installs),
@@ -27,7 +27,7 @@ def missing_requirements(
 
 
 def without_cluster(variables: Mapping[str, Any], decisions: Sequence[Decision]) -> list[Decision]:
-    """The decisions of a check: before there is a cluster, nothing can be foretold of what is done in it."""
+    """Return the decisions of a check, without the stages whose cluster is not installed yet."""
     if Path(variables["muster_kubeconfig"]).is_file() or not _runs(decisions, _CLUSTER_STAGE):
         return list(decisions)
     reason = "the cluster that would be asked is made by the stage deepops, which a check does not do"
@@ -50,7 +50,7 @@ def _pin(site: Site, decisions: Sequence[Decision], *, installs: bool) -> Iterat
 
 
 def _secrets(site: Site) -> Iterator[MissingRequirement]:
-    """Every secret must be there before the first stage, not at night in the seventh."""
+    """Yield the environment variables of secrets that are not set."""
     for place, secret in site.secrets():
         if "env" in secret and not os.environ.get(secret["env"]):
             where = ".".join(map(str, place))

@@ -31,7 +31,7 @@ _LAUNCHERS: Final = Path(__file__).parent / "data" / "bin"
 _PROCESS: Final = "subreaper"
 _OK: Final = "successful"
 _POLL_SECONDS: Final = 1
-"""How often ansible-runner looks whether the run is to end."""
+"""How often ansible-runner asks whether to end the run."""
 
 
 @dataclass
@@ -48,13 +48,13 @@ class Outcome:
 
     @property
     def changed(self) -> int:
-        """How many tasks changed something, on all hosts."""
+        """The number of tasks that changed something, on all hosts."""
         return sum(counts.get("changed", 0) for counts in self.hosts.values())
 
 
 @dataclass(frozen=True)
 class Playbook:
-    """What to run, and how."""
+    """A playbook with the options of its run."""
 
     path: Path
     label: str
@@ -100,7 +100,7 @@ class Runner:
         self._hidden = hidden or {}
 
     def run(self, playbook: Playbook, log: Path) -> Outcome:
-        """Run to the end. Raises InstallError when Ansible cannot be started at all."""
+        """Run the playbook to its end. Raises InstallError when Ansible cannot be started at all."""
         private = Path(tempfile.mkdtemp(prefix="muster-install-"))
         outcome = Outcome()
         try:
@@ -184,7 +184,7 @@ class Runner:
 
     @property
     def _path(self) -> str:
-        """Where programs are looked for: beside the Ansible that is used first."""
+        """The PATH of the run: the directory of its Ansible first."""
         return f"{self._bin or Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
 
     @contextlib.contextmanager
@@ -220,7 +220,7 @@ class Runner:
             os.environ.update(before)
 
     def _end_if_interrupted(self, private: Path) -> bool:
-        """Called by ansible-runner again and again, which never cancels: it would kill Ansible and leave its work."""
+        """End the subreaper on an interrupt. Returns False: ansible-runner would leave children of Ansible."""
         if self._interrupted():
             with contextlib.suppress(FileNotFoundError, ValueError, ProcessLookupError):
                 os.kill(int((private / _PROCESS).read_text()), signal.SIGTERM)

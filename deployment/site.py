@@ -32,7 +32,7 @@ _NEEDS: Final[dict[str, tuple[str, ...]]] = {
     "ontap": ("storage", "ontap"),
     "trident": ("versions", "trident"),
 }
-"""The entry without which a stage has nothing to do."""
+"""The entry of the site file that a stage needs."""
 
 _ONTAP_NEEDS: Final = {
     "aggregates": "without aggregates the SVM has no room",
@@ -45,7 +45,7 @@ _WORDS: Final = {
     "object": "keys with values (`key: value`)", "array": "a list", "string": "a text", "integer": "a whole number",
     "boolean": "true or false",
 }  # fmt: skip
-"""The types of the schema, as people who write YAML call them."""
+"""The schema's types in words for error messages."""
 
 _MAX_CHARACTERS: Final = 60
 
@@ -53,7 +53,7 @@ Place = tuple[str | int, ...]
 
 
 class SiteDocument(Document):
-    """A site file with the line of every entry."""
+    """A site file as data, with the line of every entry."""
 
     refusal: ClassVar[type[MusterError]] = SiteError
 
@@ -84,7 +84,7 @@ class Site:
 
     @property
     def versions(self) -> dict[str, str]:
-        """What is to be installed, by the name of the thing."""
+        """The releases to install, by component."""
         return dict(self.data["versions"])
 
     @property
@@ -94,12 +94,12 @@ class Site:
 
     @property
     def declared_not_applicable(self) -> dict[str, str]:
-        """Stages that the file declares to have no meaning here, with the reasons."""
+        """The stages that the file declares not applicable, with the reasons."""
         return dict(self.data.get("not_applicable", {}))
 
     @property
     def container_runtime(self) -> str:
-        """What runs the containers of Kubernetes."""
+        """The container runtime of Kubernetes: containerd or docker."""
         return str(self.get("kubernetes", "container_runtime", default="containerd"))
 
     @property
@@ -108,11 +108,11 @@ class Site:
         return list(self.get("storage", "ontap", "nfs_versions", default=["3", "4.1"]))
 
     def has_stage(self, name: str) -> bool:
-        """Whether the file has what the stage works from, and does not declare that it has no meaning here."""
+        """Return whether the file has the stage's entry and does not declare the stage not applicable."""
         return not self.missing_entry(name) and name not in self.declared_not_applicable
 
     def missing_entry(self, stage: str) -> str:
-        """The entry that a stage needs and the file does not have; empty if it has."""
+        """Return the entry that a stage needs and the file does not have; empty if it has it."""
         needed = _NEEDS.get(stage, ())
         return ".".join(needed) if needed and self.get(*needed) is None else ""
 
@@ -124,7 +124,7 @@ class Site:
 
     @property
     def missing_ansible(self) -> str:
-        """How to make the Ansible that the file names, where there is none; empty where it is there."""
+        """How to install the Ansible that the file names; empty where it is installed."""
         path = self.ansible_bin
         if path is None or os.access(path / "ansible-playbook", os.X_OK):
             return ""
@@ -136,7 +136,7 @@ class Site:
 
     @property
     def unpinned(self) -> str:
-        """How to pin DeepOps to its commit, where the file does not; empty where it does, or has no use for it."""
+        """How to pin DeepOps to a commit; empty where it is pinned or not installed by this site."""
         if not self.has_stage("deepops") or self.get("deepops", "commit"):
             return ""
         repository = self.get("deepops", "repository", default="https://github.com/NVIDIA/deepops")
@@ -147,7 +147,7 @@ class Site:
         )
 
     def get(self, *path: str, default: Any = None) -> Any:
-        """The value at `path`, or the default where the file does not give it."""
+        """Return the value at `path`, or the default where the file has none."""
         value: Any = self.data
         for key in path:
             if not isinstance(value, dict) or key not in value:
@@ -156,11 +156,11 @@ class Site:
         return value
 
     def problem(self, place: Place, message: str) -> str:
-        """A line about one entry of the file, with file and line number in front."""
+        """Return a message about one entry, with file and line number in front."""
         return f"{self.document.path}:{self.document.line(place)}: {message}"
 
     def secrets(self) -> Iterator[tuple[Place, dict[str, str]]]:
-        """Every place of the file that refers to a secret."""
+        """Yield every reference to a secret and its place in the file."""
         yield from _secrets(self.data, ())
 
 
@@ -178,7 +178,7 @@ def load(inventory: Path) -> Site:
 
 
 def site_error(path: Path, problems: Sequence[str]) -> SiteError:
-    """One error for all the problems of a file."""
+    """Return one error with all the problems of a file."""
     count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
     return SiteError(f"{path}: {count}; nothing was done", problems)
 
@@ -203,7 +203,7 @@ def _schema_problems(site: Site) -> list[str]:
 
 
 def _describe_error(place: Place, error: ValidationError) -> Iterator[tuple[Place, str]]:
-    """The schema's complaint in the words of the file."""
+    """Yield a schema error as messages for people, with their places."""
     value: Any = error.instance
     expected: Any = error.validator_value
     where = ".".join(map(str, place)) or "the file"
@@ -240,7 +240,7 @@ def _describe_error(place: Place, error: ValidationError) -> Iterator[tuple[Plac
 
 
 def _describe_value(value: Any, place: Place) -> str:
-    """What the file has in a place, in words; a file that is one text is another file, whose content is not shown."""
+    """Describe a value for an error message; a whole file that is one text is not shown, it may be any file."""
     for kind, words in ((dict, "keys with values"), (list, "a list"), (type(None), "nothing")):
         if isinstance(value, kind):
             return words
@@ -250,7 +250,7 @@ def _describe_value(value: Any, place: Place) -> str:
 
 
 def _reference_problems(site: Site) -> Iterator[str]:
-    """What only the whole file can tell."""
+    """Yield the problems between entries, which a schema cannot express."""
     yield from _host_problems(site)
     yield from _class_problems(site)
     yield from _ontap_problems(site)
@@ -299,7 +299,7 @@ def _class_problems(site: Site) -> Iterator[str]:
 
 
 def _ontap_problems(site: Site) -> Iterator[str]:
-    """What the stage ontap needs beyond what Trident alone does."""
+    """Yield what the stage ontap needs and the file does not have."""
     if not site.has_stage("ontap"):
         return
     ontap = site.get("storage", "ontap")
@@ -323,7 +323,7 @@ def _ontap_problems(site: Site) -> Iterator[str]:
 
 
 def _switch_problems(site: Site) -> Iterator[str]:
-    """Cables that cannot be plugged as the file says, and VLANs that nobody declared."""
+    """Yield ports used twice, channels on one switch only, and VLANs that are not declared."""
     network = site.get("network", default={})
     switches: dict[str, Any] = network.get("switches", {})
     vpc = network.get("vpc")

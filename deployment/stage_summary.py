@@ -1,4 +1,4 @@
-"""What a stage will do on a site, in one sentence for people: pure, from the site file and the matrix."""
+"""The summary of a stage: what it will do on a site, in one sentence, from the site file and the matrix alone."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -8,7 +8,7 @@ from deployment.site import Site
 
 
 def summarize(name: str, site: Site, *, removal: bool = False) -> str:
-    """What the stage does here, or takes away again; empty where its title says all."""
+    """Return what the stage does on the site, or removes from it; empty where the title is enough."""
     describe = (_ON_TEARDOWN if removal else _ON_INSTALL).get(name)
     return describe(site) if describe else ""
 

@@ -1,4 +1,4 @@
-"""The steps from what runs to what the site file names, and which of them have no way back: pure."""
+"""The steps from the installed releases to those of the site file, and which of them cannot be undone."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -10,7 +10,7 @@ from deployment.installed import Installed
 from deployment.site import Place, Site
 
 CHANGES_THE_CLUSTER: Final = frozenset({"trident", "deepops", "dra", "orchestrator"})
-"""Stages after which etcd holds something else."""
+"""Stages that change what etcd holds."""
 
 _NO_WAY_BACK: Final = {
     "deepops": "objects are stored in the newer form; the way back is the etcd snapshot of before",
@@ -22,7 +22,7 @@ _NO_WAY_BACK: Final = {
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that changes its release. `irreversible` says why there is no way back, `refusal` why not to begin."""
+    """A component that changes its release. `irreversible` is why it cannot be undone, `refusal` why it is refused."""
 
     stage: str
     what: str
@@ -33,19 +33,19 @@ class Step:
     place: Place = ()
 
     def line(self) -> str:
-        """The step for people."""
+        """Return the step as a line for people."""
         change = f"{self.what} {self.before} -> {self.after}"
         if self.refusal:
             return f"{change}, refused: {self.refusal}"
         return f"{change}, cannot be undone: {self.irreversible}" if self.irreversible else change
 
     def record(self) -> dict[str, Any]:
-        """The step as data for `--json`."""
+        """Return the step as data for `--json`."""
         return {key: value for key, value in asdict(self).items() if key != "place"}
 
 
 def steps(site: Site, installed: Installed, dra: str | None, stages: set[str]) -> list[Step]:
-    """Every release that would change in `stages`; `dra` is the wanted release of the DRA driver, if any."""
+    """Return every release change in `stages`; `dra` is the DRA driver's release for the site, if any."""
     releases = {**site.versions, "dra": dra or ""}
     changes = [
         *_kubernetes(releases["kubernetes"], installed.kubelets),
@@ -78,7 +78,7 @@ def _kubernetes(goal: str, kubelets: dict[str, str]) -> Iterator[Step]:
 
 
 def _component(stage: str, what: str, before: str, after: str, *, minor: int) -> Iterator[Step]:
-    """A release is told apart by its first `minor` numbers: within these there is a way back."""
+    """Yield the step of a component. Within the first `minor` numbers of the release it can be undone."""
     if not before or not after or _version(before) == _version(after):
         return
     old, new = _version(before).release[:minor], _version(after).release[:minor]

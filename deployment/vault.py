@@ -1,4 +1,4 @@
-"""vault.yml of a site: its password from a file, the environment or the terminal; its texts, which no log may hold."""
+"""vault.yml of a site: its password from a file, the environment or the terminal, and its secrets to hide in logs."""
 
 import getpass
 import os
@@ -67,7 +67,7 @@ def _of_file(file: Path) -> bytes:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every value that could be told in a log; short ones would make it unreadable, and are no secrets."""
+    """Yield every value to hide in logs; very short ones are no secrets, and hiding them makes a log unreadable."""
     if isinstance(value, dict):
         for nested in value.values():
             yield from _texts(nested)

@@ -1,4 +1,4 @@
-"""Builds a bundle: fetches everything that is wanted, goes on past what fails, and writes down what there is."""
+"""Builds a bundle: fetches all its contents, goes on past failures, and writes the manifest."""
 
 import asyncio
 import shutil
@@ -126,7 +126,7 @@ class Builder:
         return bundle_manifest, bundle_manifest.write(self._root)
 
     def _sweep(self, bundle_manifest: Manifest) -> None:
-        """Remove what an earlier run fetched, for another version, and nothing that muster did not make."""
+        """Remove files that only an earlier manifest has, and no file that is in neither."""
         shutil.rmtree(self._root / WORK, ignore_errors=True)
         for path in set(self._before.files) - set(bundle_manifest.files):
             (self._root / path).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a site needs from elsewhere: derived from its file, the compatibility matrix and the roles' own variables.
+"""The contents of a bundle, derived from the site file, the compatibility matrix and the roles' variables.
 
 Nothing is listed here: URLs and names of packages are those of the roles, with the values that the site gives them.
 """
@@ -39,7 +39,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Download:
-    """One file, its SHA-256 where somebody knows it, and the role variable that names it."""
+    """One file, its SHA-256 where it is known, and the role variable that names it."""
 
     url: str
     variable: str = ""
@@ -48,7 +48,7 @@ class Download:
 
 @dataclass
 class Contents:
-    """Everything to fetch. `gaps` are needs that a bundle does not cover, each a sentence."""
+    """Everything to fetch into a bundle. `gaps` are needs that a bundle does not cover, each a sentence."""
 
     packages: list[PackageSet] = field(default_factory=list)
     wheels: dict[pip.Target, list[pip.Wheel]] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Contents:
 
 
 class Derivation:
-    """Reads what one site needs. Raises BundleError or ConfigurationError."""
+    """Derives the contents of the bundle of one site. Raises BundleError or ConfigurationError."""
 
     def __init__(self, site: Site, content: Content, lock: Path) -> None:
         self.site = site
@@ -73,7 +73,7 @@ class Derivation:
         }
 
     def contents(self) -> Contents:
-        """Everything that the stages of the site fetch."""
+        """Return everything that the stages of the site fetch."""
         contents = Contents(images=list(self.site.get("bundle", "images", default=[])))
         contents.files += [Download(url) for url in self.site.get("bundle", "files", default=[])]
         contents.charts += [Chart(**entry) for entry in self.site.get("bundle", "charts", default=[])]
@@ -86,7 +86,7 @@ class Derivation:
         return contents
 
     def _role(self, role: str) -> dict[str, Any]:
-        """The variables of a role as a run would see them: what the site says over the role's own."""
+        """Return the variables of a role as a run has them: the site's over the role's defaults."""
         values: dict[str, Any] = {}
         for part in ("vars", "defaults"):
             path = self._content.roles / role / part / "main.yml"
@@ -130,7 +130,7 @@ class Derivation:
             contents.packages.append(PackageSet(system, tuple(sources), tuple(sorted(set(choices)))))
 
     def _choices(self, system: str) -> Iterator[list[str]]:
-        """What a host of the system gets, once for each flavour of the driver that its GPUs may need."""
+        """Yield the packages of a host of the system, once for each flavour of the driver that its GPUs may need."""
         hosts = [host for host in self.site.hosts.values() if host["os"] == system]
         common = []
         if "docker" in self._stages:

@@ -34,7 +34,7 @@ _TRANSIENT: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class _ConnectionCut(Exception):
-    """The connection ended too early, or the server has trouble that may pass."""
+    """The connection ended too early, or the server failed with a status that may pass."""
 
 
 class Fetcher:

@@ -92,7 +92,7 @@ def read(root: Path) -> Manifest:
 
 
 def verify(root: Path, progress: Reporter) -> list[str]:
-    """Every file that is changed, missing or too much, one sentence for each; empty if the bundle holds."""
+    """Return a sentence for every changed, missing or extra file; empty if the bundle is intact."""
     manifest = read(root)
     expected = manifest.files
     present = set(_present(root)) - {MANIFEST}
@@ -113,7 +113,7 @@ def verify(root: Path, progress: Reporter) -> list[str]:
 
 
 def file_entry(root: Path, path: Path, url: str = "") -> File:
-    """The entry of a file of the bundle."""
+    """Return the manifest's entry of a file of the bundle."""
     return File(str(path.relative_to(root)), sha256_of(path), path.stat().st_size, url)
 
 

@@ -194,7 +194,7 @@ def _checksums(release: str) -> dict[str, str]:
 def _solve(
     root: Path, package_set: PackageSet, names: tuple[str, ...], architecture: str
 ) -> dict[str, tuple[str, str]]:
-    """What apt would install: path in the bundle to name_version_architecture and SHA-256."""
+    """Return what apt would install: by path in the bundle, the file's name and SHA-256."""
     directory = (root / "packages" / package_set.system).absolute()
     # A keyring of the host's system need not be here; the host's apt checks the same signature again.
     keys = {

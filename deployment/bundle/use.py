@@ -1,4 +1,4 @@
-"""An installation from a bundle: the variables and the environment that leave the roles nothing else to fetch from."""
+"""An installation from a bundle: the variables and the environment by which the roles fetch from it alone."""
 
 import os
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ ON_HOSTS: Final = "/var/lib/muster/bundle"
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle that is complete and as its manifest says."""
+    """A verified bundle."""
 
     root: Path
     manifest: manifest.Manifest
@@ -40,7 +40,7 @@ class Bundle:
         return {"bundle_system": system, "bundle_sources": sources(self.root, system, ON_HOSTS)}
 
     def environment(self) -> dict[str, str]:
-        """What keeps pip and git of a run inside the bundle, also where a role does not know of it."""
+        """Return the environment that makes pip and git use the bundle, also in roles that do not know of it."""
         rules = [
             (f"url.{self.root / item.files[0].path}.insteadOf", item.files[0].url)
             for item in self.manifest.items
@@ -59,7 +59,7 @@ class Bundle:
 
 
 def open_bundle(root: Path, site: str, progress: Reporter) -> Bundle:
-    """Prove a bundle and open it. Raises BundleError with the first problem and how many there are."""
+    """Verify a bundle and open it. Raises BundleError with the first problem and how many there are."""
     bundle_manifest = manifest.read(root)
     if bundle_manifest.site != site:
         raise BundleError(

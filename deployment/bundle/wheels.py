@@ -25,7 +25,7 @@ from orchestrator.distribution import DISTRIBUTION
 INDEX: Final = "https://pypi.org/simple"
 DIRECTORY: Final = "wheels"
 EXTRAS: Final = ("auth-provider", "deployment", "validation")
-"""What a controller has of muster: it installs a site, reaches its cluster, and validates it."""
+"""The extras that a controller needs to install a site, reach its cluster and validate it."""
 
 _NEWEST_GLIBC: Final = 35
 _ACCEPT: Final = "application/vnd.pypi.simple.v1+json, text/html;q=0.1"
@@ -134,7 +134,7 @@ def of_requirements(path: Path, target: Target) -> list[Wheel]:
 
 
 async def fetch(fetcher: Fetcher, wheel: Wheel, target: Target) -> Item:
-    """Fetch one. Raises FetchFailed."""
+    """Fetch a wheel. Raises FetchFailed."""
     url, sha256 = wheel.url, wheel.sha256[0]
     if not url:
         url, sha256 = await _find_on_index(fetcher, wheel, target)
@@ -144,7 +144,7 @@ async def fetch(fetcher: Fetcher, wheel: Wheel, target: Target) -> Item:
 
 
 def _licence(path: Path) -> str:
-    """What the metadata of a wheel says of its licence; empty where it says nothing short."""
+    """Return the licence in a wheel's metadata; empty where there is none or it is a whole text."""
     if path.suffix != ".whl":
         return ""
     try:
