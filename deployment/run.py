@@ -194,11 +194,11 @@ class Run:
             decisions = self._decisions()
             self._report_skipped(decisions)
             self._check_steps(decisions)
-            run = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{self.request.action}-{secrets.token_hex(2)}"
+            run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{self.request.action}-{secrets.token_hex(2)}"
             mine = [decision for decision in decisions if decision.verb == RUN]
             if not self.request.check:
                 self.journal.write(
-                    event="run", run=run, action=self.request.action, options=self.request.options()
+                    event="run", run=run_id, action=self.request.action, options=self.request.options()
                 )
             if any(decision.stage.name == "preflight" for decision in mine):
                 reachability.check(self.inventory, self._progress, self.request.command())
@@ -207,9 +207,9 @@ class Run:
                     raise StageFailed(
                         f"interrupted before the stage {decision.stage.name}; go on with: {self.request.command()}"
                     )
-                self._run_stage(run, decision, f"[{number}/{len(mine)}] {decision.stage.name}")
+                self._run_stage(run_id, decision, f"[{number}/{len(mine)}] {decision.stage.name}")
             if not self.request.check:
-                self.journal.write(event="finished", run=run, result=VERIFIED)
+                self.journal.write(event="finished", run=run_id, result=VERIFIED)
                 self._record_in_cluster()
         return decisions
 
@@ -239,13 +239,13 @@ class Run:
         if problem and self._cluster[0].is_file():
             self._progress(f"the journal is not in the cluster: {problem}")
 
-    def _run_stage(self, run: str, decision: Decision, label: str) -> None:
-        log = self.journal.log_path(run, decision.stage.name)
-        common = {"run": run, "stage": decision.stage.name, "action": self.request.action, "log": str(log)}
+    def _run_stage(self, run_id: str, decision: Decision, label: str) -> None:
+        log = self.journal.log_path(run_id, decision.stage.name)
+        common = {"run": run_id, "stage": decision.stage.name, "action": self.request.action, "log": str(log)}
         self._progress(f"{label}: {decision.stage.title}")
         if not self.request.check:
             self.journal.write(event="started", **common)
-        directory = self.journal.run_directory(run) if decision.stage.name == SNAPSHOT else None
+        directory = self.journal.run_directory(run_id) if decision.stage.name == SNAPSHOT else None
         try:
             outcome = self._runner().run(self._playbook(decision, label, directory), log)
         except InstallError as error:
