@@ -38,33 +38,33 @@ def build(inventory: Path, mirrors: Path | None, directory: Path, *, as_json: bo
     from deployment import site as sites
     from deployment.bundle import build as building
     from deployment.bundle import mirrors as maps
-    from deployment.bundle.wanted import Derivation
-    from deployment.command import shown
+    from deployment.bundle.contents import Derivation
+    from deployment.command import call_showing_problems
     from deployment.errors import BundleError
 
-    site = shown(sites.load, inventory)
-    findings = [site.problem(each.place, each.message) for each in matrix.check(site)]
+    site = call_showing_problems(sites.load, inventory)
+    findings = [site.problem(finding.place, finding.message) for finding in matrix.check(site)]
     if findings:
-        raise sites.refusal(site.document.path, findings)
+        raise sites.site_error(site.document.path, findings)
     progress = terminal_reporter()
     try:
         where = content.find()
-        wanted = Derivation(site, where, where.lock).wanted()
+        contents = Derivation(site, where, where.lock).contents()
         table = maps.read(mirrors) if mirrors else maps.Mirrors(site.get("mirrors", default={}))
-        found, digest = building.build(directory, site.name, wanted, table, progress)
+        manifest, digest = building.build(directory, site.name, contents, table, progress)
     finally:
         progress.close()
-    for gap in found.gaps:
+    for gap in manifest.gaps:
         click.echo(f"not in the bundle: {gap}", err=True)
-    for each in found.missing:
-        click.echo(f"{each.name}: {each.why}", err=True)
+    for missing in manifest.missing:
+        click.echo(f"{missing.name}: {missing.why}", err=True)
     if as_json:
-        click.echo(json.dumps({**_summary(found), "manifest_sha256": digest}, indent=1))
-    elif not found.missing:
-        click.echo(f"{directory}: {_counted(found)}; manifest sha256 {digest}")
-    if found.missing:
+        click.echo(json.dumps({**_summary(manifest), "manifest_sha256": digest}, indent=1))
+    elif not manifest.missing:
+        click.echo(f"{directory}: {_counted(manifest)}; manifest sha256 {digest}")
+    if manifest.missing:
         raise BundleError(
-            f"{directory}: {len(found.missing)} things are missing; what came is kept, the same command goes on"
+            f"{directory}: {len(manifest.missing)} things are missing; what came is kept, the same command goes on"
         )
 
 
@@ -81,7 +81,7 @@ def verify(directory: Path, sha256: str, *, as_json: bool) -> None:
 
     progress = terminal_reporter()
     try:
-        found = manifest.read(directory)
+        bundle_manifest = manifest.read(directory)
         problems = manifest.verify(directory, progress)
     finally:
         progress.close()
@@ -89,14 +89,18 @@ def verify(directory: Path, sha256: str, *, as_json: bool) -> None:
     if sha256 and digest != sha256.removeprefix("sha256:"):
         problems.insert(0, f"{manifest.MANIFEST}: changed: sha256 {digest}, it should be {sha256}")
     if as_json:
-        click.echo(json.dumps({**_summary(found), "manifest_sha256": digest, "problems": problems}, indent=1))
+        click.echo(
+            json.dumps(
+                {**_summary(bundle_manifest), "manifest_sha256": digest, "problems": problems}, indent=1
+            )
+        )
     else:
         for problem in problems:
             click.echo(problem)
     if problems:
         raise BundleError(f"{directory}: {len(problems)} problems: run `muster bundle build` again")
     if not as_json:
-        click.echo(f"{directory}: {_counted(found)}: every byte is as the manifest says")
+        click.echo(f"{directory}: {_counted(bundle_manifest)}: every byte is as the manifest says")
 
 
 @bundle.command()
@@ -132,19 +136,19 @@ def push(directory: Path, registry: str) -> None:
         click.echo(name)
 
 
-def _summary(found: "Manifest") -> dict[str, Any]:
-    kinds = sorted({each.kind for each in found.items})
+def _summary(manifest: "Manifest") -> dict[str, Any]:
+    kinds = sorted({item.kind for item in manifest.items})
     return {
-        "site": found.site,
-        "complete": not found.missing,
-        "items": {kind: sum(each.kind == kind for each in found.items) for kind in kinds},
-        "files": len(found.files),
-        "size_bytes": sum(each.size_bytes for each in found.files.values()),
-        "missing": [{"name": each.name, "why": each.why} for each in found.missing],
-        "gaps": list(found.gaps),
+        "site": manifest.site,
+        "complete": not manifest.missing,
+        "items": {kind: sum(item.kind == kind for item in manifest.items) for kind in kinds},
+        "files": len(manifest.files),
+        "size_bytes": sum(file.size_bytes for file in manifest.files.values()),
+        "missing": [{"name": missing.name, "why": missing.why} for missing in manifest.missing],
+        "gaps": list(manifest.gaps),
     }
 
 
-def _counted(found: "Manifest") -> str:
-    size = sum(each.size_bytes for each in found.files.values())
-    return f"{len(found.items)} things, {len(found.files)} files, {size / _MIB:.1f} MiB"
+def _counted(manifest: "Manifest") -> str:
+    size = sum(file.size_bytes for file in manifest.files.values())
+    return f"{len(manifest.items)} things, {len(manifest.files)} files, {size / _MIB:.1f} MiB"

@@ -1,4 +1,4 @@
-"""What was done, as the cluster knows it: a ConfigMap, for the day when the controller's disk is gone."""
+"""The stage records in a ConfigMap of the cluster, for a controller that has lost its journal."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from deployment.journal import Past
+from deployment.journal import StageRecord
 from orchestrator.cluster.errors import NotFound
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import CONFIG_MAPS
@@ -21,8 +21,8 @@ _KEY: Final = "stages.json"
 _TIMEOUT_SECONDS: Final = 10.0
 
 
-def store(kubeconfig: Path, context: str, site: str, stages: Mapping[str, Past]) -> str:
-    """Write down how each stage ended last. Returns why that was not possible; empty when it was."""
+def store(kubeconfig: Path, context: str, site: str, stages: Mapping[str, StageRecord]) -> str:
+    """Store how each stage ended last. Returns why that failed; empty on success."""
     body = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -31,30 +31,30 @@ def store(kubeconfig: Path, context: str, site: str, stages: Mapping[str, Past])
             "namespace": NAMESPACE,
             "labels": {"app.kubernetes.io/part-of": "muster"},
         },
-        "data": {_KEY: json.dumps({name: asdict(past) for name, past in stages.items()}, sort_keys=True)},
+        "data": {_KEY: json.dumps({name: asdict(record) for name, record in stages.items()}, sort_keys=True)},
     }
 
     async def apply(transport: Transport) -> None:
         path = CONFIG_MAPS.path(NAMESPACE, _name(site))
         await transport.apply(path, body, field_manager="muster-install")
 
-    return spoken(kubeconfig, context, apply)
+    return call_api_server(kubeconfig, context, apply)
 
 
-def read(kubeconfig: Path, context: str, site: str) -> dict[str, Past]:
-    """What a controller before this one wrote down; nothing when there is none, or the cluster does not answer."""
-    found: dict[str, Past] = {}
+def read(kubeconfig: Path, context: str, site: str) -> dict[str, StageRecord]:
+    """Return the stored records; none where there is no ConfigMap or no answer."""
+    stages: dict[str, StageRecord] = {}
 
     async def get(transport: Transport) -> None:
         answer: dict[str, Any] = await transport.get(CONFIG_MAPS.path(NAMESPACE, _name(site)))
-        found.update(msgspec.json.decode(answer["data"][_KEY], type=dict[str, Past]))
+        stages.update(msgspec.json.decode(answer["data"][_KEY], type=dict[str, StageRecord]))
 
-    spoken(kubeconfig, context, get)
-    return found
+    call_api_server(kubeconfig, context, get)
+    return stages
 
 
-def spoken(kubeconfig: Path, context: str, action: Callable[[Transport], Awaitable[None]]) -> str:
-    """Let `action` speak to the API server. Returns why that was not possible; empty when it was."""
+def call_api_server(kubeconfig: Path, context: str, action: Callable[[Transport], Awaitable[None]]) -> str:
+    """Run `action` with a connection to the API server. Returns why that failed; empty on success."""
     if not kubeconfig.is_file():
         return "there is no cluster yet"
 

@@ -12,7 +12,7 @@ from orchestrator.progress import terminal_reporter
 
 if TYPE_CHECKING:
     from deployment.plan import Decision
-    from deployment.program import Program, Request
+    from deployment.run import Request, Run
     from deployment.upgrade import Step
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -110,9 +110,9 @@ def teardown(*, as_json: bool, yes: bool, plan_only: bool, **options: Any) -> No
 def resume(*, inventory: Path, state_dir: Path | None) -> None:
     """`muster resume -i SITE`: go on with the run that was interrupted there, or failed."""
     require_extra("deployment")
-    from deployment.program import resumed
+    from deployment.run import unfinished_request
 
-    request = shown(resumed, inventory, state_dir)
+    request = call_showing_problems(unfinished_request, inventory, state_dir)
     if request is None:
         click.echo(f"{inventory}: nothing is to be resumed: the last run came to its end, or there was none")
         return
@@ -149,7 +149,7 @@ def inventory(inventory: Path, state_dir: Path | None) -> None:
     from deployment import inventory as built
     from deployment.site import load
 
-    click.echo(json.dumps(built.build(shown(load, inventory), state_dir), indent=1))
+    click.echo(json.dumps(built.build(call_showing_problems(load, inventory), state_dir), indent=1))
 
 
 @click.command("new-site")
@@ -162,105 +162,105 @@ def new_site(directory: Path, *, like: str) -> None:
     """Write the site file of a new site into DIRECTORY, to be filled in; its last part is the site's name."""
     require_extra("deployment")
     from deployment import content
-    from deployment.new_site import begin
+    from deployment.new_site import create
 
-    file = begin(content.find().inventories, like, directory)
+    file = create(content.find().inventories, like, directory)
     click.echo(f"{file}: fill it in, then see what would be done: muster plan -i {directory}")
 
 
 def _request(action: str, options: dict[str, Any]) -> "Request":
     require_extra("deployment")
-    from deployment.program import Request
+    from deployment.run import Request
 
     return Request(action=action, **options)
 
 
 def _work(request: "Request", *, as_json: bool, plan_only: bool = False) -> None:
-    from deployment.program import Program
+    from deployment.run import Run
 
     reporter = terminal_reporter()
     try:
-        program = shown(Program, request, reporter)
-        decisions = program.plan() if plan_only else shown(program.run)
-        steps, trouble = program.steps(decisions) if plan_only else ([], "")
+        run = call_showing_problems(Run, request, reporter)
+        decisions = run.plan() if plan_only else call_showing_problems(run.execute)
+        steps, problem = run.steps(decisions) if plan_only else ([], "")
     finally:
         reporter.close()
     if as_json:
-        told: dict[str, Any] = {"site": program.site.name, "stages": _records(program, decisions)}
-        for each in told["stages"]:
-            each["proved"] = program.proved.get(each["stage"], [])
+        document: dict[str, Any] = {"site": run.site.name, "stages": _records(run, decisions)}
+        for stage in document["stages"]:
+            stage["proved"] = run.proved.get(stage["stage"], [])
         if plan_only:
-            told |= {"steps": [each.record() for each in steps], "steps_unknown": trouble}
-        click.echo(json.dumps(told, indent=1))
+            document |= {"steps": [step.record() for step in steps], "steps_unknown": problem}
+        click.echo(json.dumps(document, indent=1))
     elif plan_only:
-        _print_plan(program, decisions, steps)
-        if trouble and request.action == "upgrade":
+        _print_plan(run, decisions, steps)
+        if problem and request.action == "upgrade":
             click.echo(
-                f"what runs there cannot be read ({trouble}), so nobody knows what cannot be undone", err=True
+                f"what runs there cannot be read ({problem}), so nobody knows what cannot be undone", err=True
             )
     else:
         if request.action == "verify":
-            _print_proofs(program, decisions)
-        click.echo(f"{program.site.name}: {request.action}: every stage that applies is {_past(request)}")
+            _print_proofs(run, decisions)
+        click.echo(f"{run.site.name}: {request.action}: every stage that applies is {_outcome(request)}")
 
 
-def _past(request: "Request") -> str:
+def _outcome(request: "Request") -> str:
     if request.check:
         return "checked; nothing was changed"
     return "removed" if request.action == "teardown" else "verified"
 
 
-def _records(program: "Program", decisions: "list[Decision]") -> list[dict[str, Any]]:
-    from deployment import outlook
+def _records(run: "Run", decisions: "list[Decision]") -> list[dict[str, Any]]:
+    from deployment import stage_summary
 
-    removal = program.request.action == "teardown"
-    lacks = [message for _, message in program.lacks(decisions)]
-    first = next((each.stage.name for each in decisions if each.verb == "run"), "")
+    removal = run.request.action == "teardown"
+    missing = [message for _, message in run.missing_requirements(decisions)]
+    first = next((decision.stage.name for decision in decisions if decision.verb == "run"), "")
     return [
         {
-            **each.record(),
-            **({"reason": "it may have been installed"} if removal and each.verb == "run" else {}),
-            "what": outlook.of_stage(each.stage.name, program.site, removal=removal)
-            if each.verb == "run"
+            **decision.record(),
+            **({"reason": "it may have been installed"} if removal and decision.verb == "run" else {}),
+            "what": stage_summary.summarize(decision.stage.name, run.site, removal=removal)
+            if decision.verb == "run"
             else "",
-            "notes": lacks if each.stage.name == first else [],
+            "notes": missing if decision.stage.name == first else [],
         }
-        for each in decisions
+        for decision in decisions
     ]
 
 
-def _print_plan(program: "Program", decisions: "list[Decision]", steps: "list[Step]") -> None:
-    """One line for each stage; below those that would run, what they do, where, and what to know before."""
-    width = max(len(each.stage.name) for each in decisions)
-    for each in _records(program, decisions):
-        click.echo(f"{each['stage']:{width}}  {each['decision']}: {each['reason']}")
-        if each["decision"] != "run":
+def _print_plan(run: "Run", decisions: "list[Decision]", steps: "list[Step]") -> None:
+    """Print a line for each stage; below those that would run, what they do, where, and notes."""
+    width = max(len(decision.stage.name) for decision in decisions)
+    for record in _records(run, decisions):
+        click.echo(f"{record['stage']:{width}}  {record['decision']}: {record['reason']}")
+        if record["decision"] != "run":
             continue
-        hosts = ", ".join(each["hosts"])
+        hosts = ", ".join(record["hosts"])
         for label, text in (
-            ("does", each["what"] or each["title"]),
+            ("does", record["what"] or record["title"]),
             ("on", hosts),
-            *(("STEP", step.line()) for step in steps if step.stage == each["stage"]),
-            *(("NOTE", note) for note in each["notes"]),
+            *(("STEP", step.line()) for step in steps if step.stage == record["stage"]),
+            *(("NOTE", note) for note in record["notes"]),
         ):
             click.echo(f"{'':{width}}    {label:4}  {text}")
-    running = sum(each.verb == "run" for each in decisions)
+    running = sum(decision.verb == "run" for decision in decisions)
     click.echo(f"{running} of {len(decisions)} stages would run; a plan asks no host and changes nothing.")
-    if program.journal.torn:
-        click.echo(program.journal.torn, err=True)
+    if run.journal.torn:
+        click.echo(run.journal.torn, err=True)
 
 
-def _print_proofs(program: "Program", decisions: "list[Decision]") -> None:
-    """Each layer with what was proved of it; a layer of which nothing was is there too, with the reason."""
-    width = max(len(each.stage.name) for each in decisions)
-    for each in decisions:
-        unproved = each.reason if each.verb != "run" else "its checks passed"
-        for line in program.proved.get(each.stage.name) or [f"{each.verb}: {unproved}"]:
-            click.echo(f"{each.stage.name:{width}}  {line}")
+def _print_proofs(run: "Run", decisions: "list[Decision]") -> None:
+    """Print each stage with what was proved; where nothing was, the reason."""
+    width = max(len(decision.stage.name) for decision in decisions)
+    for decision in decisions:
+        unproved = decision.reason if decision.verb != "run" else "its checks passed"
+        for line in run.proved.get(decision.stage.name) or [f"{decision.verb}: {unproved}"]:
+            click.echo(f"{decision.stage.name:{width}}  {line}")
 
 
-def shown(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call, and print each problem of a site file on a line of its own."""
+def call_showing_problems(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function, and print each problem of a site file on a line of its own."""
     from deployment.errors import SiteError
 
     try:

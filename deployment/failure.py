@@ -1,4 +1,4 @@
-"""What to say about a failed task: where it is, what it said, why that happens and what to do."""
+"""The report of a failed task: its place, its message, the known cause and the fix."""
 
 import re
 from dataclasses import asdict, dataclass
@@ -8,12 +8,12 @@ from typing import Any
 
 import yaml
 
-_LONGEST = 600
+_MAX_CHARACTERS = 600
 
 
 @dataclass(frozen=True)
 class Failure:
-    """One host where a task failed. `place` is file:line of the task."""
+    """A task that failed on one host. `place` is file:line of the task."""
 
     host: str
     task: str
@@ -22,30 +22,30 @@ class Failure:
     unreachable: bool = False
 
     def known(self) -> tuple[str, str]:
-        """Cause and fix, where the message is one that sites have met; else two empty texts."""
+        """Return cause and fix of a known message; else two empty texts."""
         for pattern, cause, fix in _signatures():
             if pattern.search(self.message):
                 return cause, fix
         return "", ""
 
     def lines(self) -> list[str]:
-        """The failure for people, most important first."""
+        """Return the failure as lines for people, most important first."""
         cause, fix = self.known()
-        told = [
+        texts = [
             f"host    {self.host}{' (unreachable)' if self.unreachable else ''}",
             f"task    {self.task}",
             f"at      {self.place}",
             f"error   {self.message}",
         ]
-        return [*told, *([f"cause   {cause}", f"fix     {fix}"] if cause else [])]
+        return [*texts, *([f"cause   {cause}", f"fix     {fix}"] if cause else [])]
 
     def record(self) -> dict[str, Any]:
-        """The failure for the journal, which keeps no message: a module may repeat what it was given."""
+        """Return the failure for the journal, without the message: a module may repeat secrets in it."""
         return {key: value for key, value in asdict(self).items() if key != "message"}
 
 
 def message_of(result: dict[str, Any]) -> str:
-    """The message in a task's result: its own, of the first item that failed, or what a command printed."""
+    """Return the message of a task's result: its own, of the first failed item, or a command's output."""
     for item in result.get("results", ()):
         if isinstance(item, dict) and (item.get("failed") or item.get("unreachable")):
             name = item.get("item")
@@ -54,19 +54,19 @@ def message_of(result: dict[str, Any]) -> str:
     parts = [
         result.get("msg"),
         result.get("stderr"),
-        _telling_lines(str(result.get("stdout", ""))),
+        _error_lines(str(result.get("stdout", ""))),
         result.get("module_stderr"),
         result.get("reason"),
     ]
-    said = [" ".join(str(part).split()) for part in parts if part]
-    text = said[0] if said else "the module gave no message"
-    if len(said) > 1 and ("non-zero" in text or "MODULE FAILURE" in text or len(text) < 20):
-        text = ": ".join([text, *said[1:]])
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    messages = [" ".join(str(part).split()) for part in parts if part]
+    text = messages[0] if messages else "the module gave no message"
+    if len(messages) > 1 and ("non-zero" in text or "MODULE FAILURE" in text or len(text) < 20):
+        text = ": ".join([text, *messages[1:]])
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
 
 
-def _telling_lines(output: str) -> str:
-    """The lines of a command's output that tell why it failed: of an Ansible in it the fatal ones, else the last."""
+def _error_lines(output: str) -> str:
+    """Return the lines that say why a command failed: the fatal ones of an Ansible in it, else the last two."""
     lines = [line for line in output.splitlines() if line.strip()]
     fatal = [line for line in lines if line.startswith(("fatal:", "failed:", "ERROR", "[ERROR]"))]
     return "\n".join(fatal[:3] or lines[-2:])
@@ -76,6 +76,6 @@ def _telling_lines(output: str) -> str:
 def _signatures() -> list[tuple[re.Pattern[str], str, str]]:
     text = (resources.files("deployment") / "data" / "signatures.yaml").read_text()
     return [
-        (re.compile(each["match"], re.IGNORECASE), each["cause"], each["fix"])
-        for each in yaml.safe_load(text)
+        (re.compile(signature["match"], re.IGNORECASE), signature["cause"], signature["fix"])
+        for signature in yaml.safe_load(text)
     ]

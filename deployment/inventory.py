@@ -88,9 +88,9 @@ def kubeconfig(site: Site, directory: Path) -> Path:
 
     A site that installs its own Kubernetes never takes the cluster that the environment happens to name.
     """
-    given = site.get("kubernetes", "kubeconfig")
-    if given:
-        return (site.directory / Path(given).expanduser()).absolute()
+    path = site.get("kubernetes", "kubeconfig")
+    if path:
+        return (site.directory / Path(path).expanduser()).absolute()
     if not site.has_stage("deepops") and os.environ.get("KUBECONFIG"):
         return Path(os.environ["KUBECONFIG"]).expanduser().absolute()
     return directory / "artifacts" / "admin.conf"

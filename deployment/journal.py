@@ -1,4 +1,4 @@
-"""What was done on a site: a file of lines that only grows, so that a cut end costs its last lines and no more.
+"""The journal of a site: lines are only appended, so a file that is cut loses its last lines and no more.
 
 Each line is a JSON object with `event`: `run` (with its options), `started` and `ended` (a stage), `finished`.
 No secret and no output of a task is in it; the logs lie beside it.
@@ -29,14 +29,14 @@ TORN: Final = "journal.torn"
 VERIFIED, FAILED, INTERRUPTED, REMOVED = "verified", "failed", "interrupted", "removed"
 
 _SPACE_BYTES: Final = 1 << 20
-"""What must be free before a run begins: logs and journal of a run are smaller."""
+"""Free space needed before a run begins: its logs and journal are smaller."""
 
 _REMAINS_SECONDS: Final = 7.0
 _POLL_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True)
-class Past:
+class StageRecord:
     """How a stage ended last. `inputs` maps inputs to the digests that they had, `versions` things to releases."""
 
     stage: str
@@ -50,7 +50,7 @@ class Past:
 
 
 def now() -> str:
-    """The time as the journal writes it."""
+    """Return the time as the journal writes it."""
     return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -65,7 +65,7 @@ class Journal:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """The journal file."""
         return self.directory / FILE
 
     @property
@@ -74,17 +74,17 @@ class Journal:
         return self.directory / ANSIBLE_LOCK
 
     def log_path(self, run: str, stage: str) -> Path:
-        """Where the log of a stage goes."""
+        """Return the path of a stage's log."""
         return self.directory / LOGS / f"{run}-{stage}.log"
 
     def run_directory(self, run: str) -> Path:
-        """Where a run leaves what must outlive it, as a snapshot; made when it is asked for."""
+        """Make and return the directory for the files of a run that are kept, such as a snapshot."""
         path = self.directory / RUNS / run
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         return path
 
     def unfinished(self) -> dict[str, Any] | None:
-        """The entry of the last run that was to change something, unless it came to its end."""
+        """Return the entry of the last run that changes the site, unless it finished."""
         last: dict[str, Any] | None = None
         for entry in self.entries:
             if entry["event"] == "run" and entry.get("action") != "verify":
@@ -93,8 +93,8 @@ class Journal:
                 last = None
         return last
 
-    def kept(self, stage: str) -> dict[str, str]:
-        """The files, with digests, that `stage` left for an upgrade that is not finished, if all are still whole."""
+    def intact_files(self, stage: str) -> dict[str, str]:
+        """Return the files and digests that `stage` left in an unfinished upgrade, if all are unchanged."""
         files: dict[str, str] = {}
         upgrades: set[str] = set()
         for entry in self.entries:
@@ -110,21 +110,21 @@ class Journal:
         )
         return files if whole else {}
 
-    def past(self) -> dict[str, Past]:
-        """How the last work on each stage ended; one that began and has no end counts as interrupted.
+    def last_records(self) -> dict[str, StageRecord]:
+        """Return how each stage ended last; one that started and did not end counts as interrupted.
 
         A run that only looked (`verify`) does not count: it proves nothing about inputs that have changed since.
         """
-        stages: dict[str, Past] = {}
+        stages: dict[str, StageRecord] = {}
         for entry in self.entries:
             if entry.get("action") == "verify":
                 continue
             if entry["event"] == "started":
-                stages[entry["stage"]] = Past(
+                stages[entry["stage"]] = StageRecord(
                     entry["stage"], INTERRUPTED, entry["at"], entry["action"], log=entry.get("log", "")
                 )
             elif entry["event"] == "ended":
-                stages[entry["stage"]] = Past(
+                stages[entry["stage"]] = StageRecord(
                     entry["stage"], entry["result"], entry["at"], entry["action"], entry.get("digest", ""),
                     entry.get("inputs", {}), entry.get("log", ""), entry.get("versions", {}),
                 )  # fmt: skip
@@ -147,7 +147,7 @@ class Journal:
                         os.truncate(self.path, before)
                     raise
         except OSError as error:
-            raise self._refusal(error) from error
+            raise self._error(error) from error
         self.entries.append(entry)
 
     @contextlib.contextmanager
@@ -157,7 +157,7 @@ class Journal:
             (self.directory / LOGS).mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = (self.directory / LOCK).open("a+")
         except OSError as error:
-            raise self._refusal(error) from error
+            raise self._error(error) from error
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -168,7 +168,7 @@ class Journal:
             try:
                 self._wait_for_remains()
             except OSError as error:
-                raise self._refusal(error) from error
+                raise self._error(error) from error
             self._check_space()
             lock.truncate(0)
             lock.write(f"`muster {action}` (process {os.getpid()}, since {now()})")
@@ -179,7 +179,7 @@ class Journal:
             lock.truncate(0)
 
     def _wait_for_remains(self) -> None:
-        """An Ansible whose muster was killed ends by itself soon; nothing may begin beside it. Raises Locked."""
+        """Wait for the subreaper of a run that was killed to end its Ansible. Raises Locked."""
         deadline = time.monotonic() + _REMAINS_SECONDS
         with self.ansible_lock.open("a") as lock:
             while True:
@@ -210,7 +210,7 @@ class Journal:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise self._refusal(error) from error
+            raise self._error(error) from error
         entries: list[dict[str, Any]] = []
         self.torn, self._readable_bytes = "", 0
         for number, line in enumerate(lines, 1):
@@ -238,9 +238,9 @@ class Journal:
             temporary.write_bytes(good)
             temporary.replace(self.path)
         except OSError as error:
-            raise self._refusal(error) from error
+            raise self._error(error) from error
 
-    def _refusal(self, error: OSError) -> JournalError:
+    def _error(self, error: OSError) -> JournalError:
         return JournalError(
             f"{self.directory}: the journal cannot be used ({error.strerror}): "
             "make it writable and free some space, or give another directory with --state-dir"

@@ -46,11 +46,11 @@ def check(site: Site) -> list[Finding]:
 
 def dra_release(site: Site) -> tuple[str | None, str]:
     """The DRA driver's release for the site, or None, and why."""
-    wanted = site.versions.get("dra", AUTO)
-    if wanted == OFF:
+    release = site.versions.get("dra", AUTO)
+    if release == OFF:
         return None, "the site file says off"
-    if wanted != AUTO:
-        return wanted, "the site file names it"
+    if release != AUTO:
+        return release, "the site file names it"
     why = ""
     for row in tables()["dra"]:
         why = _dra_hindrance(site, row)
@@ -159,7 +159,7 @@ def _trident(site: Site) -> Iterator[Finding]:
 
 
 def _dra(site: Site) -> Iterator[Finding]:
-    wanted = site.versions.get("dra", AUTO)
+    release = site.versions.get("dra", AUTO)
     for key in ("gpu_operator", "device_plugin"):
         if site.get("deepops", key) and dra_comes(site):
             yield Finding(
@@ -167,10 +167,10 @@ def _dra(site: Site) -> Iterator[Finding]:
                 f"deepops.{key} announces the GPUs, and the DRA driver would announce them again: "
                 f"set versions.dra to off, or leave {key} out",
             )
-    if wanted in {OFF, AUTO} or not site.has_stage("dra"):
+    if release in {OFF, AUTO} or not site.has_stage("dra"):
         return
-    row = next((row for row in tables()["dra"] if row["release"] == wanted), None)
-    why = _dra_hindrance(site, row) if row else f"DRA driver {wanted} is not in the matrix"
+    row = next((row for row in tables()["dra"] if row["release"] == release), None)
+    why = _dra_hindrance(site, row) if row else f"DRA driver {release} is not in the matrix"
     if why:
         yield Finding(("versions", "dra"), why)
 
@@ -183,8 +183,8 @@ def _dra_hindrance(site: Site, row: dict[str, Any]) -> str:
         return f"DRA driver {row['release']} needs driver branch {row['driver']}, this is {branch}"
     for name, host in site.hosts.items():
         capable = any(
-            each["dra"] for each in tables()["hosts"]
-            if host.get("model") in each["models"] and host["os"] == each["os"]
+            host_row["dra"] for host_row in tables()["hosts"]
+            if host.get("model") in host_row["models"] and host["os"] == host_row["os"]
         )  # fmt: skip
         if "gpu" in host["roles"] and not capable:
             return f"there is no driver for DRA on {host['model']} with {host['os']} ({name})"

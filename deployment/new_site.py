@@ -11,7 +11,7 @@ _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 """As in the schema: the name is part of the names of directories and of objects in the cluster."""
 
 
-def begin(inventories: Path, like: str, directory: Path) -> Path:
+def create(inventories: Path, like: str, directory: Path) -> Path:
     """Write the site file of `directory` after one of those that come with muster. Returns its file.
 
     Raises UsageError where there is one already, or it could not have that name.
@@ -19,7 +19,7 @@ def begin(inventories: Path, like: str, directory: Path) -> Path:
     source, file = inventories / like / SITE_FILE, directory / SITE_FILE
     name = directory.absolute().name
     if not source.is_file():
-        known = ", ".join(sorted(each.name for each in inventories.glob("*")))
+        known = ", ".join(sorted(site.name for site in inventories.glob("*")))
         raise UsageError(f"--like {like}: there is no such site; there are {known}")
     if not _NAME.fullmatch(name):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""What a run will do with each stage, and why: pure, from the site, the journal and what was asked for."""
+"""Decides what a run does with each stage, and why, from the site, the journal and the request alone."""
 
 import hashlib
 import json
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from deployment.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, Past
+from deployment.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, StageRecord
 from deployment.stages import ALWAYS, Stage
 
 RUN: Final = "run"
@@ -17,7 +17,7 @@ LEFT_OUT: Final = "left out"
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a stage before the run. `not_applicable` is empty, or the reason."""
+    """The facts by which a stage is decided. `not_applicable` is empty, or the reason."""
 
     stage: Stage
     hosts: tuple[str, ...]
@@ -32,7 +32,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Decision:
-    """What happens with a stage, and why."""
+    """What the run does with a stage, and why."""
 
     stage: Stage
     verb: str
@@ -50,15 +50,19 @@ class Decision:
 
 
 def decide(
-    facts: Sequence[Facts], past: Mapping[str, Past], *, first: str | None = None, last: str | None = None
+    facts: Sequence[Facts],
+    records: Mapping[str, StageRecord],
+    *,
+    first: str | None = None,
+    last: str | None = None,
 ) -> list[Decision]:
-    """Decide on every stage in order. From `first` on, what is done is done again; after `last`, nothing is."""
-    names = [each.stage.name for each in facts]
+    """Decide on every stage in order: from `first` on also those that are done; none after `last`."""
+    names = [stage_facts.stage.name for stage_facts in facts]
     begin = names.index(first) if first else 0
     end = names.index(last) if last else len(names) - 1
     decisions = []
-    for position, each in enumerate(facts):
-        verb, reason = _verdict(each, past.get(each.stage.name))
+    for position, stage_facts in enumerate(facts):
+        verb, reason = _verdict(stage_facts, records.get(stage_facts.stage.name))
         if verb != NOT_APPLICABLE:
             if position < begin:
                 verb, reason = LEFT_OUT, f"before --from {first}"
@@ -66,33 +70,37 @@ def decide(
                 verb, reason = LEFT_OUT, f"after --until {last}"
             elif first and verb == DONE:
                 verb, reason = RUN, f"asked for with --from {first}"
-        decisions.append(Decision(each.stage, verb, reason, each.hosts, each.digest, each.inputs))
+        decisions.append(
+            Decision(
+                stage_facts.stage, verb, reason, stage_facts.hosts, stage_facts.digest, stage_facts.inputs
+            )
+        )
     return decisions
 
 
 def inputs_of(values: Mapping[str, Any], content: str) -> dict[str, str]:
-    """The digest of each input of a stage, by name; `content` is the one of its playbook and role."""
+    """Return the digest of each input of a stage, by name; `content` is the digest of its playbook and role."""
     return {name: _digest(value)[:16] for name, value in values.items()} | {"playbook and role": content[:16]}
 
 
-def _verdict(facts: Facts, past: Past | None) -> tuple[str, str]:
+def _verdict(facts: Facts, record: StageRecord | None) -> tuple[str, str]:
     if facts.not_applicable:
         return NOT_APPLICABLE, facts.not_applicable
     if facts.stage.name in ALWAYS:
         return RUN, "runs each time; it only looks"
-    if past is None:
+    if record is None:
         return RUN, "never run on this site"
-    if past.result == VERIFIED and past.digest == facts.digest:
-        return DONE, f"verified {past.at}"
-    if past.result == VERIFIED:
+    if record.result == VERIFIED and record.digest == facts.digest:
+        return DONE, f"verified {record.at}"
+    if record.result == VERIFIED:
         names = [
             name
-            for name in {**past.inputs, **facts.inputs}
-            if past.inputs.get(name) != facts.inputs.get(name)
+            for name in {**record.inputs, **facts.inputs}
+            if record.inputs.get(name) != facts.inputs.get(name)
         ]
-        return RUN, f"changed since {past.at}: {', '.join(sorted(names))}"
+        return RUN, f"changed since {record.at}: {', '.join(sorted(names))}"
     words = {FAILED: "failed", INTERRUPTED: "interrupted", REMOVED: "removed"}
-    return RUN, f"{words.get(past.result, past.result)} {past.at}"
+    return RUN, f"{words.get(record.result, record.result)} {record.at}"
 
 
 def _digest(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Whether every host answers over SSH, before Ansible: with the host's own words where it does not."""
+"""The check before Ansible that every host can be reached over SSH and has what Ansible needs."""
 
 import contextlib
 import socket
@@ -29,7 +29,7 @@ class Problem:
 
 
 def check(inventory: dict[str, Any], progress: Reporter, resume: str) -> None:
-    """Log in to every host that is reached over SSH. Raises InstallError after telling about each that fails."""
+    """Log in to every SSH host. Raises InstallError after reporting each that fails."""
     hosts = {
         name: values
         for name, values in inventory["all"]["hosts"].items()
@@ -39,17 +39,21 @@ def check(inventory: dict[str, Any], progress: Reporter, resume: str) -> None:
         return
     progress(f"reaching {len(hosts)} hosts over SSH")
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        problems = [each for found in pool.map(lambda item: probe(*item), hosts.items()) for each in found]
-    for each in problems:
-        progress(f"  {each.host}: {each.cause}")
-        progress(f"  {' ' * len(each.host)}  fix: {each.fix}")
+        problems = [
+            problem
+            for host_problems in pool.map(lambda item: probe(*item), hosts.items())
+            for problem in host_problems
+        ]
+    for problem in problems:
+        progress(f"  {problem.host}: {problem.cause}")
+        progress(f"  {' ' * len(problem.host)}  fix: {problem.fix}")
     if problems:
-        failed = ", ".join(sorted({each.host for each in problems}))
+        failed = ", ".join(sorted({problem.host for problem in problems}))
         raise InstallError(f"{failed}: not ready; nothing was changed. When that is fixed: {resume}")
 
 
 def probe(name: str, values: dict[str, Any]) -> list[Problem]:
-    """Everything that is wrong with one host; empty when it is ready."""
+    """Return every problem of one host; empty when it is ready."""
     address, port = values["ansible_host"], int(values["ansible_port"])
     target = f"{address} port {port}"
     with contextlib.ExitStack() as stack:
@@ -71,7 +75,7 @@ def probe(name: str, values: dict[str, Any]) -> list[Problem]:
         except FileNotFoundError as error:
             return [Problem(name, f"there is no key file {error.filename}", "correct access.key_file")]
         except (OSError, paramiko.SSHException) as error:
-            return [_refused(name, target, values, error)]
+            return [_connection_problem(name, target, values, error)]
         return [*_facts(name, client, values)]
 
 
@@ -87,7 +91,7 @@ def _known_hosts(client: paramiko.SSHClient, values: dict[str, Any]) -> None:
         client.load_system_host_keys()
 
 
-def _refused(name: str, target: str, values: dict[str, Any], error: Exception) -> Problem:
+def _connection_problem(name: str, target: str, values: dict[str, Any], error: Exception) -> Problem:
     user, address = values.get("ansible_user", "the present user"), values["ansible_host"]
     silent = f"{target} does not answer"
     table: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ...] = (
@@ -119,17 +123,17 @@ def _refused(name: str, target: str, values: dict[str, Any], error: Exception) -
 
 
 def _facts(name: str, client: paramiko.SSHClient, values: dict[str, Any]) -> Iterable[Problem]:
-    """What Ansible itself cannot tell: whether it could work there at all."""
+    """Yield what would stop Ansible on the host: no Python, a wrong clock, no root."""
     checks: list[tuple[str, Callable[[str], bool], str, str]] = [
         (
             "command -v python3 || command -v python",
-            lambda said: bool(said.strip()),
+            lambda reply: bool(reply.strip()),
             "there is no Python on it",
             "install the package python3",
         ),
         (
             "date +%s",
-            lambda said: said.strip().isdigit() and abs(int(said) - time.time()) < _SKEW_SECONDS,
+            lambda reply: reply.strip().isdigit() and abs(int(reply) - time.time()) < _SKEW_SECONDS,
             f"its clock is more than {_SKEW_SECONDS} s off",
             "start chrony or systemd-timesyncd on it: certificates and etcd need the time",
         ),
@@ -138,7 +142,7 @@ def _facts(name: str, client: paramiko.SSHClient, values: dict[str, Any]) -> Ite
         checks.append(
             (
                 "sudo -n true && echo root",
-                lambda said: said.strip() == "root",
+                lambda reply: reply.strip() == "root",
                 "the user may not become root without a password",
                 "add `USER ALL=(ALL) NOPASSWD: ALL` below /etc/sudoers.d",
             )
@@ -146,9 +150,9 @@ def _facts(name: str, client: paramiko.SSHClient, values: dict[str, Any]) -> Ite
     for command, good, cause, fix in checks:
         try:
             _, output, _ = client.exec_command(command, timeout=_TIMEOUT_SECONDS)
-            said = output.read().decode(errors="replace")
+            reply = output.read().decode(errors="replace")
         except (OSError, paramiko.SSHException) as error:
             yield Problem(name, f"the connection dropped: {error}", "check network and sshd")
             return
-        if not good(said):
+        if not good(reply):
             yield Problem(name, cause, fix)

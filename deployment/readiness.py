@@ -1,4 +1,4 @@
-"""What a run needs before it begins, told all at once: its Ansible, its secrets, its cluster, and its pins."""
+"""The requirements of a run that are missing: Ansible, the DeepOps commit, secrets, and the cluster."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,15 +9,15 @@ from typing import Any, Final
 from deployment.plan import LEFT_OUT, RUN, Decision
 from deployment.site import Place, Site
 
-Lack = tuple[Place, str]
-_MAKER: Final = "deepops"
-"""The stage that makes the cluster."""
+MissingRequirement = tuple[Place, str]
+_CLUSTER_STAGE: Final = "deepops"
+"""The stage that installs Kubernetes."""
 
 
-def lacks(
+def missing_requirements(
     site: Site, variables: Mapping[str, Any], decisions: Sequence[Decision], *, installs: bool
-) -> list[Lack]:
-    """Everything that is missing, with its place in the site file. `variables` are those of all hosts."""
+) -> list[MissingRequirement]:
+    """Return every missing requirement with its place in the site file. `variables` are those of all hosts."""
     return [
         *_ansible(site),
         *_pin(site, decisions, installs=installs),
@@ -27,49 +27,53 @@ def lacks(
 
 
 def without_cluster(variables: Mapping[str, Any], decisions: Sequence[Decision]) -> list[Decision]:
-    """The decisions of a check: before there is a cluster, nothing can be foretold of what is done in it."""
-    if Path(variables["muster_kubeconfig"]).is_file() or not _runs(decisions, _MAKER):
+    """Return the decisions of a check, without the stages whose cluster is not installed yet."""
+    if Path(variables["muster_kubeconfig"]).is_file() or not _runs(decisions, _CLUSTER_STAGE):
         return list(decisions)
     reason = "the cluster that would be asked is made by the stage deepops, which a check does not do"
     return [
-        replace(each, verb=LEFT_OUT, reason=reason) if each.verb == RUN and each.stage.on_cluster else each
-        for each in decisions
+        replace(decision, verb=LEFT_OUT, reason=reason)
+        if decision.verb == RUN and decision.stage.on_cluster
+        else decision
+        for decision in decisions
     ]
 
 
-def _ansible(site: Site) -> Iterator[Lack]:
-    if site.lacks_ansible:
-        yield ("controller", "ansible_bin"), site.lacks_ansible
+def _ansible(site: Site) -> Iterator[MissingRequirement]:
+    if site.missing_ansible:
+        yield ("controller", "ansible_bin"), site.missing_ansible
 
 
-def _pin(site: Site, decisions: Sequence[Decision], *, installs: bool) -> Iterator[Lack]:
-    if installs and site.unpinned and _runs(decisions, _MAKER):
+def _pin(site: Site, decisions: Sequence[Decision], *, installs: bool) -> Iterator[MissingRequirement]:
+    if installs and site.unpinned and _runs(decisions, _CLUSTER_STAGE):
         yield ("deepops",) if site.get("deepops") else ("versions", "deepops"), site.unpinned
 
 
-def _secrets(site: Site) -> Iterator[Lack]:
-    """Every secret must be there before the first stage, not at night in the seventh."""
-    for place, each in site.secrets():
-        if "env" in each and not os.environ.get(each["env"]):
+def _secrets(site: Site) -> Iterator[MissingRequirement]:
+    """Yield the environment variables of secrets that are not set."""
+    for place, secret in site.secrets():
+        if "env" in secret and not os.environ.get(secret["env"]):
             where = ".".join(map(str, place))
-            yield place, f"{where}: the environment variable {each['env']} is not set"
+            yield place, f"{where}: the environment variable {secret['env']} is not set"
 
 
 def _cluster(
     site: Site, variables: Mapping[str, Any], decisions: Sequence[Decision], *, installs: bool
-) -> Iterator[Lack]:
+) -> Iterator[MissingRequirement]:
     path = Path(variables["muster_kubeconfig"])
-    asks = [each.stage.name for each in decisions if each.verb == RUN and each.stage.on_cluster]
+    asks = [
+        decision.stage.name for decision in decisions if decision.verb == RUN and decision.stage.on_cluster
+    ]
     if variables.get("preflight_kubernetes") and _runs(decisions, "preflight"):
         asks.append("preflight")
-    if path.is_file() or not asks or (installs and _runs(decisions, _MAKER)):
+    if path.is_file() or not asks or (installs and _runs(decisions, _CLUSTER_STAGE)):
         return
     name = "name the access to the cluster in kubernetes.kubeconfig"
     if site.get("kubernetes", "kubeconfig"):
         yield ("kubernetes", "kubeconfig"), f"kubernetes.kubeconfig: there is no file {path}"
-    elif site.has_stage(_MAKER):
-        told = f"the stage deepops leaves the access to the cluster in {path}, and it is not there: "
-        yield ("versions", _MAKER), f"{told}run `muster install --from deepops`, or {name}"
+    elif site.has_stage(_CLUSTER_STAGE):
+        cause = f"the stage deepops leaves the access to the cluster in {path}, and it is not there: "
+        yield ("versions", _CLUSTER_STAGE), f"{cause}run `muster install --from deepops`, or {name}"
     elif os.environ.get("KUBECONFIG"):
         yield ("versions", "kubernetes"), f"KUBECONFIG names {path}, and there is no such file: {name}"
     else:
@@ -80,4 +84,4 @@ def _cluster(
 
 
 def _runs(decisions: Sequence[Decision], stage: str) -> bool:
-    return any(each.stage.name == stage and each.verb == RUN for each in decisions)
+    return any(decision.stage.name == stage and decision.verb == RUN for decision in decisions)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import ansible_runner
 from ansible_runner.exceptions import AnsibleRunnerException
 
-from deployment import guardian
+from deployment import subreaper
 from deployment.content import Content
 from deployment.errors import InstallError
 from deployment.failure import Failure, message_of
@@ -28,10 +28,10 @@ COUNTED: Final = ("ok", "changed", "failures", "dark", "skipped", "rescued", "ig
 PROVED: Final = ("Say what is proved", "Say what is not proved")
 _HIDDEN: Final = "***"
 _LAUNCHERS: Final = Path(__file__).parent / "data" / "bin"
-_PROCESS: Final = "guardian"
+_PROCESS: Final = "subreaper"
 _OK: Final = "successful"
 _POLL_SECONDS: Final = 1
-"""How often ansible-runner looks whether the run is to end."""
+"""How often ansible-runner asks whether to end the run."""
 
 
 @dataclass
@@ -42,19 +42,19 @@ class Outcome:
     interrupted: bool = False
     failures: list[Failure] = field(default_factory=list)
     hosts: dict[str, dict[str, int]] = field(default_factory=dict)
-    trouble: str = ""
+    problem: str = ""
     proved: list[str] = field(default_factory=list)
     """What the tasks named `Say what is proved` said, with the host where that is not the controller."""
 
     @property
     def changed(self) -> int:
-        """How many tasks changed something, on all hosts."""
+        """The number of tasks that changed something, on all hosts."""
         return sum(counts.get("changed", 0) for counts in self.hosts.values())
 
 
 @dataclass(frozen=True)
 class Playbook:
-    """What to run, and how."""
+    """A playbook with the options of its run."""
 
     path: Path
     label: str
@@ -92,15 +92,15 @@ class Runner:
         self._lock = lock
         self._vault = vault
         self._bin = ansible_bin
-        plain = [each for each in secrets if each]
-        encoded = [base64.b64encode(each.encode()).decode() for each in plain]
+        plain = [secret for secret in secrets if secret]
+        encoded = [base64.b64encode(secret.encode()).decode() for secret in plain]
         self._secrets = sorted({*plain, *encoded}, key=len, reverse=True)
         self._interrupted = interrupted
-        self._more = environment or {}
+        self._extra_environment = environment or {}
         self._hidden = hidden or {}
 
     def run(self, playbook: Playbook, log: Path) -> Outcome:
-        """Run to the end. Raises InstallError when Ansible cannot be started at all."""
+        """Run the playbook to its end. Raises InstallError when Ansible cannot be started at all."""
         private = Path(tempfile.mkdtemp(prefix="muster-install-"))
         outcome = Outcome()
         try:
@@ -150,9 +150,9 @@ class Runner:
         outcome.ok = ended.status == _OK
         outcome.interrupted = not outcome.ok and self._interrupted()
         if not outcome.ok and not outcome.failures:
-            outcome.trouble = listener.trouble or self._ended_with(ended.rc)
+            outcome.problem = listener.problem or self._exit_problem(ended.rc)
 
-    def _ended_with(self, code: int | None) -> str:
+    def _exit_problem(self, code: int | None) -> str:
         if shutil.which("ansible-playbook", path=self._path) is None:
             return (
                 f"there is no ansible-playbook: install muster again with `{install_command('deployment')}`"
@@ -167,13 +167,13 @@ class Runner:
             words.append("--check")
         if playbook.limit:
             words += ["--limit", playbook.limit]
-        for each in [*([f"@{self._vault}"] if self._vault else []), *playbook.extra]:
-            words += ["--extra-vars", f"'{each}'"]
+        for value in [*([f"@{self._vault}"] if self._vault else []), *playbook.extra]:
+            words += ["--extra-vars", f"'{value}'"]
         return words
 
     def _environment(self, private: Path) -> dict[str, str]:
         return {
-            **self._more,
+            **self._extra_environment,
             "ANSIBLE_CONFIG": str(Path(__file__).parent / "data" / "ansible.cfg"),
             "ANSIBLE_ROLES_PATH": str(self._content.roles),
             "ANSIBLE_LOCAL_TEMP": str(private / "tmp"),
@@ -184,12 +184,12 @@ class Runner:
 
     @property
     def _path(self) -> str:
-        """Where programs are looked for: beside the Ansible that is used first."""
+        """The PATH of the run: the directory of its Ansible first."""
         return f"{self._bin or Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
 
     @contextlib.contextmanager
     def _launcher(self, private: Path) -> Iterator[dict[str, str]]:
-        """The environment in which the guardian starts Ansible; the hidden variables are in memory alone."""
+        """The environment in which the subreaper starts Ansible; the hidden variables are in memory alone."""
         real = shutil.which("ansible-playbook", path=self._path)
         if real is None:
             yield {}
@@ -198,9 +198,9 @@ class Runner:
         memory = os.memfd_create("muster-secrets")
         try:
             os.write(memory, json.dumps(dict(self._hidden)).encode())
-            guarded = private / "guarded.json"
-            guarded.touch(mode=0o600)
-            guarded.write_text(
+            options = private / "subreaper.json"
+            options.touch(mode=0o600)
+            options.write_text(
                 json.dumps(
                     {
                         "program": real, "parent": os.getpid(), "lock": str(self._lock), "private": str(private),
@@ -211,8 +211,8 @@ class Runner:
             )  # fmt: skip
             yield {
                 "MUSTER_PYTHON": sys.executable,
-                "MUSTER_GUARDIAN": guardian.__file__,
-                "MUSTER_GUARDED": str(guarded),
+                "MUSTER_SUBREAPER": subreaper.__file__,
+                "MUSTER_SUBREAPER_OPTIONS": str(options),
                 "PATH": f"{_LAUNCHERS}:{self._path}",
             }
         finally:
@@ -220,7 +220,7 @@ class Runner:
             os.environ.update(before)
 
     def _end_if_interrupted(self, private: Path) -> bool:
-        """Called by ansible-runner again and again, which never cancels: it would kill Ansible and leave its work."""
+        """End the subreaper on an interrupt. Returns False: ansible-runner would leave children of Ansible."""
         if self._interrupted():
             with contextlib.suppress(FileNotFoundError, ValueError, ProcessLookupError):
                 os.kill(int((private / _PROCESS).read_text()), signal.SIGTERM)
@@ -248,14 +248,14 @@ class _Listener:
         self._write = write
         self._hide = hide
         self._outcome = outcome
-        self.trouble = ""
+        self.problem = ""
 
     def __call__(self, event: dict[str, Any]) -> bool:
         text = event.get("stdout")
         if text:
             self._write(self._hide(str(text)) + "\n")
-            if not self.trouble and ("ERROR!" in text or "[ERROR]" in text):
-                self.trouble = self._hide(" ".join(str(text).split()))[:600]
+            if not self.problem and ("ERROR!" in text or "[ERROR]" in text):
+                self.problem = self._hide(" ".join(str(text).split()))[:600]
         data = event.get("event_data", {})
         kind = event.get("event", "")
         if kind == "playbook_on_task_start":

@@ -32,7 +32,7 @@ _NEEDS: Final[dict[str, tuple[str, ...]]] = {
     "ontap": ("storage", "ontap"),
     "trident": ("versions", "trident"),
 }
-"""The entry without which a stage has nothing to do."""
+"""The entry of the site file that a stage needs."""
 
 _ONTAP_NEEDS: Final = {
     "aggregates": "without aggregates the SVM has no room",
@@ -45,15 +45,15 @@ _WORDS: Final = {
     "object": "keys with values (`key: value`)", "array": "a list", "string": "a text", "integer": "a whole number",
     "boolean": "true or false",
 }  # fmt: skip
-"""The types of the schema, as people who write YAML call them."""
+"""The schema's types in words for error messages."""
 
-_LONGEST: Final = 60
+_MAX_CHARACTERS: Final = 60
 
 Place = tuple[str | int, ...]
 
 
 class SiteDocument(Document):
-    """A site file with the line of every entry."""
+    """A site file as data, with the line of every entry."""
 
     refusal: ClassVar[type[MusterError]] = SiteError
 
@@ -84,7 +84,7 @@ class Site:
 
     @property
     def versions(self) -> dict[str, str]:
-        """What is to be installed, by the name of the thing."""
+        """The releases to install, by component."""
         return dict(self.data["versions"])
 
     @property
@@ -94,12 +94,12 @@ class Site:
 
     @property
     def declared_not_applicable(self) -> dict[str, str]:
-        """Stages that the file declares to have no meaning here, with the reasons."""
+        """The stages that the file declares not applicable, with the reasons."""
         return dict(self.data.get("not_applicable", {}))
 
     @property
     def container_runtime(self) -> str:
-        """What runs the containers of Kubernetes."""
+        """The container runtime of Kubernetes: containerd or docker."""
         return str(self.get("kubernetes", "container_runtime", default="containerd"))
 
     @property
@@ -108,23 +108,23 @@ class Site:
         return list(self.get("storage", "ontap", "nfs_versions", default=["3", "4.1"]))
 
     def has_stage(self, name: str) -> bool:
-        """Whether the file has what the stage works from, and does not declare that it has no meaning here."""
-        return not self.lacks(name) and name not in self.declared_not_applicable
+        """Return whether the file has the stage's entry and does not declare the stage not applicable."""
+        return not self.missing_entry(name) and name not in self.declared_not_applicable
 
-    def lacks(self, stage: str) -> str:
-        """The entry that a stage needs and the file does not have; empty if it has."""
+    def missing_entry(self, stage: str) -> str:
+        """Return the entry that a stage needs and the file does not have; empty if it has it."""
         needed = _NEEDS.get(stage, ())
         return ".".join(needed) if needed and self.get(*needed) is None else ""
 
     @property
     def ansible_bin(self) -> Path | None:
         """The directory of another ansible-playbook than muster's own, if the file names one."""
-        given = self.get("controller", "ansible_bin")
-        return (self.directory / Path(given).expanduser()).absolute() if given else None
+        configured = self.get("controller", "ansible_bin")
+        return (self.directory / Path(configured).expanduser()).absolute() if configured else None
 
     @property
-    def lacks_ansible(self) -> str:
-        """How to make the Ansible that the file names, where there is none; empty where it is there."""
+    def missing_ansible(self) -> str:
+        """How to install the Ansible that the file names; empty where it is installed."""
         path = self.ansible_bin
         if path is None or os.access(path / "ansible-playbook", os.X_OK):
             return ""
@@ -136,7 +136,7 @@ class Site:
 
     @property
     def unpinned(self) -> str:
-        """How to pin DeepOps to its commit, where the file does not; empty where it does, or has no use for it."""
+        """How to pin DeepOps to a commit; empty where it is pinned or not installed by this site."""
         if not self.has_stage("deepops") or self.get("deepops", "commit"):
             return ""
         repository = self.get("deepops", "repository", default="https://github.com/NVIDIA/deepops")
@@ -147,7 +147,7 @@ class Site:
         )
 
     def get(self, *path: str, default: Any = None) -> Any:
-        """The value at `path`, or the default where the file does not give it."""
+        """Return the value at `path`, or the default where the file has none."""
         value: Any = self.data
         for key in path:
             if not isinstance(value, dict) or key not in value:
@@ -156,11 +156,11 @@ class Site:
         return value
 
     def problem(self, place: Place, message: str) -> str:
-        """A line about one entry of the file, with file and line number in front."""
+        """Return a message about one entry, with file and line number in front."""
         return f"{self.document.path}:{self.document.line(place)}: {message}"
 
     def secrets(self) -> Iterator[tuple[Place, dict[str, str]]]:
-        """Every place of the file that refers to a secret."""
+        """Yield every reference to a secret and its place in the file."""
         yield from _secrets(self.data, ())
 
 
@@ -173,12 +173,12 @@ def load(inventory: Path) -> Site:
     if not problems:
         problems = [*_reference_problems(site), *_vault_problems(site)]
     if problems:
-        raise refusal(path, problems)
+        raise site_error(path, problems)
     return site
 
 
-def refusal(path: Path, problems: Sequence[str]) -> SiteError:
-    """One error for all the problems of a file."""
+def site_error(path: Path, problems: Sequence[str]) -> SiteError:
+    """Return one error with all the problems of a file."""
     count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
     return SiteError(f"{path}: {count}; nothing was done", problems)
 
@@ -190,64 +190,67 @@ def _validator() -> Draft202012Validator:
 
 
 def _schema_problems(site: Site) -> list[str]:
-    found: dict[Place, str] = {}
+    messages: dict[Place, str] = {}
     for error in sorted(
-        _validator().iter_errors(site.document.data), key=lambda each: list(map(str, each.path))
+        _validator().iter_errors(site.document.data), key=lambda violation: list(map(str, violation.path))
     ):
         place: Place = tuple(error.absolute_path)
-        for where, message in _explained(place, error):
-            found.setdefault(where, site.problem(where, message))
+        for where, message in _describe_error(place, error):
+            messages.setdefault(where, site.problem(where, message))
     return sorted(
-        found.values(), key=lambda text: int(text.removeprefix(f"{site.document.path}:").split(":")[0])
+        messages.values(), key=lambda text: int(text.removeprefix(f"{site.document.path}:").split(":")[0])
     )
 
 
-def _explained(place: Place, error: ValidationError) -> Iterator[tuple[Place, str]]:
-    """The schema's complaint in the words of the file."""
-    given: Any = error.instance
-    wanted: Any = error.validator_value
+def _describe_error(place: Place, error: ValidationError) -> Iterator[tuple[Place, str]]:
+    """Yield a schema error as messages for people, with their places."""
+    value: Any = error.instance
+    expected: Any = error.validator_value
     where = ".".join(map(str, place)) or "the file"
     schema: dict[str, Any] = error.schema if isinstance(error.schema, dict) else {}
     if error.validator == "additionalProperties":
         known = schema.get("properties", {})
-        for key in given:
+        for key in value:
             if key not in known:
                 yield (*place, key), f"unknown key `{key}` (known here: {', '.join(sorted(known))})"
     elif error.validator == "required":
-        missing = [key for key in wanted if key not in given]
+        missing = [key for key in expected if key not in value]
         yield place, f"{where}: `{missing[0]}` is missing"
-    elif error.validator == "type" and schema.get("type") == "string" and not isinstance(given, dict | list):
-        yield place, f"{where}: write it in quotes: YAML reads {given} as a number or a truth value"
+    elif error.validator == "type" and schema.get("type") == "string" and not isinstance(value, dict | list):
+        yield place, f"{where}: write it in quotes: YAML reads {value} as a number or a truth value"
     elif error.validator == "enum":
-        yield place, f"{where}: {given} is none of {', '.join(map(str, wanted))}"
+        yield place, f"{where}: {value} is none of {', '.join(map(str, expected))}"
     elif place and _SECRET_WORDS.search(str(place[-1])):
         yield place, f"{where}: a secret is never written here; write {{env: NAME}} or {{vault: name}}"
     elif error.validator in {"pattern", "minLength"}:
         meaning = f" ({schema['description']})" if "description" in schema else ""
         yield (
             place,
-            f"{where}: {given!r} does not have the form {schema.get('pattern', 'of a text')}{meaning}",
+            f"{where}: {value!r} does not have the form {schema.get('pattern', 'of a text')}{meaning}",
         )
     elif error.validator == "type":
-        yield place, f"{where}: should be {_WORDS.get(str(wanted), wanted)}, not {_told(given, place)}"
+        yield (
+            place,
+            f"{where}: should be {_WORDS.get(str(expected), expected)}, not {_describe_value(value, place)}",
+        )
     elif error.validator == "const":
-        yield place, f"{where}: write {wanted}, not {_told(given, place)}"
+        yield place, f"{where}: write {expected}, not {_describe_value(value, place)}"
     else:
         yield place, f"{where}: {error.message}"
 
 
-def _told(given: Any, place: Place) -> str:
-    """What the file has in a place, in words; a file that is one text is another file, whose content is not shown."""
+def _describe_value(value: Any, place: Place) -> str:
+    """Describe a value for an error message; a whole file that is one text is not shown, it may be any file."""
     for kind, words in ((dict, "keys with values"), (list, "a list"), (type(None), "nothing")):
-        if isinstance(given, kind):
+        if isinstance(value, kind):
             return words
     if not place:
         return "one text"
-    return f"`{given}`" if len(str(given)) <= _LONGEST else f"`{str(given)[:_LONGEST]}…`"
+    return f"`{value}`" if len(str(value)) <= _MAX_CHARACTERS else f"`{str(value)[:_MAX_CHARACTERS]}…`"
 
 
 def _reference_problems(site: Site) -> Iterator[str]:
-    """What only the whole file can tell."""
+    """Yield the problems between entries, which a schema cannot express."""
     yield from _host_problems(site)
     yield from _class_problems(site)
     yield from _ontap_problems(site)
@@ -274,29 +277,29 @@ def _host_problems(site: Site) -> Iterator[str]:
 
 
 def _class_problems(site: Site) -> Iterator[str]:
-    backends = {each["name"] for each in site.get("storage", "backends", default=[])}
+    backends = {entry["name"] for entry in site.get("storage", "backends", default=[])}
     classes = site.get("storage", "classes", default=[])
     served = site.nfs_versions
-    for index, each in enumerate(classes):
-        if each["backend"] not in backends:
+    for index, storage_class in enumerate(classes):
+        if storage_class["backend"] not in backends:
             backend: Place = ("storage", "classes", index, "backend")
-            yield site.problem(backend, f"there is no backend {each['backend']} in storage.backends")
-        for option in each.get("mount_options", []):
+            yield site.problem(backend, f"there is no backend {storage_class['backend']} in storage.backends")
+        for option in storage_class.get("mount_options", []):
             name, _, version = option.partition("=")
             if name in {"vers", "nfsvers"} and version not in served:
                 yield site.problem(
                     ("storage", "classes", index, "mount_options"),
-                    f"class {each['name']} mounts with {option}, and storage.ontap.nfs_versions "
+                    f"class {storage_class['name']} mounts with {option}, and storage.ontap.nfs_versions "
                     f"has {', '.join(served)} alone",
                 )
-    defaults = [index for index, each in enumerate(classes) if each.get("default")]
+    defaults = [index for index, storage_class in enumerate(classes) if storage_class.get("default")]
     if classes and len(defaults) != 1:
         surplus: Place = ("storage", "classes", defaults[1] if defaults else 0)
         yield site.problem(surplus, f"{len(defaults)} of the classes are the default: exactly one must be")
 
 
 def _ontap_problems(site: Site) -> Iterator[str]:
-    """What the stage ontap needs beyond what Trident alone does."""
+    """Yield what the stage ontap needs and the file does not have."""
     if not site.has_stage("ontap"):
         return
     ontap = site.get("storage", "ontap")
@@ -312,21 +315,21 @@ def _ontap_problems(site: Site) -> Iterator[str]:
         *([ontap["svm_management_lif"]] if "svm_management_lif" in ontap else []),
     ]
     for field in ("name", "address"):
-        values = [each[field] for each in lifs]
-        for value in sorted({each for each in values if values.count(each) > 1}):
+        values = [lif[field] for lif in lifs]
+        for value in sorted({item for item in values if values.count(item) > 1}):
             yield site.problem(
                 ("storage", "ontap"), f"storage.ontap: two interfaces have the {field} {value}"
             )
 
 
 def _switch_problems(site: Site) -> Iterator[str]:
-    """Cables that cannot be plugged as the file says, and VLANs that nobody declared."""
+    """Yield ports used twice, channels on one switch only, and VLANs that are not declared."""
     network = site.get("network", default={})
     switches: dict[str, Any] = network.get("switches", {})
     vpc = network.get("vpc")
-    known = {each["id"] for each in network.get("vlans", [])}
+    known = {vlan["id"] for vlan in network.get("vlans", [])}
     channels = {
-        name: {each["channel"] for each in switch.get("links", []) if "channel" in each}
+        name: {link["channel"] for link in switch.get("links", []) if "channel" in link}
         for name, switch in switches.items()
     }
     if vpc and len(switches) != 2:
@@ -347,7 +350,7 @@ def _switch_problems(site: Site) -> Iterator[str]:
                 yield site.problem(
                     place, f"channel {link['channel']} goes over two switches: network.vpc is missing"
                 )
-            elif "channel" in link and any(link["channel"] not in each for each in channels.values()):
+            elif "channel" in link and any(link["channel"] not in numbers for numbers in channels.values()):
                 yield site.problem(
                     place, f"channel {link['channel']} is on {name} alone: give the other switch its half"
                 )
@@ -373,17 +376,17 @@ def _secrets(value: Any, place: Place) -> Iterator[tuple[Place, dict[str, str]]]
         if place and _SECRET_WORDS.search(str(place[-1])) and set(value) <= {"env", "vault"}:
             yield place, value
             return
-        for key, each in value.items():
-            yield from _secrets(each, (*place, key))
+        for key, nested in value.items():
+            yield from _secrets(nested, (*place, key))
     elif isinstance(value, list):
-        for index, each in enumerate(value):
-            yield from _secrets(each, (*place, index))
+        for index, nested in enumerate(value):
+            yield from _secrets(nested, (*place, index))
 
 
 def _plain_secrets(value: Any, place: Place) -> Iterator[Place]:
     if isinstance(value, dict):
-        for key, each in value.items():
-            plain = isinstance(each, str) and "{{" not in each
+        for key, nested in value.items():
+            plain = isinstance(nested, str) and "{{" not in nested
             if plain and _SECRET_WORDS.search(key):
                 yield (*place, key)
-            yield from _plain_secrets(each, (*place, key))
+            yield from _plain_secrets(nested, (*place, key))

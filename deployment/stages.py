@@ -1,4 +1,4 @@
-"""The stages: their order is the one of the imports of a playbook, and each is the playbook and role of its name."""
+"""The stages of a playbook, in the order of its imports; a stage has the name of its playbook and role."""
 
 import hashlib
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from deployment.site import Site
 from orchestrator.errors import ConfigurationError
 
 ALWAYS: Final = frozenset({"preflight", "verify"})
-"""Stages that only look: they run each time."""
+"""Stages that change nothing: they run each time."""
 
 
 @dataclass(frozen=True)
@@ -32,18 +32,18 @@ class Stage:
 
     @property
     def on_cluster(self) -> bool:
-        """Whether it works through the Kubernetes API."""
+        """Whether the stage works through the Kubernetes API."""
         return self.name in {"trident", "dra", "orchestrator", "verify"}
 
 
 def read(content: Content, playbook: str = "site.yml") -> list[Stage]:
-    """The stages of a playbook, in order. Raises ConfigurationError where there is something else in it."""
+    """Return the stages of a playbook, in order. Raises ConfigurationError for any other entry."""
     path = content.playbooks / playbook
     return [_stage(path, entry) for entry in _read(path)]
 
 
 def not_applicable(stage: Stage, site: Site, groups: dict[str, list[str]], *, bundle: bool = False) -> str:
-    """Why a stage has no meaning on a site; empty if it has."""
+    """Return why a stage does not apply to a site; empty if it applies."""
     declared = site.declared_not_applicable.get(stage.name)
     if stage.name == "bundle" and not bundle:
         declared = "no --bundle was given: packages come from where the hosts get theirs"
@@ -54,19 +54,19 @@ def not_applicable(stage: Stage, site: Site, groups: dict[str, list[str]], *, bu
         return "" if release else why
     if stage.name == "docker" and site.container_runtime != "docker":
         return f"the containers of Kubernetes run in {site.container_runtime}"
-    lacking = site.lacks(stage.name)
-    if lacking:
-        return f"the site file has no {lacking}"
+    missing = site.missing_entry(stage.name)
+    if missing:
+        return f"the site file has no {missing}"
     if not groups.get(stage.hosts):
         return f"no host of the site is in the group {stage.hosts}"
     return ""
 
 
 def content_digest(stage: Stage, content: Content) -> str:
-    """SHA-256 of the playbook and the role of a stage: a changed task is a reason to run it again."""
+    """Return the SHA-256 of a stage's playbook and role: a changed task is a reason to run it again."""
     digest = hashlib.sha256()
     role = content.roles / stage.name
-    for path in [stage.playbook, *sorted(each for each in role.rglob("*") if each.is_file())]:
+    for path in [stage.playbook, *sorted(file for file in role.rglob("*") if file.is_file())]:
         digest.update(str(path.relative_to(content.root)).encode() + b"\0")
         digest.update(path.read_bytes() + b"\0")
     return digest.hexdigest()

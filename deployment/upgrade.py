@@ -1,4 +1,4 @@
-"""The steps from what runs to what the site file names, and which of them have no way back: pure."""
+"""The steps from the installed releases to those of the site file, and which of them cannot be undone."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from packaging.version import Version
 
-from deployment.present import Present
+from deployment.installed import Installed
 from deployment.site import Place, Site
 
 CHANGES_THE_CLUSTER: Final = frozenset({"trident", "deepops", "dra", "orchestrator"})
-"""Stages after which etcd holds something else."""
+"""Stages that change what etcd holds."""
 
 _NO_WAY_BACK: Final = {
     "deepops": "objects are stored in the newer form; the way back is the etcd snapshot of before",
@@ -22,7 +22,7 @@ _NO_WAY_BACK: Final = {
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that changes its release. `irreversible` says why there is no way back, `refusal` why not to begin."""
+    """A component that changes its release. `irreversible` is why it cannot be undone, `refusal` why it is refused."""
 
     stage: str
     what: str
@@ -33,52 +33,52 @@ class Step:
     place: Place = ()
 
     def line(self) -> str:
-        """The step for people."""
-        told = f"{self.what} {self.before} -> {self.after}"
+        """Return the step as a line for people."""
+        change = f"{self.what} {self.before} -> {self.after}"
         if self.refusal:
-            return f"{told}, refused: {self.refusal}"
-        return f"{told}, cannot be undone: {self.irreversible}" if self.irreversible else told
+            return f"{change}, refused: {self.refusal}"
+        return f"{change}, cannot be undone: {self.irreversible}" if self.irreversible else change
 
     def record(self) -> dict[str, Any]:
-        """The step as data for `--json`."""
+        """Return the step as data for `--json`."""
         return {key: value for key, value in asdict(self).items() if key != "place"}
 
 
-def steps(site: Site, present: Present, dra: str | None, stages: set[str]) -> list[Step]:
-    """Every release that would change in `stages`; `dra` is the wanted release of the DRA driver, if any."""
-    wanted = {**site.versions, "dra": dra or ""}
-    found = [
-        *_kubernetes(wanted["kubernetes"], present.kubelets),
-        *_component("trident", "Trident", present.trident, wanted.get("trident", ""), minor=2),
-        *_component("dra", "DRA driver", present.dra, wanted["dra"], minor=3),
-        *_component("ontap", "ONTAP", present.ontap, wanted.get("ontap", ""), minor=3),
+def steps(site: Site, installed: Installed, dra: str | None, stages: set[str]) -> list[Step]:
+    """Return every release change in `stages`; `dra` is the DRA driver's release for the site, if any."""
+    releases = {**site.versions, "dra": dra or ""}
+    changes = [
+        *_kubernetes(releases["kubernetes"], installed.kubelets),
+        *_component("trident", "Trident", installed.trident, releases.get("trident", ""), minor=2),
+        *_component("dra", "DRA driver", installed.dra, releases["dra"], minor=3),
+        *_component("ontap", "ONTAP", installed.ontap, releases.get("ontap", ""), minor=3),
     ]
-    return [each for each in found if each.stage in stages]
+    return [step for step in changes if step.stage in stages]
 
 
-def _kubernetes(wanted: str, kubelets: dict[str, str]) -> Iterator[Step]:
-    releases = sorted({each for each in kubelets.values() if each != wanted}, key=_version)
+def _kubernetes(goal: str, kubelets: dict[str, str]) -> Iterator[Step]:
+    releases = sorted({release for release in kubelets.values() if release != goal}, key=_version)
     if not releases:
         return
-    oldest, newest, target = _version(releases[0]), _version(releases[-1]), _version(wanted)
+    oldest, newest, target = _version(releases[0]), _version(releases[-1]), _version(goal)
     refusal = ""
     if target.release[:2] < newest.release[:2]:
         refusal = (
-            f"Kubernetes goes from {releases[-1]} up by one minor release at a time and never back to {wanted}: "
+            f"Kubernetes goes from {releases[-1]} up by one minor release at a time and never back to {goal}: "
             "name what runs in versions.kubernetes, or restore the etcd snapshot (docs/install.md)"
         )
     elif target.major != oldest.major or target.minor - oldest.minor > 1:
         refusal = (
-            f"Kubernetes goes from {releases[0]} up by one minor release at a time, not to {wanted}: "
+            f"Kubernetes goes from {releases[0]} up by one minor release at a time, not to {goal}: "
             f"name {oldest.major}.{oldest.minor + 1} in versions.kubernetes first, and the next when that runs"
         )
     irreversible = _NO_WAY_BACK["deepops"] if target.release[:2] > oldest.release[:2] else ""
     before = ", ".join(releases)
-    yield Step("deepops", "Kubernetes", before, wanted, irreversible, refusal, ("versions", "kubernetes"))
+    yield Step("deepops", "Kubernetes", before, goal, irreversible, refusal, ("versions", "kubernetes"))
 
 
 def _component(stage: str, what: str, before: str, after: str, *, minor: int) -> Iterator[Step]:
-    """A release is told apart by its first `minor` numbers: within these there is a way back."""
+    """Yield the step of a component. Within the first `minor` numbers of the release it can be undone."""
     if not before or not after or _version(before) == _version(after):
         return
     old, new = _version(before).release[:minor], _version(after).release[:minor]

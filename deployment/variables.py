@@ -66,7 +66,7 @@ def _preflight(site: Site) -> Variables:
     return {
         "preflight_mtu": site.get("network", "mtu"),
         "preflight_kubernetes": None if site.has_stage("deepops") else site.versions["kubernetes"],
-        "preflight_storage_addresses": [each["address"] for each in lifs],
+        "preflight_storage_addresses": [lif["address"] for lif in lifs],
         "preflight_storage_comes": site.has_stage("ontap"),
     }
 
@@ -77,8 +77,8 @@ def _nexus(site: Site) -> Variables:
     roce = network.get("roce")
     return {
         "nexus_switches": [
-            {"name": name, "address": each["address"], "links": each.get("links", [])}
-            for name, each in switches.items()
+            {"name": name, "address": switch["address"], "links": switch.get("links", [])}
+            for name, switch in switches.items()
         ],
         "nexus_vlans": network.get("vlans"),
         "nexus_vpc": network.get("vpc"),
@@ -156,40 +156,40 @@ def _ontap_access(ontap: dict[str, Any]) -> Variables:
 
 
 def _ports(lifs: list[dict[str, Any]]) -> list[str]:
-    return sorted({f"{each['home_node']}:{each['home_port']}" for each in lifs})
+    return sorted({f"{lif['home_node']}:{lif['home_port']}" for lif in lifs})
 
 
 def _driver(site: Site) -> Variables:
-    given = site.get("driver", default={})
+    driver = site.get("driver", default={})
     return {
         "driver_branch": site.versions.get("driver"),
         "driver_dra": matrix.dra_comes(site),
-        "driver_kernel_modules": given.get("kernel_modules"),
-        "driver_reboot": given.get("reboot"),
-        "driver_reboot_seconds": given.get("reboot_seconds"),
-        "driver_extra_packages": given.get("extra_packages"),
-        "driver_skip_packages": given.get("skip_packages"),
+        "driver_kernel_modules": driver.get("kernel_modules"),
+        "driver_reboot": driver.get("reboot"),
+        "driver_reboot_seconds": driver.get("reboot_seconds"),
+        "driver_extra_packages": driver.get("extra_packages"),
+        "driver_skip_packages": driver.get("skip_packages"),
     }
 
 
 def _container_toolkit(site: Site) -> Variables:
-    given = site.get("container_toolkit", default={})
+    toolkit = site.get("container_toolkit", default={})
     return {
         "container_toolkit_version": site.versions.get("container_toolkit"),
-        "container_toolkit_package_revision": given.get("package_revision"),
-        "container_toolkit_repository": given.get("repository"),
-        "container_toolkit_key_url": given.get("key_url"),
+        "container_toolkit_package_revision": toolkit.get("package_revision"),
+        "container_toolkit_repository": toolkit.get("repository"),
+        "container_toolkit_key_url": toolkit.get("key_url"),
         "container_toolkit_runtime": "containerd" if site.container_runtime == "containerd" else "none",
-        "container_toolkit_cdi": given.get("cdi"),
+        "container_toolkit_cdi": toolkit.get("cdi"),
     }
 
 
 def _docker(site: Site) -> Variables:
-    given = site.get("docker", default={})
+    docker = site.get("docker", default={})
     return {
-        "docker_packages": given.get("packages"),
-        "docker_default_runtime": given.get("default_runtime"),
-        "docker_daemon": given.get("daemon"),
+        "docker_packages": docker.get("packages"),
+        "docker_default_runtime": docker.get("default_runtime"),
+        "docker_daemon": docker.get("daemon"),
     }
 
 
@@ -208,15 +208,15 @@ def _dra(site: Site) -> Variables:
 
 
 def _deepops(site: Site) -> Variables:
-    given = site.get("deepops", default={})
+    deepops = site.get("deepops", default={})
     row = matrix.deepops_row(site.versions.get("deepops", "")) or {}
     gpus = any("gpu" in host["roles"] for host in site.hosts.values())
-    operator = given.get("gpu_operator", False)
+    operator = deepops.get("gpu_operator", False)
     return {
         "deepops_release": site.versions.get("deepops"),
-        "deepops_commit": given.get("commit"),
-        "deepops_repository": given.get("repository"),
-        "deepops_python": given.get("python"),
+        "deepops_commit": deepops.get("commit"),
+        "deepops_repository": deepops.get("repository"),
+        "deepops_python": deepops.get("python"),
         "deepops_python_releases": row.get("python"),
         "deepops_kubernetes": site.versions["kubernetes"],
         "deepops_runtime": site.container_runtime,
@@ -227,7 +227,7 @@ def _deepops(site: Site) -> Variables:
         "deepops_pod_subnet": site.get("kubernetes", "pod_subnet"),
         "deepops_service_subnet": site.get("kubernetes", "service_subnet"),
         "deepops_gpu_operator_enabled": operator,
-        "deepops_device_plugin": given.get(
+        "deepops_device_plugin": deepops.get(
             "device_plugin", gpus and not operator and not matrix.dra_comes(site)
         ),
     }

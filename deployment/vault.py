@@ -1,4 +1,4 @@
-"""vault.yml of a site: its password from a file, the environment or the terminal; its texts, which no log may hold."""
+"""vault.yml of a site: its password from a file, the environment or the terminal, and its secrets to hide in logs."""
 
 import getpass
 import os
@@ -26,24 +26,24 @@ class Vault:
     texts: tuple[str, ...] = field(repr=False)
 
 
-def opened(path: Path) -> Vault:
+def open_vault(path: Path) -> Vault:
     """Open a vault. Raises ConfigurationError where there is no password, or not the right one."""
     from ansible.errors import AnsibleError
     from ansible.parsing.vault import VaultLib, VaultSecret
 
-    file, given = os.environ.get(PASSWORD_FILE), os.environ.get(PASSWORD)
+    file, text = os.environ.get(PASSWORD_FILE), os.environ.get(PASSWORD)
     if file:
         password, environment = _of_file(Path(file)), {PASSWORD_FILE: file}
     else:
-        if not given and sys.stdin.isatty():
-            given = getpass.getpass(f"Password of {path}: ")
-        if not given:
+        if not text and sys.stdin.isatty():
+            text = getpass.getpass(f"Password of {path}: ")
+        if not text:
             raise ConfigurationError(
                 f"{path} is encrypted: set {PASSWORD_FILE} to a file that holds its password, or {PASSWORD} to the "
                 "password, or run this on a terminal"
             )
-        password = given.encode()
-        environment = {PASSWORD: given, PASSWORD_FILE: str(PASSWORD_PROGRAM)}
+        password = text.encode()
+        environment = {PASSWORD: text, PASSWORD_FILE: str(PASSWORD_PROGRAM)}
     try:
         plain = VaultLib([("default", VaultSecret(password))]).decrypt(path.read_bytes())
     except AnsibleError as error:
@@ -67,12 +67,12 @@ def _of_file(file: Path) -> bytes:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every value that could be told in a log; short ones would make it unreadable, and are no secrets."""
+    """Yield every value to hide in logs; very short ones are no secrets, and hiding them makes a log unreadable."""
     if isinstance(value, dict):
-        for each in value.values():
-            yield from _texts(each)
+        for nested in value.values():
+            yield from _texts(nested)
     elif isinstance(value, list):
-        for each in value:
-            yield from _texts(each)
+        for nested in value:
+            yield from _texts(nested)
     elif value is not None and len(str(value)) > 3:
         yield str(value)

@@ -12,12 +12,17 @@ VAGUE = frozenset(
     "each found asked told made said seen kept meant left taken wanted named given".split()  # noqa: SIM905
 )
 PACKAGES = (
+    "deployment",
+    "musterbench",
+    "musterlab",
     "orchestrator/cli",
     "orchestrator/client",
     "orchestrator/cluster",
     "orchestrator/control",
     "orchestrator/manifests",
+    "orchestrator/simulation",
     "orchestrator/workloads",
+    "validation",
 )
 """The packages that have been gone through. Add a package when it has been."""
 MOST_IN_A_THOUSAND = 10

@@ -1,4 +1,4 @@
-"""Builds a bundle: fetches everything that is wanted, goes on past what fails, and writes down what there is."""
+"""Builds a bundle: fetches all its contents, goes on past failures, and writes the manifest."""
 
 import asyncio
 import shutil
@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from deployment.bundle import charts, git, manifest, packages, registry, sbom, wheels
+from deployment.bundle.contents import Chart, Contents, Download, chart_reference, is_oci
 from deployment.bundle.fetch import Fetcher
 from deployment.bundle.manifest import WORK, Item, Manifest, Missing
 from deployment.bundle.mirrors import Mirrors
-from deployment.bundle.wanted import Chart, Download, Wanted, chart_reference, is_oci
 from deployment.errors import BundleError, DiskFull, FetchFailed
 from orchestrator.progress import Reporter
 
@@ -31,58 +31,63 @@ class Builder:
         self._items: list[Item] = []
         self._missing: list[Missing] = []
 
-    async def run(self, wanted: Wanted) -> tuple[Manifest, str]:
+    async def run(self, contents: Contents) -> tuple[Manifest, str]:
         """Fetch everything. Returns the manifest and its SHA-256; raises DiskFull when there is no room."""
         self._root.mkdir(parents=True, exist_ok=True)
         full: DiskFull | None = None
         async with Fetcher(self._root, self._mirrors, self._progress, self._before.files) as fetcher:
             try:
-                await self._everything(fetcher, wanted)
+                await self._everything(fetcher, contents)
             except DiskFull as error:
                 full = error
         if full is not None:
             # The manifest of before stays: it still says what is there, and this disk has no room for another.
             raise full
-        return self._written(wanted)
+        return self._write(contents)
 
-    async def _everything(self, fetcher: Fetcher, wanted: Wanted) -> None:
-        for wish in wanted.packages:
-            self._progress(f"packages of {wish.system}")
-            await self._attempt(f"packages of {wish.system}", self._packages(fetcher, wish))
-        for target, each in wanted.wheels.items():
-            self._progress(f"{len(each)} wheels for Python {target.python[0]}.{target.python[1]}")
-            await self._all({f"{one.name} {one.version}": wheels.fetch(fetcher, one, target) for one in each})
-        for checkout in wanted.checkouts:
+    async def _everything(self, fetcher: Fetcher, contents: Contents) -> None:
+        for package_set in contents.packages:
+            self._progress(f"packages of {package_set.system}")
+            await self._attempt(f"packages of {package_set.system}", self._packages(fetcher, package_set))
+        for target, target_wheels in contents.wheels.items():
+            self._progress(f"{len(target_wheels)} wheels for Python {target.python[0]}.{target.python[1]}")
+            await self._all(
+                {
+                    f"{wheel.name} {wheel.version}": wheels.fetch(fetcher, wheel, target)
+                    for wheel in target_wheels
+                }
+            )
+        for checkout in contents.checkouts:
             self._progress(f"{checkout.name} {checkout.release}")
             await self._attempt(checkout.name, self._checkout(checkout))
-        self._progress(f"{len(wanted.files)} files, {len(wanted.charts)} charts")
-        await self._all({each.url: self._file(fetcher, each) for each in wanted.files})
-        await self._all({each.name: self._chart(fetcher, each) for each in wanted.charts})
-        names = [*wanted.images, *self._images_of_charts()]
+        self._progress(f"{len(contents.files)} files, {len(contents.charts)} charts")
+        await self._all({download.url: self._file(fetcher, download) for download in contents.files})
+        await self._all({chart.name: self._chart(fetcher, chart) for chart in contents.charts})
+        names = [*contents.images, *self._images_of_charts()]
         self._progress(f"{len(set(names))} images")
         await self._all({
-            name: registry.image(fetcher, registry.reference(name), ARCHITECTURE) for name in sorted(set(names))
+            name: registry.image(fetcher, registry.parse_reference(name), ARCHITECTURE) for name in sorted(set(names))
         })  # fmt: skip
 
-    async def _packages(self, fetcher: Fetcher, wish: packages.Wish) -> list[Item]:
-        items, failures = await packages.fetch(fetcher, wish, ARCHITECTURE)
-        self._missing += [Missing(f"packages of {wish.system}", str(each)) for each in failures]
+    async def _packages(self, fetcher: Fetcher, package_set: packages.PackageSet) -> list[Item]:
+        items, failures = await packages.fetch(fetcher, package_set, ARCHITECTURE)
+        self._missing += [Missing(f"packages of {package_set.system}", str(failure)) for failure in failures]
         return items
 
     async def _checkout(self, checkout: git.Checkout) -> list[Item]:
-        known = {each.name: each for each in self._before.items if each.kind == "git"}
+        known = {item.name: item for item in self._before.items if item.kind == "git"}
         return await asyncio.to_thread(git.fetch, self._root, self._mirrors, checkout, known)
 
-    async def _file(self, fetcher: Fetcher, each: Download) -> list[Item]:
-        name = each.url.rpartition("/")[2]
-        path = f"files/{each.url.partition('://')[2].replace(':', '_')}"
-        file = await fetcher.file(each.url, path, sha256=each.sha256)
-        return [Item("file", name, "", (file,), variable=each.variable)]
+    async def _file(self, fetcher: Fetcher, download: Download) -> list[Item]:
+        name = download.url.rpartition("/")[2]
+        path = f"files/{download.url.partition('://')[2].replace(':', '_')}"
+        file = await fetcher.file(download.url, path, sha256=download.sha256)
+        return [Item("file", name, "", (file,), variable=download.variable)]
 
-    async def _chart(self, fetcher: Fetcher, each: Chart) -> list[Item]:
-        if is_oci(each):
-            return [await registry.chart(fetcher, chart_reference(each), each.variable)]
-        return [await charts.chart(fetcher, each.repository, each.name, each.version)]
+    async def _chart(self, fetcher: Fetcher, chart: Chart) -> list[Item]:
+        if is_oci(chart):
+            return [await registry.chart(fetcher, chart_reference(chart), chart.variable)]
+        return [await charts.chart(fetcher, chart.repository, chart.name, chart.version)]
 
     def _images_of_charts(self) -> list[str]:
         return [
@@ -91,47 +96,49 @@ class Builder:
             for image in charts.images(self._root / item.files[0].path)
         ]  # fmt: skip
 
-    async def _all(self, wanted: dict[str, Awaitable[Item | list[Item]]]) -> None:
-        await asyncio.gather(*(self._attempt(name, work) for name, work in wanted.items()))
+    async def _all(self, tasks: dict[str, Awaitable[Item | list[Item]]]) -> None:
+        await asyncio.gather(*(self._attempt(name, work) for name, work in tasks.items()))
 
     async def _attempt(self, name: str, work: Awaitable[Item | list[Item]]) -> None:
         try:
-            found = await work
+            result = await work
         except FetchFailed as error:
             self._missing.append(Missing(name, str(error)))
             self._progress(f"failed: {error}")
         else:
-            self._items += found if isinstance(found, list) else [found]
+            self._items += result if isinstance(result, list) else [result]
 
-    def _written(self, wanted: Wanted) -> tuple[Manifest, str]:
-        if any(each.kind == "image" for each in self._items):
+    def _write(self, contents: Contents) -> tuple[Manifest, str]:
+        if any(item.kind == "image" for item in self._items):
             layout = registry.write_layout(self._root, self._items)
             self._items.append(Item("image-layout", "oci-layout", "1.0.0", tuple(layout)))
         items = tuple(sorted(set(self._items)))
-        found = Manifest(self._site, ARCHITECTURE, items, tuple(sorted(self._missing)), tuple(wanted.gaps))
-        manifest.replace(self._root / manifest.SBOM, sbom.render(found))
-        found = Manifest(
-            found.site, found.architecture, items, found.missing, found.gaps,
-            manifest.described(self._root, self._root / manifest.SBOM),
+        bundle_manifest = Manifest(
+            self._site, ARCHITECTURE, items, tuple(sorted(self._missing)), tuple(contents.gaps)
+        )
+        manifest.replace(self._root / manifest.SBOM, sbom.render(bundle_manifest))
+        bundle_manifest = Manifest(
+            bundle_manifest.site, bundle_manifest.architecture, items, bundle_manifest.missing, bundle_manifest.gaps,
+            manifest.file_entry(self._root, self._root / manifest.SBOM),
         )  # fmt: skip
         if not self._missing:
-            self._sweep(found)
-        return found, found.write(self._root)
+            self._sweep(bundle_manifest)
+        return bundle_manifest, bundle_manifest.write(self._root)
 
-    def _sweep(self, found: Manifest) -> None:
-        """Remove what an earlier run fetched, for another version, and nothing that muster did not make."""
+    def _sweep(self, bundle_manifest: Manifest) -> None:
+        """Remove files that only an earlier manifest has, and no file that is in neither."""
         shutil.rmtree(self._root / WORK, ignore_errors=True)
-        for path in set(self._before.files) - set(found.files):
+        for path in set(self._before.files) - set(bundle_manifest.files):
             (self._root / path).unlink(missing_ok=True)
 
 
 def build(
-    root: Path, site: str, wanted: Wanted, mirrors: Mirrors, progress: Reporter
+    root: Path, site: str, contents: Contents, mirrors: Mirrors, progress: Reporter
 ) -> tuple[Manifest, str]:
     """Build or complete the bundle at `root`. Raises BundleError."""
     if root.exists() and any(root.iterdir()) and not any(
-        (root / each).exists() for each in (manifest.MANIFEST, WORK, "packages", "wheels")
+        (root / name).exists() for name in (manifest.MANIFEST, WORK, "packages", "wheels")
     ):  # fmt: skip
         raise BundleError(f"{root}: the directory is not empty and holds no bundle: name another")
     (root / WORK).mkdir(parents=True, exist_ok=True)
-    return asyncio.run(Builder(root, site, mirrors, progress).run(wanted))
+    return asyncio.run(Builder(root, site, mirrors, progress).run(contents))

@@ -17,11 +17,11 @@ async def chart(fetcher: Fetcher, repository: str, name: str, version: str) -> I
     content, _ = await fetcher.text(url)
     try:
         entries = yaml.safe_load(content)["entries"].get(name, [])
-        entry = next((each for each in entries if str(each["version"]) == version), None)
+        entry = next((entry for entry in entries if str(entry["version"]) == version), None)
     except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         raise FetchFailed(f"{url}: it is no index of charts") from error
     if entry is None:
-        known = ", ".join(str(each["version"]) for each in entries[:5])
+        known = ", ".join(str(entry["version"]) for entry in entries[:5])
         raise FetchFailed(f"{url}: there is no {name} {version}" + (f", but {known}" if known else ""))
     link = str(entry["urls"][0])
     if "://" not in link:
@@ -39,27 +39,27 @@ def images(path: Path) -> list[str]:
             about = _member(archive, "Chart.yaml")
     except (OSError, tarfile.TarError, yaml.YAMLError) as error:
         raise BundleError(f"{path}: the chart cannot be read: {error}") from error
-    return sorted(set(_named(values, str(about.get("appVersion", "")))))
+    return sorted(set(_images_in(values, str(about.get("appVersion", "")))))
 
 
 def _member(archive: tarfile.TarFile, name: str) -> dict[str, Any]:
-    for each in archive:
+    for member in archive:
         if (
-            each.name.count("/") == 1
-            and each.name.endswith(f"/{name}")
-            and (file := archive.extractfile(each))
+            member.name.count("/") == 1
+            and member.name.endswith(f"/{name}")
+            and (file := archive.extractfile(member))
         ):
             return yaml.safe_load(file.read()) or {}
     return {}
 
 
-def _named(values: Any, version: str) -> list[str]:
+def _images_in(values: Any, version: str) -> list[str]:
     if not isinstance(values, dict):
         return []
-    found = [image for each in values.values() for image in _named(each, version)]
+    names = [image for nested in values.values() for image in _images_in(nested, version)]
     repository = values.get("repository")
     if isinstance(repository, str) and repository:
         registry = f"{values['registry']}/" if values.get("registry") else ""
         tag = str(values.get("tag") or f"v{version.removeprefix('v')}")
-        found.append(f"{registry}{repository}:{tag}")
-    return found
+        names.append(f"{registry}{repository}:{tag}")
+    return names

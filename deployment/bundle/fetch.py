@@ -33,8 +33,8 @@ _PARAMETER: Final = re.compile(r'(\w+)="([^"]*)"')
 _TRANSIENT: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
-class _Cut(Exception):
-    """The connection ended too early, or the server has trouble that may pass."""
+class _ConnectionCut(Exception):
+    """The connection ended too early, or the server failed with a status that may pass."""
 
 
 class Fetcher:
@@ -82,13 +82,15 @@ class Fetcher:
         target = self.root / path
         async with self._paths.setdefault(target, asyncio.Lock()), self._gate:
             known = self._known.get(path)
-            wanted = sha256 or (known.sha256 if known and not fresh else "")
+            expected = sha256 or (known.sha256 if known and not fresh else "")
             try:
-                if not (wanted and target.is_file() and await asyncio.to_thread(sha256_of, target) == wanted):
+                if not (
+                    expected and target.is_file() and await asyncio.to_thread(sha256_of, target) == expected
+                ):
                     await self._whole(url, target, sha256, dict(headers or {}))
                 size = target.stat().st_size
             except OSError as error:
-                raise _of_the_disk(error, target) from error
+                raise _disk_error(error, target) from error
             self.files_done += 1
             self.bytes_done += size
             self.progress.update(f"{self.files_done} files, {self.bytes_done >> 20} MiB: {Path(path).name}")
@@ -105,7 +107,7 @@ class Fetcher:
                 async with self.request("GET", url, headers=headers) as response:
                     _must_be_good(url, response)
                     return await response.read(), response.headers
-            except (aiohttp.ClientError, TimeoutError, _Cut) as error:
+            except (aiohttp.ClientError, TimeoutError, _ConnectionCut) as error:
                 await self._pause(url, attempt, error)
         raise AssertionError("the last attempt raises")
 
@@ -114,7 +116,7 @@ class Fetcher:
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, data: Any = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """One request, through the map at every redirect; with a token where a registry asks for one."""
-        target, sent, asked = self.mirrors.map(url), dict(headers or {}), False
+        target, sent, authorized = self.mirrors.map(url), dict(headers or {}), False
         for _ in range(_REDIRECTS):
             async with self._session.request(
                 method, target, headers=sent, data=data, allow_redirects=False
@@ -125,8 +127,8 @@ class Fetcher:
                         sent.pop("Authorization", None)
                     target = following
                     continue
-                if response.status == 401 and not asked:
-                    asked = True
+                if response.status == 401 and not authorized:
+                    authorized = True
                     sent["Authorization"] = await self._authorization(target, response)
                     continue
                 yield response
@@ -149,7 +151,7 @@ class Fetcher:
             if resumed:
                 return await self._whole(url, target, sha256, headers)
             raise FetchFailed(
-                f"{_shown(url, self.mirrors)}: sha256 is {digest}, it should be {sha256}: nothing was kept"
+                f"{_display_url(url, self.mirrors)}: sha256 is {digest}, it should be {sha256}: nothing was kept"
             )
         part.replace(target)
         return None
@@ -168,13 +170,13 @@ class Fetcher:
                     validator = response.headers.get("ETag", "")
                     await _append(response, part, keep=response.status == 206)
                     return
-            except (aiohttp.ClientError, TimeoutError, _Cut) as error:
+            except (aiohttp.ClientError, TimeoutError, _ConnectionCut) as error:
                 await self._pause(url, attempt, error)
 
     async def _pause(self, url: str, attempt: int, error: Exception) -> None:
         if attempt == ATTEMPTS - 1:
             why = str(error) or type(error).__name__
-            raise FetchFailed(f"{_shown(url, self.mirrors)}: {why} (tried {ATTEMPTS} times)") from error
+            raise FetchFailed(f"{_display_url(url, self.mirrors)}: {why} (tried {ATTEMPTS} times)") from error
         await asyncio.sleep(_PAUSE_SECONDS * 2**attempt)
 
     async def _authorization(self, target: str, response: aiohttp.ClientResponse) -> str:
@@ -183,15 +185,15 @@ class Fetcher:
         login = _login(host)
         if challenge.lower().startswith("basic") and login:
             return f"Basic {login}"
-        given = dict(_PARAMETER.findall(challenge))
-        if not challenge.lower().startswith("bearer") or "realm" not in given:
+        parameters = dict(_PARAMETER.findall(challenge))
+        if not challenge.lower().startswith("bearer") or "realm" not in parameters:
             raise FetchFailed(
                 f"{target}: it asks for a login: log in to {host} with `docker login` or `skopeo login`"
             )
         if challenge not in self._tokens:
-            query = {name: given[name] for name in ("service", "scope") if name in given}
+            query = {name: parameters[name] for name in ("service", "scope") if name in parameters}
             headers = {"Authorization": f"Basic {login}"} if login else {}
-            realm = self.mirrors.map(given["realm"])
+            realm = self.mirrors.map(parameters["realm"])
             async with self._session.get(realm, params=query, headers=headers) as answer:
                 _must_be_good(realm, answer)
                 try:
@@ -209,24 +211,24 @@ async def _append(response: aiohttp.ClientResponse, part: Path, *, keep: bool) -
             output.write(chunk)
             came += len(chunk)
     if expected is not None and came != expected:
-        raise _Cut(f"{came} of {expected} bytes came")
+        raise _ConnectionCut(f"{came} of {expected} bytes came")
 
 
 def _must_be_good(url: str, response: aiohttp.ClientResponse) -> None:
     if response.status in _TRANSIENT:
-        raise _Cut(f"the server answered {response.status} {response.reason}")
+        raise _ConnectionCut(f"the server answered {response.status} {response.reason}")
     if response.status >= 300:
         raise FetchFailed(
-            f"{_shown_as(url, str(response.url))}: the server answered {response.status} {response.reason}"
+            f"{_display(url, str(response.url))}: the server answered {response.status} {response.reason}"
         )
 
 
-def _shown(url: str, mirrors: Mirrors) -> str:
-    return _shown_as(url, mirrors.map(url))
+def _display_url(url: str, mirrors: Mirrors) -> str:
+    return _display(url, mirrors.map(url))
 
 
-def _shown_as(url: str, asked: str) -> str:
-    return url if asked == url else f"{url} (from {asked})"
+def _display(url: str, source: str) -> str:
+    return url if source == url else f"{url} (from {source})"
 
 
 def _local(url: str) -> Path | None:
@@ -247,7 +249,7 @@ def _copy(url: str, source: Path, target: Path) -> None:
     shutil.copyfile(source, target)
 
 
-def _of_the_disk(error: OSError, target: Path) -> Exception:
+def _disk_error(error: OSError, target: Path) -> Exception:
     if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         return DiskFull(
             f"{target}: {error.strerror}: make room and run the same command again; what is there stays"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urljoin
 
-from deployment.bundle.manifest import WORK, Item, described
+from deployment.bundle.manifest import WORK, Item, file_entry
 from deployment.bundle.mirrors import Mirrors
 from deployment.errors import BundleError, DiskFull, FetchFailed
 
@@ -28,63 +28,65 @@ class Checkout:
     variable: str = ""
 
 
-def fetch(root: Path, mirrors: Mirrors, wanted: Checkout, known: dict[str, Item]) -> list[Item]:
+def fetch(root: Path, mirrors: Mirrors, checkout: Checkout, known: dict[str, Item]) -> list[Item]:
     """Fetch it and its submodules; a run that was cut goes on with what git has. Raises FetchFailed or DiskFull."""
-    store = root / WORK / DIRECTORY / f"{wanted.name}.git"
-    path = root / DIRECTORY / f"{wanted.name}.bundle"
-    before = known.get(wanted.name)
-    held = before and wanted.commit and before.digest == wanted.commit and path.is_file()
+    store = root / WORK / DIRECTORY / f"{checkout.name}.git"
+    path = root / DIRECTORY / f"{checkout.name}.bundle"
+    before = known.get(checkout.name)
+    held = before and checkout.commit and before.digest == checkout.commit and path.is_file()
     if held and not store.exists():
         store.parent.mkdir(parents=True, exist_ok=True)
-        _git(["clone", "--quiet", "--bare", str(path), str(store)], wanted)
+        _git(["clone", "--quiet", "--bare", str(path), str(store)], checkout)
     elif not store.exists():
         store.parent.mkdir(parents=True, exist_ok=True)
-        _git(["init", "--quiet", "--bare", str(store)], wanted)
-    commit = wanted.commit if held else _commit(store, mirrors, wanted)
+        _git(["init", "--quiet", "--bare", str(store)], checkout)
+    commit = checkout.commit if held else _commit(store, mirrors, checkout)
     if not held:
-        _bundle(store, path, wanted, commit)
+        _bundle(store, path, checkout, commit)
     items = [
-        Item("git", wanted.name, wanted.release or commit[:12], (described(root, path, wanted.url),),
-             digest=commit, variable=wanted.variable)
+        Item("git", checkout.name, checkout.release or commit[:12], (file_entry(root, path, checkout.url),),
+             digest=commit, variable=checkout.variable)
     ]  # fmt: skip
-    for name, url, pinned in _submodules(store, wanted, commit):
-        items += fetch(root, mirrors, Checkout(f"{wanted.name}.{name}", url, "", pinned), known)
+    for name, url, pinned in _submodules(store, checkout, commit):
+        items += fetch(root, mirrors, Checkout(f"{checkout.name}.{name}", url, "", pinned), known)
     shutil.rmtree(store)
     return items
 
 
-def _commit(store: Path, mirrors: Mirrors, wanted: Checkout) -> str:
-    url = mirrors.map(wanted.url)
-    if wanted.commit:
+def _commit(store: Path, mirrors: Mirrors, checkout: Checkout) -> str:
+    url = mirrors.map(checkout.url)
+    if checkout.commit:
         try:
-            _git(["-C", str(store), "fetch", "--quiet", url, wanted.commit], wanted)
+            _git(["-C", str(store), "fetch", "--quiet", url, checkout.commit], checkout)
         except FetchFailed:
             # A server need not give out a commit by its name: then everything that has one is fetched.
             _git(
                 ["-C", str(store), "fetch", "--quiet", "--tags", url, "+refs/heads/*:refs/remotes/origin/*"],
-                wanted,
+                checkout,
             )
     else:
-        _git(["-C", str(store), "fetch", "--quiet", url, wanted.release], wanted)
+        _git(["-C", str(store), "fetch", "--quiet", url, checkout.release], checkout)
     commit = _git(
-        ["-C", str(store), "rev-parse", "--verify", f"{wanted.commit or 'FETCH_HEAD'}^{{commit}}"], wanted
+        ["-C", str(store), "rev-parse", "--verify", f"{checkout.commit or 'FETCH_HEAD'}^{{commit}}"], checkout
     ).strip()
-    if wanted.release:
-        _git(["-C", str(store), "fetch", "--quiet", "--no-tags", url, wanted.release], wanted)
-        named = _git(["-C", str(store), "rev-parse", "FETCH_HEAD^{commit}"], wanted).strip()
-        if named != commit:
-            raise FetchFailed(f"{wanted.url}: {wanted.release} is commit {named}, it should be {commit}")
+    if checkout.release:
+        _git(["-C", str(store), "fetch", "--quiet", "--no-tags", url, checkout.release], checkout)
+        tag_commit = _git(["-C", str(store), "rev-parse", "FETCH_HEAD^{commit}"], checkout).strip()
+        if tag_commit != commit:
+            raise FetchFailed(
+                f"{checkout.url}: {checkout.release} is commit {tag_commit}, it should be {commit}"
+            )
     return commit
 
 
-def _bundle(store: Path, path: Path, wanted: Checkout, commit: str) -> None:
+def _bundle(store: Path, path: Path, checkout: Checkout, commit: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    _git(["-C", str(store), "update-ref", _BRANCH, commit], wanted)
-    _git(["-C", str(store), "symbolic-ref", "HEAD", _BRANCH], wanted)
+    _git(["-C", str(store), "update-ref", _BRANCH, commit], checkout)
+    _git(["-C", str(store), "symbolic-ref", "HEAD", _BRANCH], checkout)
     references = ["HEAD", _BRANCH]
-    if wanted.release:
-        tag = f"refs/tags/{wanted.release}"
-        _git(["-C", str(store), "update-ref", tag, commit], wanted)
+    if checkout.release:
+        tag = f"refs/tags/{checkout.release}"
+        _git(["-C", str(store), "update-ref", tag, commit], checkout)
         references.append(tag)
     draft = path.with_name(path.name + ".part")
     words = [
@@ -98,12 +100,12 @@ def _bundle(store: Path, path: Path, wanted: Checkout, commit: str) -> None:
         str(draft.absolute()),
         *references,
     ]
-    _git(words, wanted)
+    _git(words, checkout)
     draft.replace(path)
 
 
-def _submodules(store: Path, wanted: Checkout, commit: str) -> list[tuple[str, str, str]]:
-    tree = _git(["-C", str(store), "ls-tree", "-r", commit], wanted).splitlines()
+def _submodules(store: Path, checkout: Checkout, commit: str) -> list[tuple[str, str, str]]:
+    tree = _git(["-C", str(store), "ls-tree", "-r", commit], checkout).splitlines()
     pinned = {
         path: about.split()[2]
         for about, _, path in (line.partition("\t") for line in tree)
@@ -111,19 +113,19 @@ def _submodules(store: Path, wanted: Checkout, commit: str) -> list[tuple[str, s
     }
     if not pinned:
         return []
-    listed = _git(["-C", str(store), "config", "--blob", f"{commit}:.gitmodules", "--list"], wanted)
+    listed = _git(["-C", str(store), "config", "--blob", f"{commit}:.gitmodules", "--list"], checkout)
     values = dict(line.partition("=")[::2] for line in listed.splitlines())
-    found = []
+    submodules = []
     for key, path in values.items():
         if key.startswith("submodule.") and key.endswith(".path") and path in pinned:
             url = values[key.removesuffix("path") + "url"]
             if url.startswith(("./", "../")):
-                url = urljoin(wanted.url.rstrip("/") + "/", url)
-            found.append((path.rpartition("/")[2], url, pinned[path]))
-    return found
+                url = urljoin(checkout.url.rstrip("/") + "/", url)
+            submodules.append((path.rpartition("/")[2], url, pinned[path]))
+    return submodules
 
 
-def _git(words: list[str], wanted: Checkout) -> str:
+def _git(words: list[str], checkout: Checkout) -> str:
     environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     try:
         done = subprocess.run(
@@ -133,10 +135,10 @@ def _git(words: list[str], wanted: Checkout) -> str:
     except FileNotFoundError as error:
         raise BundleError("git is not installed") from error
     except subprocess.TimeoutExpired as error:
-        raise FetchFailed(f"{wanted.url}: git did not end in {_SECONDS} s") from error
+        raise FetchFailed(f"{checkout.url}: git did not end in {_SECONDS} s") from error
     if done.returncode:
-        said = " ".join(done.stderr.split()) or f"git {words[0]} failed"
-        if "No space left" in said:
-            raise DiskFull(f"{wanted.url}: {said}: make room and run the same command again")
-        raise FetchFailed(f"{wanted.url} {wanted.release or wanted.commit}: {said}")
+        message = " ".join(done.stderr.split()) or f"git {words[0]} failed"
+        if "No space left" in message:
+            raise DiskFull(f"{checkout.url}: {message}: make room and run the same command again")
+        raise FetchFailed(f"{checkout.url} {checkout.release or checkout.commit}: {message}")
     return done.stdout

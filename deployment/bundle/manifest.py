@@ -65,8 +65,8 @@ class Manifest(msgspec.Struct, frozen=True):
     @property
     def files(self) -> dict[str, File]:
         """Every file by its path; a layer that images share is one file."""
-        found = {each.path: each for item in self.items for each in item.files}
-        return found | ({self.sbom.path: self.sbom} if self.sbom else {})
+        by_path = {file.path: file for item in self.items for file in item.files}
+        return by_path | ({self.sbom.path: self.sbom} if self.sbom else {})
 
     def write(self, root: Path) -> str:
         """Write it into the bundle, whole or not at all, and return its SHA-256."""
@@ -92,11 +92,11 @@ def read(root: Path) -> Manifest:
 
 
 def verify(root: Path, progress: Reporter) -> list[str]:
-    """Every file that is changed, missing or too much, one sentence for each; empty if the bundle holds."""
+    """Return a sentence for every changed, missing or extra file; empty if the bundle is intact."""
     manifest = read(root)
     expected = manifest.files
     present = set(_present(root)) - {MANIFEST}
-    problems = [f"{each.name}: it was not fetched: {each.why}" for each in manifest.missing]
+    problems = [f"{missing.name}: it was not fetched: {missing.why}" for missing in manifest.missing]
     for number, (path, file) in enumerate(sorted(expected.items()), 1):
         progress.update(f"verify: {number} of {len(expected)} files")
         if path not in present:
@@ -112,8 +112,8 @@ def verify(root: Path, progress: Reporter) -> list[str]:
     return problems
 
 
-def described(root: Path, path: Path, url: str = "") -> File:
-    """The entry of a file of the bundle."""
+def file_entry(root: Path, path: Path, url: str = "") -> File:
+    """Return the manifest's entry of a file of the bundle."""
     return File(str(path.relative_to(root)), sha256_of(path), path.stat().st_size, url)
 
 

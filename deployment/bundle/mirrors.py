@@ -32,7 +32,7 @@ def _checked(document: SiteDocument) -> dict[str, str]:
     if not isinstance(document.data, dict):
         raise document.error((), "a map of mirrors is `URL: URL`, one a line")
     for origin, mirror in document.data.items():
-        for each in (origin, mirror):
-            if not isinstance(each, str) or "://" not in each:
-                raise document.error((origin,), f"{each} is no URL")
+        for url in (origin, mirror):
+            if not isinstance(url, str) or "://" not in url:
+                raise document.error((origin,), f"{url} is no URL")
     return dict(document.data)

@@ -46,7 +46,7 @@ class Source:
     @property
     def base(self) -> str:
         """The URL of the directory of the suite's index."""
-        return "/".join(each for each in (self.url.rstrip("/"), self.below) if each)
+        return "/".join(part for part in (self.url.rstrip("/"), self.below) if part)
 
     @property
     def below(self) -> str:
@@ -67,21 +67,21 @@ class Source:
 
 def source(line: str) -> Source:
     """Read a line as in sources.list. `signed-by` may be a URL. Raises BundleError."""
-    found = _SOURCE.fullmatch(line.strip())
-    if found is None:
+    match = _SOURCE.fullmatch(line.strip())
+    if match is None:
         raise BundleError(f"`{line}` is no line of a sources.list: deb [options] URL SUITE COMPONENTS")
-    options = dict(each.partition("=")[::2] for each in (found["options"] or "").split())
+    options = dict(option.partition("=")[::2] for option in (match["options"] or "").split())
     return Source(
-        found["url"],
-        found["suite"],
-        tuple(found["components"].split()),
+        match["url"],
+        match["suite"],
+        tuple(match["components"].split()),
         options.get("signed-by", ""),
         line.strip(),
     )
 
 
 @dataclass(frozen=True)
-class Wish:
+class PackageSet:
     """Packages for the hosts of one system; those of one of the `choices` go together, `=version` where pinned."""
 
     system: str
@@ -89,18 +89,22 @@ class Wish:
     choices: tuple[tuple[str, ...], ...]
 
 
-async def fetch(fetcher: Fetcher, wish: Wish, architecture: str) -> tuple[list[Item], list[FetchFailed]]:
+async def fetch(
+    fetcher: Fetcher, package_set: PackageSet, architecture: str
+) -> tuple[list[Item], list[FetchFailed]]:
     """Fetch the indices, then every package. One that cannot be fetched does not stop the others."""
-    directory = f"packages/{wish.system}"
-    items = [await _repository(fetcher, each, directory, architecture) for each in wish.sources]
+    directory = f"packages/{package_set.system}"
+    items = [
+        await _repository(fetcher, repository, directory, architecture) for repository in package_set.sources
+    ]
     chosen: dict[str, tuple[str, str]] = {}
     failures: list[FetchFailed] = []
-    for names in wish.choices:
+    for names in package_set.choices:
         try:
-            chosen |= await asyncio.to_thread(_solve, fetcher.root, wish, names, architecture)
+            chosen |= await asyncio.to_thread(_solve, fetcher.root, package_set, names, architecture)
         except FetchFailed as error:
             failures.append(error)
-    tasks = [_package(fetcher, wish, path, *entry) for path, entry in sorted(chosen.items())]
+    tasks = [_package(fetcher, package_set, path, *entry) for path, entry in sorted(chosen.items())]
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(outcome, FetchFailed):
             failures.append(outcome)
@@ -111,37 +115,44 @@ async def fetch(fetcher: Fetcher, wish: Wish, architecture: str) -> tuple[list[I
     return items, failures
 
 
-def sources_list(wish_sources: Sequence[Source], directory: str, keys: dict[str, str]) -> str:
+def sources_list(repositories: Sequence[Source], directory: str, keys: dict[str, str]) -> str:
     """The sources.list for a copy of the repositories in `directory`; `keys` are files by the key that is asked for."""
-    return "".join(each.line(directory, keys.get(each.key, "")) + "\n" for each in wish_sources)
+    return "".join(
+        repository.line(directory, keys.get(repository.key, "")) + "\n" for repository in repositories
+    )
 
 
-async def _repository(fetcher: Fetcher, each: Source, directory: str, architecture: str) -> Item:
-    place = "/".join(part for part in (directory, each.place, each.below) if part)
-    files = await _release(fetcher, each, place)
-    listed = _sums((fetcher.root / files[0].path).read_text(errors="replace"))
-    found: list[str] = []
-    for part in each.components or ("",):
+async def _repository(fetcher: Fetcher, repository: Source, directory: str, architecture: str) -> Item:
+    place = "/".join(part for part in (directory, repository.place, repository.below) if part)
+    files = await _release(fetcher, repository, place)
+    listed = _checksums((fetcher.root / files[0].path).read_text(errors="replace"))
+    indices: list[str] = []
+    for part in repository.components or ("",):
         places = [f"{part}/binary-{one}/Packages" for one in (architecture, "all")] if part else ["Packages"]
         names = [next((name + end for end in _SUFFIXES if name + end in listed), "") for name in places]
         if not any(names):
             raise FetchFailed(
-                f"{each.base}: the repository has no packages for {architecture} in `{part or '.'}`"
+                f"{repository.base}: the repository has no packages for {architecture} in `{part or '.'}`"
             )
-        found += filter(None, names)
-    for name in found:
-        files.append(await fetcher.file(f"{each.base}/{name}", f"{place}/{name}", sha256=listed[name]))
-    if "://" in each.key:
-        files.append(await fetcher.file(each.key, f"{directory}/keys/{key_name(each.key)}", fresh=True))
-    return Item("apt-repository", each.text, each.suite, tuple(files), variable=each.variable)
+        indices += filter(None, names)
+    for name in indices:
+        files.append(await fetcher.file(f"{repository.base}/{name}", f"{place}/{name}", sha256=listed[name]))
+    if "://" in repository.key:
+        files.append(
+            await fetcher.file(repository.key, f"{directory}/keys/{key_name(repository.key)}", fresh=True)
+        )
+    return Item(
+        "apt-repository", repository.text, repository.suite, tuple(files), variable=repository.variable
+    )
 
 
-def key_files(wish_sources: Sequence[Source], directory: Path) -> dict[str, str]:
+def key_files(repositories: Sequence[Source], directory: Path) -> dict[str, str]:
     """The file of each key, where `directory` holds the system's repositories."""
     return {
-        each.key: str(directory / "keys" / key_name(each.key)) if "://" in each.key else each.key
-        for each in wish_sources if each.key
-    }  # fmt: skip
+        key: str(directory / "keys" / key_name(key)) if "://" in key else key
+        for key in (repository.key for repository in repositories)
+        if key
+    }
 
 
 def key_name(key: str) -> str:
@@ -152,48 +163,55 @@ def key_name(key: str) -> str:
     return f"{parts.netloc.replace(':', '_')}-{name}{suffix}"
 
 
-async def _release(fetcher: Fetcher, each: Source, place: str) -> list[File]:
+async def _release(fetcher: Fetcher, repository: Source, place: str) -> list[File]:
     try:
-        return [await fetcher.file(f"{each.base}/InRelease", f"{place}/InRelease", fresh=True)]
+        return [await fetcher.file(f"{repository.base}/InRelease", f"{place}/InRelease", fresh=True)]
     except FetchFailed as first:
         try:
-            release = await fetcher.file(f"{each.base}/Release", f"{place}/Release", fresh=True)
+            release = await fetcher.file(f"{repository.base}/Release", f"{place}/Release", fresh=True)
         except FetchFailed:
             raise first from None
-        if not each.key:
+        if not repository.key:
             return [release]
-        return [release, await fetcher.file(f"{each.base}/Release.gpg", f"{place}/Release.gpg", fresh=True)]
+        return [
+            release,
+            await fetcher.file(f"{repository.base}/Release.gpg", f"{place}/Release.gpg", fresh=True),
+        ]
 
 
-def _sums(release: str) -> dict[str, str]:
+def _checksums(release: str) -> dict[str, str]:
     """SHA-256 by name, from a Release file."""
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     inside = False
     for line in release.splitlines():
         if not line.startswith(" "):
             inside = line.strip() == "SHA256:"
         elif inside and len(words := line.split()) == 3:
-            found[words[2]] = words[0]
-    return found
+            digests[words[2]] = words[0]
+    return digests
 
 
-def _solve(root: Path, wish: Wish, names: tuple[str, ...], architecture: str) -> dict[str, tuple[str, str]]:
-    """What apt would install: path in the bundle to name_version_architecture and SHA-256."""
-    directory = (root / "packages" / wish.system).absolute()
+def _solve(
+    root: Path, package_set: PackageSet, names: tuple[str, ...], architecture: str
+) -> dict[str, tuple[str, str]]:
+    """Return what apt would install: by path in the bundle, the file's name and SHA-256."""
+    directory = (root / "packages" / package_set.system).absolute()
     # A keyring of the host's system need not be here; the host's apt checks the same signature again.
-    keys = {key: path for key, path in key_files(wish.sources, directory).items() if Path(path).is_file()}
+    keys = {
+        key: path for key, path in key_files(package_set.sources, directory).items() if Path(path).is_file()
+    }
     with tempfile.TemporaryDirectory(prefix="muster-apt-") as name:
         private = Path(name)
-        options = private_apt(private, sources_list(wish.sources, str(directory), keys), architecture)
-        _apt([*options, "-qq", "update"], wish)
+        options = private_apt(private, sources_list(package_set.sources, str(directory), keys), architecture)
+        _apt([*options, "-qq", "update"], package_set)
         words = ["-qq", "--print-uris", "--no-install-recommends", "install", *names]
-        return dict(_parsed(_apt([*options, *words], wish), root))
+        return dict(_parse_uris(_apt([*options, *words], package_set), root))
 
 
 def private_apt(private: Path, sources: str, architecture: str) -> list[str]:
     """Options that keep apt-get away from the machine it runs on: its sources, its packages, its settings."""
-    for each in ("lists/partial", "cache/archives/partial", "empty"):
-        (private / each).mkdir(parents=True)
+    for directory in ("lists/partial", "cache/archives/partial", "empty"):
+        (private / directory).mkdir(parents=True)
     (private / "status").touch()
     (private / "sources.list").write_text(sources)
     values = {
@@ -207,7 +225,7 @@ def private_apt(private: Path, sources: str, architecture: str) -> list[str]:
     return [word for name, value in values.items() for word in ("-o", f"{name}={value}")]
 
 
-def _apt(words: list[str], wish: Wish) -> str:
+def _apt(words: list[str], package_set: PackageSet) -> str:
     try:
         done = subprocess.run(
             ["apt-get", *words], capture_output=True, text=True, timeout=_SECONDS, check=False,
@@ -218,28 +236,32 @@ def _apt(words: list[str], wish: Wish) -> str:
             "apt-get is not installed: build the bundle on Ubuntu or Debian, any release"
         ) from error
     except subprocess.TimeoutExpired as error:
-        raise FetchFailed(f"packages of {wish.system}: apt-get did not end in {_SECONDS} s") from error
+        raise FetchFailed(f"packages of {package_set.system}: apt-get did not end in {_SECONDS} s") from error
     if done.returncode:
-        said = (
+        message = (
             " ".join(line for line in done.stderr.splitlines() if line.startswith(("E:", "W:")))
             or done.stdout
         )
-        raise FetchFailed(f"packages of {wish.system}: {' '.join(said.split()) or 'apt-get failed' + _QUIET}")
+        raise FetchFailed(
+            f"packages of {package_set.system}: {' '.join(message.split()) or 'apt-get failed' + _QUIET}"
+        )
     return done.stdout
 
 
-def _parsed(output: str, root: Path) -> Iterator[tuple[str, tuple[str, str]]]:
+def _parse_uris(output: str, root: Path) -> Iterator[tuple[str, tuple[str, str]]]:
     for line in output.splitlines():
-        found = _CHOSEN.match(line)
-        if found is None:
+        match = _CHOSEN.match(line)
+        if match is None:
             raise BundleError(f"apt-get says what muster does not understand: {line}")
-        path = Path(unquote(found["url"].removeprefix("file:")))
-        yield str(path.relative_to(root.absolute())), (unquote(found["name"]), found["sha256"])
+        path = Path(unquote(match["url"].removeprefix("file:")))
+        yield str(path.relative_to(root.absolute())), (unquote(match["name"]), match["sha256"])
 
 
-async def _package(fetcher: Fetcher, wish: Wish, path: str, name: str, sha256: str) -> Item:
-    below = path.removeprefix(f"packages/{wish.system}/")
-    origin = next(each for each in wish.sources if below.startswith(each.place + "/"))
+async def _package(fetcher: Fetcher, package_set: PackageSet, path: str, name: str, sha256: str) -> Item:
+    below = path.removeprefix(f"packages/{package_set.system}/")
+    origin = next(
+        repository for repository in package_set.sources if below.startswith(repository.place + "/")
+    )
     url = f"{origin.url.rstrip('/')}/{below.removeprefix(origin.place + '/')}"
     package, _, rest = name.removesuffix(".deb").partition("_")
     file = await fetcher.file(url, path, sha256=sha256)

@@ -14,7 +14,7 @@ import aiohttp
 import msgspec
 
 from deployment.bundle.fetch import Fetcher
-from deployment.bundle.manifest import File, Item, described, replace
+from deployment.bundle.manifest import File, Item, file_entry, replace
 from deployment.errors import BundleError, FetchFailed
 from orchestrator.progress import Reporter
 
@@ -55,69 +55,71 @@ class Reference:
         )
 
 
-def reference(text: str, tag: str = "") -> Reference:
+def parse_reference(text: str, tag: str = "") -> Reference:
     """Read a name as docker and Kubernetes write it; short names are of docker.io. Raises BundleError."""
-    found = _REFERENCE.fullmatch(text.removeprefix("oci://"))
-    if found is None:
+    match = _REFERENCE.fullmatch(text.removeprefix("oci://"))
+    if match is None:
         raise BundleError(f"`{text}` is no name of an image: REGISTRY/NAME:TAG or NAME@sha256:…")
-    host, path = found["host"] or "docker.io", found["path"]
+    host, path = match["host"] or "docker.io", match["path"]
     if host == "docker.io" and "/" not in path:
         path = f"library/{path}"
-    digest = found["digest"] or ""
-    return Reference(host, path, tag or found["tag"] or ("" if digest else "latest"), digest)
+    digest = match["digest"] or ""
+    return Reference(host, path, tag or match["tag"] or ("" if digest else "latest"), digest)
 
 
-async def image(fetcher: Fetcher, wanted: Reference, architecture: str) -> Item:
+async def image(fetcher: Fetcher, reference: Reference, architecture: str) -> Item:
     """Fetch an image for one architecture. Raises FetchFailed."""
-    content, digest, manifest = await _manifest(fetcher, wanted, wanted.digest or wanted.tag)
+    content, digest, manifest = await _manifest(fetcher, reference, reference.digest or reference.tag)
     origin = digest
     if manifest.get("mediaType") in _LISTS or "manifests" in manifest:
-        fitting = [each for each in manifest["manifests"] if _fits(each.get("platform", {}), architecture)]
+        fitting = [entry for entry in manifest["manifests"] if _fits(entry.get("platform", {}), architecture)]
         if not fitting:
-            raise FetchFailed(f"{wanted}: there is no image for linux/{architecture}")
-        content, digest, manifest = await _manifest(fetcher, wanted, fitting[0]["digest"])
-    blobs = {each["digest"]: each for each in [manifest["config"], *manifest["layers"]]}
-    files = list(await asyncio.gather(*(_blob(fetcher, wanted, each) for each in blobs)))
+            raise FetchFailed(f"{reference}: there is no image for linux/{architecture}")
+        content, digest, manifest = await _manifest(fetcher, reference, fitting[0]["digest"])
+    blobs = {blob["digest"]: blob for blob in [manifest["config"], *manifest["layers"]]}
+    files = list(await asyncio.gather(*(_blob(fetcher, reference, blob_digest) for blob_digest in blobs)))
     path = fetcher.root / LAYOUT / "blobs" / "sha256" / digest.removeprefix("sha256:")
     replace(path, content)
     licence = (manifest.get("annotations") or {}).get(_LICENCE, "")
-    whole = described(fetcher.root, path, f"{wanted.url}@{digest}")
-    return Item("image", str(wanted), wanted.tag or origin, (whole, *files), digest=origin, licence=licence)
+    whole = file_entry(fetcher.root, path, f"{reference.url}@{digest}")
+    return Item(
+        "image", str(reference), reference.tag or origin, (whole, *files), digest=origin, licence=licence
+    )
 
 
-async def chart(fetcher: Fetcher, wanted: Reference, variable: str) -> Item:
+async def chart(fetcher: Fetcher, reference: Reference, variable: str) -> Item:
     """Fetch a Helm chart out of a registry, as the file that helm installs. Raises FetchFailed."""
-    _, digest, manifest = await _manifest(fetcher, wanted, wanted.digest or wanted.tag)
-    layers = [each for each in manifest.get("layers", []) if each.get("mediaType") == _CHART]
+    _, digest, manifest = await _manifest(fetcher, reference, reference.digest or reference.tag)
+    layers = [layer for layer in manifest.get("layers", []) if layer.get("mediaType") == _CHART]
     if not layers:
-        raise FetchFailed(f"{wanted}: it is no Helm chart")
-    name = f"{wanted.path.rpartition('/')[2]}-{wanted.tag}.tgz"
+        raise FetchFailed(f"{reference}: it is no Helm chart")
+    name = f"{reference.path.rpartition('/')[2]}-{reference.tag}.tgz"
     sha256 = layers[0]["digest"].removeprefix("sha256:")
     file = await fetcher.file(
-        await _url(fetcher, wanted, f"blobs/{layers[0]['digest']}"), f"charts/{name}", sha256=sha256
+        await _url(fetcher, reference, f"blobs/{layers[0]['digest']}"), f"charts/{name}", sha256=sha256
     )
-    file = msgspec.structs.replace(file, url=f"{wanted.url}:{wanted.tag}")
+    file = msgspec.structs.replace(file, url=f"{reference.url}:{reference.tag}")
     return Item(
-        "chart", wanted.path.rpartition("/")[2], wanted.tag, (file,), digest=digest, variable=variable
+        "chart", reference.path.rpartition("/")[2], reference.tag, (file,), digest=digest, variable=variable
     )
 
 
 def write_layout(root: Path, items: list[Item]) -> list[File]:
     """Write the index of the image layout, which `skopeo` and `ctr images import` read, and return its files."""
     descriptors = []
-    for item in sorted(each for each in items if each.kind == "image"):
+    for item in sorted(item for item in items if item.kind == "image"):
         file = item.files[0]
         manifest = json.loads((root / file.path).read_bytes())
-        wanted = reference(item.name)
+        reference = parse_reference(item.name)
         descriptors.append({
             "mediaType": manifest.get("mediaType", _MANIFEST),
             "digest": f"sha256:{file.sha256}", "size": file.size_bytes,
-            "annotations": {"org.opencontainers.image.ref.name": str(wanted), _NAME: str(wanted)},
+            "annotations": {"org.opencontainers.image.ref.name": str(reference), _NAME: str(reference)},
         })  # fmt: skip
     index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": descriptors}
     replace(root / LAYOUT / "index.json", json.dumps(index, indent=1).encode())
     replace(root / LAYOUT / "oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
-    return [described(root, root / LAYOUT / name) for name in ("index.json", "oci-layout")]
+    return [file_entry(root, root / LAYOUT / name) for name in ("index.json", "oci-layout")]
 
 
 async def push(fetcher: Fetcher, root: Path, registry: str, progress: Reporter) -> list[str]:
@@ -128,17 +130,17 @@ async def push(fetcher: Fetcher, root: Path, registry: str, progress: Reporter) 
     index = json.loads((root / LAYOUT / "index.json").read_bytes())
     names = []
     for number, descriptor in enumerate(index["manifests"], 1):
-        wanted = reference(descriptor["annotations"][_NAME])
-        path = f"{prefix}/{wanted.path}".strip("/")
-        progress(f"[{number}/{len(index['manifests'])}] {wanted} -> {host.netloc}/{path}")
+        reference = parse_reference(descriptor["annotations"][_NAME])
+        path = f"{prefix}/{reference.path}".strip("/")
+        progress(f"[{number}/{len(index['manifests'])}] {reference} -> {host.netloc}/{path}")
         repository = f"{host.scheme}://{host.netloc}/v2/{path}"
         blobs = root / LAYOUT / "blobs" / "sha256"
         content = (blobs / descriptor["digest"].removeprefix("sha256:")).read_bytes()
         manifest = json.loads(content)
-        for each in [manifest["config"], *manifest["layers"]]:
-            await _upload(fetcher, repository, each["digest"], blobs / each["digest"].removeprefix("sha256:"))
-        tag = wanted.tag or descriptor["digest"]
-        await _sent(
+        for blob in [manifest["config"], *manifest["layers"]]:
+            await _upload(fetcher, repository, blob["digest"], blobs / blob["digest"].removeprefix("sha256:"))
+        tag = reference.tag or descriptor["digest"]
+        await _send(
             fetcher,
             "PUT",
             f"{repository}/manifests/{tag}",
@@ -153,17 +155,17 @@ async def _upload(fetcher: Fetcher, repository: str, digest: str, path: Path) ->
     async with fetcher.request("HEAD", f"{repository}/blobs/{digest}") as response:
         if response.status == 200:
             return
-    headers = await _sent(fetcher, "POST", f"{repository}/blobs/uploads/", b"", {})
+    headers = await _send(fetcher, "POST", f"{repository}/blobs/uploads/", b"", {})
     location = urljoin(f"{repository}/", headers["Location"])
     joint = "&" if "?" in location else "?"
     with path.open("rb") as content:
-        await _sent(
+        await _send(
             fetcher, "PUT", f"{location}{joint}digest={digest}", content,
             {"Content-Type": "application/octet-stream", "Content-Length": str(path.stat().st_size)},
         )  # fmt: skip
 
 
-async def _sent(
+async def _send(
     fetcher: Fetcher, method: str, url: str, data: Any, headers: dict[str, str]
 ) -> Mapping[str, str]:
     try:
@@ -177,8 +179,8 @@ async def _sent(
         raise FetchFailed(f"{url}: {str(error) or type(error).__name__}") from error
 
 
-async def _manifest(fetcher: Fetcher, wanted: Reference, which: str) -> tuple[bytes, str, dict[str, Any]]:
-    url = await _url(fetcher, wanted, f"manifests/{which}")
+async def _manifest(fetcher: Fetcher, reference: Reference, which: str) -> tuple[bytes, str, dict[str, Any]]:
+    url = await _url(fetcher, reference, f"manifests/{which}")
     content, headers = await fetcher.text(url, _ACCEPT)
     digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
     promised = which if which.startswith("sha256:") else headers.get("Docker-Content-Digest", digest)
@@ -194,16 +196,16 @@ async def _manifest(fetcher: Fetcher, wanted: Reference, which: str) -> tuple[by
     return content, digest, manifest
 
 
-async def _blob(fetcher: Fetcher, wanted: Reference, digest: str) -> File:
+async def _blob(fetcher: Fetcher, reference: Reference, digest: str) -> File:
     name = digest.removeprefix("sha256:")
-    url = await _url(fetcher, wanted, f"blobs/{digest}")
+    url = await _url(fetcher, reference, f"blobs/{digest}")
     file = await fetcher.file(url, f"{LAYOUT}/blobs/sha256/{name}", sha256=name)
-    return msgspec.structs.replace(file, url=f"{wanted.url}@{digest}")
+    return msgspec.structs.replace(file, url=f"{reference.url}@{digest}")
 
 
-async def _url(fetcher: Fetcher, wanted: Reference, rest: str) -> str:
+async def _url(fetcher: Fetcher, reference: Reference, rest: str) -> str:
     """The URL of the registry's API; a mirror may be a registry (oci://, https://, http://) with a prefix."""
-    mapped = urlsplit(fetcher.mirrors.map(wanted.url))
+    mapped = urlsplit(fetcher.mirrors.map(reference.url))
     scheme = "https" if mapped.scheme == "oci" else mapped.scheme
     host = "registry-1.docker.io" if mapped.netloc == "docker.io" else mapped.netloc
     return f"{scheme}://{host}/v2{mapped.path}/{rest}"

@@ -40,7 +40,7 @@ def _component(item: Item, architecture: str) -> dict[str, Any]:
         "name": item.name,
         "version": item.version,
         "hashes": [{"alg": "SHA-256", "content": file.sha256}],
-        "properties": [{"name": "muster:file", "value": each.path} for each in item.files],
+        "properties": [{"name": "muster:file", "value": part.path} for part in item.files],
     }
     if purl:
         component["purl"] = purl

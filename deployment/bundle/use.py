@@ -1,4 +1,4 @@
-"""An installation from a bundle: the variables and the environment that leave the roles nothing else to fetch from."""
+"""An installation from a bundle: the variables and the environment by which the roles fetch from it alone."""
 
 import os
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ ON_HOSTS: Final = "/var/lib/muster/bundle"
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle that is complete and as its manifest says."""
+    """A verified bundle."""
 
     root: Path
     manifest: manifest.Manifest
@@ -40,7 +40,7 @@ class Bundle:
         return {"bundle_system": system, "bundle_sources": sources(self.root, system, ON_HOSTS)}
 
     def environment(self) -> dict[str, str]:
-        """What keeps pip and git of a run inside the bundle, also where a role does not know of it."""
+        """Return the environment that makes pip and git use the bundle, also in roles that do not know of it."""
         rules = [
             (f"url.{self.root / item.files[0].path}.insteadOf", item.files[0].url)
             for item in self.manifest.items
@@ -58,29 +58,31 @@ class Bundle:
         }
 
 
-def opened(root: Path, site: str, progress: Reporter) -> Bundle:
-    """Prove a bundle and open it. Raises BundleError with the first problem and how many there are."""
-    found = manifest.read(root)
-    if found.site != site:
-        raise BundleError(f"{root}: this bundle is of the site {found.site}, not of {site}: build one for it")
-    progress(f"verifying {len(found.files)} files of {root}")
+def open_bundle(root: Path, site: str, progress: Reporter) -> Bundle:
+    """Verify a bundle and open it. Raises BundleError with the first problem and how many there are."""
+    bundle_manifest = manifest.read(root)
+    if bundle_manifest.site != site:
+        raise BundleError(
+            f"{root}: this bundle is of the site {bundle_manifest.site}, not of {site}: build one for it"
+        )
+    progress(f"verifying {len(bundle_manifest.files)} files of {root}")
     problems = manifest.verify(root, progress)
     if problems:
         more = (
             f" (and {len(problems) - 1} more; see `muster bundle verify {root}`)" if len(problems) > 1 else ""
         )
         raise BundleError(f"{root}: {problems[0]}{more}: run `muster bundle build` again")
-    for gap in found.gaps:
+    for gap in bundle_manifest.gaps:
         progress(f"not in the bundle: {gap}")
-    return Bundle(root.absolute(), found)
+    return Bundle(root.absolute(), bundle_manifest)
 
 
 def sources(root: Path, system: str, directory: str) -> str:
     """The sources.list for hosts of a system, where `directory` holds a copy of the bundle's repositories for it."""
-    found = [
+    repositories = [
         packages.source(item.name)
         for item in manifest.read(root).items
         if item.kind == "apt-repository" and item.files[0].path.startswith(f"packages/{system}/")
     ]
-    keys = packages.key_files(found, Path(directory))
-    return packages.sources_list(found, directory, keys)
+    keys = packages.key_files(repositories, Path(directory))
+    return packages.sources_list(repositories, directory, keys)

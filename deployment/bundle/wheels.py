@@ -25,7 +25,7 @@ from orchestrator.distribution import DISTRIBUTION
 INDEX: Final = "https://pypi.org/simple"
 DIRECTORY: Final = "wheels"
 EXTRAS: Final = ("auth-provider", "deployment", "validation")
-"""What a controller has of muster: it installs a site, reaches its cluster, and validates it."""
+"""The extras that a controller needs to install a site, reach its cluster and validate it."""
 
 _NEWEST_GLIBC: Final = 35
 _ACCEPT: Final = "application/vnd.pypi.simple.v1+json, text/html;q=0.1"
@@ -82,35 +82,35 @@ def of_uv_lock(path: Path, target: Target) -> list[Wheel]:
     except (OSError, ValueError, KeyError) as error:
         raise BundleError(f"{path}: the lock of muster cannot be read: {error}") from error
     by_name: dict[str, list[dict[str, Any]]] = {}
-    for each in packages:
-        by_name.setdefault(each["name"], []).append(each)
+    for package in packages:
+        by_name.setdefault(package["name"], []).append(package)
     root = by_name[DISTRIBUTION][0]
     waiting = [
         *root["dependencies"],
-        *(each for extra in EXTRAS for each in root["optional-dependencies"][extra]),
+        *(dependency for extra in EXTRAS for dependency in root["optional-dependencies"][extra]),
     ]
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    chosen: dict[tuple[str, str], dict[str, Any]] = {}
     done: set[tuple[str, str, str]] = set()
     while waiting:
         entry = waiting.pop()
         if "marker" in entry and not Marker(entry["marker"]).evaluate(target.environment):
             continue
         package = next(
-            each
-            for each in by_name[entry["name"]]
-            if entry.get("version", each["version"]) == each["version"]
+            candidate
+            for candidate in by_name[entry["name"]]
+            if entry.get("version", candidate["version"]) == candidate["version"]
         )
-        found[package["name"], package["version"]] = package
-        for wanted in ("", *entry.get("extra", ())):
-            key = (package["name"], package["version"], wanted)
+        chosen[package["name"], package["version"]] = package
+        for extra in ("", *entry.get("extra", ())):
+            key = (package["name"], package["version"], extra)
             if key not in done:
                 done.add(key)
                 waiting += (
-                    package.get("optional-dependencies", {}).get(wanted, [])
-                    if wanted
+                    package.get("optional-dependencies", {}).get(extra, [])
+                    if extra
                     else package.get("dependencies", [])
                 )
-    return [_of_lock(package, target) for _, package in sorted(found.items())]
+    return [_of_lock(package, target) for _, package in sorted(chosen.items())]
 
 
 def of_requirements(path: Path, target: Target) -> list[Wheel]:
@@ -125,7 +125,7 @@ def of_requirements(path: Path, target: Target) -> list[Wheel]:
         if not text or text.startswith("#"):
             continue
         requirement = Requirement(text)
-        versions = [each.version for each in requirement.specifier if each.operator == "=="]
+        versions = [clause.version for clause in requirement.specifier if clause.operator == "=="]
         if not versions or not hashes:
             raise BundleError(f"{path}: entry {number}, `{text}`, has no == or no --hash=sha256")
         if requirement.marker is None or requirement.marker.evaluate(target.environment):
@@ -134,31 +134,33 @@ def of_requirements(path: Path, target: Target) -> list[Wheel]:
 
 
 async def fetch(fetcher: Fetcher, wheel: Wheel, target: Target) -> Item:
-    """Fetch one. Raises FetchFailed."""
+    """Fetch a wheel. Raises FetchFailed."""
     url, sha256 = wheel.url, wheel.sha256[0]
     if not url:
-        url, sha256 = await _on_index(fetcher, wheel, target)
+        url, sha256 = await _find_on_index(fetcher, wheel, target)
     name = unquote(urldefrag(url).url.rpartition("/")[2])
     file = await fetcher.file(url, f"{DIRECTORY}/{name}", sha256=sha256)
     return Item("wheel", wheel.name, wheel.version, (file,), licence=_licence(fetcher.root / file.path))
 
 
 def _licence(path: Path) -> str:
-    """What the metadata of a wheel says of its licence; empty where it says nothing short."""
+    """Return the licence in a wheel's metadata; empty where there is none or it is a whole text."""
     if path.suffix != ".whl":
         return ""
     try:
         with zipfile.ZipFile(path) as archive:
-            name = next((each for each in archive.namelist() if each.endswith(".dist-info/METADATA")), "")
+            name = next(
+                (member for member in archive.namelist() if member.endswith(".dist-info/METADATA")), ""
+            )
             metadata = message_from_bytes(archive.read(name) if name else b"")
     except (OSError, zipfile.BadZipFile) as error:
         raise FetchFailed(f"{path}: it is no wheel: {error}") from error
-    said = str(metadata.get("License-Expression") or metadata.get("License") or "")
-    return said if 0 < len(said) <= _LICENCE_CHARACTERS and "\n" not in said else ""
+    licence = str(metadata.get("License-Expression") or metadata.get("License") or "")
+    return licence if 0 < len(licence) <= _LICENCE_CHARACTERS and "\n" not in licence else ""
 
 
 def _of_lock(package: Mapping[str, Any], target: Target) -> Wheel:
-    names = {each["url"].rpartition("/")[2]: each for each in package.get("wheels", [])}
+    names = {wheel["url"].rpartition("/")[2]: wheel for wheel in package.get("wheels", [])}
     best = _best(names, target)
     entry = names[best] if best else package.get("sdist")
     if entry is None:
@@ -173,14 +175,14 @@ def _best(names: Mapping[str, Any], target: Target) -> str:
         (min((ranks[tag] for tag in parse_wheel_filename(unquote(name))[3] if tag in ranks), default=-1), name)
         for name in names if name.endswith(".whl")
     ]  # fmt: skip
-    return min((each for each in fitting if each[0] >= 0), default=(0, ""))[1]
+    return min((candidate for candidate in fitting if candidate[0] >= 0), default=(0, ""))[1]
 
 
-async def _on_index(fetcher: Fetcher, wheel: Wheel, target: Target) -> tuple[str, str]:
+async def _find_on_index(fetcher: Fetcher, wheel: Wheel, target: Target) -> tuple[str, str]:
     page = f"{INDEX}/{wheel.name}/"
     content, headers = await fetcher.text(page, {"Accept": _ACCEPT})
-    found = dict(_listed(content, headers, page))
-    ours = {name: entry for name, entry in found.items() if entry[1] in wheel.sha256}
+    files = dict(_index_entries(content, headers, page))
+    ours = {name: entry for name, entry in files.items() if entry[1] in wheel.sha256}
     best = _best(ours, target) or next((name for name in ours if not name.endswith(".whl")), "")
     if not best:
         raise FetchFailed(
@@ -189,14 +191,16 @@ async def _on_index(fetcher: Fetcher, wheel: Wheel, target: Target) -> tuple[str
     return ours[best]
 
 
-def _listed(content: bytes, headers: Mapping[str, str], page: str) -> Iterator[tuple[str, tuple[str, str]]]:
+def _index_entries(
+    content: bytes, headers: Mapping[str, str], page: str
+) -> Iterator[tuple[str, tuple[str, str]]]:
     if "json" in headers.get("Content-Type", ""):
-        for each in json.loads(content)["files"]:
-            yield each["filename"], (urljoin(page, each["url"]), each["hashes"].get("sha256", ""))
+        for file in json.loads(content)["files"]:
+            yield file["filename"], (urljoin(page, file["url"]), file["hashes"].get("sha256", ""))
         return
     links = _Links()
     links.feed(content.decode(errors="replace"))
-    for link in links.found:
+    for link in links.urls:
         url, fragment = urldefrag(urljoin(page, link))
         yield unquote(url.rpartition("/")[2]), (url, fragment.removeprefix("sha256="))
 
@@ -206,8 +210,8 @@ class _Links(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.urls: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Called for each element."""
-        self.found += [value for name, value in attrs if tag == "a" and name == "href" and value]
+        self.urls += [value for name, value in attrs if tag == "a" and name == "href" and value]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from deployment import site as sites
-from deployment.present import Present
+from deployment.installed import Installed
 from deployment.upgrade import Step, steps
 
 STAGES = {"deepops", "trident", "dra", "ontap"}
@@ -20,7 +20,7 @@ not_applicable:
 """
 
 
-def found(tmp_path: Path, present: Present, kubernetes: str = "1.35.4") -> list[Step]:
+def found(tmp_path: Path, present: Installed, kubernetes: str = "1.35.4") -> list[Step]:
     (tmp_path / "site.yml").write_text(SITE.format(kubernetes=kubernetes))
     return steps(sites.load(tmp_path), present, "0.4.1", STAGES)
 
@@ -40,7 +40,7 @@ def found(tmp_path: Path, present: Present, kubernetes: str = "1.35.4") -> list[
 def test_kubernetes_goes_up_by_one_minor_release_and_never_back(
     tmp_path: Path, kubelets: dict[str, str], irreversible: bool | None, refusal: str
 ) -> None:
-    told = [each for each in found(tmp_path, Present(kubelets)) if each.stage == "deepops"]
+    told = [each for each in found(tmp_path, Installed(kubelets)) if each.stage == "deepops"]
     assert [bool(each.irreversible) for each in told] == ([] if irreversible is None else [irreversible])
     assert all(refusal in each.refusal and bool(refusal) == bool(each.refusal) for each in told)
 
@@ -48,17 +48,17 @@ def test_kubernetes_goes_up_by_one_minor_release_and_never_back(
 @pytest.mark.parametrize(
     ("present", "what", "irreversible", "refused"),
     [
-        (Present(trident="26.02.1"), "Trident", True, False),
-        (Present(trident="26.06.1"), "Trident", False, False),
-        (Present(trident="26.10.0"), "Trident", False, True),
-        (Present(dra="0.4.0"), "DRA driver", True, False),
-        (Present(dra="0.5.0"), "DRA driver", False, True),
-        (Present(ontap="9.12.1"), "ONTAP", True, False),
-        (Present(ontap="9.16.1P1"), "ONTAP", None, None),
+        (Installed(trident="26.02.1"), "Trident", True, False),
+        (Installed(trident="26.06.1"), "Trident", False, False),
+        (Installed(trident="26.10.0"), "Trident", False, True),
+        (Installed(dra="0.4.0"), "DRA driver", True, False),
+        (Installed(dra="0.5.0"), "DRA driver", False, True),
+        (Installed(ontap="9.12.1"), "ONTAP", True, False),
+        (Installed(ontap="9.16.1P1"), "ONTAP", None, None),
     ],
 )
 def test_storage_and_devices_have_no_way_back_to_an_older_release(
-    tmp_path: Path, present: Present, what: str, irreversible: bool | None, refused: bool | None
+    tmp_path: Path, present: Installed, what: str, irreversible: bool | None, refused: bool | None
 ) -> None:
     told = [(each.what, bool(each.irreversible), bool(each.refusal)) for each in found(tmp_path, present)]
     assert told == ([] if irreversible is None else [(what, irreversible, refused)])

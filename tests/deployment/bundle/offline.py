@@ -65,7 +65,7 @@ def main() -> None:
     from deployment.bundle import use
     from orchestrator.progress import Reporter
 
-    opened = use.opened(root, "here", Reporter(lambda text: None))
+    opened = use.open_bundle(root, "here", Reporter(lambda text: None))
     environment = opened.environment()
     found: dict[str, object] = {"debs": debs(root, away / "apt"), "variables": opened.variables()}
     run([sys.executable, "-m", "venv", away / "pip"])

@@ -16,7 +16,7 @@ import yaml
 
 from deployment import content
 from deployment import site as sites
-from deployment.bundle.wanted import Derivation, Wanted
+from deployment.bundle.contents import Contents, Derivation
 from tests.deployment.bundle import servers
 from tests.deployment.bundle.servers import Internet
 from tests.deployment.conftest import MUSTER
@@ -360,21 +360,23 @@ def test_an_installation_takes_a_bundle_that_holds_and_no_other(complete: World,
 
 def test_the_sites_that_come_with_muster_say_what_they_need() -> None:
     where = content.find()
-    wanted = Derivation(sites.load(ROOT / "inventories" / "current"), where, where.lock).wanted()
-    names = {each.name: each.version for wheels in wanted.wheels.values() for each in wheels}
+    contents = Derivation(sites.load(ROOT / "inventories" / "current"), where, where.lock).contents()
+    names = {each.name: each.version for wheels in contents.wheels.values() for each in wheels}
     assert {"ansible", "ansible-runner", "paramiko", "kubernetes", "cffi"} <= set(names)
     assert not {"ruff", "colorama", "pywin32"} & set(names)
-    assert {("ansible", "11.13.0"), ("ansible-core", "2.18.19")} <= set(_pins(wanted))
-    assert [(each.name, each.release) for each in wanted.checkouts] == [("deepops", "26.07")]
-    assert [each.name for each in wanted.charts] == ["dra-driver-nvidia-gpu"]
-    assert any(each.url.endswith("/trident-installer-26.06.0.tar.gz") for each in wanted.files)
-    assert any("muster" in each for each in wanted.images)
-    assert any(each.startswith("the images of Trident 26.06.0") for each in wanted.gaps)
-    assert {"nfs-common"} <= {name for wish in wanted.packages for choice in wish.choices for name in choice}
+    assert {("ansible", "11.13.0"), ("ansible-core", "2.18.19")} <= set(_pins(contents))
+    assert [(each.name, each.release) for each in contents.checkouts] == [("deepops", "26.07")]
+    assert [each.name for each in contents.charts] == ["dra-driver-nvidia-gpu"]
+    assert any(each.url.endswith("/trident-installer-26.06.0.tar.gz") for each in contents.files)
+    assert any("muster" in each for each in contents.images)
+    assert any(each.startswith("the images of Trident 26.06.0") for each in contents.gaps)
+    assert {"nfs-common"} <= {
+        name for package_set in contents.packages for choice in package_set.choices for name in choice
+    }
 
 
-def _pins(wanted: Wanted) -> Iterator[tuple[str, str]]:
-    return ((each.name, each.version) for wheels in wanted.wheels.values() for each in wheels)
+def _pins(contents: Contents) -> Iterator[tuple[str, str]]:
+    return ((each.name, each.version) for wheels in contents.wheels.values() for each in wheels)
 
 
 def test_the_bundle_is_all_that_apt_pip_and_git_need_without_a_network(

@@ -1,4 +1,4 @@
-"""What a site needs from elsewhere: derived from its file, the compatibility matrix and the roles' own variables.
+"""The contents of a bundle, derived from the site file, the compatibility matrix and the roles' variables.
 
 Nothing is listed here: URLs and names of packages are those of the roles, with the values that the site gives them.
 """
@@ -17,7 +17,7 @@ from deployment import inventory, matrix, stages, variables
 from deployment.bundle import registry
 from deployment.bundle import wheels as pip
 from deployment.bundle.git import Checkout
-from deployment.bundle.packages import Source, Wish, source
+from deployment.bundle.packages import PackageSet, Source, source
 from deployment.content import Content
 from deployment.errors import BundleError
 from deployment.site import Site
@@ -39,7 +39,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Download:
-    """One file, its SHA-256 where somebody knows it, and the role variable that names it."""
+    """One file, its SHA-256 where it is known, and the role variable that names it."""
 
     url: str
     variable: str = ""
@@ -47,10 +47,10 @@ class Download:
 
 
 @dataclass
-class Wanted:
-    """Everything to fetch. `gaps` are needs that a bundle does not cover, each a sentence."""
+class Contents:
+    """Everything to fetch into a bundle. `gaps` are needs that a bundle does not cover, each a sentence."""
 
-    packages: list[Wish] = field(default_factory=list)
+    packages: list[PackageSet] = field(default_factory=list)
     wheels: dict[pip.Target, list[pip.Wheel]] = field(default_factory=dict)
     checkouts: list[Checkout] = field(default_factory=list)
     charts: list[Chart] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Wanted:
 
 
 class Derivation:
-    """Reads what one site needs. Raises BundleError or ConfigurationError."""
+    """Derives the contents of the bundle of one site. Raises BundleError or ConfigurationError."""
 
     def __init__(self, site: Site, content: Content, lock: Path) -> None:
         self.site = site
@@ -69,24 +69,24 @@ class Derivation:
         self._inventory = inventory.build(site)
         groups = inventory.groups(self._inventory)
         self._stages = {
-            each.name for each in stages.read(content) if not stages.not_applicable(each, site, groups)
+            stage.name for stage in stages.read(content) if not stages.not_applicable(stage, site, groups)
         }
 
-    def wanted(self) -> Wanted:
-        """Everything that the stages of the site fetch."""
-        found = Wanted(images=list(self.site.get("bundle", "images", default=[])))
-        found.files += [Download(url) for url in self.site.get("bundle", "files", default=[])]
-        found.charts += [Chart(**each) for each in self.site.get("bundle", "charts", default=[])]
-        self._packages(found)
-        self._wheels(found)
-        self._deepops(found)
-        self._trident(found)
-        self._dra(found)
-        self._orchestrator(found)
-        return found
+    def contents(self) -> Contents:
+        """Return everything that the stages of the site fetch."""
+        contents = Contents(images=list(self.site.get("bundle", "images", default=[])))
+        contents.files += [Download(url) for url in self.site.get("bundle", "files", default=[])]
+        contents.charts += [Chart(**entry) for entry in self.site.get("bundle", "charts", default=[])]
+        self._packages(contents)
+        self._wheels(contents)
+        self._deepops(contents)
+        self._trident(contents)
+        self._dra(contents)
+        self._orchestrator(contents)
+        return contents
 
     def _role(self, role: str) -> dict[str, Any]:
-        """The variables of a role as a run would see them: what the site says over the role's own."""
+        """Return the variables of a role as a run has them: the site's over the role's defaults."""
         values: dict[str, Any] = {}
         for part in ("vars", "defaults"):
             path = self._content.roles / role / part / "main.yml"
@@ -109,7 +109,7 @@ class Derivation:
                 ) from error
         return text
 
-    def _packages(self, found: Wanted) -> None:
+    def _packages(self, contents: Contents) -> None:
         for system in sorted({host["os"] for host in self.site.hosts.values()}):
             more = self.site.get("bundle", "packages", system, default=[])
             choices = [tuple(sorted({*choice, *more})) for choice in self._choices(system)]
@@ -124,13 +124,13 @@ class Derivation:
                 continue
             if not lines:
                 names = ", ".join(sorted({name for choice in choices for name in choice}))
-                found.gaps.append(f"packages of {system}: no repository is known for it; provide {names}")
+                contents.gaps.append(f"packages of {system}: no repository is known for it; provide {names}")
                 continue
             sources = [*map(source, lines), *self._toolkit_source()]
-            found.packages.append(Wish(system, tuple(sources), tuple(sorted(set(choices)))))
+            contents.packages.append(PackageSet(system, tuple(sources), tuple(sorted(set(choices)))))
 
     def _choices(self, system: str) -> Iterator[list[str]]:
-        """What a host of the system gets, once for each flavour of the driver that its GPUs may need."""
+        """Yield the packages of a host of the system, once for each flavour of the driver that its GPUs may need."""
         hosts = [host for host in self.site.hosts.values() if host["os"] == system]
         common = []
         if "docker" in self._stages:
@@ -154,7 +154,7 @@ class Derivation:
         names = (
             row["packages"] + (row["nvswitch"] if model["nvswitch"] else []) + own["driver_extra_packages"]
         )
-        wanted = {"open": ["-open"], "proprietary": [""]}.get(
+        suffixes = {"open": ["-open"], "proprietary": [""]}.get(
             str(own["driver_kernel_modules"]), ["", "-open"]
         )
         may_be_open = (
@@ -162,12 +162,12 @@ class Derivation:
             and not model["volta"]
             and int(own["driver_branch"]) >= own["__driver_first_open_branch"]
         )
-        for suffix in wanted if may_be_open else [""]:
+        for suffix in suffixes if may_be_open else [""]:
             filled = [
-                each.replace("{branch}", str(own["driver_branch"])).replace("{open}", suffix)
-                for each in names
+                name.replace("{branch}", str(own["driver_branch"])).replace("{open}", suffix)
+                for name in names
             ]
-            yield [each for each in filled if each not in own["driver_skip_packages"]]
+            yield [name for name in filled if name not in own["driver_skip_packages"]]
 
     def _toolkit_source(self) -> list[Source]:
         if "container_toolkit" not in self._stages:
@@ -177,11 +177,11 @@ class Derivation:
         line = f"deb [signed-by={key}] {base}/deb/amd64 /"
         return [replace(source(line), variable="container_toolkit_repository")]
 
-    def _wheels(self, found: Wanted) -> None:
+    def _wheels(self, contents: Contents) -> None:
         default = [".".join(map(str, sys.version_info[:2]))]
         for python in self.site.get("bundle", "python", default=default):
             target = pip.Target((3, int(python.partition(".")[2])))
-            found.wheels[target] = pip.of_uv_lock(self._lock, target)
+            contents.wheels[target] = pip.of_uv_lock(self._lock, target)
             if "deepops" in self._stages:
                 lock = (
                     self._content.roles
@@ -191,37 +191,37 @@ class Derivation:
                 )
                 row = matrix.deepops_row(self.site.versions["deepops"]) or {}
                 if python not in row.get("python", [python]):
-                    found.gaps.append(
+                    contents.gaps.append(
                         f"the Python environment of DeepOps {row['release']}: it runs on {', '.join(row['python'])}, "
                         f"and this bundle is for {python}"
                     )
                 elif lock.is_file():
-                    found.wheels[target] += pip.of_requirements(lock, target)
+                    contents.wheels[target] += pip.of_requirements(lock, target)
                 else:
-                    found.gaps.append(f"the Python environment of DeepOps: there is no lock {lock.name}")
+                    contents.gaps.append(f"the Python environment of DeepOps: there is no lock {lock.name}")
 
-    def _deepops(self, found: Wanted) -> None:
+    def _deepops(self, contents: Contents) -> None:
         if "deepops" not in self._stages:
             return
         url = self._text("deepops", "deepops_repository") or self.site.get(
             "deepops", "repository", default=_DEEPOPS
         )
         commit = self._text("deepops", "deepops_commit") or self.site.get("deepops", "commit", default="")
-        found.checkouts.append(
+        contents.checkouts.append(
             Checkout("deepops", url, self.site.versions["deepops"], commit, "deepops_repository")
         )
-        found.gaps.append(
+        contents.gaps.append(
             "what kubespray downloads (kubeadm, kubelet, etcd, CNI plugins, their images): make it with kubespray's "
             "contrib/offline and name it under bundle.files and bundle.images"
         )
 
-    def _trident(self, found: Wanted) -> None:
+    def _trident(self, contents: Contents) -> None:
         if "trident" not in self._stages:
             return
         checksum = self._text("trident", "trident_checksum").removeprefix("sha256:")
         archive = self._text("trident", "trident_archive")
         if "://" in archive:
-            found.files.append(Download(archive, "trident_archive", checksum))
+            contents.files.append(Download(archive, "trident_archive", checksum))
         release = self.site.versions["trident"]
         rows = [
             row
@@ -229,22 +229,24 @@ class Derivation:
             if row["of"] == "trident" and matrix.within(release, row["release"])
         ]
         if not rows:
-            found.gaps.append(
+            contents.gaps.append(
                 f"the images of Trident {release}: the matrix does not know them; name under bundle.images what "
                 "`tridentctl images` prints"
             )
         minor = ".".join(release.split(".")[:2])
-        found.images += [each.format(release=release, minor=minor) for row in rows for each in row["images"]]
+        contents.images += [
+            image.format(release=release, minor=minor) for row in rows for image in row["images"]
+        ]
 
-    def _dra(self, found: Wanted) -> None:
+    def _dra(self, contents: Contents) -> None:
         if "dra" not in self._stages:
             return
         chart, version = self._text("dra", "dra_chart"), self._text("dra", "dra_version")
         if "://" in chart:
             repository, _, name = chart.rpartition("/")
-            found.charts.append(Chart(repository, name, version, "dra_chart"))
+            contents.charts.append(Chart(repository, name, version, "dra_chart"))
 
-    def _orchestrator(self, found: Wanted) -> None:
+    def _orchestrator(self, contents: Contents) -> None:
         if "orchestrator" not in self._stages or self.site.get("orchestrator", "replicas") == 0:
             return
         image = self.site.get("orchestrator", "image")
@@ -258,9 +260,11 @@ class Derivation:
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
         if done.returncode:
             raise BundleError(f"the orchestrator's YAML cannot be rendered: {done.stderr.strip()}")
-        for each in yaml.safe_load_all(done.stdout):
-            if each and each["kind"] == "Deployment":
-                found.images += [one["image"] for one in each["spec"]["template"]["spec"]["containers"]]
+        for document in yaml.safe_load_all(done.stdout):
+            if document and document["kind"] == "Deployment":
+                contents.images += [
+                    container["image"] for container in document["spec"]["template"]["spec"]["containers"]
+                ]
 
 
 def is_oci(chart: Chart) -> bool:
@@ -270,4 +274,4 @@ def is_oci(chart: Chart) -> bool:
 
 def chart_reference(chart: Chart) -> registry.Reference:
     """The chart's name in its registry."""
-    return registry.reference(f"{chart.repository}/{chart.name}", chart.version)
+    return registry.parse_reference(f"{chart.repository}/{chart.name}", chart.version)

@@ -1,4 +1,4 @@
-"""What a stage will do on a site, in one sentence for people: pure, from the site file and the matrix."""
+"""The summary of a stage: what it will do on a site, in one sentence, from the site file and the matrix alone."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -7,10 +7,10 @@ from deployment import matrix
 from deployment.site import Site
 
 
-def of_stage(name: str, site: Site, *, removal: bool = False) -> str:
-    """What the stage does here, or takes away again; empty where its title says all."""
-    told = (_REMOVED if removal else _DONE).get(name)
-    return told(site) if told else ""
+def summarize(name: str, site: Site, *, removal: bool = False) -> str:
+    """Return what the stage does on the site, or removes from it; empty where the title is enough."""
+    describe = (_ON_TEARDOWN if removal else _ON_INSTALL).get(name)
+    return describe(site) if describe else ""
 
 
 def _count(number: int, noun: str) -> str:
@@ -32,7 +32,7 @@ def _preflight(site: Site) -> str:
 def _nexus(site: Site) -> str:
     network = site.get("network", default={})
     pushed = site.get("vars", "nexus_push", default=False)
-    vlans = ", ".join(str(each["id"]) for each in network.get("vlans", [])) or "none"
+    vlans = ", ".join(str(vlan["id"]) for vlan in network.get("vlans", [])) or "none"
     mtu = network.get("switch_mtu", 9216)
     roce = ", RoCE without loss" if "roce" in network else ""
     sent = "show what differs and send it" if pushed else "nothing is sent to a switch"
@@ -53,18 +53,18 @@ def _ontap(site: Site) -> str:
 
 
 def _driver(site: Site) -> str:
-    given = site.get("driver", default={})
-    reboot = "rebooted" if given.get("reboot") else "named, and stops the run"
-    modules = given.get("kernel_modules", "auto")
+    settings = site.get("driver", default={})
+    reboot = "rebooted" if settings.get("reboot") else "named, and stops the run"
+    modules = settings.get("kernel_modules", "auto")
     flavour = "the modules that fit the GPUs" if modules == "auto" else f"{modules} modules"
     return f"driver branch {site.versions['driver']} with {flavour}; a host that needs a reboot is {reboot}"
 
 
 def _container_toolkit(site: Site) -> str:
-    told = (
+    runtime = (
         "containerd is told of it" if site.container_runtime == "containerd" else "Docker is told of it next"
     )
-    return f"the four packages at {site.versions['container_toolkit']}, pinned; {told}"
+    return f"the four packages at {site.versions['container_toolkit']}, pinned; {runtime}"
 
 
 def _docker(site: Site) -> str:
@@ -92,12 +92,14 @@ def _deepops(site: Site) -> str:
 
 def _trident(site: Site) -> str:
     classes = [
-        f"{each['name']}{' (default)' if each.get('default') else ''}"
-        for each in site.get("storage", "classes", default=[])
+        f"{storage_class['name']}{' (default)' if storage_class.get('default') else ''}"
+        for storage_class in site.get("storage", "classes", default=[])
     ]
-    backends = [f"{each['name']} ({each['driver']})" for each in site.get("storage", "backends", default=[])]
-    made = f"backends {', '.join(backends) or 'none'}, classes {', '.join(classes) or 'none'}"
-    return f"Trident {site.versions['trident']}, {made}"
+    backends = [
+        f"{backend['name']} ({backend['driver']})" for backend in site.get("storage", "backends", default=[])
+    ]
+    storage = f"backends {', '.join(backends) or 'none'}, classes {', '.join(classes) or 'none'}"
+    return f"Trident {site.versions['trident']}, {storage}"
 
 
 def _dra(site: Site) -> str:
@@ -121,14 +123,14 @@ def _verify(site: Site) -> str:
     return f"every node is Ready, GPUs are announced{volume}"
 
 
-def _hosts_are_kept(site: Site) -> str:
+def _hosts_on_teardown(site: Site) -> str:
     gone = site.get("vars", "teardown_hosts", default=False)
     return (
         "removed from the hosts, as teardown_hosts says" if gone else "kept; teardown_hosts would remove it"
     )
 
 
-def _svm_is_kept(site: Site) -> str:
+def _svm_on_teardown(site: Site) -> str:
     values: dict[str, Any] = site.get("vars", default={})
     svm = site.get("storage", "ontap", "svm")
     if not values.get("ontap_uninstall_svm"):
@@ -138,7 +140,7 @@ def _svm_is_kept(site: Site) -> str:
     return f"SVM {svm} IS DELETED WITH ALL ITS VOLUMES, as ontap_uninstall_data says"
 
 
-def _nodes_are_kept(site: Site) -> str:
+def _nodes_on_teardown(site: Site) -> str:
     reset = site.get("vars", "deepops_reset_nodes", default=False)
     return (
         "KUBERNETES IS RESET ON EVERY HOST, as deepops_reset_nodes says"
@@ -147,12 +149,12 @@ def _nodes_are_kept(site: Site) -> str:
     )
 
 
-_DONE: Final[dict[str, Callable[[Site], str]]] = {
+_ON_INSTALL: Final[dict[str, Callable[[Site], str]]] = {
     "preflight": _preflight, "nexus": _nexus, "ontap": _ontap, "driver": _driver,
     "container_toolkit": _container_toolkit, "docker": _docker, "deepops": _deepops, "trident": _trident, "dra": _dra,
     "orchestrator": _orchestrator, "verify": _verify,
 }  # fmt: skip
-_REMOVED: Final[dict[str, Callable[[Site], str]]] = {
-    "driver": _hosts_are_kept, "container_toolkit": _hosts_are_kept, "docker": _hosts_are_kept,
-    "ontap": _svm_is_kept, "deepops": _nodes_are_kept,
+_ON_TEARDOWN: Final[dict[str, Callable[[Site], str]]] = {
+    "driver": _hosts_on_teardown, "container_toolkit": _hosts_on_teardown, "docker": _hosts_on_teardown,
+    "ontap": _svm_on_teardown, "deepops": _nodes_on_teardown,
 }  # fmt: skip

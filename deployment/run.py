@@ -26,9 +26,9 @@ from deployment import (
 from deployment.bundle import use
 from deployment.digest import sha256_of
 from deployment.errors import InstallError, StageFailed
-from deployment.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, Journal, Past
+from deployment.installed import detect
+from deployment.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, Journal, StageRecord
 from deployment.plan import DONE, LEFT_OUT, NOT_APPLICABLE, RUN, Decision, Facts, decide, inputs_of
-from deployment.present import look
 from deployment.runner import Outcome, Playbook, Runner
 from orchestrator.errors import ConfigurationError, UsageError
 from orchestrator.progress import Reporter
@@ -40,7 +40,7 @@ SNAPSHOT: Final = "snapshot"
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for."""
+    """One command on a site, with its options."""
 
     inventory: Path
     action: str = INSTALL
@@ -53,7 +53,7 @@ class Request:
     accept_irreversible: bool = False
 
     def command(self) -> str:
-        """The command line that goes on with it."""
+        """Return the command line that goes on with it."""
         words = ["muster", VERIFY if self.action == VERIFY else "resume", "-i", str(self.inventory)]
         words += ["--state-dir", str(self.state_dir)] if self.state_dir else []
         return shlex.join(words)
@@ -68,8 +68,8 @@ class Request:
         }
 
 
-def resumed(path: Path, state_dir: Path | None) -> Request | None:
-    """The run that was interrupted on a site, or failed; None if there is none."""
+def unfinished_request(path: Path, state_dir: Path | None) -> Request | None:
+    """Return the request of the run on a site that was interrupted or failed; None if there is none."""
     journal = Journal(inventory.directory_of(site.load(path).name, state_dir))
     entry = journal.unfinished()
     if entry is None:
@@ -83,22 +83,22 @@ def resumed(path: Path, state_dir: Path | None) -> Request | None:
     )  # fmt: skip
 
 
-class Program:
-    """A site, its stages and its journal. Raises SiteError when the site cannot be meant."""
+class Run:
+    """One run of the stages of a site. Raises SiteError for versions that do not run together."""
 
     def __init__(self, request: Request, progress: Reporter) -> None:
         self.request = request
         self.site = site.load(request.inventory)
         findings = matrix.check(self.site)
         if findings:
-            problems = [self.site.problem(each.place, each.message) for each in findings]
-            raise site.refusal(self.site.document.path, problems)
+            problems = [self.site.problem(finding.place, finding.message) for finding in findings]
+            raise site.site_error(self.site.document.path, problems)
         self._progress = progress
         self._content = content.find()
         self.inventory = inventory.build(self.site, request.state_dir)
-        self._bundle = use.opened(request.bundle, self.site.name, progress) if request.bundle else None
+        self._bundle = use.open_bundle(request.bundle, self.site.name, progress) if request.bundle else None
         if self._bundle:
-            self._overlay(self._bundle)
+            self._apply_bundle(self._bundle)
         self.groups = inventory.groups(self.inventory)
         self.stages = stages.read(self._content, PLAYBOOKS[request.action])
         self._check_names()
@@ -107,96 +107,98 @@ class Program:
         self.proved: dict[str, list[str]] = {}
         self._vault: vault.Vault | None = None
 
-    def _overlay(self, bundle: use.Bundle) -> None:
+    def _apply_bundle(self, bundle: use.Bundle) -> None:
         """Let the variables of the roles name what the bundle holds, whatever the site file says."""
         self.inventory["all"]["vars"] |= bundle.variables()
         for name, host in self.site.hosts.items():
             self.inventory["all"]["hosts"][name] |= bundle.of_host(host["os"])
 
     def plan(self) -> list[Decision]:
-        """What would be done with each stage, and why."""
-        past = {} if self.request.action in {VERIFY, TEARDOWN} else self._past()
+        """Decide what would be done with each stage, and why."""
+        records = {} if self.request.action in {VERIFY, TEARDOWN} else self._last_records()
         decisions = decide(
             [self._facts(stage) for stage in self.stages],
-            past,
+            records,
             first=self.request.first,
             last=self.request.last,
         )
-        return [self._snapshot_or_not(each, decisions) for each in decisions]
+        return [self._decide_snapshot(decision, decisions) for decision in decisions]
 
-    def _snapshot_or_not(self, decision: Decision, decisions: Sequence[Decision]) -> Decision:
-        """A snapshot is of the cluster as it was before the upgrade began, also when the upgrade goes on later."""
+    def _decide_snapshot(self, decision: Decision, decisions: Sequence[Decision]) -> Decision:
+        """Decide on the etcd snapshot: before the first stage that changes the cluster, and once for an upgrade."""
         if (
             decision.stage.name != SNAPSHOT
             or decision.verb == NOT_APPLICABLE
             or self.request.first == SNAPSHOT
         ):
             return decision
-        work = {each.stage.name for each in decisions if each.verb == RUN} & upgrade.CHANGES_THE_CLUSTER
+        work = {other.stage.name for other in decisions if other.verb == RUN} & upgrade.CHANGES_THE_CLUSTER
         if decision.verb == LEFT_OUT or not work:
             return replace(decision, verb=LEFT_OUT, reason="no stage that runs changes the cluster")
-        kept = self.journal.kept(SNAPSHOT)
-        if kept:
-            return replace(decision, verb=DONE, reason=f"of before this upgrade: {', '.join(sorted(kept))}")
+        files = self.journal.intact_files(SNAPSHOT)
+        if files:
+            return replace(decision, verb=DONE, reason=f"of before this upgrade: {', '.join(sorted(files))}")
         return replace(decision, verb=RUN, reason="before the cluster is changed")
 
     def steps(self, decisions: Sequence[Decision]) -> tuple[list[upgrade.Step], str]:
-        """What changes its release in the stages that run; and why that cannot be known, if so."""
+        """Return the release changes of the stages that run, and the reason where they cannot be known."""
         stages = {decision.stage.name for decision in decisions if decision.verb == RUN}
         stages &= {"deepops", "trident", "dra"} | ({"ontap"} if self.request.action == UPGRADE else set())
         if not stages or self.request.action not in {INSTALL, UPGRADE}:
             return [], ""
-        before = self._past().get("ontap", Past("ontap", "")).versions.get("ontap", "")
-        present = look(*self._cluster, self.site.hosts, ontap=before)
-        return upgrade.steps(self.site, present, matrix.dra_release(self.site)[0], stages), present.trouble
+        before = self._last_records().get("ontap", StageRecord("ontap", "")).versions.get("ontap", "")
+        installed = detect(*self._cluster, self.site.hosts, ontap=before)
+        return upgrade.steps(
+            self.site, installed, matrix.dra_release(self.site)[0], stages
+        ), installed.problem
 
-    def _refuse_what_is_not_meant(self, decisions: Sequence[Decision]) -> None:
+    def _check_steps(self, decisions: Sequence[Decision]) -> None:
         """Refuse steps that skip, go back, or have no way back and are not accepted. Raises SiteError, UsageError."""
-        steps, trouble = self.steps(decisions)
-        if trouble and self.request.action == UPGRADE:
+        steps, problem = self.steps(decisions)
+        if problem and self.request.action == UPGRADE:
             raise ConfigurationError(
-                f"what runs on {self.site.name} cannot be read ({trouble}), so nobody knows what would change; "
+                f"what runs on {self.site.name} cannot be read ({problem}), so nobody knows what would change; "
                 "nothing was done: make the API server answer, or run `muster install` where nothing is installed"
             )
         if self.request.action == INSTALL:
             problems = [
                 self.site.problem(
-                    each.place,
-                    f"{each.what} {each.before} runs, the site file names {each.after}: that is an upgrade, "
+                    step.place,
+                    f"{step.what} {step.before} runs, the site file names {step.after}: that is an upgrade, "
                     "run `muster upgrade`",
                 )
-                for each in steps
-                if each.irreversible or each.refusal
+                for step in steps
+                if step.irreversible or step.refusal
             ]
         else:
-            problems = [self.site.problem(each.place, each.refusal) for each in steps if each.refusal]
+            problems = [self.site.problem(step.place, step.refusal) for step in steps if step.refusal]
         if problems:
-            raise site.refusal(self.site.document.path, problems)
-        for each in steps:
-            self._progress(f"{each.stage}: {each.line()}")
-        final = [each for each in steps if each.irreversible]
+            raise site.site_error(self.site.document.path, problems)
+        for step in steps:
+            self._progress(f"{step.stage}: {step.line()}")
+        final = [step for step in steps if step.irreversible]
         if final and not self.request.accept_irreversible and not self.request.check:
-            names = ", ".join(f"{each.what} {each.before} -> {each.after}" for each in final)
+            names = ", ".join(f"{step.what} {step.before} -> {step.after}" for step in final)
             raise UsageError(
                 f"there is no way back from {names}: give --accept-irreversible when that is meant; nothing was done"
             )
 
-    def run(self) -> list[Decision]:
-        """Do it. Raises StageFailed, Locked, JournalError or ConfigurationError; the journal knows how far it came."""
-        self._refuse_what_is_missing()
+    def execute(self) -> list[Decision]:
+        """Run the stages and write the journal. Raises StageFailed, Locked, JournalError or ConfigurationError."""
+        self._prepare()
         with self.journal.exclusive(self.request.action), self._signals():
             if self.journal.torn:
                 self._progress(self.journal.torn)
             if not self.request.check:
-                self._adopt()
+                self._adopt_records()
             decisions = self._decisions()
-            self._tell(decisions)
-            self._refuse_what_is_not_meant(decisions)
-            run = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{self.request.action}-{secrets.token_hex(2)}"
+            self._report_skipped(decisions)
+            self._check_steps(decisions)
+            run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{self.request.action}-{secrets.token_hex(2)}"
             mine = [decision for decision in decisions if decision.verb == RUN]
             if not self.request.check:
                 self.journal.write(
-                    event="run", run=run, action=self.request.action, options=self.request.options()
+                    event="run", run=run_id, action=self.request.action, options=self.request.options()
                 )
             if any(decision.stage.name == "preflight" for decision in mine):
                 reachability.check(self.inventory, self._progress, self.request.command())
@@ -205,26 +207,26 @@ class Program:
                     raise StageFailed(
                         f"interrupted before the stage {decision.stage.name}; go on with: {self.request.command()}"
                     )
-                self._stage(run, decision, f"[{number}/{len(mine)}] {decision.stage.name}")
+                self._run_stage(run_id, decision, f"[{number}/{len(mine)}] {decision.stage.name}")
             if not self.request.check:
-                self.journal.write(event="finished", run=run, result=VERIFIED)
-                self._tell_cluster()
+                self.journal.write(event="finished", run=run_id, result=VERIFIED)
+                self._record_in_cluster()
         return decisions
 
-    def _past(self) -> dict[str, Past]:
-        """How the stages ended last: by the journal, or where there is none, by what the cluster was told."""
+    def _last_records(self) -> dict[str, StageRecord]:
+        """Return how each stage ended last: by the journal, or where it is empty, by the record in the cluster."""
         if self.journal.entries:
-            return self.journal.past()
+            return self.journal.last_records()
         return cluster_record.read(*self._cluster, self.site.name)
 
-    def _adopt(self) -> None:
-        """Begin a journal with what the cluster knows of runs from another controller."""
+    def _adopt_records(self) -> None:
+        """Begin an empty journal with the records that another controller left in the cluster."""
         if self.journal.entries:
             return
-        for past in self._past().values():
-            self._progress(f"{past.stage}: the cluster knows it as {past.result} ({past.at})")
+        for record in self._last_records().values():
+            self._progress(f"{record.stage}: the cluster knows it as {record.result} ({record.at})")
             self.journal.write(
-                event="ended", **{**asdict(past), "inputs": dict(past.inputs), "run": "adopted"}
+                event="ended", **{**asdict(record), "inputs": dict(record.inputs), "run": "adopted"}
             )
 
     @property
@@ -232,50 +234,52 @@ class Program:
         values = self.inventory["all"]["vars"]
         return Path(values["muster_kubeconfig"]), values["muster_context"]
 
-    def _tell_cluster(self) -> None:
-        trouble = cluster_record.store(*self._cluster, self.site.name, self.journal.past())
-        if trouble and self._cluster[0].is_file():
-            self._progress(f"the journal is not in the cluster: {trouble}")
+    def _record_in_cluster(self) -> None:
+        problem = cluster_record.store(*self._cluster, self.site.name, self.journal.last_records())
+        if problem and self._cluster[0].is_file():
+            self._progress(f"the journal is not in the cluster: {problem}")
 
-    def _stage(self, run: str, decision: Decision, label: str) -> None:
-        log = self.journal.log_path(run, decision.stage.name)
-        common = {"run": run, "stage": decision.stage.name, "action": self.request.action, "log": str(log)}
+    def _run_stage(self, run_id: str, decision: Decision, label: str) -> None:
+        log = self.journal.log_path(run_id, decision.stage.name)
+        common = {"run": run_id, "stage": decision.stage.name, "action": self.request.action, "log": str(log)}
         self._progress(f"{label}: {decision.stage.title}")
         if not self.request.check:
             self.journal.write(event="started", **common)
-        left = self.journal.run_directory(run) if decision.stage.name == SNAPSHOT else None
+        directory = self.journal.run_directory(run_id) if decision.stage.name == SNAPSHOT else None
         try:
-            outcome = self._runner().run(self._playbook(decision, label, left), log)
+            outcome = self._runner().run(self._playbook(decision, label, directory), log)
         except InstallError as error:
-            told = f"stage {decision.stage.name} was cut short ({error}); when the cause is gone, go on with"
-            raise StageFailed(f"{told}: {self.request.command()}") from error
+            message = (
+                f"stage {decision.stage.name} was cut short ({error}); when the cause is gone, go on with"
+            )
+            raise StageFailed(f"{message}: {self.request.command()}") from error
         result = self._result(outcome)
         self.proved[decision.stage.name] = outcome.proved
         if not self.request.check:
             self.journal.write(
                 event="ended", result=result, digest=decision.digest, inputs=dict(decision.inputs),
                 changed=outcome.changed, hosts=outcome.hosts, proved=outcome.proved,
-                versions=self.site.versions, files=self._files(left),
+                versions=self.site.versions, files=self._files(directory),
                 failures=[failure.record() for failure in outcome.failures], **common,
             )  # fmt: skip
         self._report(label, outcome, result)
-        self._tell_way_back(decision.stage.name, result)
+        self._report_snapshot(decision.stage.name, result)
         if result in {FAILED, INTERRUPTED}:
             if not self.request.check:
-                self._tell_cluster()
-            raise self._failed(decision, outcome, result, log)
+                self._record_in_cluster()
+            raise self._stage_error(decision, outcome, result, log)
 
     def _files(self, directory: Path | None) -> dict[str, str]:
-        """What a stage left in the run's directory: by path in the site's, the digest."""
-        paths = sorted(each for each in directory.rglob("*") if each.is_file()) if directory else []
+        """Return the digests of the files that a stage left, by their paths below the site's directory."""
+        paths = sorted(path for path in directory.rglob("*") if path.is_file()) if directory else []
         return {str(path.relative_to(self.journal.directory)): sha256_of(path) for path in paths}
 
-    def _tell_way_back(self, stage: str, result: str) -> None:
-        """After the snapshot, and after the failure of a stage that changes what is in it."""
+    def _report_snapshot(self, stage: str, result: str) -> None:
+        """Name the snapshot files after they are made, and after the failure of a stage that changes the cluster."""
         is_due = stage == SNAPSHOT or (result == FAILED and stage in upgrade.CHANGES_THE_CLUSTER)
         if self.request.action != UPGRADE or not is_due:
             return
-        for name, digest in sorted(self.journal.kept(SNAPSHOT).items()):
+        for name, digest in sorted(self.journal.intact_files(SNAPSHOT).items()):
             what = "restore" if name.endswith(".txt") else "kept   "
             self._progress(f"  {what} {self.journal.directory / name} (sha256 {digest})")
 
@@ -300,11 +304,11 @@ class Program:
         for host, counts in sorted(outcome.hosts.items()):
             bad = counts["failures"] + counts["dark"]
             would = "would change" if self.request.check else "changed"
-            told = f"{counts['ok']} ok, {counts['changed']} {would}" + (f", {bad} failed" if bad else "")
-            self._progress(f"{label}: {host}: {told}")
+            summary = f"{counts['ok']} ok, {counts['changed']} {would}" + (f", {bad} failed" if bad else "")
+            self._progress(f"{label}: {host}: {summary}")
         self._progress(f"{label}: {result if not self.request.check or result == FAILED else 'checked'}")
 
-    def _failed(self, decision: Decision, outcome: Outcome, result: str, log: Path) -> StageFailed:
+    def _stage_error(self, decision: Decision, outcome: Outcome, result: str, log: Path) -> StageFailed:
         name = decision.stage.name
         resume = self.request.command()
         if result == INTERRUPTED:
@@ -312,8 +316,8 @@ class Program:
         for failure in outcome.failures:
             for line in failure.lines():
                 self._progress(f"  {line}")
-        if outcome.trouble:
-            self._progress(f"  error   {outcome.trouble}")
+        if outcome.problem:
+            self._progress(f"  error   {outcome.problem}")
         self._progress(f"  log     {log}")
         hosts = sorted({failure.host for failure in outcome.failures})
         where = f" on {', '.join(hosts)}" if hosts else ""
@@ -323,9 +327,9 @@ class Program:
 
     def _runner(self) -> Runner:
         hidden = {
-            each["env"]: os.environ[each["env"]]
-            for _, each in self.site.secrets()
-            if os.environ.get(each.get("env", ""))
+            secret["env"]: os.environ[secret["env"]]
+            for _, secret in self.site.secrets()
+            if os.environ.get(secret.get("env", ""))
         }
         texts = self._vault.texts if self._vault else ()
         return Runner(
@@ -345,7 +349,7 @@ class Program:
             stages.not_applicable(stage, self.site, self.groups, bundle=bundled),
         )  # fmt: skip
 
-    def _tell(self, decisions: Sequence[Decision]) -> None:
+    def _report_skipped(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
             if decision.verb != RUN:
                 self._progress(f"{decision.stage.name}: {decision.verb}: {decision.reason}")
@@ -359,22 +363,22 @@ class Program:
         if first and last and names.index(first) > names.index(last):
             raise UsageError(f"--from {first} comes after --until {last}")
 
-    def lacks(self, decisions: Sequence[Decision]) -> list[readiness.Lack]:
-        """What these decisions need and the controller does not have, with its place in the site file."""
+    def missing_requirements(self, decisions: Sequence[Decision]) -> list[readiness.MissingRequirement]:
+        """Return what the decisions need and the controller does not have, with the entry of the site file."""
         values = self.inventory["all"]["vars"]
         installs = self.request.action in {INSTALL, UPGRADE}
-        return readiness.lacks(self.site, values, decisions, installs=installs)
+        return readiness.missing_requirements(self.site, values, decisions, installs=installs)
 
-    def _refuse_what_is_missing(self) -> None:
-        """Raises SiteError with all of it."""
-        found = self.lacks(self._decisions())
-        if found:
-            problems = [self.site.problem(place, message) for place, message in found]
-            raise site.refusal(self.site.document.path, problems)
-        self._vault = vault.opened(self.site.vault) if self.site.vault else None
+    def _prepare(self) -> None:
+        """Open the vault. Raises SiteError with every missing requirement."""
+        missing = self.missing_requirements(self._decisions())
+        if missing:
+            problems = [self.site.problem(place, message) for place, message in missing]
+            raise site.site_error(self.site.document.path, problems)
+        self._vault = vault.open_vault(self.site.vault) if self.site.vault else None
 
     def _decisions(self) -> list[Decision]:
-        """What will be done; of a check before there is a cluster, what can be foretold."""
+        """Return the plan; of a check, without the stages that need a cluster that does not exist yet."""
         decisions = self.plan()
         if not self.request.check:
             return decisions

@@ -1,4 +1,4 @@
-"""What runs on a site at this moment, asked of the cluster itself: Kubernetes, Trident and the DRA driver."""
+"""The installed releases of Kubernetes, Trident and the DRA driver, read from the cluster."""
 
 import base64
 import gzip
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from deployment.cluster_record import spoken
+from deployment.cluster_record import call_api_server
 from orchestrator.cluster.errors import Forbidden, NotFound
 from orchestrator.cluster.resources import NODES, SECRETS, Resource
 from orchestrator.cluster.transport import Transport
@@ -20,17 +20,17 @@ _PROVISIONERS: Final = Resource("trident.netapp.io", "v1", "tridentprovisioners"
 
 
 @dataclass(frozen=True)
-class Present:
-    """Releases without a leading v; empty where nothing is installed. `trouble` says why nothing could be read."""
+class Installed:
+    """The installed releases, without a leading v; empty where nothing is. `problem` is why none could be read."""
 
     kubelets: dict[str, str] = field(default_factory=dict)
     trident: str = ""
     dra: str = ""
     ontap: str = ""
-    trouble: str = ""
+    problem: str = ""
 
 
-def look(
+def detect(
     kubeconfig: Path,
     context: str,
     hosts: Iterable[str],
@@ -38,39 +38,41 @@ def look(
     trident_namespace: str = "trident",
     dra: tuple[str, str] = ("dra-driver-nvidia-gpu", "dra-driver-nvidia-gpu"),
     ontap: str = "",
-) -> Present:
-    """Ask the cluster. `hosts` are the site's nodes; `dra` is namespace and name of its Helm release."""
-    found: dict[str, Any] = {}
+) -> Installed:
+    """Read the installed releases. `hosts` are the site's nodes; `dra` is namespace and name of its Helm release."""
+    releases: dict[str, Any] = {}
 
     async def ask(transport: Transport) -> None:
         nodes = await transport.get(NODES.path())
         mine = set(hosts)
-        found["kubelets"] = {
-            each["metadata"]["name"]: each["status"]["nodeInfo"]["kubeletVersion"].lstrip("v")
-            for each in nodes["items"]
-            if each["metadata"]["name"] in mine and each.get("status", {}).get("nodeInfo")
+        releases["kubelets"] = {
+            node["metadata"]["name"]: node["status"]["nodeInfo"]["kubeletVersion"].lstrip("v")
+            for node in nodes["items"]
+            if node["metadata"]["name"] in mine and node.get("status", {}).get("nodeInfo")
         }
-        found["trident"] = await _trident(transport, trident_namespace)
-        found["dra"] = await _helm_release(transport, *dra)
+        releases["trident"] = await _trident(transport, trident_namespace)
+        releases["dra"] = await _helm_release(transport, *dra)
 
-    trouble = spoken(kubeconfig, context, ask)
-    return Present(**found, ontap=ontap, trouble=trouble)
+    problem = call_api_server(kubeconfig, context, ask)
+    return Installed(**releases, ontap=ontap, problem=problem)
 
 
 async def _trident(transport: Transport, namespace: str) -> str:
     for path in (_ORCHESTRATORS.path(), _PROVISIONERS.path(namespace)):
-        for each in (await _listed(transport, path))["items"]:
-            release = each.get("status", {}).get("version", "")
+        for entry in (await _list(transport, path))["items"]:
+            release = entry.get("status", {}).get("version", "")
             if release:
                 return str(release).lstrip("v")
     return ""
 
 
 async def _helm_release(transport: Transport, namespace: str, name: str) -> str:
-    """The chart's version in the newest record that Helm keeps of a release: JSON, packed, and encoded twice."""
+    """Return the chart version in Helm's newest record of a release: JSON, gzipped, in base64 twice."""
     selector = f"owner=helm,name={name},status=deployed"
-    records = await _listed(transport, f"{SECRETS.path(namespace)}?labelSelector={selector}")
-    newest = max(records["items"], key=lambda each: int(each["metadata"]["labels"]["version"]), default=None)
+    records = await _list(transport, f"{SECRETS.path(namespace)}?labelSelector={selector}")
+    newest = max(
+        records["items"], key=lambda record: int(record["metadata"]["labels"]["version"]), default=None
+    )
     if newest is None:
         return ""
     packed = base64.b64decode(base64.b64decode(newest["data"]["release"]))
@@ -78,7 +80,7 @@ async def _helm_release(transport: Transport, namespace: str, name: str) -> str:
     return str(record["chart"]["metadata"]["version"]).lstrip("v")
 
 
-async def _listed(transport: Transport, path: str) -> Any:
+async def _list(transport: Transport, path: str) -> Any:
     try:
         return await transport.get(path)
     except (NotFound, Forbidden):
