@@ -57,6 +57,9 @@ EXPECTED = {
     "loop-quota-rule-2": Expectation(
         8, runs={"j0062": None, "j0060": None, "j0097": None, "j0045": None, "j0072": None}, waits=("j0071",)
     ),
+    "moved-for-the-less-urgent-first": Expectation(
+        4, runs={"w010": None, "w015": None, "w016": None, "w017": None, "w022": None}
+    ),
     "pod-slots-need-two-moves": Expectation(
         3, runs={"w006": None, "w007": "n1", "w009": "n1", "w010": "n2"}, waits=("w008",)
     ),

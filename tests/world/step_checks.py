@@ -427,7 +427,9 @@ def _has_better_claim(step: Step, binding: Binding, loser: Workload) -> bool:
         return order_in_project(taker) < order_in_project(loser)
     waiting = [pod for pod in loser.pods if pod.state is PodState.PENDING]
     ours = step.tier(taker, step.held_before, step.chunk_bound_or_nominated(taker.id))
-    theirs = step.tier(loser, step.held_after, total(waiting[: loser.min_member]) if waiting else NOTHING)
+    # What more urgent work of its project was promised uses up its quotas as if it ran.
+    held = {name: add(amounts, _promised(step, name)) for name, amounts in step.held_after.items()}
+    theirs = step.tier(loser, held, total(waiting[: loser.min_member]) if waiting else NOTHING)
     return ours < theirs
 
 

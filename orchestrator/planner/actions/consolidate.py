@@ -1,5 +1,7 @@
 """Move running work together so that a larger request fits: nobody loses, everybody who is moved has a place."""
 
+from collections.abc import Iterable
+
 from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.actions.evicting import (
     ROOM_IS_MISSING,
@@ -9,6 +11,7 @@ from orchestrator.planner.actions.evicting import (
 from orchestrator.planner.actions.hopeless import Hopeless
 from orchestrator.planner.gangs import chunk_amounts, chunk_gpu_milli
 from orchestrator.planner.model import Workload
+from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.preemption.candidates import Candidates
 from orchestrator.planner.preemption.moving import MovePolicy
 from orchestrator.planner.preemption.repacking import repack_for
@@ -31,7 +34,7 @@ def consolidate_beyond_quota(session: Session) -> None:
 
 
 def _consolidate(session: Session, *, within_quota: bool) -> None:
-    """For preemptible workloads that lack room although enough is free, in the order of turns.
+    """For workloads that lack room although enough is free, in the order of turns.
 
     A search without success is expensive: after 16 kinds of workloads for which nothing could be moved, no more are
     tried.
@@ -41,9 +44,8 @@ def _consolidate(session: Session, *, within_quota: bool) -> None:
         return
     waiting = [
         each
-        for each in lacks_only(session, ROOM_IS_MISSING)
-        if each.preemptible
-        and (session.tier(each, session.next_chunk(each)) is EntitlementTier.GUARANTEED) is within_quota
+        for each in _served(lacks_only(session, ROOM_IS_MISSING))
+        if (session.tier(each, session.next_chunk(each)) is EntitlementTier.GUARANTEED) is within_quota
     ]
     free = _free_milli(session)
     if not any(chunk_gpu_milli(session.next_chunk(each)) <= free for each in waiting):
@@ -57,6 +59,23 @@ def _consolidate(session: Session, *, within_quota: bool) -> None:
             if consolidate_for(session, workload, selector, hopeless) and session.next_chunk(workload):
                 again = workload
             turns.settle(workload.project, again)
+
+
+def _served(waiting: Iterable[Workload]) -> list[Workload]:
+    """Those that are preemptible, and those that come before one of them in their project.
+
+    Room made for the less urgent alone would go to the more urgent, and would have to be made again.
+    """
+    candidates = list(waiting)
+    last: dict[str, tuple[int, int, str, str]] = {}
+    for each in candidates:
+        if each.preemptible:
+            last[each.project] = max(workload_order(each), last.get(each.project, workload_order(each)))
+    return [
+        each
+        for each in candidates
+        if each.preemptible or (each.project in last and workload_order(each) < last[each.project])
+    ]
 
 
 def consolidate_for(
