@@ -27,7 +27,7 @@ from tests.world.rooms import Rooms, devices_fault
 from tests.world.water import fair_shares
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from orchestrator.planner.model import Amounts, Binding, Eviction, Plan, Pod, Snapshot, Workload
 
@@ -73,10 +73,17 @@ class Step:
             if binding.workload == workload
         )
 
-    def tier(self, workload: Workload, held: dict[str, Amounts], asked: Amounts) -> int:
-        """0: within the quotas with that much more, 1: within the fair shares of GPUs, 2: neither."""
+    def tier(
+        self, workload: Workload, held: dict[str, Amounts], asked: Amounts, above: Collection[str] = ()
+    ) -> int:
+        """0: within the quotas with that much more, 1: within the fair shares of GPUs, 2: neither.
+
+        Departments `above` do not count.
+        """
         worst = 0
         for name in self.tree.lineage.get(workload.project, ()):
+            if name in above:
+                continue
             then = add(held[name], asked)
             if within(then, self.tree.quota(name), asked):
                 continue
@@ -426,10 +433,12 @@ def _has_better_claim(step: Step, binding: Binding, loser: Workload) -> bool:
     if taker.project == loser.project:
         return order_in_project(taker) < order_in_project(loser)
     waiting = [pod for pod in loser.pods if pod.state is PodState.PENDING]
-    ours = step.tier(taker, step.held_before, step.chunk_bound_or_nominated(taker.id))
+    # What their common department holds is the same, whoever of the two gets the room: reclaim judges siblings alone.
+    common = set(step.tree.lineage[taker.project]) & set(step.tree.lineage[loser.project])
+    ours = step.tier(taker, step.held_before, step.chunk_bound_or_nominated(taker.id), common)
     # What more urgent work of its project was promised uses up its quotas as if it ran.
     held = {name: add(amounts, _promised(step, name)) for name, amounts in step.held_after.items()}
-    theirs = step.tier(loser, held, total(waiting[: loser.min_member]) if waiting else NOTHING)
+    theirs = step.tier(loser, held, total(waiting[: loser.min_member]) if waiting else NOTHING, common)
     return ours < theirs
 
 
