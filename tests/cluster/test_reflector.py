@@ -341,7 +341,7 @@ async def test_an_object_that_cannot_be_read_and_is_deleted_is_gone(
         b"not json\n",
         b'{"type":"BOOKMARK","object":7}\n',
         b'{"type":"ADDED","object":7}\n',
-        b'{"type":"ADDED","object":{"spec":%s%s}}\n' % (b"[" * 5000, b"]" * 5000),
+        b'{"type":"ADDED","object":{"spec":%s%s}}\n' % (b"[" * 50_000, b"]" * 50_000),
     ],
     ids=["no-json", "no-bookmark", "no-object", "nested-too-deep"],
 )
