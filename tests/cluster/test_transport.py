@@ -108,7 +108,9 @@ async def test_a_refusal_without_a_status_object_keeps_its_text(
         await transport.get(PATH)
 
 
-@pytest.mark.parametrize("answer", [b"<html>", b"[" * 50_000 + b"]" * 50_000], ids=["html", "nested-too-deep"])
+@pytest.mark.parametrize(
+    "answer", [b"<html>", b"[" * 50_000 + b"]" * 50_000], ids=["html", "nested-too-deep"]
+)
 async def test_an_answer_that_is_no_json_is_undecodable(
     server: FakeApiServer, transport: Transport, answer: bytes
 ) -> None:
