@@ -7,18 +7,18 @@ The files are in `tests/planner/regressions`; a directory with other files of th
 from __future__ import annotations
 
 import os
-import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from orchestrator.planner import plan
-from orchestrator.planner.model import PodState, Snapshot
+from orchestrator.planner.model import PodState
 from orchestrator.simulation.outcome import held_gpu_milli
 from orchestrator.simulation.reader import load
 from orchestrator.simulation.run import settle
+from tests.world.step_checks import shuffled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -117,16 +117,3 @@ def test_the_order_of_a_file_does_not_matter(path: Path, expected: Expectation) 
     first = plan(snapshot)
     for seed in range(5):
         assert plan(shuffled(snapshot, seed)) == first
-
-
-def shuffled(snapshot: Snapshot, seed: int) -> Snapshot:
-    shuffler = random.Random(seed)  # noqa: S311 - a shuffle that can be repeated
-    return replace(
-        snapshot,
-        nodes=tuple(shuffler.sample(snapshot.nodes, len(snapshot.nodes))),
-        projects=tuple(shuffler.sample(snapshot.projects, len(snapshot.projects))),
-        workloads=tuple(
-            replace(each, pods=tuple(shuffler.sample(each.pods, len(each.pods))))
-            for each in shuffler.sample(snapshot.workloads, len(snapshot.workloads))
-        ),
-    )

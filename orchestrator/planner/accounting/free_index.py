@@ -39,8 +39,3 @@ class FreeIndex:
         """Positions of nodes with that many idle devices or more: the fullest nodes first, then by name."""
         for count in range(idle, len(self._buckets)):
             yield from self._buckets[count]
-
-    @property
-    def most_idle(self) -> int:
-        """The largest count of idle devices on one node."""
-        return max((count for count, bucket in enumerate(self._buckets) if bucket), default=0)

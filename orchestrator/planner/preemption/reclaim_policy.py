@@ -71,11 +71,15 @@ class ReclaimPolicy:
         return more
 
     def may_go(self, workload: Workload, piece: Piece) -> bool:
-        """Whether the piece is another project's, is not spared, and has run for as long as that asks for."""
+        """Whether the piece is not spared, and has run for as long as its project asks for.
+
+        Pieces of the own project are left to `is_closed`: without protection this is the same for all claimants, and
+        what is counted for one is used for the next.
+        """
         if piece.is_move or (piece.project in self._spared and not self.is_borrowed(workload, piece)):
             return False
         if not self._has_protection or not piece.is_core:
-            return piece.project != workload.project
+            return True
         _, theirs = self._divergence_point(workload.project, piece.project)
         if theirs is None:
             return False
