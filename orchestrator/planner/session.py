@@ -155,14 +155,14 @@ class Session:
 
     def tier(self, workload: Workload, chunk: Chunk, *, levels: int | None = None) -> EntitlementTier:
         """How well founded it is to start the chunk; `levels` 1 looks at the project alone."""
-        asked = chunk_amounts(chunk)
-        total = tier(self.ledger, self.shares, workload, asked, levels=levels)
+        requested = chunk_amounts(chunk)
+        total = tier(self.ledger, self.shares, workload, requested, levels=levels)
         model = self.models.bound(workload, chunk)
         if model is None:
             return total
         lineage = self.tree.lineage[workload.project][:levels]
         return tier_with_model(
-            self.ledger, self.models.shares, total, lineage=lineage, gpu_milli=asked[0], model=model
+            self.ledger, self.models.shares, total, lineage=lineage, gpu_milli=requested[0], model=model
         )
 
     def may_use(self, workload: Workload, pod: Pod, reservation: Reservation) -> bool:
@@ -226,7 +226,7 @@ class Session:
 
     def pending(self) -> list[Workload]:
         """Workloads of known projects with a chunk that could start."""
-        return [self.workload(each) for each, chunks in self._chunks.items() if chunks]
+        return [self.workload(workload_id) for workload_id, chunks in self._chunks.items() if chunks]
 
     def next_chunk(self, workload: Workload) -> Chunk:
         """What the workload would start next; empty when nothing of it waits."""
@@ -240,14 +240,18 @@ class Session:
     def turns(self, waiting: Iterable[Workload]) -> TurnOrder:
         """The order in which these workloads have their turn."""
         return TurnOrder(
-            self.ledger, self.shares, waiting, self.next_chunk, lambda each: self._stages.get(each.id, 0)
+            self.ledger,
+            self.shares,
+            waiting,
+            self.next_chunk,
+            lambda workload: self._stages.get(workload.id, 0),
         )
 
     def has_turn_before(self, first: Workload, its: Chunk, second: Workload, chunk: Chunk) -> bool:
         """Whether `first` would have its turn for the chunk `its` before `second` for its own, as the ledger stands."""
         chunks = {first.id: its, second.id: chunk}
         turns = TurnOrder(
-            self.ledger, self.shares, (first, second), lambda each: chunks[each.id], lambda _: _WAITS
+            self.ledger, self.shares, (first, second), lambda workload: chunks[workload.id], lambda _: _WAITS
         )
         return turns.pop() is first
 
@@ -259,9 +263,9 @@ class Session:
         nominees = (name for name in self._restored if name not in running)
         current = (touched.get(name) or known[name] for name in (*running, *nominees))
         return [
-            each
-            for each in current
-            if each.id not in touched or any(pod.state is PodState.ALLOCATED for pod in each.pods)
+            workload
+            for workload in current
+            if workload.id not in touched or any(pod.state is PodState.ALLOCATED for pod in workload.pods)
         ]
 
     def below_minimum(self) -> list[Workload]:
@@ -392,7 +396,7 @@ class Session:
 
     def granted(self, project: str) -> list[Workload]:
         """The project's workloads to which this decision gave something that they can have at once."""
-        return [self.workload(each) for each in self._granted.get(project, ())]
+        return [self.workload(workload_id) for workload_id in self._granted.get(project, ())]
 
     def is_bound_nominee(self, workload: Workload) -> bool:
         """Whether what was granted to the workload was its own since an earlier decision."""
@@ -485,7 +489,7 @@ class Session:
                 for pod in workload.pods
             )
             self._touched[workload.id] = replace(workload, pods=pods)
-        for name in {each.workload for each in evicted} & self._chunks.keys():
+        for name in {eviction.workload for eviction in evicted} & self._chunks.keys():
             self._regroup(name)
 
     def _withdraw(self, eviction: Eviction) -> None:
@@ -503,14 +507,14 @@ class Session:
         """After evictions, let the workload start what makes a gang with what is left of it, or nothing."""
         self.kinds.clear()
         workload = self.workload(name)
-        left = self._as_decided(workload)
-        if name in self._granted.get(workload.project, ()) and not has_gang(left):
+        current = self._as_decided(workload)
+        if name in self._granted.get(workload.project, ()) and not has_gang(current):
             self.suspend(workload)
             self.cancel(workload)
-            left = self._as_decided(workload)
-        self._chunks[name] = start_chunks(left)[::-1]
-        self._stages[name] = _stage(left)
-        if not self._chunks[name] and any(pod.state is PodState.PENDING for pod in left.pods):
+            current = self._as_decided(workload)
+        self._chunks[name] = start_chunks(current)[::-1]
+        self._stages[name] = _stage(current)
+        if not self._chunks[name] and any(pod.state is PodState.PENDING for pod in current.pods):
             self.refuse(workload, GangEvicted())
 
     def _as_decided(self, workload: Workload) -> Workload:

@@ -36,9 +36,9 @@ def reclaim_within_fair_share(session: Session) -> None:
 def _reclaim(session: Session, level: EntitlementTier, *, work_percent: int) -> None:
     """For every workload that only lacks room: evict what it may and must, or nothing."""
     waiting = [
-        each
-        for each in lacks_only(session, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT))
-        if session.tier(each, session.next_chunk(each), levels=1) is level
+        workload
+        for workload in lacks_only(session, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT))
+        if session.tier(workload, session.next_chunk(workload), levels=1) is level
     ]
     if not waiting:
         return
@@ -58,13 +58,15 @@ def _reclaim(session: Session, level: EntitlementTier, *, work_percent: int) -> 
 
 def _may_reclaim(session: Session, workload: Workload, level: EntitlementTier) -> bool:
     chunk = session.next_chunk(workload)
-    asked = chunk_amounts(chunk)
-    if not any(asked):
+    requested = chunk_amounts(chunk)
+    if not any(requested):
         return False
     # The project alone: departments are compared where the lineages part, victim by victim.
     if session.tier(workload, chunk, levels=1) is not level:
         return False
-    return quota_violation(session.ledger, workload, asked) is None and not session.kept_back(workload, chunk)
+    return quota_violation(session.ledger, workload, requested) is None and not session.kept_back(
+        workload, chunk
+    )
 
 
 def reclaim_for(
@@ -86,9 +88,9 @@ def reclaim_for(
             return True
         hopeless.add(session, workload, chunk, owner)
         return False
-    taken, placed = outcome
-    moved = move_elsewhere(session, taken)
-    carry_out(session, workload, taken, placed)
+    losses, placed = outcome
+    moved = move_elsewhere(session, losses)
+    carry_out(session, workload, losses, placed)
     for name, places in moved.items():
         session.promise(session.workload(name), places)
     return True
@@ -119,10 +121,10 @@ class MovesWithinQuota:
         if outcome is None:
             self._failures += 1
             return False
-        taken, placed = outcome
-        evicted = [(victim, reason) for victim, reason in taken if not victim.is_move]
+        losses, placed = outcome
+        evicted = [(victim, reason) for victim, reason in losses if not victim.is_move]
         places = move_elsewhere(session, evicted) | policy.moved
-        carry_out(session, workload, taken, placed)
+        carry_out(session, workload, losses, placed)
         for name, placed_again in places.items():
             session.promise(session.workload(name), placed_again)
         return True

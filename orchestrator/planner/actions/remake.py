@@ -34,7 +34,7 @@ def remake_lost_rooms(session: Session) -> None:
         return
     session.allow_work(_WORK_PERCENT)
     reclaim = VictimSelector(session, session.once(Candidates), ReclaimPolicy(session))
-    for workload in sorted(lost, key=lambda each: (each.created_at_us, each.id)):
+    for workload in sorted(lost, key=lambda workload: (workload.created_at_us, workload.id)):
         if not session.take_turn():
             return
         if not _fits(session, workload):

@@ -153,9 +153,13 @@ class NodeRanking:
 
     def _minimal_options(self, account: NodeAccount, pieces: Sequence[Piece]) -> tuple[list[Option], int]:
         """The options on one node, and the work that it was."""
-        found = whole_device_options(account, self._request, pieces, spare_covered=self._spare_covered)
-        if found is not None:
-            return found[0], _WORK_OF_NODE + _WORK_OF_COUNT * found[1] + _WORK_OF_OPTION * len(found[0])
+        whole_devices = whole_device_options(
+            account, self._request, pieces, spare_covered=self._spare_covered
+        )
+        if whole_devices is not None:
+            return whole_devices[0], _WORK_OF_NODE + _WORK_OF_COUNT * whole_devices[
+                1
+            ] + _WORK_OF_OPTION * len(whole_devices[0])
         options, looked = minimal_options(account, self._request, pieces)
         return options, _WORK_OF_NODE + _WORK_OF_SET * looked
 
