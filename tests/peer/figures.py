@@ -13,7 +13,7 @@ from orchestrator.planner.preemption.reclaim_rules import (
     holds_more_than_entitled,
     may_lose,
     may_reclaim,
-    reclaim_is_lawful,
+    reclaim_is_allowed,
     restores_quota,
 )
 
@@ -179,7 +179,7 @@ def is_legal(case: Case) -> bool:
             above = parents[above]
         lineages[name] = lineage
     reclaimer = case["reclaimer"]
-    found = reclaim_is_lawful(
+    found = reclaim_is_allowed(
         {queue["id"]: unlimited_when_unset(queue) for queue in case["queues"]},
         lineages,
         reclaimer["queue"],

@@ -84,7 +84,7 @@ def reclaim_for(
     outcome = preempt_for(session, workload, chunk, selector)
     if outcome is None:
         within_quota = session.tier(workload, chunk) is EntitlementTier.GUARANTEED
-        if within_quota and moving.make_room(workload):
+        if within_quota and moving.evict_and_move(workload):
             return True
         hopeless.add(session, workload, chunk, owner)
         return False
@@ -107,7 +107,7 @@ class MovesWithinQuota:
         self._cap = session.snapshot.settings.max_consolidation_victims
         self._failures = 0
 
-    def make_room(self, workload: Workload) -> bool:
+    def evict_and_move(self, workload: Workload) -> bool:
         """Make room for the workload's next chunk, or leave everything as it was."""
         session = self._session
         if self._cap == 0 or self._failures >= _MAX_FAILURES:

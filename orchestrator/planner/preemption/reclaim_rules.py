@@ -116,7 +116,7 @@ def is_better_served(
     return False
 
 
-def reclaim_is_lawful(
+def reclaim_is_allowed(
     figures: Mapping[str, Figures],
     lineages: Mapping[str, Sequence[str]],
     reclaimer: str,
@@ -137,10 +137,10 @@ def reclaim_is_lawful(
             return False
         for chunk in chunks:
             involved |= {resource for resource in range(3) if chunk[resource]}
-            lawful = holds_more_than_entitled(figures[theirs], held[theirs]) or restores_quota(
+            is_allowed = holds_more_than_entitled(figures[theirs], held[theirs]) or restores_quota(
                 figures[ours], requested, figures[theirs], held[theirs]
             )
-            if not lawful:
+            if not is_allowed:
                 return False
             for name in lineages[project]:
                 held[name] = minus(held[name], chunk)
