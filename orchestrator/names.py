@@ -78,7 +78,7 @@ TOPOLOGY_PREFERRED_ANNOTATION: Final = f"{GROUP}/topology-preferred"
 """On a pod: the level that is tried first, and given up when nothing fits."""
 
 SUB_GROUPS_ANNOTATION: Final = f"{GROUP}/sub-groups"
-"""On a pod: the tree of gangs of its workload as JSON, see `workloads.grouping`."""
+"""On a pod: the tree of gangs of its workload as JSON, see `workloads.sub_groups`."""
 
 SUB_GROUP_ANNOTATION: Final = f"{GROUP}/sub-group"
 """On a pod: the leaf of that tree that it belongs to. Absent: by its index in an indexed Job."""

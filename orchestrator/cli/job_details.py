@@ -9,8 +9,8 @@ import click
 from orchestrator.cli.job_table import WIDE_HEADER, row
 from orchestrator.cli.output import age, document, table
 from orchestrator.cli.session import run
+from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.cluster.objects import Event, Pod
-from orchestrator.cluster.quantity import format_gpu
 from orchestrator.workloads.status import pod_status
 from orchestrator.workloads.view import (
     WorkloadView,

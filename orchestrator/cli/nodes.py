@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from orchestrator.cli.output import amount, cpus, document, show, table
-from orchestrator.cluster.quantity import format_gpu
+from orchestrator.cluster.gpu_fraction import format_gpu
 
 if TYPE_CHECKING:
     from orchestrator.workloads.nodes import NodePod, NodeView

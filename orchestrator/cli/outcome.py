@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from orchestrator.cli.output import document, table
-from orchestrator.cluster.quantity import format_gpu
+from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.simulation.capture import Capture
 from orchestrator.simulation.outcome import Outcome, Place, ProjectChange
 

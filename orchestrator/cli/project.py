@@ -12,6 +12,7 @@ from orchestrator.cli.cluster_names import completing
 from orchestrator.cli.options import Command, Group
 from orchestrator.cli.output import document, no_headers_option, output_option, show, table
 from orchestrator.cli.session import run
+from orchestrator.cluster.gpu_fraction import format_gpu, gpu_milli
 from orchestrator.cluster.objects import (
     AmountSpec,
     GpuModelSpec,
@@ -21,7 +22,7 @@ from orchestrator.cluster.objects import (
     ProjectSpec,
     Subject,
 )
-from orchestrator.cluster.quantity import cpu_milli, format_gpu, gpu_milli, memory_bytes
+from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.errors import UsageError
 from orchestrator.workloads.parsing import (
     parse_count,

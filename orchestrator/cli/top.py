@@ -21,7 +21,7 @@ from orchestrator.cli.output import (
     show,
     table,
 )
-from orchestrator.cluster.quantity import format_gpu
+from orchestrator.cluster.gpu_fraction import format_gpu
 
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient

@@ -44,12 +44,9 @@ from orchestrator.planner.reasons.texts import (
     Obstacle,
     QuotaReached,
 )
+from orchestrator.planner.work_bound import WorkBound
 
 _Built = TypeVar("_Built")
-
-_LEAST_TURNS = 8
-"""So many workloads have their turn in each action whatever they cost: on a large cluster counting its nodes alone may
-use up the bound."""
 
 _WAITS, _RUNS, _GROWS = range(3)
 
@@ -93,8 +90,7 @@ class Session:
         self._evictions: dict[str, Eviction] = {}
         self._evicted: list[str] = []
         self._bound_nominees: set[str] = set()
-        self._work_left: int | None = None
-        self._turns_taken = 0
+        self.work = WorkBound(self.snapshot.settings.max_work, lambda: self.placer.looked_at)
         self._left_over: dict[str, None] = {}
         self._built: dict[object, object] = {}
         self._left_over_before = frozenset(self.snapshot.left_over)
@@ -103,35 +99,12 @@ class Session:
         for name in state.incomplete:
             self.reasons[name] = incomplete(state.workloads[name])
 
-    def allow_work(self, percent: int) -> None:
-        """Let what follows use this part of the decision's bound on work, or as much as _LEAST_TURNS workloads need."""
-        bound = self.snapshot.settings.max_work
-        self._work_left = None if bound is None else bound * percent // 100 + self.placer.looked_at
-        self._turns_taken = 0
-
     def once(self, build: Callable[["Session"], _Built]) -> _Built:
         """What `build` makes of this decision, made once: what has changed since, its users find out themselves."""
         built = self._built.get(build)
         if built is None:
             built = self._built[build] = build(self)
         return cast("_Built", built)
-
-    def spend(self, work: int) -> None:
-        """Take so much of the bound on work, in about microseconds."""
-        if self._work_left is not None:
-            self._work_left -= work
-
-    @property
-    def is_out_of_work(self) -> bool:
-        """Whether the action has done what it may: what it did not reach is first in the next decision."""
-        if self._work_left is None or self._turns_taken <= _LEAST_TURNS:
-            return False
-        return self._work_left < self.placer.looked_at
-
-    def take_turn(self) -> bool:
-        """Count one more workload that has its turn in the action; False when the bound on work is reached."""
-        self._turns_taken += 1
-        return not self.is_out_of_work
 
     def turns_left_over_first(self, waiting: Iterable[Workload]) -> Iterator[TurnOrder]:
         """The turns of those that the last decision did not reach, then those of the others."""
@@ -145,7 +118,7 @@ class Session:
     def next_turn(self, turns: TurnOrder) -> Workload | None:
         """The next workload, None when every one had its turn or the bound on work is reached."""
         workload = turns.pop()
-        if workload is not None and not self.take_turn():
+        if workload is not None and not self.work.take_turn():
             # Noted, not dropped: they are first in the next decision, so that nobody starves by the bound.
             while workload is not None:
                 self._left_over[workload.id] = None

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from orchestrator import names
+from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.cluster.integers import whole_number
 from orchestrator.cluster.objects import Node, Pod, Wire
-from orchestrator.cluster.quantity import cpu_milli, format_gpu, memory_bytes
+from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.planner.model import DEVICE_MILLI, Request
 from orchestrator.workloads.health import NodeHealth, node_health
 from orchestrator.workloads.request import MAX_AMOUNT, UnreadableRequest, pod_request

@@ -4,16 +4,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.integers import MAX_DIGITS, whole_number
 from orchestrator.cluster.objects import Container, Pod
-from orchestrator.cluster.quantity import (
-    cpu_milli,
-    gpu_milli,
-    memory_bytes,
-    memory_mib,
-    shortened,
-    whole_count,
-)
+from orchestrator.cluster.quantity import cpu_milli, memory_bytes, memory_mib, shortened, whole_count
 from orchestrator.names import (
     CHECKPOINT_GRACE_ANNOTATION,
     GPU_DEVICES_ANNOTATION,

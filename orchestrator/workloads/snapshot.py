@@ -8,14 +8,9 @@ within about the same second are put in order by the time that `submit` wrote do
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.objects import Namespace, Node, Object, Pod, PodDisruptionBudget, Project
-from orchestrator.cluster.quantity import (
-    cpu_milli,
-    gpu_milli,
-    memory_bytes,
-    parse_time,
-    whole_count,
-)
+from orchestrator.cluster.quantity import cpu_milli, memory_bytes, parse_time, whole_count
 from orchestrator.errors import UsageError
 from orchestrator.names import (
     INTERACTIVE,
@@ -28,7 +23,6 @@ from orchestrator.names import (
 from orchestrator.planner import model
 from orchestrator.planner.gangs import has_gang
 from orchestrator.workloads.gangs import required
-from orchestrator.workloads.grouping import grouping, sub_group
 from orchestrator.workloads.health import node_health
 from orchestrator.workloads.node_terms import Terms
 from orchestrator.workloads.nodes import gpu_memory_mib
@@ -44,6 +38,7 @@ from orchestrator.workloads.request import (
     pod_request,
     resource_request,
 )
+from orchestrator.workloads.sub_groups import grouping, sub_group
 from orchestrator.workloads.unreadable import SetAside, Unreadable, UnreadableRequest
 from orchestrator.workloads.volumes import StorageObject
 

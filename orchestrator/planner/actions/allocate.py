@@ -62,7 +62,7 @@ def allocate_released(session: Session) -> None:
         while (workload := turns.pop()) is not None:
             grown = False
             chunk = session.next_chunk(workload)
-            if not session.is_out_of_work and session.tier(workload, chunk) <= level:
+            if not session.work.is_used_up and session.tier(workload, chunk) <= level:
                 grown = bool(_start(session, workload, hopeless, explainer, level))
             turns.settle(workload.project, workload if grown and session.next_chunk(workload) else None)
         waiting = [workload for workload in small if session.next_chunk(workload)]

@@ -51,7 +51,7 @@ def _consolidate(session: Session, *, within_quota: bool) -> None:
     free = _free_milli(session)
     if not any(chunk_gpu_milli(session.next_chunk(workload)) <= free for workload in waiting):
         return
-    session.allow_work(10)
+    session.work.allow(10)
     selector = VictimSelector(session, session.once(Candidates), MovePolicy(cap), max_nodes=_MAX_NODES)
     hopeless = Hopeless()
     for turns in session.turns_left_over_first(waiting):

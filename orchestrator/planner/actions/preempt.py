@@ -116,7 +116,7 @@ def preempt(session: Session) -> None:
     policy = PriorityPolicy(session)
     selector = VictimSelector(session, session.once(Candidates), policy)
     hopeless = Hopeless()
-    session.allow_work(20)
+    session.work.allow(20)
     for turns in session.turns_left_over_first(urgent):
         while (workload := session.next_turn(turns)) is not None:
             started = preempt_lower_for(session, workload, selector, policy, hopeless)

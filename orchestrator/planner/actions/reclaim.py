@@ -42,7 +42,7 @@ def _reclaim(session: Session, level: EntitlementTier, *, work_percent: int) -> 
     ]
     if not waiting:
         return
-    session.allow_work(work_percent)
+    session.work.allow(work_percent)
     selector = VictimSelector(session, session.once(Candidates), ReclaimPolicy(session))
     hopeless = Hopeless()
     moving = MovesWithinQuota(session)

@@ -146,7 +146,7 @@ class MovePolicy:
     @staticmethod
     def _place_moved(session: Session, losses: Losses) -> dict[str, Placed] | None:
         moves = [(victim, reason) for victim, reason in losses if victim.is_move]
-        session.spend(_WORK_OF_MOVE * len(moves))
+        session.work.spend(_WORK_OF_MOVE * len(moves))
         moved = move_elsewhere(session, moves)
         complete = sum(map(len, moved.values())) == sum(len(victim.pods) for victim, _ in moves)
         return moved if complete else None

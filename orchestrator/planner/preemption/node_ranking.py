@@ -94,13 +94,13 @@ class NodeRanking:
             for losers in list(groups):
                 if not any(map(closed, losers[0])):
                     self._push_head(walk, losers)
-            session.spend(len(groups))
+            session.work.spend(len(groups))
             try:
                 while walk.heads:
                     _, position, losers = heappop(walk.heads)
                     entry = heappop(groups[losers])
                     walk.passed.setdefault(losers, []).append(entry)
-                    session.spend(3)
+                    session.work.spend(3)
                     yield position, entry[3]
                     self._push_head(walk, losers)
             finally:
@@ -137,7 +137,7 @@ class NodeRanking:
             if not (evicted and piece.is_gone(evicted)) and may_go(piece)
         ]
         options, work = self._minimal_options(account, pieces) if pieces else ([], _WORK_OF_NODE)
-        self._session.spend(work)
+        self._session.work.spend(work)
         best: dict[tuple[_Harm, _Losers], tuple[_Rank, Option]] = {}
         for option in options:
             rank = _rank(option.pieces)

@@ -87,7 +87,7 @@ class _Repacking:
         # Everything that may go was lifted; who has most to lose is the first to be put back.
         spared = {id(piece) for piece in reversed(evicted) if self._put_back(piece)} if fits else set()
         self._ledger.rollback(checkpoint)
-        self._session.spend(self._steps * _WORK_OF_STEP)
+        self._session.work.spend(self._steps * _WORK_OF_STEP)
         if not fits:
             return None
         moved = [
@@ -113,7 +113,7 @@ class _Repacking:
                 accepts = self._session.placer.accepts(account, self._workload, largest)
                 weight = account.later_milli * 4 + sum(liftable.values()) + 1_000_000 * accepts
                 weights.append((-weight, position))
-        self._session.spend(2 * len(self._ledger.nodes))
+        self._session.work.spend(2 * len(self._ledger.nodes))
         return sorted(position for _, position in sorted(weights)[:_MAX_NODES])
 
     def _pieces(self) -> Iterator[Piece]:

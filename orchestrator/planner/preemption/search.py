@@ -64,7 +64,7 @@ def sparing(
 
 def _attempt(session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector) -> Outcome | None:
     checkpoint = session.ledger.checkpoint()
-    session.spend(_WORK_OF_CLAIM + _WORK_OF_POD * len(chunk))
+    session.work.spend(_WORK_OF_CLAIM + _WORK_OF_POD * len(chunk))
     relief = _relieve_limits(session, workload, chunk, selector)
     outcome = None if relief is None else _search(session, workload, chunk, selector)
     if relief and outcome is not None:
@@ -150,7 +150,7 @@ def _domains(
     nodes = session.ledger.nodes
     ranked: list[tuple[int, int, int, Collection[int]]] = []
     for domain in domains:
-        session.spend(len(domain))
+        session.work.spend(len(domain))
         costs: list[tuple[int, int]] = []
         for position in domain:
             fitting = session.placer.count_on(nodes[position], workload, largest)
@@ -209,7 +209,7 @@ def _room_for(
         current = option
         for _ in range(2):
             checkpoint = session.ledger.checkpoint()
-            session.spend(20)
+            session.work.spend(20)
             evicted = selector.evict(workload, requested, current.pieces)
             if evicted is not None:
                 place = session.placer.fits_on(account, workload, pod)
@@ -252,7 +252,7 @@ def _search_tree(
                 continue
             losses += evicted
             if len(losses) <= _TRIED_EACH or len(losses) % _TRIED_EACH == 0:
-                session.spend(_WORK_OF_TREE)
+                session.work.spend(_WORK_OF_TREE)
                 placed = session.place_all(workload, chunk)
                 if placed is not None:
                     return losses, placed
@@ -276,7 +276,7 @@ def _prune(
 
     def attempt(fewer: Sequence[Victim]) -> Outcome | None:
         session.ledger.rollback(checkpoint)
-        session.spend(20 * len(fewer))
+        session.work.spend(20 * len(fewer))
         losses = evict_allowed(session, fewer, selector.policy, workload, requested)
         placed = None if losses is None else session.place_all(workload, chunk)
         if losses is None or placed is None or not selector.policy.accepts(session, workload, losses):

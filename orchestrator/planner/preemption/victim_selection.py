@@ -161,7 +161,7 @@ class VictimSelector:
                 )
             ),
         )
-        self._session.spend(8 * looked)
+        self._session.work.spend(8 * looked)
         order = self.policy.order(workload)
         return min(
             options,
@@ -183,7 +183,7 @@ class VictimSelector:
         pieces.sort(key=self.policy.order(workload))
         for piece in pieces:
             if not piece.is_gone(self._ledger.evicted):
-                self._session.spend(2)
+                self._session.work.spend(2)
                 yield piece
 
     def evict(self, workload: Workload, requested: Amounts, pieces: Sequence[Piece]) -> Losses | None:
