@@ -23,7 +23,7 @@ _Entry = tuple[_Rank, int, int, Option]
 _Harm = tuple[int, int, int]
 _Losers = tuple[tuple[str, ...], tuple[int, ...]]
 _WORK_OF_NODE = 12
-_WORK_OF_SET = 6
+_WORK_OF_SET = 9
 _WORK_OF_COUNT = 2
 _WORK_OF_OPTION = 3
 

@@ -28,7 +28,8 @@ _STEPS_AMONG_MANY = 150
 """With more nodes than _FEW_NODES there are other ways to make room, and less to gain here."""
 _MAX_SETS = 6
 _MAX_COMBINATIONS = 70
-_WORK_OF_STEP = 15
+_WORK_OF_STEP = 40
+_WORK_OF_NODE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class _Repacking:
                 accepts = self._session.placer.accepts(account, self._workload, largest)
                 weight = account.later_milli * 4 + sum(liftable.values()) + 1_000_000 * accepts
                 weights.append((-weight, position))
-        self._session.work.spend(2 * len(self._ledger.nodes))
+        self._session.work.spend(_WORK_OF_NODE * len(self._ledger.nodes))
         return sorted(position for _, position in sorted(weights)[:_MAX_NODES])
 
     def _pieces(self) -> Iterator[Piece]:
