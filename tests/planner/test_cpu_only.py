@@ -167,7 +167,7 @@ def test_gpus_beyond_the_quota_are_no_reason_to_deny_cpus_within_it(
 
 
 @pytest.mark.parametrize(
-    ("quota", "held", "asked", "expected"),
+    ("quota", "held", "requested", "expected"),
     [
         ((4, 4, 4), (4, 2, 0), (1, 1, 0), False),
         ((4, 4, 4), (5, 2, 0), (1, 1, 0), True),
