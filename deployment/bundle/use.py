@@ -46,9 +46,7 @@ class Bundle:
             for item in self.manifest.items
             if item.kind == "git"
         ]
-        rules.append(("protocol.allow", "never"))
-        rules.append(("protocol.file.allow", "always"))
-        values = {"GIT_CONFIG_COUNT": str(len(rules))}
+        values = {"GIT_CONFIG_COUNT": str(len(rules)), "GIT_ALLOW_PROTOCOL": "file"}
         for number, (name, value) in enumerate(rules):
             values |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
         return values | {
