@@ -24,6 +24,8 @@ ANSIBLE_FOR_OLD_HOSTS: Final = "ansible==9.13.0"
 
 _VAULT_HEADER: Final = "$ANSIBLE_VAULT;"
 _SECRET_WORDS: Final = re.compile(r"(^|_)(password|passphrase|secret|token|license_codes)$")
+_TEMPLATE: Final = re.compile(r"\{[{%#]")
+_REFERENCE: Final = re.compile(r"\{\{ [a-z][a-z0-9_]* \}\}")
 _NEEDS: Final[dict[str, tuple[str, ...]]] = {
     "driver": ("versions", "driver"),
     "container_toolkit": ("versions", "container_toolkit"),
@@ -255,10 +257,38 @@ def _reference_problems(site: Site) -> Iterator[str]:
     yield from _class_problems(site)
     yield from _ontap_problems(site)
     yield from _switch_problems(site)
+    yield from _template_problems(site)
     for place in _plain_secrets(site.get("vars", default={}), ("vars",)):
         yield site.problem(
             place, f"{'.'.join(map(str, place))}: a secret is never written here; use vault.yml"
         )
+
+
+def _template_problems(site: Site) -> Iterator[str]:
+    """Yield texts that Ansible would run as templates: what the file says is data, but for a name of vault.yml."""
+    for place, text in _texts(site.data, ()):
+        may_refer = place[0] == "vars" or "connection_vars" in place
+        if _TEMPLATE.search(text) and not (may_refer and _REFERENCE.fullmatch(text)):
+            hint = (
+                "write `{{ name }}` and nothing else for a variable of vault.yml"
+                if may_refer
+                else "write it out"
+            )
+            yield site.problem(
+                place, f"{'.'.join(map(str, place))}: values are data, never templates of Ansible: {hint}"
+            )
+
+
+def _texts(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, dict):
+        for key, nested in value.items():
+            yield (*place, key), key
+            yield from _texts(nested, (*place, key))
+    elif isinstance(value, list):
+        for index, nested in enumerate(value):
+            yield from _texts(nested, (*place, index))
 
 
 def _host_problems(site: Site) -> Iterator[str]:

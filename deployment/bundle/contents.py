@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import jinja2
 import yaml
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from deployment import inventory, matrix, stages, variables
 from deployment.bundle import registry
@@ -22,7 +23,6 @@ from deployment.content import Content
 from deployment.errors import BundleError
 from deployment.site import Site
 
-_PASSES: Final = 8
 _TRIDENT_NFS: Final = "nfs-common"
 _DEEPOPS: Final = "https://github.com/NVIDIA/deepops"
 
@@ -96,17 +96,22 @@ class Derivation:
         return values
 
     def _text(self, role: str, name: str) -> str:
-        values = self._role(role)
-        text, environment = str(values.get(name, "")), jinja2.Environment(undefined=jinja2.StrictUndefined)  # noqa: S701 - no HTML
-        for _ in range(_PASSES):
-            if "{{" not in text:
-                break
+        """Return a variable as text. What the site file says is data; only texts of the roles are templates."""
+        site_values = self._inventory["all"]["vars"]
+        text = str(self._role(role).get(name, ""))
+        if name not in site_values and "{{" in text:
+            environment = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined)
             try:
-                text = environment.from_string(text).render(values)
+                text = environment.from_string(text).render(self._role(role))
             except jinja2.TemplateError as error:
                 raise BundleError(
                     f"{name} of the role {role} cannot be known before the run: {error}"
                 ) from error
+        if "{{" in text or "{%" in text:
+            raise BundleError(
+                f"{name} of the role {role} is `{text}`: a bundle takes values of the site file as they are written, "
+                "never as templates: write the value out"
+            )
         return text
 
     def _packages(self, contents: Contents) -> None:

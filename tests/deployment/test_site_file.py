@@ -91,6 +91,11 @@ REFUSED = {
         "container_toolkit.repository"),
     "a Docker that is no release": (ON + '"1.23.1"\n  docker: newest\n', 5, "versions.docker"),
     "a stage that is none": (HEAD + "not_applicable:\n  dokcer: there is no Docker here\n", 5, "dokcer"),
+    "a template": (
+        HEAD + "vars:\n  dra_version: \"{{ lookup('pipe', 'id') }}\"\n", 6, "values are data, never templates"),
+    "a template in a list": (
+        HEAD + "bundle:\n  images:\n  - a\n  - 'b{% raw %}'\n", 8, "bundle.images.1: values are data"),
+    "a reference where none may be": (HEAD + "orchestrator:\n  image: '{{ image }}'\n", 6, "write it out"),
     "a DRA driver on an old Kubernetes": (
         ON + '"1.33.1"\n  dra: "0.4.1"\n', 5, "needs Kubernetes"),
 }  # fmt: skip
@@ -105,6 +110,11 @@ def test_says_what_is_wrong_and_where(site: SiteUnderTest, case: str) -> None:
     assert f"{site.file}:{line}: " in done.stderr, done.stderr
     assert message in done.stderr
     assert not site.state.exists()
+
+
+def test_a_variable_may_be_the_name_of_one_in_the_vault(site: SiteUnderTest) -> None:
+    site.write(HEAD + "vars:\n  trident_password: '{{ of_trident }}'\n")
+    assert site.call("plan").returncode == 0
 
 
 GARBAGE = {
