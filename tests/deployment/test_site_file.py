@@ -134,7 +134,18 @@ GARBAGE = {
     "two documents": (b"schema: 1\n---\nschema: 1\n", 2, "another document"),
     "a key that is there twice": (b"schema: 1\nname: a\nname: b\n", 3, "`name` is there twice"),
     "an alias of nothing": (b"schema: 1\nname: *b\n", 2, "undefined alias"),
-    "an alias that holds itself": (b"schema: 1\nname: &a [*a]\n", 1, "does an alias (*) hold itself?"),
+    "an alias that holds itself": (b"schema: 1\nname: &a [*a]\n", 2, "does an alias (*) hold itself?"),
+    "aliases of aliases": (
+        b"schema: 1\na: &a [x, x, x, x, x, x, x, x]\n"
+        + b"".join(b"%c: &%c [%s]\n" % (n + 1, n + 1, b", ".join([b"*%c" % n] * 8)) for n in b"abcdefghijk"),
+        7,
+        "stands for more than 200000 entries",
+    ),
+    "an escape for the terminal": (
+        b'schema: 1\nname: a\ndescription: "\\e]0;x\\a"\nversions: {kubernetes: "1.34.2"}\n',
+        3,
+        "control character",
+    ),
     "brackets without an end": (b"schema: " + b"[" * 9999 + b"]" * 9999, 1, "entries in entries"),
 }
 
