@@ -218,6 +218,15 @@ def _describe_error(place: Place, error: ValidationError) -> Iterator[tuple[Plac
         for key in value:
             if key not in known:
                 yield (*place, key), f"unknown key `{key}` (known here: {', '.join(sorted(known))})"
+    elif error.validator == "dependentRequired":
+        missing = [
+            other
+            for key, others in expected.items()
+            if key in value
+            for other in others
+            if other not in value
+        ]
+        yield place, f"{where}: `{missing[0]}` is missing"
     elif error.validator == "required":
         missing = [key for key in expected if key not in value]
         yield place, f"{where}: `{missing[0]}` is missing"

@@ -185,7 +185,9 @@ def apt(net: Internet, prefix: str, packages: dict[str, str], scratch: Path, sig
     index = gzip.compress("\n".join(entries).encode(), mtime=0)
     plain = gzip.decompress(index)
     name = "main/binary-amd64/Packages"
-    release = "Suite: jammy\nDate: Sat, 21 Nov 2026 12:00:00 UTC\nArchitectures: amd64\nComponents: main\nSHA256:\n"
+    release = (
+        "Suite: jammy\nDate: Sat, 21 Nov 2026 12:00:00 UTC\nArchitectures: amd64\nComponents: main\nSHA256:\n"
+    )
     release += f" {sha256(index)} {len(index)} {name}.gz\n {sha256(plain)} {len(plain)} {name}\n"
     net.files[f"{prefix}/dists/jammy/InRelease"] = signer.sign(release)
     net.files[f"{prefix}/dists/jammy/{name}.gz"] = index
