@@ -194,6 +194,17 @@ def test_everything_that_a_run_lacks_is_told_at_once_and_the_plan_says_it_too(si
         assert not site.state.exists()
 
 
+def test_the_plan_names_an_archive_that_could_be_any(site: SiteUnderTest) -> None:
+    lacks = "NOTE  storage.trident.sha256 is missing, and nothing else says what the archive of the release must be"
+    site.directory = INVENTORIES / "example"
+    assert lacks in site.call("plan").stdout
+    text = site.file.read_text().replace("  # trident:\n", "  trident:\n")
+    site.directory = site.state.parent / "site"
+    for known in (f"    sha256: {'0' * 64}\n", "    archive: ~/trident-installer.tar.gz\n"):
+        site.write(text.replace("  trident:\n", f"  trident:\n{known}"))
+        assert lacks.partition(",")[0] not in site.call("plan").stdout
+
+
 def test_a_cluster_that_is_not_there_is_told_before_the_run(site: SiteUnderTest) -> None:
     site.environment["KUBECONFIG"] = "/nowhere/config"
     told = "4: KUBECONFIG names /nowhere/config, and there is no such file"
