@@ -25,31 +25,26 @@ load-kmods = true
 """
 
 
-def _play(root: Path, part: str, text: str | None, **values: object) -> Result:
-    """Run a part of the role on a configuration in a file of the test."""
-    file = root / "nvidia-container-runtime" / "config.toml"
-    if text is not None:
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text)
+def _play(root: Path, part: str, *runs: tuple[Path, bool]) -> Result:
+    """Run a part of the role on configurations in files of the test, each with whether the variable may stay."""
     tasks = [
-        {"name": "Work", "ansible.builtin.include_role": {"name": "container_toolkit", "tasks_from": part}}
+        {
+            "name": "Work",
+            "ansible.builtin.include_role": {"name": "container_toolkit", "tasks_from": part},
+            "vars": {
+                "__container_toolkit_own_config": str(file),
+                "container_toolkit_envvar_when_unprivileged": may_stay,
+                "container_toolkit_runtime": "none",
+                "container_toolkit_cdi": False,
+            },
+        }
+        for file, may_stay in runs
     ]
     playbook = root / "play.yml"
     playbook.write_text(
         yaml.safe_dump([{"name": "Work", "hosts": "all", "gather_facts": False, "tasks": tasks}])
     )
-    extra = root / "extra.yml"
-    extra.write_text(yaml.safe_dump(values | {"__container_toolkit_own_config": str(file)}))
-    words = [
-        "-i",
-        "here,",
-        "-c",
-        "local",
-        "-e",
-        f"@{extra}",
-        "-e",
-        f"ansible_python_interpreter={sys.executable}",
-    ]
+    words = ["-i", "here,", "-c", "local", "-e", f"ansible_python_interpreter={sys.executable}"]
     return play(playbook, root, *words)
 
 
@@ -57,35 +52,41 @@ def _play(root: Path, part: str, text: str | None, **values: object) -> Result:
 def test_the_variable_is_closed_once_and_the_rest_of_the_file_stays(tmp_path: Path) -> None:
     if os.geteuid():
         pytest.skip("the role writes files of root")
-    file = tmp_path / "nvidia-container-runtime" / "config.toml"
-    for before in (
-        ORIGINAL,
-        ORIGINAL.replace(f"#{KEY}", KEY),
-        None,
-        "[nvidia-container-cli]\nload-kmods = true\n",
-    ):
-        if before is None:
-            file.unlink()
-        first = _play(tmp_path, "variable", before)
-        assert (first.code, first.failures) == (0, [])
+    texts = {
+        "as it comes": ORIGINAL,
+        "said to be open": ORIGINAL.replace(f"#{KEY}", KEY),
+        "a table alone": "[nvidia-container-cli]\nload-kmods = true\n",
+        "none": "",
+    }
+    files = {name: tmp_path / name / "config.toml" for name in texts}
+    for name, file in files.items():
+        if texts[name]:
+            file.parent.mkdir()
+            file.write_text(texts[name])
+    closed = [(file, False) for file in files.values()]
+    first = _play(tmp_path, "variable", *closed, *closed)
+    assert (first.code, first.failures) == (0, [])
+    assert len(first.changes) == len(files) + 1, (
+        "one line in each file, once, and the directory that was not there"
+    )
+    for name, file in files.items():
         said = tomllib.loads(file.read_text())
         assert said.pop(KEY) is False
-        assert said == {key: value for key, value in tomllib.loads(before or "").items() if key != KEY}
-        assert _play(tmp_path, "variable", None).changes == []
-    opened = _play(tmp_path, "variable", None, container_toolkit_envvar_when_unprivileged=True)
-    assert len(opened.changes) == 1
-    assert tomllib.loads(file.read_text())[KEY] is True
+        assert said == {key: value for key, value in tomllib.loads(texts[name]).items() if key != KEY}
+    opened = _play(tmp_path, "variable", (files["as it comes"], True))
+    assert opened.code == 0, opened.failures
+    assert files["as it comes"].read_text() == ORIGINAL.replace(f"#{KEY}", KEY)
 
 
 @pytest.mark.lab
 def test_verify_refuses_what_is_open_and_names_the_fix(tmp_path: Path) -> None:
     problem = f"does not say {KEY} = false. Run `muster install --from container_toolkit`"
-    for text in (ORIGINAL, f"{KEY} = true\n", ""):
-        refused = _play(
-            tmp_path, "verify", text, container_toolkit_cdi=False, container_toolkit_runtime="none"
-        )
-        assert any(problem in failure for failure in refused.failures), refused.failures
-    closed = _play(tmp_path, "verify", f"{KEY} = false\n", container_toolkit_cdi=False)
+    file = tmp_path / "config.toml"
+    file.write_text(ORIGINAL)
+    refused = _play(tmp_path, "verify", (file, False))
+    assert any(problem in failure for failure in refused.failures), refused.failures
+    file.write_text(f"{KEY} = false\n")
+    closed = _play(tmp_path, "verify", (file, False))
     assert not any(problem in failure for failure in closed.failures)
 
 
