@@ -10,6 +10,7 @@ import yaml
 
 from deployment import matrix, variables
 from deployment import site as sites
+from deployment.errors import SiteError
 from tests.deployment.running import ROOT, Result, play
 
 KEY = "accept-nvidia-visible-devices-envvar-when-unprivileged"
@@ -114,6 +115,6 @@ def test_a_key_from_another_place_needs_its_digest(tmp_path: Path) -> None:
     (tmp_path / "site.yml").write_text(
         text + "container_toolkit: {key_url: 'https://mirror.example.com/gpgkey'}\n"
     )
-    with pytest.raises(sites.SiteError) as refused:
+    with pytest.raises(SiteError) as refused:
         sites.load(tmp_path)
     assert "`key_sha256` is missing" in refused.value.problems[0]

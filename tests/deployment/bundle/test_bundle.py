@@ -183,8 +183,8 @@ def _content(root: Path, lock: str, net: Internet, key_sha256: str) -> None:
     (root / "playbooks").mkdir(parents=True)
     imports = []
     for name, (defaults, values) in ROLES.items():
-        digest = {"container_toolkit_key_sha256": key_sha256} if name == "container_toolkit" else {}
-        for part, own in (("defaults", {**defaults, **digest}), ("vars", values)):
+        pinned = {"container_toolkit_key_sha256": key_sha256} if name == "container_toolkit" else {}
+        for part, own in (("defaults", {**defaults, **pinned}), ("vars", values)):
             path = root / "roles" / name / part / "main.yml"
             path.parent.mkdir(parents=True)
             path.write_text(yaml.safe_dump(own))
