@@ -5,14 +5,14 @@ from typing import Final
 
 import click
 
+from orchestrator.progress import printable
+
 PROGRESS_SECONDS: Final = 2.0
 
 
 def say_error(message: str) -> None:
     """Print an error as one line of printable characters."""
-    text = " ".join(message.split())
-    shown = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
-    click.echo(f"Error: {shown}", err=True)
+    click.echo(f"Error: {printable(' '.join(message.split()))}", err=True)
 
 
 class Progress:
