@@ -229,11 +229,16 @@ def _add_context(kubeconfig: Path) -> None:
     kubeconfig.write_text(yaml.safe_dump(document))
 
 
+NOT_IN_FORCE = (
+    "The policies are NOT in force: this cluster has none of them: apply what 'muster operator-yaml' writes."
+)
+
+
 def test_what_no_decision_counts_with_is_listed(
     muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:
     outcome = muster("cluster", "status")
-    assert (outcome.code, outcome.out) == (1, "")
+    assert (outcome.code, outcome.lines) == (1, [NOT_IN_FORCE])
     assert "muster-system/muster-set-aside" in outcome.err
     objects = [
         {
@@ -256,12 +261,15 @@ def test_what_no_decision_counts_with_is_listed(
         }
     )
     assert muster("cluster", "status").lines == [
-        "Objects that no decision counts with:",
+        NOT_IN_FORCE,
+        "Objects that no decision counts with, or otherwise than they say:",
         "KIND  NAMESPACE      NAME  SINCE                 REASON",
         "Pod   muster-team-a  odd   2026-11-22T10:00:00Z  its annotation is odd",
         "Node  -              n-1   2026-11-22T10:00:01Z  x",
         "and 2 more",
         "The last decision did not reach 3 workloads: they are first in the next.",
     ]
-    assert muster("cluster", "status", "-o", "json").json["objects"] == objects
+    assert muster("cluster", "status", "--no-headers").lines[0].startswith("Pod ")
+    programs = muster("cluster", "status", "-o", "json").json
+    assert (programs["objects"], programs["policies"]["inForce"]) == (objects, False)
     assert muster("cluster", "status", "-o", "name").out == "muster-team-a/odd\nn-1\n"
