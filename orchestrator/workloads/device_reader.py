@@ -13,9 +13,8 @@ from orchestrator.cluster.quantity import shortened
 from orchestrator.names import GPU_DEVICES_ANNOTATION, SCHEDULER_NAME
 from orchestrator.planner.model import Request
 from orchestrator.workloads.dict_ops import discard, put
-from orchestrator.workloads.health import node_health
+from orchestrator.workloads.health import gpu_memory_mib, node_health
 from orchestrator.workloads.holdings import NO_GPUS, GpuNode, NodeDevices
-from orchestrator.workloads.nodes import gpu_memory_mib
 from orchestrator.workloads.nominations import nomination_of
 from orchestrator.workloads.request import concerns_gpus, devices_of, gpu_request, is_admitted
 from orchestrator.workloads.snapshot import Assumption
@@ -139,9 +138,9 @@ class DeviceReader:
             pod = pod_of(uid)
             if pod is None or pod.spec.node_name or uid in assumed:
                 continue
-            place = nominated[uid] if uid in nominated else nomination_of(pod)
-            if place is not None:
-                kept.setdefault(place.node, {})[uid] = (gpu_request(pod), place.devices)
+            room = nominated[uid] if uid in nominated else nomination_of(pod)
+            if room is not None:
+                kept.setdefault(room.node, {})[uid] = (gpu_request(pod), room.devices)
         for before, after in ((self._assumed, binding), (self._kept, kept)):
             self._touched.update(
                 name for name in before.keys() | after.keys() if before.get(name) != after.get(name)

@@ -29,10 +29,9 @@ from orchestrator.planner import model
 from orchestrator.planner.gangs import has_gang
 from orchestrator.workloads.gangs import required
 from orchestrator.workloads.grouping import grouping, sub_group
-from orchestrator.workloads.health import node_health
+from orchestrator.workloads.health import gpu_memory_mib, node_health
 from orchestrator.workloads.holdings import held_request
 from orchestrator.workloads.node_terms import Terms
-from orchestrator.workloads.nodes import gpu_memory_mib
 from orchestrator.workloads.owners import Chain
 from orchestrator.workloads.parsing import parse_duration_seconds
 from orchestrator.workloads.request import (

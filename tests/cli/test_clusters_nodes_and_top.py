@@ -63,6 +63,26 @@ def busy(muster: Callable[..., Outcome], server: MemoryApiServer) -> MemoryApiSe
     return server
 
 
+def test_no_more_is_shown_as_allocated_than_the_node_has_and_no_devices_that_were_forged(
+    busy: MemoryApiServer, muster: Callable[..., Outcome]
+) -> None:
+    pair = busy.find("pods", "pair-abc", NAMESPACE)
+    assert pair is not None
+    greedy = json.loads(json.dumps(pair))
+    greedy["metadata"] |= {"name": "greedy", "uid": "g", "annotations": {"muster.dev/gpu-devices": "0,1"}}
+    greedy["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "8"}}
+    forged = json.loads(json.dumps(pair))
+    forged["metadata"] |= {"name": "forged", "uid": "f", "annotations": {"muster.dev/gpu-devices": "0,1,2"}}
+    forged["spec"]["containers"][0]["resources"] = {}
+    busy.add(greedy, forged)
+    shown = muster("get", "node", "dgx1-1", "-o", "json").json
+    assert shown["gpusAllocated"] == "8"
+    pods = {pod["name"]: (pod["gpus"], pod["gpuDevices"]) for pod in shown["pods"]}
+    assert sum(float(gpus) for gpus, _ in pods.values()) == 8
+    assert pods["forged"] == ("0", "")
+    assert {devices for _, devices in pods.values()} == {""}, "muster bound none of them"
+
+
 @pytest.mark.parametrize("words", [("list", "nodes"), ("list", "node")])
 def test_nodes_are_listed_with_what_is_allocated_and_free(
     words: tuple[str, ...], busy: MemoryApiServer, muster: Callable[..., Outcome]

@@ -215,7 +215,10 @@ def test_nothing_but_eviction_is_decided_for_a_pod_of_another_scheduler() -> Non
 def test_whoever_is_deleted_with_a_year_of_grace_counts_until_it_is_evicted(
     grace: int | None, state: PodState
 ) -> None:
-    leaving = {"deletionTimestamp": "2027-11-21T10:00:00Z", "deletionGracePeriodSeconds": grace}
+    leaving: dict[str, Any] = {
+        "deletionTimestamp": "2027-11-21T10:00:00Z",
+        "deletionGracePeriodSeconds": grace,
+    }
     reader = reader_of(admitted("mine", "0,1", team="a", **leaving), bound("x", 2, spec=ELSEWHERE, **leaving))
     states = {each.name: each.pods[0].state for each in reader.read().snapshot.workloads}
     assert states == {"mine": state, "x": state}
