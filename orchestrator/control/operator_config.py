@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from orchestrator.planner.model import Settings
-from orchestrator.workloads.snapshot import LONGEST_GRACE_SECONDS
 
-MAX_CHECKPOINT_GRACE_SECONDS: Final = LONGEST_GRACE_SECONDS
-"""So much time a pod has, at most, to save its work after it was evicted, whether it asks for it by its annotation or
-by its termination grace period."""
+MAX_CHECKPOINT_GRACE_SECONDS: Final = 600
+"""A pod may ask for so much time, at most, to save its work after it was evicted. One that asks for none has its own
+termination grace period."""
 
 
 @dataclass(frozen=True, slots=True)
