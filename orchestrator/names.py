@@ -36,6 +36,10 @@ GPU_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
 GPU_DEVICES_ANNOTATION: Final = f"{GROUP}/gpu-devices"
 """On a pod, written in the same request that binds it: comma separated indices of its GPUs on the node."""
 
+ADMITTED_ANNOTATION: Final = f"{GROUP}/admitted"
+"""On a pod, written in the same request that binds it: the pod's own uid. No template can carry that, so it tells a pod
+that muster bound from one that somebody else did."""
+
 NOMINATED_DEVICES_ANNOTATION: Final = f"{GROUP}/nominated-devices"
 """On a pod that waits for room that is being made for it, beside `status.nominatedNodeName` and written in the same
 request: comma separated indices of the GPUs that are kept for it. Emptied when the pod is bound."""

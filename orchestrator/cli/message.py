@@ -31,3 +31,8 @@ class Progress:
         if self._count < self._total and time.monotonic() - self._said_at >= self._every_seconds:
             self._said_at = time.monotonic()
             click.echo(f"{self._count} of {self._total} {self._what} …", err=True)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print lines in which there may be words of others, such as an Event's: no terminal is to obey those."""
+    click.echo("\n".join(map(printable, text.split("\n"))), err=err)

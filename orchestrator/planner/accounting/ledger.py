@@ -66,9 +66,10 @@ class NodeAccount:
         self.memory_used_bytes = node.foreign.memory_bytes
         self.pods_used = node.foreign_pods
         self.cpu_releasing_milli = self.memory_releasing_bytes = self.pods_releasing = 0
-        healthy = [device for device in range(node.gpu_count) if device not in self.blocked]
-        foreign = healthy[max(0, len(healthy) - node.foreign.gpu_count) :]
-        for device in self.blocked.union(foreign):
+        known = self.blocked.union(device for device in node.foreign_devices if device < node.gpu_count)
+        others = [device for device in range(node.gpu_count) if device not in known]
+        unknown = max(0, node.foreign.gpu_count - len(node.foreign_devices))
+        for device in known.union(others[max(0, len(others) - unknown) :]):
             self.used_milli[device] = DEVICE_MILLI
             self.later_milli -= DEVICE_MILLI
             self.unused_devices -= 1
