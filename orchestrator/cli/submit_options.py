@@ -37,6 +37,8 @@ FLAGS: Final = {
     "gpu_milli": "-g/--gpu",
     "groups": "--supplemental-groups",
     "home_directory": "--create-home-dir",
+    "host_ipc": "--host-ipc",
+    "host_network": "--host-network",
     "image": "-i, --image",
     "image_pull_policy": "--image-pull-policy",
     "interactive": "--interactive",

@@ -1,6 +1,7 @@
 """Whether the cluster has what a submission names, before anything is created.
 
 Missing     a claim, a secret, a storage class or a node type is not there
+NotAllowed  the project's pods may not do what the submission asks for
 """
 
 import asyncio
@@ -10,11 +11,20 @@ import msgspec
 
 from orchestrator.client.jobs import Scope
 from orchestrator.cluster.errors import Forbidden, NotFound
-from orchestrator.cluster.objects import Node, Object, Project, Wire
-from orchestrator.cluster.resources import CLAIMS, NODES, PROJECTS, SECRETS, STORAGE_CLASSES, Resource
+from orchestrator.cluster.objects import Namespace, Node, Object, Project, Wire
+from orchestrator.cluster.resources import (
+    CLAIMS,
+    NAMESPACES,
+    NODES,
+    PROJECTS,
+    SECRETS,
+    STORAGE_CLASSES,
+    Resource,
+)
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import FieldProblem
 from orchestrator.names import INTERACTIVE, NODE_TYPE_LABEL
+from orchestrator.workloads import protection
 from orchestrator.workloads.submission import Submission
 
 _MAX_NAMES: Final = 8
@@ -33,7 +43,7 @@ class _Secret(Wire, frozen=True):
 async def preflight(transport: Transport, submission: Submission, scope: Scope) -> list[str]:
     """Check that the cluster has what the submission names; return what could not be checked, a line each.
 
-    Raises Missing, with one line that names the field.
+    Raises Missing and NotAllowed, with one line that names the field.
     """
     checks = _Checks(transport, submission, scope)
     pending_checks = {
@@ -42,6 +52,7 @@ async def preflight(transport: Transport, submission: Submission, scope: Scope) 
         "storage classes": checks.storage_classes(),
         "node types": checks.node_type(),
         "the project's node types": checks.project_node_types(),
+        "the project's pod security": checks.pod_security(),
     }
     results = await asyncio.gather(*pending_checks.values(), return_exceptions=True)
     warnings = []
@@ -133,6 +144,16 @@ class _Checks:
                 project=self._scope.project,
                 allowed=", ".join(allowed),
             )
+
+    async def pod_security(self) -> None:
+        if not protection.needs_more_than_baseline(self._submission):
+            return
+        namespace = await self._find(NAMESPACES, Namespace, self._scope.namespace)
+        if namespace is None:
+            return
+        problem = protection.objection(self._submission, namespace.metadata, self._scope.project)
+        if problem is not None:
+            raise problem
 
     async def node_type(self) -> None:
         node_type = self._submission.node_type

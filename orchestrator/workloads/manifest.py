@@ -107,6 +107,11 @@ def _labels(submission: Submission) -> dict[str, str]:
     }
 
 
+def _exposed(submission: Submission) -> dict[str, str]:
+    """The label of pods to which nodes or a load balancer lead: the default NetworkPolicies let everybody in."""
+    return {names.EXPOSED_LABEL: "true"} if submission.service_type in ("nodeport", "loadbalancer") else {}
+
+
 def _job_spec(submission: Submission, placement: Placement) -> Manifest:
     spec: Manifest = {
         "backoffLimit": BACKOFF_LIMIT if submission.backoff_limit is None else submission.backoff_limit,
@@ -141,7 +146,10 @@ def _stateful_set_spec(submission: Submission, placement: Placement) -> Manifest
 
 def _template(submission: Submission, placement: Placement, restart_policy: str) -> Manifest:
     return {
-        "metadata": {"labels": _labels(submission), "annotations": _pod_annotations(submission, placement)},
+        "metadata": {
+            "labels": _labels(submission) | _exposed(submission),
+            "annotations": _pod_annotations(submission, placement),
+        },
         "spec": _pod_spec(submission) | {"restartPolicy": restart_policy},
     }
 
