@@ -59,7 +59,7 @@ def security(before: SecuritySpec, options: Mapping[str, Any]) -> SecuritySpec:
         changes["max_termination_grace_seconds"] = parse_duration_seconds(
             "--max-termination-grace", options["max_termination_grace"] or None
         )
-    return msgspec.structs.replace(before, **changes)
+    return msgspec.structs.replace(before, **changes) if changes else before
 
 
 def shown(spec: SecuritySpec) -> dict[str, str]:
