@@ -52,6 +52,7 @@ FLAGS: Final = {
     "node_type": "--node-type",
     "parallelism": "--parallelism",
     "ports": "--port",
+    "privilege_escalation": "--allow-privilege-escalation",
     "service_type": "--service-type",
     "stdin": "--stdin",
     "tolerations": "--toleration",

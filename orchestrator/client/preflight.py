@@ -5,6 +5,7 @@ NotAllowed  the project's pods may not do what the submission asks for
 """
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -40,8 +41,16 @@ class _Secret(Wire, frozen=True):
     data: dict[str, msgspec.Raw] = {}
 
 
-async def preflight(transport: Transport, submission: Submission, scope: Scope) -> list[str]:
-    """Check that the cluster has what the submission names; return what could not be checked, a line each.
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What could not be checked, a line each, and what pods must meet where the submission goes."""
+
+    warnings: list[str]
+    is_restricted: bool
+
+
+async def preflight(transport: Transport, submission: Submission, scope: Scope) -> Preflight:
+    """Check that the cluster has what the submission names, and that its project may do what it asks for.
 
     Raises Missing and NotAllowed, with one line that names the field.
     """
@@ -55,13 +64,13 @@ async def preflight(transport: Transport, submission: Submission, scope: Scope) 
         "the project's pod security": checks.pod_security(),
     }
     results = await asyncio.gather(*pending_checks.values(), return_exceptions=True)
-    warnings = []
+    warnings: list[str] = []
     for what, result in zip(pending_checks, results, strict=True):
         if isinstance(result, Forbidden):
             warnings.append(f"{what} could not be checked, because you may not read them")
         elif isinstance(result, BaseException):
             raise result
-    return warnings
+    return Preflight(warnings, results[-1] is True)
 
 
 class _Checks:
@@ -145,15 +154,18 @@ class _Checks:
                 allowed=", ".join(allowed),
             )
 
-    async def pod_security(self) -> None:
-        if not protection.needs_more_than_baseline(self._submission):
-            return
-        namespace = await self._find(NAMESPACES, Namespace, self._scope.namespace)
+    async def pod_security(self) -> bool:
+        """Whether the pods must meet the level restricted. Raises NotAllowed."""
+        try:
+            namespace = await self._find(NAMESPACES, Namespace, self._scope.namespace)
+        except Forbidden:  # what is not allowed is then said by the API server
+            return False
         if namespace is None:
-            return
+            return False
         problem = protection.objection(self._submission, namespace.metadata, self._scope.project)
         if problem is not None:
             raise problem
+        return protection.is_restricted(namespace.metadata)
 
     async def node_type(self) -> None:
         node_type = self._submission.node_type

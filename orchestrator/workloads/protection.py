@@ -57,6 +57,10 @@ BASELINE_CAPABILITIES: Final = frozenset(
 """What containers may add at the level baseline."""
 
 PRIVILEGED: Final = "privileged"
+RESTRICTED: Final = "restricted"
+RESTRICTED_POD: Final = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+"""What the securityContext of a pod says at the level restricted."""
+
 _POD_SECURITY: Final = "pod-security.kubernetes.io/"
 _ENFORCE, _WARN, _AUDIT = (_POD_SECURITY + word for word in ("enforce", "warn", "audit"))
 
@@ -120,14 +124,15 @@ def metadata_patch(spec: ProjectSpec, mode: PolicyMode, known: Metadata) -> dict
     return {"metadata": patch} if patch else {}
 
 
-def needs_more_than_baseline(submission: Submission) -> bool:
-    """Whether it depends on the project's namespace if the submission is allowed."""
-    return bool(
-        submission.volumes
-        or submission.host_network
-        or submission.host_ipc
-        or not BASELINE_CAPABILITIES.issuperset(submission.capabilities)
-    )
+def restricted(context: dict[str, Any]) -> dict[str, Any]:
+    """Return the securityContext of a container with what the level restricted asks for."""
+    capabilities = {**context.get("capabilities", {}), "drop": ["ALL"]}
+    return {**context, "allowPrivilegeEscalation": False, "capabilities": capabilities}
+
+
+def is_restricted(namespace: Metadata) -> bool:
+    """Whether the pods of a project's namespace must meet the level restricted."""
+    return namespace.labels.get(names.POD_SECURITY_LABEL) == RESTRICTED
 
 
 def objection(submission: Submission, namespace: Metadata, project: str) -> NotAllowed | None:
@@ -138,21 +143,28 @@ def objection(submission: Submission, namespace: Metadata, project: str) -> NotA
     level = namespace.labels.get(names.POD_SECURITY_LABEL, PRIVILEGED)
     if level == PRIVILEGED or _ENFORCE not in namespace.labels:
         return None
-    more = sorted(set(submission.capabilities) - BASELINE_CAPABILITIES)
+    more = sorted(set(submission.capabilities) - _capabilities(level))
+    is_root = submission.run_as is not None and submission.run_as.uid == 0
     for field, is_more, value in (
         ("host_network", submission.host_network, ""),
         ("host_ipc", submission.host_ipc, ""),
         ("capabilities", bool(more), f" {', '.join(more)}"),
+        ("uid", level == RESTRICTED and is_root, " 0"),
+        ("privilege_escalation", level == RESTRICTED and bool(submission.privilege_escalation), ""),
     ):
         if is_more:
             return NotAllowed(
                 f"{{{field}}}{{value}} is not possible in project {{project}}: its pod security is {{level}}, "
-                "and only who administers the cluster can make that privileged",
+                "and only who administers the cluster can change that",
                 value=value,
                 project=project,
                 level=level,
             )
     return _directory_objection(submission.volumes, namespace, project)
+
+
+def _capabilities(level: str) -> frozenset[str]:
+    return frozenset(("NET_BIND_SERVICE",)) if level == RESTRICTED else BASELINE_CAPABILITIES
 
 
 def _directory_objection(mounts: Iterable[Mount], namespace: Metadata, project: str) -> NotAllowed | None:

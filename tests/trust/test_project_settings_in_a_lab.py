@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -208,7 +209,9 @@ async def test_privileged_projects_may_what_kubernetes_allows(project: Transport
     assert "rule node-name" in await outcome(ada, job("x", template(nodeName="dgx1-1")))
 
 
-async def test_restricted_projects_are_refused_pods_that_are_not(project: Transport, dev: Transport) -> None:
+async def test_restricted_projects_are_refused_pods_that_are_not(
+    site: Site, project: Transport, ada: Transport, dev: Transport
+) -> None:
     await allow(project, podSecurity="restricted")
     async with asyncio.timeout(DEADLINE_SECONDS):
         while True:
@@ -219,6 +222,12 @@ async def test_restricted_projects_are_refused_pods_that_are_not(project: Transp
             await asyncio.sleep(0.02)
     with pytest.raises(Forbidden, match='violates PodSecurity "restricted'):
         await dev.create(PODS.path(HOME), pod("x", template()))
+    await until_outcome(ada, job("x", template()), "rule restricted")
+    words = ("submit", "x", "-i", "image", "-p", "team-a", "--git-sync", "source=https://a/b")
+    done = await asyncio.to_thread(muster, site.kubeconfigs["ada"], *words, "--dry-run=server", "-o", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    made = next(one for one in json.loads(done.stdout)["items"] if one["kind"] == "Job")
+    await dev.create(PODS.path(HOME), pod("x", made["spec"]["template"]), params=DRY_RUN)
 
 
 async def test_classes_grace_scheduler_and_domain(project: Transport, ada: Transport) -> None:

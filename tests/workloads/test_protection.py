@@ -12,11 +12,10 @@ from orchestrator.workloads.protection import (
     annotations,
     labels,
     metadata_patch,
-    needs_more_than_baseline,
     objection,
 )
 from orchestrator.workloads.submission import Submission
-from orchestrator.workloads.values import Mount
+from orchestrator.workloads.values import Mount, RunAs
 
 LEVEL, ENFORCE = "muster.dev/pod-security", "pod-security.kubernetes.io/enforce"
 WARN, AUDIT = "pod-security.kubernetes.io/warn", "pod-security.kubernetes.io/audit"
@@ -104,8 +103,23 @@ def test_a_submission_is_refused_before_anything_is_created(
     project = spec(directories=[SETS, SCRATCH, HOMES])
     namespace = Metadata(labels=labels(project, PolicyMode.DENY), annotations=annotations(project))
     asked = submission(**values)
-    error = objection(asked, namespace, "p") if needs_more_than_baseline(asked) else None
+    error = objection(asked, namespace, "p")
     assert (error is None) if problem is None else problem in str(error)
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"run_as": RunAs(uid=0)}, "uid 0"),
+        ({"privilege_escalation": True}, "privilege_escalation"),
+        ({"capabilities": ("KILL",)}, "capabilities KILL"),
+        ({"run_as": RunAs(uid=1), "capabilities": ("NET_BIND_SERVICE",)}, None),
+    ],
+)
+def test_a_restricted_project_refuses_more(values: dict[str, Any], field: str | None) -> None:
+    namespace = Metadata(labels=labels(spec(pod_security="restricted"), PolicyMode.DENY))
+    error = objection(submission(**values), namespace, "p")
+    assert str(error).startswith(f"{field} is not possible in project p") if field else error is None
 
 
 @pytest.mark.parametrize(
