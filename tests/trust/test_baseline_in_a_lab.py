@@ -80,11 +80,13 @@ SPECS = st.fixed_dictionaries(
 )
 
 
-async def verdict(dev: Transport, namespace: str, body: Body) -> bool:
-    """Whether the pod could be created there."""
+async def verdict(dev: Transport, namespace: str, body: Body) -> bool | None:
+    """Whether the pod could be created there; None: nowhere."""
     try:
         await dev.create(PODS.path(namespace), body, params=DRY_RUN)
     except (Forbidden, Invalid) as error:
+        if f'Pod "{body["metadata"]["name"]}" is invalid' in str(error):
+            return None
         if "rule" not in str(error) and "violates PodSecurity" not in str(error):
             raise
         return False

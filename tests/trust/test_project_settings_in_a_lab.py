@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from orchestrator.cli.main import main
 from orchestrator.cluster.errors import ClusterError, Forbidden, Invalid
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Namespace
@@ -184,6 +185,8 @@ async def test_directories(project: Transport, ada: Transport, dev: Transport) -
         volume(nfs("/home/bob")),
         volume(nfs("/exports/sets/../team-b"), read_only=True),
         volume(nfs("/scratch")),
+        volume(nfs("/a", "/raid/sets/b"), read_only=True),
+        volume(nfs("/a", "nas:/exports/sets"), read_only=True),
     ]
     for content in allowed:
         assert await outcome(ada, job("x", content)) == "allowed"
@@ -193,9 +196,9 @@ async def test_directories(project: Transport, ada: Transport, dev: Transport) -
             with pytest.raises(
                 Invalid, match=r"rule directories: .*/scratch, nas:/home, /raid/sets and below"
             ):
-                await ada.create(resource.path(HOME), body)
+                await ada.create(resource.path(HOME), body, params=DRY_RUN)
         with pytest.raises(Invalid, match="rule directories"):
-            await dev.create(PODS.path(HOME), pod("x", content))
+            await dev.create(PODS.path(HOME), pod("x", content), params=DRY_RUN)
     # the rest of the baseline goes on to hold, without Kubernetes' own admission of it
     with pytest.raises(Invalid, match="rule privileged"):
         await dev.create(PODS.path(HOME), pod("x", template(container=security(privileged=True))))
@@ -281,12 +284,19 @@ async def test_no_other_projects_pods_reach_into_a_namespace(admin: Transport) -
     ],
 )
 def test_the_command_line_says_what_is_not_possible_before_anything_is_created(
-    words: tuple[str, ...], why: str, site: Site
+    words: tuple[str, ...],
+    why: str,
+    site: Site,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    done = muster(site.kubeconfigs["ada"], "submit", "mine", "-i", "image", "-p", "team-a", *words)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert why in done.stderr
-    assert muster(site.kubeconfigs["ada"], "list", "-p", "team-a", "--no-headers").stdout == ""
+    monkeypatch.setenv("KUBECONFIG", str(site.kubeconfigs["ada"]))
+    assert main(("submit", "mine", "-i", "image", "-p", "team-a", *words)) == 1
+    output = capsys.readouterr()
+    assert (output.out, output.err.count("\n")) == ("", 1)
+    assert why in output.err
+    assert main(("list", "-p", "team-a", "--no-headers")) == 0
+    assert capsys.readouterr().out == ""
 
 
 async def test_an_administrator_sees_first_what_would_be_refused(site: Site, admin: Transport) -> None:
