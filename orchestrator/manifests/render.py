@@ -28,6 +28,7 @@ OPERATOR_ANNOTATIONS: Final = (
     names.NOMINATED_DEVICES_ANNOTATION,
     names.SUCCESSOR_NOMINATION_ANNOTATION,
     names.EVICTION_REASON_ANNOTATION,
+    names.ADMITTED_ANNOTATION,
 )
 """Annotations of pods that nobody but the operator writes: decisions rest on them."""
 

@@ -13,6 +13,7 @@ from orchestrator.cluster.errors import ClusterError, Forbidden, Invalid
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Namespace
 from orchestrator.cluster.resources import (
+    ADMISSION_POLICIES,
     INGRESSES,
     JOBS,
     NAMESPACES,
@@ -318,7 +319,11 @@ async def test_an_administrator_sees_first_what_would_be_refused(site: Site, adm
 
 async def test_containers_can_be_asked_to_say_which_devices_they_see(site: Site, admin: Transport) -> None:
     policies = [
-        {body["metadata"]["name"]: body for body in documents(render("any", require_devices_variable=switch))}
+        {
+            body["metadata"]["name"]: body
+            for body in documents(render("any", require_devices_variable=switch))
+            if body["kind"] == ADMISSION_POLICIES.kind
+        }
         for switch in (True, False)
     ]
     name = "NVIDIA_VISIBLE_DEVICES"
