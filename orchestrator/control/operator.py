@@ -121,7 +121,7 @@ async def _lead(
     observer = Observer(transport)
     async with observer.running() as group:
         spare_the_caches()
-        projects = ProjectController(transport, observer)
+        projects = ProjectController(transport, observer, config)
         is_first = True
 
         def note(reading: Reading, decision: Plan) -> None:

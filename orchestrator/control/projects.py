@@ -1,4 +1,4 @@
-"""The project controller: a namespace and a role binding for every project, and its status."""
+"""The project controller: for every project a namespace, what protects it, a role binding, and its status."""
 
 import asyncio
 import logging
@@ -12,15 +12,17 @@ from typing import Any
 from orchestrator.cluster.errors import ClusterError
 from orchestrator.cluster.objects import Condition, Namespace, Project, RoleBinding
 from orchestrator.cluster.reflector import Change
-from orchestrator.cluster.resources import NAMESPACES, PROJECTS, ROLE_BINDINGS
+from orchestrator.cluster.resources import NAMESPACES, NETWORK_POLICIES, PROJECTS, ROLE_BINDINGS
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.control.observer import Observer
+from orchestrator.control.operator_config import DEFAULT_CONFIG, OperatorConfig
 from orchestrator.names import MEMBERS_BINDING, NAMESPACE_PREFIX, PROJECT_LABEL
 from orchestrator.planner.accounting.ledger import capacity
 from orchestrator.planner.accounting.quota import cpu_excess, memory_excess, quota_excess
 from orchestrator.planner.gangs import start_chunks
 from orchestrator.planner.model import Plan
 from orchestrator.roles import RESEARCHER
+from orchestrator.workloads import protection
 from orchestrator.workloads.snapshot import Reading
 
 logger = logging.getLogger(__name__)
@@ -44,9 +46,12 @@ class _Figures:
 class ProjectController:
     """Reconciles projects with the cluster. It writes only what differs, and only while this replica leads."""
 
-    def __init__(self, transport: Transport, observer: Observer) -> None:
+    def __init__(
+        self, transport: Transport, observer: Observer, config: OperatorConfig = DEFAULT_CONFIG
+    ) -> None:
         self._transport = transport
         self._observer = observer
+        self._config = config
         self._changed = asyncio.Event()
         self._changed.set()
         self._latest: tuple[Reading, Plan] | None = None
@@ -90,6 +95,7 @@ class ProjectController:
             namespace = self._namespace_of(project)
             if namespace is None:
                 namespace = await self._make_namespace(project)
+            await self._protect(project, namespace)
             await self._bind_members(project, namespace)
             await self._write_status(project, namespace)
         except ClusterError as error:
@@ -112,13 +118,33 @@ class ProjectController:
             "kind": NAMESPACES.kind,
             "metadata": {
                 "name": name,
-                "labels": {PROJECT_LABEL: project.metadata.name},
+                "labels": {
+                    PROJECT_LABEL: project.metadata.name,
+                    **protection.labels(project.spec, self._config.policies),
+                },
+                "annotations": protection.annotations(project.spec),
                 "ownerReferences": [_owner(project)],
             },
         }
         await self._transport.create(NAMESPACES.path(), body)
         logger.info("project %s: made namespace %s", project.metadata.name, name)
         return name
+
+    async def _protect(self, project: Project, namespace: str) -> None:
+        """Keep what the policies go by on the namespace, and its NetworkPolicies in it."""
+        for known in self._observer.namespaces.objects.values():
+            if known.metadata.name == namespace:
+                patch = protection.metadata_patch(project.spec, self._config.policies, known.metadata)
+                if patch:
+                    path = NAMESPACES.path(None, namespace)
+                    await self._transport.patch(path, patch, content_type=MERGE_PATCH)
+        key = f"network/{project.metadata.uid}"
+        if not self._config.network_policy or self._written.get(key) == namespace:
+            return
+        for policy in protection.network_policies(namespace):
+            path = NETWORK_POLICIES.path(namespace, policy["metadata"]["name"])
+            await self._transport.apply(path, policy, field_manager=FIELD_MANAGER)
+        self._written[key] = namespace
 
     async def _bind_members(self, project: Project, namespace: str) -> None:
         subjects = [
