@@ -50,7 +50,7 @@ class Piece:
         self.is_core = is_core
         self.is_move = is_move
         self.order: tuple[VictimKey, bool, int] = (victim_order(workload, is_core), is_move, sequence)
-        self.gpu_milli = chunk_gpu_milli(pods)
+        self.gpu_milli = pods[0].request.gpu_milli if len(pods) == 1 else chunk_gpu_milli(pods)
         self.pod_count = len(pods)
         self.is_harmless = False
         self.is_covered = False
@@ -178,10 +178,8 @@ class Candidates:
             pods_on = piece.pods_on
             for pod in piece.pods:
                 position = positions.get(pod.node or "")
-                if position in pods_on:
-                    pods_on[position].append(pod)
-                elif position is not None:
-                    pods_on[position] = [pod]
+                if position is not None:
+                    pods_on.setdefault(position, []).append(pod)
                 if pod.id in covered:
                     piece.is_covered = True
                 # Whoever only has nominations has started nothing: it waits on, and no work is lost.
