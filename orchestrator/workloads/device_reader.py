@@ -73,7 +73,7 @@ class DeviceReader:
             group.setdefault(node, {})[uid] = tenant
             self._touched.add(node)
         put(self._node_of, uid, node if holds else None)
-        if before is not None and before != node:
+        if before != node or uid not in self._others.get(node, _NOTHING):
             self._devices.pop(uid, None)
 
     def devices(self, uid: str) -> tuple[int, ...] | None:
@@ -96,7 +96,7 @@ class DeviceReader:
 
         `pod_of` has the pods that muster is to bind by uid, `assumed` and `nominated` the places that it has for them.
         """
-        if self._others or self._devices:
+        if self._others:
             self._take_places(pod_of, assumed, nominated)
         for name in self._touched:
             tenants = self._others.get(name, _NOTHING)
@@ -105,11 +105,6 @@ class DeviceReader:
                 if self._devices.get(uid) != devices[uid]:
                     self._devices[uid] = devices[uid]
                     yield tenant
-        gone = [
-            uid for uid in self._devices if uid not in self._others.get(self._node_of.get(uid, ""), _NOTHING)
-        ]
-        for uid in gone:
-            del self._devices[uid]
         self._touched.clear()
 
     def set_aside(self) -> Iterator[SetAside]:
