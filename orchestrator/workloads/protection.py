@@ -196,7 +196,7 @@ def network_policies(namespace: str) -> list[dict[str, Any]]:
     Namespaces of no project are those of the cluster: ingress controllers, monitoring. What a NodePort or a load
     balancer leads to is open to everybody by that.
     """
-    same = {"podSelector": {}}
+    same: dict[str, Any] = {"podSelector": {}}
     of_cluster = {
         "namespaceSelector": {"matchExpressions": [{"key": names.PROJECT_LABEL, "operator": "DoesNotExist"}]}
     }

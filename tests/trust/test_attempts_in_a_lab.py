@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.lab
 
 NODE = "dgx-a100-1"
 FORGED = {"muster.dev/gpu-devices": ",".join(map(str, range(8)))}
-ROOT = {
+ROOT: dict[str, Any] = {
     "hostNetwork": True,
     "volumes": [{"name": "host", "hostPath": {"path": "/"}}],
     "tolerations": [{"operator": "Exists"}],

@@ -150,6 +150,14 @@ async def test_what_a_project_cannot_be_allowed(fields: Body, admin: Transport) 
         await admin.patch(PROJECTS.path(None, "team-a"), {"spec": {"security": fields}}, params=DRY_RUN)
 
 
+def host(path: str) -> Body:
+    return {"hostPath": {"path": path}}
+
+
+def nfs(path: str, server: str = "nas") -> Body:
+    return {"nfs": {"server": server, "path": path}}
+
+
 async def test_directories(project: Transport, ada: Transport, dev: Transport) -> None:
     namespace = await allow(
         project,
@@ -161,10 +169,6 @@ async def test_directories(project: Transport, ada: Transport, dev: Transport) -
         ],
     )
     assert namespace.metadata.labels[ENFORCE] == "privileged"  # Kubernetes' baseline would allow none
-    host, nfs = (
-        (lambda path: {"hostPath": {"path": path}}),
-        (lambda path, server="nas": {"nfs": {"server": server, "path": path}}),
-    )
     await until_outcome(ada, job("x", volume(host("/scratch"))), "allowed")
     allowed = [
         volume(host("/scratch")),

@@ -185,14 +185,13 @@ async def test_the_operator_alone_changes_the_annotations_that_it_decides_by(
         async with Transport(load_access(site.kubeconfigs["operator"])) as operator:
             await operator.patch(path, patch)
         with pytest.raises(Invalid, match="rule operator-annotations"):
-            await dev.patch(path, {"metadata": {"annotations": {"muster.dev/nominated-devices": None}}})
+            await dev.patch(path, {"metadata": {"annotations": None}})
     finally:
         await admin.delete(path, grace_seconds=0)
 
 
 async def test_what_broke_a_rule_before_stays_manageable(admin: Transport) -> None:
     """A Job of a time without policies: it can be suspended and annotated, its template is what counts."""
-    label = {"metadata": {"labels": {"muster.dev/project": None}}}
     await admin.create(
         NAMESPACES.path(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "older"}}
     )
@@ -224,7 +223,7 @@ async def _until_refused(admin: Transport, namespace: str) -> None:
 async def test_the_templates_of_a_jobset_are_looked_at_too(admin: Transport) -> None:
     resource = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
     await admin.create(CRDS.path(), _definition(resource))
-    bad, good = (job("", template(**spec))["spec"] for spec in ({"nodeName": "dgx1-1"}, {}))
+    bad, good = (job("", content)["spec"] for content in (template(nodeName="dgx1-1"), template()))
     try:
         async with asyncio.timeout(DEADLINE_SECONDS):
             while True:

@@ -1,7 +1,5 @@
 """What stands on a project's namespace, and which submissions it stands against."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
