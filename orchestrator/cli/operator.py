@@ -147,7 +147,9 @@ def operator_yaml(cluster: str, image: str | None, replicas: int, **config: Any)
 )
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
 @click.option(
-    "--identity", metavar="NAME", help="Name of this replica in the election. Default: the pod's name."
+    "--identity",
+    metavar="NAME",
+    help="Name of this replica in the election, to which it adds what makes it unique. Default: the pod's name.",
 )
 @click.option(
     "--loglevel",
@@ -172,7 +174,7 @@ def operator(
 ) -> None:
     """Run the orchestrator: the scheduling loop and the project controller."""
     from orchestrator.cluster.kubeconfig import load_access
-    from orchestrator.control.operator import default_identity, operate
+    from orchestrator.control.operator import default_name, operate
 
     logging.basicConfig(
         level={"warn": "WARNING"}.get(loglevel, loglevel.upper()),
@@ -184,7 +186,7 @@ def operator(
     asyncio.run(
         operate(
             access,
-            identity or default_identity(),
+            identity or default_name(),
             config=_config(**config),
             health_host=host,
             health_port=health_port or 0,

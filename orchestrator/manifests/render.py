@@ -8,7 +8,18 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from orchestrator.distribution import installed_version
-from orchestrator.names import PRIORITY_CLASSES, SYSTEM_NAMESPACE
+from orchestrator.names import (
+    MEMBERS_BINDING,
+    NAMESPACE_PREFIX,
+    OPERATOR_ACCOUNT,
+    OPERATOR_BINDING,
+    PRIORITY_CLASSES,
+    PROJECT_LABEL,
+    SELECTED_NODE_ANNOTATION,
+    SYSTEM_NAMESPACE,
+    TEMPLATES_NAMESPACE,
+    WRITER_ROLE,
+)
 from orchestrator.roles import CONTROLLERS, ROLES
 
 DEFAULT_REPLICAS = 2
@@ -41,6 +52,14 @@ def render(
         "cluster": cluster,
         "image": image or default_image(),
         "namespace": SYSTEM_NAMESPACE,
+        "templates_namespace": TEMPLATES_NAMESPACE,
+        "members_binding": MEMBERS_BINDING,
+        "operator_binding": OPERATOR_BINDING,
+        "writer_role": WRITER_ROLE,
+        "account": OPERATOR_ACCOUNT,
+        "prefix": NAMESPACE_PREFIX,
+        "project_label": PROJECT_LABEL,
+        "selected_node": SELECTED_NODE_ANNOTATION,
         "priority_classes": PRIORITY_CLASSES,
         "roles": ROLES,
         "controllers": CONTROLLERS,

@@ -16,9 +16,10 @@ from typing import Any, Final
 
 from orchestrator.cluster.objects import FINISHED, Namespace, Node, Pod, Project
 from orchestrator.cluster.reflector import Change
-from orchestrator.names import PROJECT_LABEL, SCHEDULER_NAME
+from orchestrator.names import SCHEDULER_NAME
 from orchestrator.planner import model
 from orchestrator.workloads.budgets import planner_budgets
+from orchestrator.workloads.namespaces import NamespaceOwners
 from orchestrator.workloads.node_reader import NodeReader
 from orchestrator.workloads.owners import KindState
 from orchestrator.workloads.project_reader import ProjectReader
@@ -64,16 +65,22 @@ class Reader:
     def __init__(self, settings: model.Settings = _DEFAULT_SETTINGS) -> None:
         self._settings = settings
         boundary = Boundary()
-        self._project_of: dict[str, str] = {}
+        self._namespaces = NamespaceOwners()
         self._projects = ProjectReader(boundary)
         self._nodes = NodeReader(boundary)
         self.volumes = Volumes()
-        self._workloads = WorkloadReader(self._project_of, self.volumes, settings.topology_levels, boundary)
+        self._workloads = WorkloadReader(
+            self._namespaces.project_of, self.volumes, settings.topology_levels, boundary
+        )
 
     @property
     def behind(self) -> int:
         """How many workloads were touched and have not been read again."""
         return self._workloads.behind
+
+    def is_of_a_project(self, namespace: str) -> bool:
+        """Whether a namespace belongs to a project."""
+        return namespace in self._namespaces.project_of
 
     def read_ahead(self, most: int, *, now_us: int = 0) -> None:
         """Read so many of the workloads that were touched, at most: the next snapshot has to read the others only."""
@@ -90,9 +97,12 @@ class Reader:
         elif isinstance(changed, Node):
             self._nodes.note(changed, is_there=is_there)
         elif isinstance(changed, Namespace):
-            self._note_namespace(changed, is_there=is_there)
+            if self._namespaces.note_namespace(changed, is_there=is_there):
+                self._workloads.note_namespace(changed.metadata.name)
         elif isinstance(changed, Project):
             self._projects.note(changed, is_there=is_there)
+            for namespace in self._namespaces.note_project(changed, is_there=is_there):
+                self._workloads.note_namespace(namespace)
         elif isinstance(changed, StorageObject):
             self._workloads.note_claims(self.volumes.note(changed, is_there=is_there))
         elif isinstance(changed, KindState):
@@ -143,10 +153,3 @@ class Reader:
         runs_elsewhere = is_there and not is_ours and pod.status.phase not in FINISHED
         self._nodes.note_foreign(pod, pod.spec.node_name if runs_elsewhere else "")
         self._workloads.note_pod(pod, is_there=is_there and is_ours)
-
-    def _note_namespace(self, namespace: Namespace, *, is_there: bool) -> None:
-        name = namespace.metadata.name
-        project = namespace.metadata.labels.get(PROJECT_LABEL, "") if is_there else ""
-        if project != self._project_of.get(name, ""):
-            self._project_of[name] = project
-            self._workloads.note_namespace(name)
