@@ -112,6 +112,9 @@ SET_ASIDE_CONFIG_MAP: Final = "muster-set-aside"
 MEMBERS_BINDING: Final = "muster-members"
 """The RoleBinding in a project's namespace that gives its members the role of researcher."""
 
+OBJECTS_QUOTA: Final = "muster-objects"
+"""The ResourceQuota in a project's namespace that counts its pods and Jobs."""
+
 OPERATOR_ACCOUNT: Final = "muster-operator"
 """The operator's ServiceAccount in the system namespace."""
 

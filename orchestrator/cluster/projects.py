@@ -45,6 +45,13 @@ class NodeAffinity(Wire, frozen=True):
     interactive: list[str] = []
 
 
+class ObjectCounts(Wire, frozen=True):
+    """How many objects of a kind there may be in a project's namespace at once; None: as many as fit."""
+
+    pods: int | None = None
+    jobs: int | None = None
+
+
 class Subject(Wire, frozen=True):
     """A member of a project; `kind` is User or Group."""
 
@@ -62,6 +69,7 @@ class ProjectSpec(Wire, frozen=True):
 
     parent: str | None = None
     namespace: str | None = None
+    objects: ObjectCounts = ObjectCounts()
     gpu: GpuSpec = GpuSpec()
     cpu: AmountSpec = AmountSpec()
     memory: AmountSpec = AmountSpec()

@@ -88,6 +88,7 @@ ROLE_BINDINGS: Final = Resource("rbac.authorization.k8s.io", "v1", "rolebindings
 PRIORITY_CLASSES: Final = Resource(
     "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
 )
+RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota")
 EVICTION_RECORDS: Final = Resource(GROUP, "v1alpha1", "evictionrecords", "EvictionRecord")
 ADMISSION_POLICIES: Final = Resource(
     "admissionregistration.k8s.io",
@@ -136,6 +137,7 @@ ALL: Final = (
     ROLES,
     ROLE_BINDINGS,
     PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
     EVICTION_RECORDS,
     ADMISSION_POLICIES,
     ADMISSION_POLICY_BINDINGS,

@@ -12,12 +12,13 @@ from typing import Any, Final
 from orchestrator.cluster.errors import ClusterError, Forbidden
 from orchestrator.cluster.objects import Condition, Namespace, Project, RoleBinding
 from orchestrator.cluster.reflector import Change
-from orchestrator.cluster.resources import NAMESPACES, PROJECTS, ROLE_BINDINGS
+from orchestrator.cluster.resources import NAMESPACES, PROJECTS, RESOURCE_QUOTAS, ROLE_BINDINGS
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.control.observer import Observer
 from orchestrator.errors import MusterError
 from orchestrator.names import (
     MEMBERS_BINDING,
+    OBJECTS_QUOTA,
     OPERATOR_ACCOUNT,
     OPERATOR_BINDING,
     PROJECT_LABEL,
@@ -117,6 +118,7 @@ class ProjectController:
                 namespace = await self._namespace_of(project)
                 await self._bind(namespace, OPERATOR_BINDING, WRITER_ROLE, [_OPERATOR])
                 await self._bind(namespace, MEMBERS_BINDING, RESEARCHER, _members(project))
+                await self._bound_objects(project, namespace)
                 await self._label(project, namespace)
             except NoNamespace as error:
                 await self._write_status(project, "", str(error))
@@ -194,6 +196,27 @@ class ProjectController:
         }
         await self._transport.apply(ROLE_BINDINGS.path(namespace, name), body, field_manager=FIELD_MANAGER)
         self._written[key] = subjects
+
+    async def _bound_objects(self, project: Project, namespace: str) -> None:
+        """Let Kubernetes count the project's pods and Jobs, as far as the project bounds them."""
+        key, counts = f"{namespace}/{OBJECTS_QUOTA}", project.spec.objects
+        hard = {
+            name: str(count)
+            for name, count in (("count/pods", counts.pods), ("count/jobs.batch", counts.jobs))
+            if count is not None
+        }
+        if self._written.get(key) == hard:
+            return
+        body = {
+            "apiVersion": RESOURCE_QUOTAS.api_version,
+            "kind": RESOURCE_QUOTAS.kind,
+            "metadata": {"name": OBJECTS_QUOTA, "namespace": namespace},
+            "spec": {"hard": hard},
+        }
+        await self._transport.apply(
+            RESOURCE_QUOTAS.path(namespace, OBJECTS_QUOTA), body, field_manager=FIELD_MANAGER
+        )
+        self._written[key] = hard
 
     async def _write_status(self, project: Project, namespace: str, lacks: str = "") -> None:
         """Write the status; `lacks` says why the project has no namespace."""

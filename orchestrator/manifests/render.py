@@ -11,6 +11,7 @@ from orchestrator.distribution import installed_version
 from orchestrator.names import (
     MEMBERS_BINDING,
     NAMESPACE_PREFIX,
+    OBJECTS_QUOTA,
     OPERATOR_ACCOUNT,
     OPERATOR_BINDING,
     PRIORITY_CLASSES,
@@ -56,6 +57,7 @@ def render(
         "members_binding": MEMBERS_BINDING,
         "operator_binding": OPERATOR_BINDING,
         "writer_role": WRITER_ROLE,
+        "objects_quota": OBJECTS_QUOTA,
         "account": OPERATOR_ACCOUNT,
         "prefix": NAMESPACE_PREFIX,
         "project_label": PROJECT_LABEL,

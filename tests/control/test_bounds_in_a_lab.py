@@ -9,23 +9,29 @@ from typing import Any
 import pytest
 
 from musterlab.cluster import Lab
-from orchestrator.cluster.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from orchestrator.cluster.errors import AlreadyExists, ClusterError, Forbidden, Invalid, NotFound
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import (
+    CLAIMS,
+    CLUSTER_ROLE_BINDINGS,
     CONFIG_MAPS,
     EVICTION_RECORDS,
+    INGRESSES,
     JOBS,
     NAMESPACES,
     POD_DISRUPTION_BUDGETS,
     PODS,
     PROJECTS,
+    RESOURCE_QUOTAS,
     ROLE_BINDINGS,
     SECRETS,
+    SERVICES,
+    STATEFUL_SETS,
     Resource,
 )
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
-from orchestrator.names import MEMBERS_BINDING, OPERATOR_BINDING, WRITER_ROLE
-from orchestrator.roles import PROJECT_ADMIN, RESEARCHER
+from orchestrator.names import MEMBERS_BINDING, OBJECTS_QUOTA, OPERATOR_BINDING, WRITER_ROLE
+from orchestrator.roles import CLUSTER_ADMIN, PROJECT_ADMIN, RESEARCHER
 from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.control.operators import must, operator, prepare, until_granted
 
@@ -251,6 +257,73 @@ async def test_a_project_admin_can_not_stop_reclaim(site: Site) -> None:
     await site.leader.create(ROLE_BINDINGS.path(OURS), binding("more", RESEARCHER, user("max")))
     await site.leader.delete(ROLE_BINDINGS.path(OURS, "more"))
     await site.admin.delete(ROLE_BINDINGS.path(OURS, MEMBERS_BINDING))
+
+
+async def test_every_role_does_what_it_is_for(site: Site, shared_lab: Lab) -> None:
+    template = {
+        "metadata": {"labels": {"app": "x"}},
+        "spec": {"containers": [{"name": "m", "image": "none"}]},
+    }
+    selector = {"matchLabels": {"app": "x"}}
+    of_job = {**template, "spec": {**template["spec"], "restartPolicy": "Never"}}
+    backend = {"service": {"name": "x", "port": {"number": 1}}}
+    storage = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    researchers: tuple[tuple[Resource, dict[str, Any]], ...] = (
+        (JOBS, {"spec": {"template": of_job, "suspend": True}}),
+        (
+            STATEFUL_SETS,
+            {"spec": {"template": template, "selector": selector, "serviceName": "x", "replicas": 0}},
+        ),
+        (SERVICES, {"spec": {"ports": [{"port": 1}]}}),
+        (INGRESSES, {"spec": {"defaultBackend": backend}}),
+        (CLAIMS, {"spec": storage}),
+        (SECRETS, {}),
+    )
+    for resource, body in researchers:
+        await make_and_delete(site.member, resource, OURS, body)
+    await make_and_delete(site.leader, CONFIG_MAPS, OURS, {})
+    await site.admin.create(PODS.path(OURS), pod("used"))
+    for sub_resource in ("exec", "attach", "portforward"):
+        with pytest.raises(
+            ClusterError
+        ) as refused:  # it is allowed, and is no request that a kubelet could answer
+            await site.member.create(PODS.path(OURS, "used", sub_resource), {})
+        assert not isinstance(refused.value, Forbidden)
+    await site.member.delete(PODS.path(OURS, "used"), grace_seconds=0)
+    body = {**binding("carl", CLUSTER_ADMIN, user("carl")), "kind": CLUSTER_ROLE_BINDINGS.kind}
+    await site.admin.create(CLUSTER_ROLE_BINDINGS.path(), body)
+    await until_granted(site.admin, "carl", "create", PROJECTS)
+    carl = load_access(shared_lab.kubeconfig, as_user="carl", as_groups=["system:authenticated"])
+    async with Transport(carl) as transport:
+        await make_and_delete(transport, NAMESPACES, None, {})
+        await make_and_delete(transport, PROJECTS, None, {"spec": {"gpu": {"quota": 0}}})
+        await make_and_delete(transport, POD_DISRUPTION_BUDGETS, OURS, {"spec": {"minAvailable": 1}})
+    await site.admin.delete(CLUSTER_ROLE_BINDINGS.path(name="carl"))
+
+
+async def make_and_delete(
+    transport: Transport, resource: Resource, where: str | None, body: dict[str, Any]
+) -> None:
+    kind = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": "used"}}
+    await transport.create(resource.path(where), {**kind, **body})
+    await transport.delete(resource.path(where, "used"))
+
+
+async def test_a_project_has_at_most_so_many_jobs(site: Site, shared_lab: Lab, tmp_path: Path) -> None:
+    account = await prepare(shared_lab.kubeconfig, tmp_path / "operator.kubeconfig")
+    container = {"name": "m", "image": "none"}
+    template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    with operator(account, tmp_path / "operator.log"):
+        await site.admin.patch(PROJECTS.path(name=PROJECT), {"spec": {"objects": {"jobs": 1}}})
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            quota: dict[str, Any] = {}
+            while quota.get("used", {}).get("count/jobs.batch") != "0":
+                body: dict[str, Any] = await site.admin.get(RESOURCE_QUOTAS.path(OURS, OBJECTS_QUOTA))
+                quota = body.get("status", {})
+    jobs = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": template, "suspend": True}}
+    await site.member.create(JOBS.path(OURS), {**jobs, "metadata": {"name": "one"}})
+    with pytest.raises(Forbidden, match=r"count/jobs\.batch"):
+        await site.member.create(JOBS.path(OURS), {**jobs, "metadata": {"name": "two"}})
 
 
 async def test_a_namespace_that_others_made_or_labelled_is_no_projects(

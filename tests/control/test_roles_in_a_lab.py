@@ -16,7 +16,6 @@ from orchestrator.cluster.resources import (
     JOBS,
     PROJECTS,
     ROLE_BINDINGS,
-    Resource,
 )
 from orchestrator.cluster.transport import Transport
 from orchestrator.names import MEMBERS_BINDING
@@ -90,8 +89,7 @@ MAY = {
         ("create", "jobs", OURS): False,
     },
 }
-QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
-RESOURCES = {each.plural: each for each in (*ALL, QUOTAS)}
+RESOURCES = {each.plural: each for each in ALL}
 
 
 @pytest.fixture
