@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -216,7 +216,7 @@ async def test_an_operator_that_starts_records_what_the_one_before_it_could_not(
         ("not-gone", {}, because, "muster-operator"),
         ("deleted-by-its-user", going, {}, ""),
     ):
-        fields = {"f:metadata": {"f:annotations": {f"f:{key}": {} for key in noted}}}
+        fields: dict[str, Any] = {"f:metadata": {"f:annotations": {f"f:{key}": {} for key in noted}}}
         metadata = {
             "name": f"name-{uid}",
             "namespace": NAMESPACE,

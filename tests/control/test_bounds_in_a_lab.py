@@ -260,7 +260,7 @@ async def test_a_project_admin_can_not_stop_reclaim(site: Site) -> None:
 
 
 async def test_every_role_does_what_it_is_for(site: Site, shared_lab: Lab) -> None:
-    template = {
+    template: dict[str, Any] = {
         "metadata": {"labels": {"app": "x"}},
         "spec": {"containers": [{"name": "m", "image": "none"}]},
     }
