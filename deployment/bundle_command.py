@@ -1,18 +1,20 @@
 """`muster bundle build`, `verify` and `push`."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from orchestrator.distribution import require_extra
-from orchestrator.progress import terminal_reporter
+from orchestrator.progress import printable, terminal_reporter
 
 if TYPE_CHECKING:
     from deployment.bundle.manifest import Manifest
 
 _MIB = 1 << 20
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 @click.group()
@@ -29,15 +31,20 @@ def bundle() -> None:
     "--mirrors", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
     help="YAML file of `URL: URL` that is used instead of the site's `mirrors`.",
 )  # fmt: skip
+@click.option(
+    "--sign", "key", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="KEY",
+    help="Sign the manifest with this private key (Ed25519, PEM), for `install --bundle-key`.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
-def build(inventory: Path, mirrors: Path | None, directory: Path, *, as_json: bool) -> None:
+def build(inventory: Path, mirrors: Path | None, key: Path | None, directory: Path, *, as_json: bool) -> None:
     """Fetch what the site needs into DIRECTORY; go on where a run before stopped."""
     require_extra("deployment")
     from deployment import content, matrix
     from deployment import site as sites
     from deployment.bundle import build as building
     from deployment.bundle import mirrors as maps
+    from deployment.bundle import trust
     from deployment.bundle.contents import Derivation
     from deployment.command import call_showing_problems
     from deployment.errors import BundleError
@@ -46,6 +53,8 @@ def build(inventory: Path, mirrors: Path | None, directory: Path, *, as_json: bo
     findings = [site.problem(finding.place, finding.message) for finding in matrix.check(site)]
     if findings:
         raise sites.site_error(site.document.path, findings)
+    if key:
+        trust.read_private_key(key)  # refused now, not after hours of fetching
     progress = terminal_reporter()
     try:
         where = content.find()
@@ -54,41 +63,56 @@ def build(inventory: Path, mirrors: Path | None, directory: Path, *, as_json: bo
         manifest, digest = building.build(directory, site.name, contents, table, progress)
     finally:
         progress.close()
+    if key and not manifest.missing:
+        trust.sign(directory, key)
     for gap in manifest.gaps:
-        click.echo(f"not in the bundle: {gap}", err=True)
+        click.echo(printable(f"not in the bundle: {gap}"), err=True)
     for missing in manifest.missing:
-        click.echo(f"{missing.name}: {missing.why}", err=True)
+        click.echo(printable(f"{missing.name}: {missing.why}"), err=True)
     if as_json:
         click.echo(json.dumps({**_summary(manifest), "manifest_sha256": digest}, indent=1))
     elif not manifest.missing:
-        click.echo(f"{directory}: {_counted(manifest)}; manifest sha256 {digest}")
+        signed = f", signed with {key}" if key else ""
+        click.echo(f"{directory}: {_counted(manifest)}; manifest sha256 {digest}{signed}")
+        click.echo(f"to use it: --bundle {directory} --bundle-sha256 {digest}", err=True)
     if manifest.missing:
         raise BundleError(
             f"{directory}: {len(manifest.missing)} things are missing; what came is kept, the same command goes on"
         )
 
 
+def _trusted(function: _Command) -> _Command:
+    for option in (
+        click.option(
+            "--key", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
+            help="Public key that the signature must be of.",
+        ),
+        click.option("--sha256", default="", help="The digest of the manifest that `build` printed."),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
 @bundle.command()
 @click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--sha256", default="", help="The digest of the manifest that `build` printed.")
+@_trusted
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def verify(directory: Path, sha256: str, *, as_json: bool) -> None:
+def verify(directory: Path, sha256: str, key: Path | None, *, as_json: bool) -> None:
     """Prove that every byte of DIRECTORY is what was fetched; needs no network."""
     require_extra("deployment")
     from deployment.bundle import manifest
+    from deployment.bundle.trust import Trust
     from deployment.digest import sha256_of
     from deployment.errors import BundleError
 
     progress = terminal_reporter()
     try:
-        bundle_manifest = manifest.read(directory)
-        problems = manifest.verify(directory, progress)
+        bundle_manifest = Trust(sha256, key).read(directory) if sha256 or key else manifest.read(directory)
+        problems = manifest.verify(directory, bundle_manifest, progress)
     finally:
         progress.close()
-    digest = sha256_of(directory / manifest.MANIFEST)
-    if sha256 and digest != sha256.removeprefix("sha256:"):
-        problems.insert(0, f"{manifest.MANIFEST}: changed: sha256 {digest}, it should be {sha256}")
     if as_json:
+        digest = sha256_of(directory / manifest.MANIFEST)
         click.echo(
             json.dumps(
                 {**_summary(bundle_manifest), "manifest_sha256": digest, "problems": problems}, indent=1
@@ -96,17 +120,19 @@ def verify(directory: Path, sha256: str, *, as_json: bool) -> None:
         )
     else:
         for problem in problems:
-            click.echo(problem)
+            click.echo(printable(problem))
     if problems:
         raise BundleError(f"{directory}: {len(problems)} problems: run `muster bundle build` again")
     if not as_json:
-        click.echo(f"{directory}: {_counted(bundle_manifest)}: every byte is as the manifest says")
+        vouched = "" if sha256 or key else "; nothing vouches for the manifest itself: give --sha256 or --key"
+        click.echo(f"{directory}: {_counted(bundle_manifest)}: every byte is as the manifest says{vouched}")
 
 
 @bundle.command()
 @click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("registry")
-def push(directory: Path, registry: str) -> None:
+@_trusted
+def push(directory: Path, registry: str, sha256: str, key: Path | None) -> None:
     """Push the images of DIRECTORY into REGISTRY, HOST[:PORT][/PREFIX]."""
     require_extra("deployment")
     import asyncio
@@ -115,6 +141,7 @@ def push(directory: Path, registry: str) -> None:
     from deployment.bundle import registry as registries
     from deployment.bundle.fetch import Fetcher
     from deployment.bundle.mirrors import Mirrors
+    from deployment.bundle.trust import Trust
     from deployment.errors import BundleError
 
     progress = terminal_reporter()
@@ -124,7 +151,7 @@ def push(directory: Path, registry: str) -> None:
             return await registries.push(fetcher, directory, registry, progress)
 
     try:
-        problems = manifest.verify(directory, progress)
+        problems = manifest.verify(directory, Trust(sha256, key).read(directory), progress)
         if problems:
             raise BundleError(f"{directory}: {problems[0]}: nothing was pushed")
         if not (directory / registries.LAYOUT).is_dir():
@@ -133,7 +160,7 @@ def push(directory: Path, registry: str) -> None:
     finally:
         progress.close()
     for name in names:
-        click.echo(name)
+        click.echo(printable(name))
 
 
 def _summary(manifest: "Manifest") -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from orchestrator.distribution import require_extra
-from orchestrator.progress import terminal_reporter
+from orchestrator.progress import printable, terminal_reporter
 
 if TYPE_CHECKING:
     from deployment.plan import Decision
@@ -29,11 +29,6 @@ _STATE = click.option(
     "--state-dir",
     type=click.Path(path_type=Path, file_okay=False),
     help="Directory of the journals.  [default: $XDG_STATE_HOME/muster/sites]",
-)
-_BUNDLE = click.option(
-    "--bundle",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Bundle of `muster bundle build`: nothing is fetched from anywhere else.",
 )
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 
@@ -56,10 +51,29 @@ def _range(function: _Command) -> _Command:
     return function
 
 
+def _from_a_bundle(function: _Command) -> _Command:
+    for option in (
+        click.option(
+            "--bundle-key", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
+            help="Public key that the bundle's signature must be of.",
+        ),
+        click.option(
+            "--bundle-sha256", default="", metavar="DIGEST",
+            help="Digest of the bundle's manifest, as `muster bundle build` printed it.",
+        ),
+        click.option(
+            "--bundle", type=click.Path(path_type=Path, exists=True, file_okay=False),
+            help="Bundle of `muster bundle build`: nothing is fetched from anywhere else.",
+        ),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
 @click.command()
 @_on_a_site
 @_range
-@_BUNDLE
+@_from_a_bundle
 @click.option("--plan", "plan_only", is_flag=True, help="Print what would be done and why, and do nothing.")
 def install(*, as_json: bool, plan_only: bool, **options: Any) -> None:
     """Install everything that the site file asks for; go on where a run before stopped."""
@@ -69,7 +83,7 @@ def install(*, as_json: bool, plan_only: bool, **options: Any) -> None:
 @click.command()
 @_on_a_site
 @_range
-@_BUNDLE
+@_from_a_bundle
 def plan(*, as_json: bool, **options: Any) -> None:
     """Print what `install` would do with each stage, and why."""
     _work(_request("install", options), as_json=as_json, plan_only=True)
@@ -85,7 +99,7 @@ def verify(*, as_json: bool, **options: Any) -> None:
 @click.command()
 @_on_a_site
 @_range
-@_BUNDLE
+@_from_a_bundle
 @click.option(
     "--accept-irreversible", is_flag=True, help="Go also where there is no way back; `--plan` tells where."
 )
@@ -268,7 +282,7 @@ def call_showing_problems(function: Callable[..., Any], *arguments: Any) -> Any:
     except SiteError as error:
         for problem in error.problems:
             if problem != str(error):
-                click.echo(problem, err=True)
+                click.echo(printable(problem), err=True)
         raise
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from orchestrator.progress import printable
+
 _MAX_CHARACTERS = 600
 
 
@@ -62,6 +64,7 @@ def message_of(result: dict[str, Any]) -> str:
     text = messages[0] if messages else "the module gave no message"
     if len(messages) > 1 and ("non-zero" in text or "MODULE FAILURE" in text or len(text) < 20):
         text = ": ".join([text, *messages[1:]])
+    text = printable(text)
     return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
 
 

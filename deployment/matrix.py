@@ -64,6 +64,16 @@ def dra_comes(site: Site) -> bool:
     return site.has_stage("dra") and dra_release(site)[0] is not None
 
 
+def devices_by_variable(site: Site) -> bool:
+    """Whether a container that is not privileged gets the GPUs that its environment names.
+
+    What the DRA driver gives comes through CDI, and needs no variable. A device plugin in its default strategy gives
+    GPUs by this variable alone, and so does the orchestrator for parts of a GPU; they would give none.
+    """
+    chosen = site.get("container_toolkit", "envvar_when_unprivileged")
+    return not dra_comes(site) if chosen is None else bool(chosen)
+
+
 def deepops_row(release: str) -> dict[str, Any] | None:
     """The row of a DeepOps release."""
     return next((row for row in tables()["deepops"] if row["release"] == release), None)

@@ -1,4 +1,4 @@
-"""The requirements of a run that are missing: Ansible, the DeepOps commit, secrets, and the cluster."""
+"""The requirements of a run that are missing: Ansible, the DeepOps commit, checksums, secrets, and the cluster."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from deployment.plan import LEFT_OUT, RUN, Decision
-from deployment.site import Place, Site
+from deployment.site import CHECKSUM_OF_TRIDENT, Place, Site
 
 MissingRequirement = tuple[Place, str]
 _CLUSTER_STAGE: Final = "deepops"
@@ -21,6 +21,7 @@ def missing_requirements(
     return [
         *_ansible(site),
         *_pin(site, decisions, installs=installs),
+        *_checksums(variables, decisions, installs=installs),
         *_secrets(site),
         *_cluster(site, variables, decisions, installs=installs),
     ]
@@ -47,6 +48,20 @@ def _ansible(site: Site) -> Iterator[MissingRequirement]:
 def _pin(site: Site, decisions: Sequence[Decision], *, installs: bool) -> Iterator[MissingRequirement]:
     if installs and site.unpinned and _runs(decisions, _CLUSTER_STAGE):
         yield ("deepops",) if site.get("deepops") else ("versions", "deepops"), site.unpinned
+
+
+def _checksums(
+    variables: Mapping[str, Any], decisions: Sequence[Decision], *, installs: bool
+) -> Iterator[MissingRequirement]:
+    """Yield what would be fetched without anybody saying what it must be."""
+    archive = str(variables.get("trident_archive", "the archive of the release"))
+    is_local = "trident_archive" in variables and "://" not in archive
+    if installs and _runs(decisions, "trident") and not is_local and not variables.get("trident_checksum"):
+        yield (
+            ("versions", "trident"),
+            f"storage.trident.sha256 is missing, and nothing else says what {archive} must be; "
+            + CHECKSUM_OF_TRIDENT,
+        )
 
 
 def _secrets(site: Site) -> Iterator[MissingRequirement]:

@@ -24,6 +24,7 @@ from deployment import (
     vault,
 )
 from deployment.bundle import use
+from deployment.bundle.trust import Trust
 from deployment.digest import sha256_of
 from deployment.errors import InstallError, StageFailed
 from deployment.installed import detect
@@ -50,6 +51,8 @@ class Request:
     state_dir: Path | None = None
     extra: tuple[str, ...] = ()
     bundle: Path | None = None
+    bundle_sha256: str = ""
+    bundle_key: Path | None = None
     accept_irreversible: bool = False
 
     def command(self) -> str:
@@ -64,6 +67,8 @@ class Request:
             "last": self.last,
             "extra": list(self.extra),
             "bundle": str(self.bundle.absolute()) if self.bundle else None,
+            "bundle_sha256": self.bundle_sha256,
+            "bundle_key": str(self.bundle_key.absolute()) if self.bundle_key else None,
             "accept_irreversible": self.accept_irreversible,
         }
 
@@ -75,10 +80,11 @@ def unfinished_request(path: Path, state_dir: Path | None) -> Request | None:
     if entry is None:
         return None
     options = entry.get("options", {})
-    bundle = options.get("bundle")
+    bundle, bundle_key = options.get("bundle"), options.get("bundle_key")
     return Request(
         path, entry["action"], last=options.get("last"), state_dir=state_dir,
         extra=tuple(options.get("extra", ())), bundle=Path(bundle) if bundle else None,
+        bundle_sha256=options.get("bundle_sha256", ""), bundle_key=Path(bundle_key) if bundle_key else None,
         accept_irreversible=bool(options.get("accept_irreversible")),
     )  # fmt: skip
 
@@ -96,9 +102,7 @@ class Run:
         self._progress = progress
         self._content = content.find()
         self.inventory = inventory.build(self.site, request.state_dir)
-        self._bundle = use.open_bundle(request.bundle, self.site.name, progress) if request.bundle else None
-        if self._bundle:
-            self._apply_bundle(self._bundle)
+        self._bundle = self._open_bundle()
         self.groups = inventory.groups(self.inventory)
         self.stages = stages.read(self._content, PLAYBOOKS[request.action])
         self._check_names()
@@ -107,11 +111,18 @@ class Run:
         self.proved: dict[str, list[str]] = {}
         self._vault: vault.Vault | None = None
 
-    def _apply_bundle(self, bundle: use.Bundle) -> None:
+    def _open_bundle(self) -> use.Bundle | None:
         """Let the variables of the roles name what the bundle holds, whatever the site file says."""
+        trust = Trust(self.request.bundle_sha256, self.request.bundle_key)
+        if self.request.bundle is None:
+            if trust != Trust():
+                raise UsageError("--bundle-sha256 and --bundle-key are about a bundle: name it with --bundle")
+            return None
+        bundle = use.open_bundle(self.request.bundle, self.site.name, trust, self._progress)
         self.inventory["all"]["vars"] |= bundle.variables()
         for name, host in self.site.hosts.items():
             self.inventory["all"]["hosts"][name] |= bundle.of_host(host["os"])
+        return bundle
 
     def plan(self) -> list[Decision]:
         """Decide what would be done with each stage, and why."""

@@ -22,8 +22,13 @@ VAULT_FILE: Final = "vault.yml"
 ANSIBLE_FOR_OLD_HOSTS: Final = "ansible==9.13.0"
 """The last with ansible-core 2.16, which still manages a host with Python 3.6; it runs on Python 3.10 to 3.12."""
 
+CHECKSUM_OF_TRIDENT: Final = "the page of a release shows the SHA-256 beside trident-installer"
+
 _VAULT_HEADER: Final = "$ANSIBLE_VAULT;"
 _SECRET_WORDS: Final = re.compile(r"(^|_)(password|passphrase|secret|token|license_codes)$")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_TEMPLATE: Final = re.compile(r"\{[{%#]")
+_REFERENCE: Final = re.compile(r"\{\{ [a-z][a-z0-9_]* \}\}")
 _NEEDS: Final[dict[str, tuple[str, ...]]] = {
     "driver": ("versions", "driver"),
     "container_toolkit": ("versions", "container_toolkit"),
@@ -213,6 +218,15 @@ def _describe_error(place: Place, error: ValidationError) -> Iterator[tuple[Plac
         for key in value:
             if key not in known:
                 yield (*place, key), f"unknown key `{key}` (known here: {', '.join(sorted(known))})"
+    elif error.validator == "dependentRequired":
+        missing = [
+            other
+            for key, others in expected.items()
+            if key in value
+            for other in others
+            if other not in value
+        ]
+        yield place, f"{where}: `{missing[0]}` is missing"
     elif error.validator == "required":
         missing = [key for key in expected if key not in value]
         yield place, f"{where}: `{missing[0]}` is missing"
@@ -255,10 +269,42 @@ def _reference_problems(site: Site) -> Iterator[str]:
     yield from _class_problems(site)
     yield from _ontap_problems(site)
     yield from _switch_problems(site)
+    yield from _text_problems(site)
     for place in _plain_secrets(site.get("vars", default={}), ("vars",)):
         yield site.problem(
             place, f"{'.'.join(map(str, place))}: a secret is never written here; use vault.yml"
         )
+
+
+def _text_problems(site: Site) -> Iterator[str]:
+    """Yield texts that a terminal would obey or Ansible would run: all is data, but for a name of vault.yml."""
+    for place, text in _texts(site.data, ()):
+        if _CONTROL.search(text):
+            yield site.problem(
+                place, f"{'.'.join(map(str, place))}: it has a control character: write it again"
+            )
+        may_refer = place[0] == "vars" or "connection_vars" in place
+        if _TEMPLATE.search(text) and not (may_refer and _REFERENCE.fullmatch(text)):
+            hint = (
+                "write `{{ name }}` and nothing else for a variable of vault.yml"
+                if may_refer
+                else "write it out"
+            )
+            yield site.problem(
+                place, f"{'.'.join(map(str, place))}: values are data, never templates of Ansible: {hint}"
+            )
+
+
+def _texts(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, dict):
+        for key, nested in value.items():
+            yield (*place, key), key
+            yield from _texts(nested, (*place, key))
+    elif isinstance(value, list):
+        for index, nested in enumerate(value):
+            yield from _texts(nested, (*place, index))
 
 
 def _host_problems(site: Site) -> Iterator[str]:

@@ -64,7 +64,12 @@ def _container_toolkit(site: Site) -> str:
     runtime = (
         "containerd is told of it" if site.container_runtime == "containerd" else "Docker is told of it next"
     )
-    return f"the four packages at {site.versions['container_toolkit']}, pinned; {runtime}"
+    closed = (
+        "EVERY CONTAINER OF A GPU HOST GETS THE GPUS THAT ITS OWN ENVIRONMENT NAMES"
+        if matrix.devices_by_variable(site)
+        else "no container gets GPUs by its own environment"
+    )
+    return f"the four packages at {site.versions['container_toolkit']}, pinned; {runtime}; {closed}"
 
 
 def _docker(site: Site) -> str:

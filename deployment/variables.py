@@ -179,8 +179,10 @@ def _container_toolkit(site: Site) -> Variables:
         "container_toolkit_package_revision": toolkit.get("package_revision"),
         "container_toolkit_repository": toolkit.get("repository"),
         "container_toolkit_key_url": toolkit.get("key_url"),
+        "container_toolkit_key_sha256": toolkit.get("key_sha256"),
         "container_toolkit_runtime": "containerd" if site.container_runtime == "containerd" else "none",
         "container_toolkit_cdi": toolkit.get("cdi"),
+        "container_toolkit_envvar_when_unprivileged": matrix.devices_by_variable(site),
     }
 
 
@@ -239,8 +241,11 @@ def _trident(site: Site) -> Variables:
         return {}
     row = matrix.trident_row(release) or {}
     ontap = site.get("storage", "ontap", default={})
+    digest = site.get("storage", "trident", "sha256")
     return {
         "trident_version": release,
+        "trident_archive": site.get("storage", "trident", "archive"),
+        "trident_checksum": digest and f"sha256:{digest}",
         "trident_kind": row.get("custom_resource"),
         "trident_backends": site.get("storage", "backends"),
         "trident_classes": site.get("storage", "classes"),
@@ -260,6 +265,7 @@ def _verify(site: Site) -> Variables:
         "verify_nodes": sorted(site.hosts),
         "verify_orchestrator": site.has_stage("orchestrator"),
         "verify_storage": site.has_stage("trident"),
+        "verify_container_toolkit": site.has_stage("container_toolkit"),
     }
 
 

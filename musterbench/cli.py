@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from musterbench.result import Result
 from orchestrator.cluster.transport import PAGE_SIZE
-from orchestrator.names import GPU_DEVICES_ANNOTATION, PROJECT_LABEL
+from orchestrator.names import ADMITTED_ANNOTATION, GPU_DEVICES_ANNOTATION, PROJECT_LABEL
 from orchestrator.workloads.manifest import Placement, workload_manifest
 from orchestrator.workloads.submission import Submission
 
@@ -181,6 +181,7 @@ def _pod(job: JSON, number: int) -> JSON:
         "controller": True,
     }
     annotations = template["metadata"]["annotations"] | {GPU_DEVICES_ANNOTATION: str(number % 8)}
+    annotations[ADMITTED_ANNOTATION] = f"pod-{number}"
     return {
         "metadata": {
             **template["metadata"],

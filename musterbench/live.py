@@ -23,6 +23,7 @@ from orchestrator.control.observer import Observer
 from orchestrator.control.operator import spare_the_caches
 from orchestrator.control.scheduler import SchedulerLoop
 from orchestrator.names import (
+    ADMITTED_ANNOTATION,
     GPU_DEVICES_ANNOTATION,
     GPU_FRACTION_ANNOTATION,
     GPU_RESOURCE,
@@ -239,7 +240,7 @@ def _pod(number: int, node: int | None, device: int = 0) -> dict[str, Any]:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": f"uid-{name}", "controller": True}
     annotations = {GPU_FRACTION_ANNOTATION: "0.2"}
     if node is not None:
-        annotations[GPU_DEVICES_ANNOTATION] = str(device)
+        annotations |= {GPU_DEVICES_ANNOTATION: str(device), ADMITTED_ANNOTATION: f"uid-{name}-x"}
     resources = {"requests": {"cpu": "1", "memory": "1Gi"}}
     return {
         "metadata": {

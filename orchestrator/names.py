@@ -40,6 +40,10 @@ GPU_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
 GPU_DEVICES_ANNOTATION: Final = f"{GROUP}/gpu-devices"
 """On a pod, written in the same request that binds it: comma separated indices of its GPUs on the node."""
 
+ADMITTED_ANNOTATION: Final = f"{GROUP}/admitted"
+"""On a pod, written in the same request that binds it: the pod's own uid. No template can carry that, so it tells a pod
+that muster bound from one that somebody else did."""
+
 NOMINATED_DEVICES_ANNOTATION: Final = f"{GROUP}/nominated-devices"
 """On a pod that waits for room that is being made for it, beside `status.nominatedNodeName` and written in the same
 request: comma separated indices of the GPUs that are kept for it. Emptied when the pod is bound."""
@@ -82,7 +86,7 @@ TOPOLOGY_PREFERRED_ANNOTATION: Final = f"{GROUP}/topology-preferred"
 """On a pod: the level that is tried first, and given up when nothing fits."""
 
 SUB_GROUPS_ANNOTATION: Final = f"{GROUP}/sub-groups"
-"""On a pod: the tree of gangs of its workload as JSON, see `workloads.grouping`."""
+"""On a pod: the tree of gangs of its workload as JSON, see `workloads.sub_groups`."""
 
 SUB_GROUP_ANNOTATION: Final = f"{GROUP}/sub-group"
 """On a pod: the leaf of that tree that it belongs to. Absent: by its index in an indexed Job."""

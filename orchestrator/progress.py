@@ -11,6 +11,11 @@ PLAIN_INTERVAL_SECONDS = 10.0
 LIVE_INTERVAL_SECONDS = 0.2
 
 
+def printable(text: str) -> str:
+    """Return the text with every character that a terminal would obey written out, as `\\x1b`."""
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+
+
 class Reporter:
     """Passes each line of text to `emit`, with the seconds since the start in front.
 
@@ -37,7 +42,7 @@ class Reporter:
         """Leave the output ready for other text."""
 
     def _stamped(self, text: str) -> str:
-        return f"{time.monotonic() - self._started:6.1f} s  {text}"
+        return f"{time.monotonic() - self._started:6.1f} s  {printable(text)}"
 
 
 class LiveReporter(Reporter):

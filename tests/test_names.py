@@ -20,6 +20,7 @@ PACKAGES = (
     "orchestrator/cluster",
     "orchestrator/control",
     "orchestrator/manifests",
+    "orchestrator/planner",
     "orchestrator/simulation",
     "orchestrator/workloads",
     "validation",

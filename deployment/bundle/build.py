@@ -79,6 +79,8 @@ class Builder:
         return await asyncio.to_thread(git.fetch, self._root, self._mirrors, checkout, known)
 
     async def _file(self, fetcher: Fetcher, download: Download) -> list[Item]:
+        if not download.sha256:
+            raise FetchFailed(f"{download.url}: nobody says what it must be: {download.fix}")
         name = download.url.rpartition("/")[2]
         path = f"files/{download.url.partition('://')[2].replace(':', '_')}"
         file = await fetcher.file(download.url, path, sha256=download.sha256)
@@ -87,7 +89,7 @@ class Builder:
     async def _chart(self, fetcher: Fetcher, chart: Chart) -> list[Item]:
         if is_oci(chart):
             return [await registry.chart(fetcher, chart_reference(chart), chart.variable)]
-        return [await charts.chart(fetcher, chart.repository, chart.name, chart.version)]
+        return [await charts.chart(fetcher, chart.repository, chart.name, chart.version, chart.sha256)]
 
     def _images_of_charts(self) -> list[str]:
         return [

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import jinja2
 import yaml
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from deployment import inventory, matrix, stages, variables
 from deployment.bundle import registry
@@ -20,9 +21,8 @@ from deployment.bundle.git import Checkout
 from deployment.bundle.packages import PackageSet, Source, source
 from deployment.content import Content
 from deployment.errors import BundleError
-from deployment.site import Site
+from deployment.site import CHECKSUM_OF_TRIDENT, Site
 
-_PASSES: Final = 8
 _TRIDENT_NFS: Final = "nfs-common"
 _DEEPOPS: Final = "https://github.com/NVIDIA/deepops"
 
@@ -35,15 +35,17 @@ class Chart:
     name: str
     version: str
     variable: str = ""
+    sha256: str = ""
 
 
 @dataclass(frozen=True)
 class Download:
-    """One file, its SHA-256 where it is known, and the role variable that names it."""
+    """One file, its SHA-256, the role variable that names it, and where the SHA-256 belongs if it is missing."""
 
     url: str
     variable: str = ""
     sha256: str = ""
+    fix: str = ""
 
 
 @dataclass
@@ -75,7 +77,9 @@ class Derivation:
     def contents(self) -> Contents:
         """Return everything that the stages of the site fetch."""
         contents = Contents(images=list(self.site.get("bundle", "images", default=[])))
-        contents.files += [Download(url) for url in self.site.get("bundle", "files", default=[])]
+        for entry in self.site.get("bundle", "files", default=[]):
+            url, _, digest = entry.partition("#sha256=")
+            contents.files.append(Download(url, sha256=digest))
         contents.charts += [Chart(**entry) for entry in self.site.get("bundle", "charts", default=[])]
         self._packages(contents)
         self._wheels(contents)
@@ -96,17 +100,22 @@ class Derivation:
         return values
 
     def _text(self, role: str, name: str) -> str:
-        values = self._role(role)
-        text, environment = str(values.get(name, "")), jinja2.Environment(undefined=jinja2.StrictUndefined)  # noqa: S701 - no HTML
-        for _ in range(_PASSES):
-            if "{{" not in text:
-                break
+        """Return a variable as text. What the site file says is data; only texts of the roles are templates."""
+        site_values = self._inventory["all"]["vars"]
+        text = str(self._role(role).get(name, ""))
+        if name not in site_values and "{{" in text:
+            environment = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined)
             try:
-                text = environment.from_string(text).render(values)
+                text = environment.from_string(text).render(self._role(role))
             except jinja2.TemplateError as error:
                 raise BundleError(
                     f"{name} of the role {role} cannot be known before the run: {error}"
                 ) from error
+        if "{{" in text or "{%" in text:
+            raise BundleError(
+                f"{name} of the role {role} is `{text}`: a bundle takes values of the site file as they are written, "
+                "never as templates: write the value out"
+            )
         return text
 
     def _packages(self, contents: Contents) -> None:
@@ -174,7 +183,8 @@ class Derivation:
             return []
         base = self._text("container_toolkit", "container_toolkit_repository")
         key = self._text("container_toolkit", "container_toolkit_key_url")
-        line = f"deb [signed-by={key}] {base}/deb/amd64 /"
+        digest = self._text("container_toolkit", "container_toolkit_key_sha256")
+        line = f"deb [signed-by={key}#sha256={digest}] {base}/deb/amd64 /"
         return [replace(source(line), variable="container_toolkit_repository")]
 
     def _wheels(self, contents: Contents) -> None:
@@ -221,7 +231,14 @@ class Derivation:
         checksum = self._text("trident", "trident_checksum").removeprefix("sha256:")
         archive = self._text("trident", "trident_archive")
         if "://" in archive:
-            contents.files.append(Download(archive, "trident_archive", checksum))
+            contents.files.append(
+                Download(
+                    archive,
+                    "trident_archive",
+                    checksum,
+                    f"name its SHA-256 in storage.trident.sha256; {CHECKSUM_OF_TRIDENT}",
+                )
+            )
         release = self.site.versions["trident"]
         rows = [
             row

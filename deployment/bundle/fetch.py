@@ -102,7 +102,7 @@ class Fetcher:
         """A small document and the headers that came with it. Raises FetchFailed."""
         for attempt in range(ATTEMPTS):
             try:
-                if (local := _local(self.mirrors.map(url))) is not None:
+                if (local := self._local(url)) is not None:
                     return _read(url, local), {}
                 async with self.request("GET", url, headers=headers) as response:
                     _must_be_good(url, response)
@@ -135,13 +135,22 @@ class Fetcher:
                 return
         raise FetchFailed(f"{url}: it is redirected more than {_REDIRECTS} times, the last time to {target}")
 
+    def _local(self, url: str) -> Path | None:
+        """Return the file where a mirror is a directory; None where the URL is asked. Raises FetchFailed."""
+        if urlsplit(url).scheme not in {"http", "https"}:
+            raise FetchFailed(
+                f"{url}: it is neither http nor https; a directory of this machine is a mirror's place"
+            )
+        parts = urlsplit(self.mirrors.map(url))
+        return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
     async def _whole(self, url: str, target: Path, sha256: str, headers: dict[str, str]) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(target.name + ".part")
         if not sha256:
             part.unlink(missing_ok=True)
         resumed = part.exists()
-        if (local := _local(self.mirrors.map(url))) is not None:
+        if (local := self._local(url)) is not None:
             _copy(url, local, part)
         else:
             await self._pieces(url, part, headers)
@@ -229,11 +238,6 @@ def _display_url(url: str, mirrors: Mirrors) -> str:
 
 def _display(url: str, source: str) -> str:
     return url if source == url else f"{url} (from {source})"
-
-
-def _local(url: str) -> Path | None:
-    parts = urlsplit(url)
-    return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
 def _read(url: str, path: Path) -> bytes:

@@ -1,12 +1,15 @@
 """Repositories of git, each at one commit with its submodules, as bundle files that `git clone` reads."""
 
 import os
+import posixpath
+import re
 import shutil
 import subprocess
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import urljoin
+from urllib.parse import urlsplit
 
 from deployment.bundle.manifest import WORK, Item, file_entry
 from deployment.bundle.mirrors import Mirrors
@@ -15,6 +18,12 @@ from deployment.errors import BundleError, DiskFull, FetchFailed
 DIRECTORY: Final = "git"
 _BRANCH: Final = "refs/heads/bundle"
 _SECONDS: Final = 3600
+_SCHEMES: Final = frozenset({"https", "ssh", "http", "file"})
+_SUBMODULE_SCHEMES: Final = frozenset({"https", "ssh"})
+"""What a repository may name in its .gitmodules: nothing that reads this machine or is not encrypted."""
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_HOST: Final = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9.:\[\]_-]*")
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 @dataclass(frozen=True)
@@ -30,47 +39,70 @@ class Checkout:
 
 def fetch(root: Path, mirrors: Mirrors, checkout: Checkout, known: dict[str, Item]) -> list[Item]:
     """Fetch it and its submodules; a run that was cut goes on with what git has. Raises FetchFailed or DiskFull."""
+    url = mirrors.map(checkout.url)
+    check_url(checkout.url, _SCHEMES)
+    check_url(url, _SCHEMES)
     store = root / WORK / DIRECTORY / f"{checkout.name}.git"
     path = root / DIRECTORY / f"{checkout.name}.bundle"
     before = known.get(checkout.name)
     held = before and checkout.commit and before.digest == checkout.commit and path.is_file()
     if held and not store.exists():
         store.parent.mkdir(parents=True, exist_ok=True)
-        _git(["clone", "--quiet", "--bare", str(path), str(store)], checkout)
+        _git(["clone", "--quiet", "--bare", "--", str(path.absolute()), str(store)], checkout, "file")
     elif not store.exists():
         store.parent.mkdir(parents=True, exist_ok=True)
         _git(["init", "--quiet", "--bare", str(store)], checkout)
-    commit = checkout.commit if held else _commit(store, mirrors, checkout)
+    commit = checkout.commit if held else _commit(store, url, checkout)
     if not held:
         _bundle(store, path, checkout, commit)
     items = [
         Item("git", checkout.name, checkout.release or commit[:12], (file_entry(root, path, checkout.url),),
              digest=commit, variable=checkout.variable)
     ]  # fmt: skip
-    for name, url, pinned in _submodules(store, checkout, commit):
-        items += fetch(root, mirrors, Checkout(f"{checkout.name}.{name}", url, "", pinned), known)
+    for name, submodule_url, pinned in _submodules(store, checkout, commit):
+        items += fetch(root, mirrors, Checkout(f"{checkout.name}.{name}", submodule_url, "", pinned), known)
     shutil.rmtree(store)
     return items
 
 
-def _commit(store: Path, mirrors: Mirrors, checkout: Checkout) -> str:
-    url = mirrors.map(checkout.url)
+def check_url(url: str, schemes: Collection[str]) -> None:
+    """Refuse what git would take for an option, a command or a transport of another kind. Raises FetchFailed."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise FetchFailed(f"{url!r}: it is no URL of a git repository: {error}") from error
+    host_is_good = (
+        not parts.netloc if parts.scheme == "file" else _HOST.fullmatch(parts.netloc.split("@")[-1])
+    )
+    if "://" not in url or parts.scheme not in schemes or not host_is_good or not url.isprintable():
+        names = ", ".join(f"{scheme}://" for scheme in sorted(schemes))
+        raise FetchFailed(
+            f"{url!r}: it is no URL that a git repository may have here: it must begin with {names} and name a host "
+            "(write user@host:path as ssh://user@host/path, and a directory as file:///path)"
+        )
+
+
+def _commit(store: Path, url: str, checkout: Checkout) -> str:
+    # A server that redirects cannot lead from https to anything else.
+    protocol = urlsplit(url).scheme
+    fetched = ["-C", str(store), "fetch", "--quiet"]
     if checkout.commit:
+        if not _COMMIT.fullmatch(checkout.commit):
+            raise FetchFailed(
+                f"{checkout.url}: `{checkout.commit}` is no commit: 40 or 64 hexadecimal digits"
+            )
         try:
-            _git(["-C", str(store), "fetch", "--quiet", url, checkout.commit], checkout)
+            _git([*fetched, "--", url, checkout.commit], checkout, protocol)
         except FetchFailed:
             # A server need not give out a commit by its name: then everything that has one is fetched.
-            _git(
-                ["-C", str(store), "fetch", "--quiet", "--tags", url, "+refs/heads/*:refs/remotes/origin/*"],
-                checkout,
-            )
+            _git([*fetched, "--tags", "--", url, "+refs/heads/*:refs/remotes/origin/*"], checkout, protocol)
     else:
-        _git(["-C", str(store), "fetch", "--quiet", url, checkout.release], checkout)
+        _git([*fetched, "--", url, checkout.release], checkout, protocol)
     commit = _git(
         ["-C", str(store), "rev-parse", "--verify", f"{checkout.commit or 'FETCH_HEAD'}^{{commit}}"], checkout
     ).strip()
     if checkout.release:
-        _git(["-C", str(store), "fetch", "--quiet", "--no-tags", url, checkout.release], checkout)
+        _git([*fetched, "--no-tags", "--", url, checkout.release], checkout, protocol)
         tag_commit = _git(["-C", str(store), "rev-parse", "FETCH_HEAD^{commit}"], checkout).strip()
         if tag_commit != commit:
             raise FetchFailed(
@@ -105,7 +137,8 @@ def _bundle(store: Path, path: Path, checkout: Checkout, commit: str) -> None:
 
 
 def _submodules(store: Path, checkout: Checkout, commit: str) -> list[tuple[str, str, str]]:
-    tree = _git(["-C", str(store), "ls-tree", "-r", commit], checkout).splitlines()
+    """Return name, URL and commit of each submodule. Raises FetchFailed for a URL or a name that may not be."""
+    tree = _git(["-C", str(store), "ls-tree", "-r", "-z", commit], checkout).split("\0")
     pinned = {
         path: about.split()[2]
         for about, _, path in (line.partition("\t") for line in tree)
@@ -113,20 +146,33 @@ def _submodules(store: Path, checkout: Checkout, commit: str) -> list[tuple[str,
     }
     if not pinned:
         return []
-    listed = _git(["-C", str(store), "config", "--blob", f"{commit}:.gitmodules", "--list"], checkout)
-    values = dict(line.partition("=")[::2] for line in listed.splitlines())
+    listed = _git(["-C", str(store), "config", "-z", "--blob", f"{commit}:.gitmodules", "--list"], checkout)
+    values = dict(line.partition("\n")[::2] for line in listed.split("\0"))
+    schemes = _SUBMODULE_SCHEMES | {urlsplit(checkout.url).scheme}
     submodules = []
     for key, path in values.items():
         if key.startswith("submodule.") and key.endswith(".path") and path in pinned:
-            url = values[key.removesuffix("path") + "url"]
+            url, name = values.get(key.removesuffix("path") + "url", ""), path.rpartition("/")[2]
             if url.startswith(("./", "../")):
-                url = urljoin(checkout.url.rstrip("/") + "/", url)
-            submodules.append((path.rpartition("/")[2], url, pinned[path]))
+                base = urlsplit(checkout.url)
+                url = base._replace(path=posixpath.normpath(f"{base.path}/{url}")).geturl()
+            check_url(url, schemes)
+            if not _NAME.fullmatch(name):
+                raise FetchFailed(
+                    f"{checkout.url}: a submodule at {path!r} cannot be the name of a file here"
+                )
+            submodules.append((name, url, pinned[path]))
     return submodules
 
 
-def _git(words: list[str], checkout: Checkout) -> str:
-    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+def _git(words: list[str], checkout: Checkout, protocol: str = "") -> str:
+    """Call git, which may use that protocol to get at other repositories, and no other."""
+    environment = {
+        **os.environ,
+        "GIT_TERMINAL_PROMPT": "0",
+        "LC_ALL": "C",
+        "GIT_ALLOW_PROTOCOL": protocol,
+    }
     try:
         done = subprocess.run(
             ["git", *words], capture_output=True, text=True, timeout=_SECONDS, check=False, env=environment,

@@ -13,6 +13,9 @@ from deployment.errors import BundleError
 from orchestrator.progress import Reporter
 
 MANIFEST: Final = "manifest.json"
+SIGNATURE: Final = "manifest.json.sig"
+"""A signature of the manifest, where somebody made one; of all files in a bundle, these two alone are not in it."""
+
 SBOM: Final = "sbom.cdx.json"
 WORK: Final = ".partial"
 """What is being fetched; a bundle that is complete has no such directory."""
@@ -69,33 +72,44 @@ class Manifest(msgspec.Struct, frozen=True):
         return by_path | ({self.sbom.path: self.sbom} if self.sbom else {})
 
     def write(self, root: Path) -> str:
-        """Write it into the bundle, whole or not at all, and return its SHA-256."""
+        """Write it into the bundle, whole or not at all, and return its SHA-256. A signature of before goes."""
         content = msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
+        (root / SIGNATURE).unlink(missing_ok=True)
         replace(root / MANIFEST, content)
         return hashlib.sha256(content).hexdigest()
 
 
 def read(root: Path) -> Manifest:
     """The manifest of the bundle at `root`. Raises BundleError where there is none or it cannot be read."""
+    return decode(root / MANIFEST, content(root))
+
+
+def content(root: Path) -> bytes:
+    """The bytes of the manifest at `root`. Raises BundleError where there is none."""
     path = root / MANIFEST
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        return path.read_bytes()
     except OSError as error:
         raise BundleError(
             f"{path}: {error.strerror}: this is no bundle; `muster bundle build` makes one"
         ) from error
-    except msgspec.MsgspecError as error:
+
+
+def decode(path: Path, text: bytes) -> Manifest:
+    """The manifest in the bytes of the file at `path`. Raises BundleError where it cannot be read."""
+    try:
+        manifest = msgspec.json.decode(text, type=Manifest)
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise BundleError(f"{path}: it was changed or cut, and cannot be read: {error}") from error
     if manifest.schema != 1:
         raise BundleError(f"{path}: schema {manifest.schema} is from another version of muster")
     return manifest
 
 
-def verify(root: Path, progress: Reporter) -> list[str]:
-    """Return a sentence for every changed, missing or extra file; empty if the bundle is intact."""
-    manifest = read(root)
+def verify(root: Path, manifest: Manifest, progress: Reporter) -> list[str]:
+    """Return a sentence for every file that is not as the manifest says; empty if the bundle at `root` is intact."""
     expected = manifest.files
-    present = set(_present(root)) - {MANIFEST}
+    present = set(_present(root)) - {MANIFEST, SIGNATURE}
     problems = [f"{missing.name}: it was not fetched: {missing.why}" for missing in manifest.missing]
     for number, (path, file) in enumerate(sorted(expected.items()), 1):
         progress.update(f"verify: {number} of {len(expected)} files")

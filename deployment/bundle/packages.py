@@ -8,11 +8,11 @@ import asyncio
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urldefrag, urlsplit
 
 from deployment.bundle.fetch import Fetcher
 from deployment.bundle.manifest import File, Item
@@ -22,6 +22,7 @@ _SOURCE: Final = re.compile(
     r"deb\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<url>\S+)\s+(?P<suite>\S+)\s*(?P<components>.*)"
 )
 _CHOSEN: Final = re.compile(r"^'(?P<url>[^']+)' (?P<name>\S+) \d+ SHA256:(?P<sha256>[0-9a-f]{64})$")
+_KEY: Final = re.compile(r"/\S+|[a-z]+://\S+#sha256=(?P<sha256>[0-9a-f]{64})")
 _SUFFIXES: Final = (".xz", ".gz", "")
 _SECONDS: Final = 300
 _QUIET: Final = "; is apt-get there, and is the name right?"
@@ -29,12 +30,15 @@ _QUIET: Final = "; is apt-get there, and is the name right?"
 
 @dataclass(frozen=True)
 class Source:
-    """One repository: its URL, the suite (`./` or a directory for a flat one), its components, and its key."""
+    """One repository: its URL, the suite (`./` or a directory for a flat one), its components, and its key.
+
+    `key` is a keyring of the host, or a URL with the digest of what must be there: `https://…/key.asc#sha256=…`.
+    """
 
     url: str
     suite: str
     components: tuple[str, ...]
-    key: str = ""
+    key: str
     text: str = ""
     variable: str = ""
 
@@ -59,25 +63,30 @@ class Source:
         parts = urlsplit(self.url)
         return f"{parts.netloc}{parts.path}".strip("/").replace(":", "_")
 
-    def line(self, root: str, key: str = "") -> str:
+    @property
+    def key_sha256(self) -> str:
+        """The digest of the key where it is fetched; empty for a keyring of the host."""
+        match = _KEY.fullmatch(self.key)
+        return (match and match["sha256"]) or ""
+
+    def line(self, root: str, option: str) -> str:
         """The line of sources.list for the copy below `root`, a directory."""
-        trust = f"signed-by={key}" if key else "trusted=yes"
-        return f"deb [{trust}] file:{root}/{self.place} {self.suite} {' '.join(self.components)}".rstrip()
+        return f"deb [{option}] file:{root}/{self.place} {self.suite} {' '.join(self.components)}".rstrip()
 
 
 def source(line: str) -> Source:
-    """Read a line as in sources.list. `signed-by` may be a URL. Raises BundleError."""
+    """Read a line as in sources.list; `signed-by` may be a URL with a digest. Raises BundleError."""
     match = _SOURCE.fullmatch(line.strip())
     if match is None:
         raise BundleError(f"`{line}` is no line of a sources.list: deb [options] URL SUITE COMPONENTS")
     options = dict(option.partition("=")[::2] for option in (match["options"] or "").split())
-    return Source(
-        match["url"],
-        match["suite"],
-        tuple(match["components"].split()),
-        options.get("signed-by", ""),
-        line.strip(),
-    )
+    key = options.get("signed-by", "")
+    if not _KEY.fullmatch(key):
+        raise BundleError(
+            f"`{line}` does not say by which key it is signed: write [signed-by=/usr/share/keyrings/NAME.gpg] for a "
+            "keyring that the hosts have, or [signed-by=URL#sha256=DIGEST] for one that is fetched"
+        )
+    return Source(match["url"], match["suite"], tuple(match["components"].split()), key, line.strip())
 
 
 @dataclass(frozen=True)
@@ -115,10 +124,17 @@ async def fetch(
     return items, failures
 
 
-def sources_list(repositories: Sequence[Source], directory: str, keys: dict[str, str]) -> str:
-    """The sources.list for a copy of the repositories in `directory`; `keys` are files by the key that is asked for."""
+def sources_list(repositories: Sequence[Source], directory: str, keys: Mapping[str, str]) -> str:
+    """The sources.list for a copy of the repositories in `directory`; `keys` are files by the key that is asked for.
+
+    A repository whose key is not there is read, and none of its packages is installed.
+    """
     return "".join(
-        repository.line(directory, keys.get(repository.key, "")) + "\n" for repository in repositories
+        repository.line(
+            directory, f"signed-by={keys[repository.key]}" if repository.key in keys else "allow-insecure=yes"
+        )
+        + "\n"
+        for repository in repositories
     )
 
 
@@ -137,10 +153,10 @@ async def _repository(fetcher: Fetcher, repository: Source, directory: str, arch
         indices += filter(None, names)
     for name in indices:
         files.append(await fetcher.file(f"{repository.base}/{name}", f"{place}/{name}", sha256=listed[name]))
-    if "://" in repository.key:
-        files.append(
-            await fetcher.file(repository.key, f"{directory}/keys/{key_name(repository.key)}", fresh=True)
-        )
+    if repository.key_sha256:
+        path = f"{directory}/keys/{key_name(repository.key)}"
+        url = urldefrag(repository.key).url
+        files.append(await fetcher.file(url, path, sha256=repository.key_sha256))
     return Item(
         "apt-repository", repository.text, repository.suite, tuple(files), variable=repository.variable
     )
@@ -151,7 +167,6 @@ def key_files(repositories: Sequence[Source], directory: Path) -> dict[str, str]
     return {
         key: str(directory / "keys" / key_name(key)) if "://" in key else key
         for key in (repository.key for repository in repositories)
-        if key
     }
 
 
@@ -171,8 +186,6 @@ async def _release(fetcher: Fetcher, repository: Source, place: str) -> list[Fil
             release = await fetcher.file(f"{repository.base}/Release", f"{place}/Release", fresh=True)
         except FetchFailed:
             raise first from None
-        if not repository.key:
-            return [release]
         return [
             release,
             await fetcher.file(f"{repository.base}/Release.gpg", f"{place}/Release.gpg", fresh=True),
@@ -196,7 +209,8 @@ def _solve(
 ) -> dict[str, tuple[str, str]]:
     """Return what apt would install: by path in the bundle, the file's name and SHA-256."""
     directory = (root / "packages" / package_set.system).absolute()
-    # A keyring of the host's system need not be here; the host's apt checks the same signature again.
+    # A keyring of the host's system need not be here: then apt only lists what it would fetch, which the digest of the
+    # bundle fixes, and the host's apt checks the signature before it installs anything.
     keys = {
         key: path for key, path in key_files(package_set.sources, directory).items() if Path(path).is_file()
     }

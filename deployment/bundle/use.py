@@ -6,12 +6,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from deployment.bundle import manifest, packages
+from deployment.bundle.trust import Trust
 from deployment.bundle.wheels import DIRECTORY as WHEELS
 from deployment.errors import BundleError
+from orchestrator.distribution import installed_version
 from orchestrator.progress import Reporter
 
 ON_HOSTS: Final = "/var/lib/muster/bundle"
 """Where the role `bundle` puts the packages on a host."""
+
+VARIABLES: Final = {
+    "apt-repository": frozenset({"container_toolkit_repository"}),
+    "chart": frozenset({"dra_chart"}),
+    "file": frozenset({"trident_archive"}),
+    "git": frozenset({"deepops_repository"}),
+}
+"""The variables of roles that a bundle may set, by the kind of thing that each names. No other is taken from it."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +43,22 @@ class Bundle:
                 values["container_toolkit_key_url"] = (
                     f"file://{ON_HOSTS}/keys/{packages.key_name(origin.key)}"
                 )
+                values["container_toolkit_key_sha256"] = origin.key_sha256
         return values
 
     def of_host(self, system: str) -> dict[str, Any]:
         """Variables of a host: its system's part of the bundle, and the sources.list for a copy of it there."""
-        return {"bundle_system": system, "bundle_sources": sources(self.root, system, ON_HOSTS)}
+        return {"bundle_system": system, "bundle_sources": self.sources(system, ON_HOSTS)}
+
+    def sources(self, system: str, directory: str) -> str:
+        """The sources.list for hosts of a system, where `directory` holds a copy of the repositories for it."""
+        repositories = [
+            packages.source(item.name)
+            for item in self.manifest.items
+            if item.kind == "apt-repository" and item.files[0].path.startswith(f"packages/{system}/")
+        ]
+        keys = packages.key_files(repositories, Path(directory))
+        return packages.sources_list(repositories, directory, keys)
 
     def environment(self) -> dict[str, str]:
         """Return the environment that makes pip and git use the bundle, also in roles that do not know of it."""
@@ -46,9 +67,7 @@ class Bundle:
             for item in self.manifest.items
             if item.kind == "git"
         ]
-        rules.append(("protocol.allow", "never"))
-        rules.append(("protocol.file.allow", "always"))
-        values = {"GIT_CONFIG_COUNT": str(len(rules))}
+        values = {"GIT_CONFIG_COUNT": str(len(rules)), "GIT_ALLOW_PROTOCOL": "file"}
         for number, (name, value) in enumerate(rules):
             values |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
         return values | {
@@ -58,15 +77,21 @@ class Bundle:
         }
 
 
-def open_bundle(root: Path, site: str, progress: Reporter) -> Bundle:
+def open_bundle(root: Path, site: str, trust: Trust, progress: Reporter) -> Bundle:
     """Verify a bundle and open it. Raises BundleError with the first problem and how many there are."""
-    bundle_manifest = manifest.read(root)
+    bundle_manifest = trust.read(root)
     if bundle_manifest.site != site:
         raise BundleError(
             f"{root}: this bundle is of the site {bundle_manifest.site}, not of {site}: build one for it"
         )
+    for item in bundle_manifest.items:
+        if item.variable and (item.variable not in VARIABLES.get(item.kind, ()) or not item.files):
+            raise BundleError(
+                f"{root}: its manifest sets the variable {item.variable} to {item.kind} {item.name}; no bundle may: "
+                f"run `muster bundle build` again with muster {installed_version()}"
+            )
     progress(f"verifying {len(bundle_manifest.files)} files of {root}")
-    problems = manifest.verify(root, progress)
+    problems = manifest.verify(root, bundle_manifest, progress)
     if problems:
         more = (
             f" (and {len(problems) - 1} more; see `muster bundle verify {root}`)" if len(problems) > 1 else ""
@@ -75,14 +100,3 @@ def open_bundle(root: Path, site: str, progress: Reporter) -> Bundle:
     for gap in bundle_manifest.gaps:
         progress(f"not in the bundle: {gap}")
     return Bundle(root.absolute(), bundle_manifest)
-
-
-def sources(root: Path, system: str, directory: str) -> str:
-    """The sources.list for hosts of a system, where `directory` holds a copy of the bundle's repositories for it."""
-    repositories = [
-        packages.source(item.name)
-        for item in manifest.read(root).items
-        if item.kind == "apt-repository" and item.files[0].path.startswith(f"packages/{system}/")
-    ]
-    keys = packages.key_files(repositories, Path(directory))
-    return packages.sources_list(repositories, directory, keys)

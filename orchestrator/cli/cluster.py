@@ -3,6 +3,7 @@
 import click
 
 from orchestrator.cli.cluster_names import completing
+from orchestrator.cli.message import say
 from orchestrator.cli.options import Command, Group
 from orchestrator.cli.output import no_headers_option, output_option, show
 from orchestrator.cli.settings import Settings
@@ -33,12 +34,19 @@ def set_cluster(*, name: str) -> None:
 @no_headers_option()
 @output_option("json", "yaml", "name")
 def cluster_status(*, no_headers: bool | None, output: str | None) -> None:
-    """List the objects of the cluster that no decision counts with, because they cannot be read or decided on."""
+    """Say whether the policies are in force, and list what no decision counts with, or counts otherwise than it says.
+
+    Such an object cannot be read or decided on, or it is a pod that somebody else than muster bound to a node.
+    """
     import msgspec
 
     from orchestrator.cli.session import run
+    from orchestrator.control.policies import policies_in_force
     from orchestrator.control.set_aside import recorded
 
+    policies = run(lambda client: policies_in_force(client.transport))
+    if output is None and not no_headers:
+        say(policies.sentence())
     record = run(lambda client: recorded(client.transport))
     objects = record.objects
     show(
@@ -46,9 +54,11 @@ def cluster_status(*, no_headers: bool | None, output: str | None) -> None:
         [(entry.kind, entry.namespace, entry.name, entry.since, entry.why) for entry in objects],
         output=output,
         no_headers=no_headers,
-        records=lambda: msgspec.to_builtins(record),
+        records=lambda: {"policies": msgspec.to_builtins(policies), **msgspec.to_builtins(record)},
         names=[f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name for entry in objects],
-        title="Objects that no decision counts with:" if objects else "No object is set aside.",
+        title="Objects that no decision counts with, or otherwise than they say:"
+        if objects
+        else "No object is set aside.",
     )
     if record.more and output is None:
         click.echo(f"and {record.more} more")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from orchestrator.cli.cluster_names import completing
+from orchestrator.cli.message import say
 from orchestrator.cli.options import Command
 from orchestrator.cli.outcome import gpus, json_option, place_record, warn
 from orchestrator.cli.output import age, document, table
@@ -46,7 +47,10 @@ def explain(*, name: str, file: Path | None, as_json: bool | None) -> None:
     tried that way.
     """
     answer, lines = _in_file(file, name) if file else _in_cluster(name)
-    click.echo(document({"name": name, **answer}, "json") if as_json else "\n".join(lines))
+    if as_json:
+        click.echo(document({"name": name, **answer}, "json"))
+    else:
+        say("\n".join(lines))
 
 
 def record(result: "Diagnosis") -> dict[str, Any]:

@@ -7,10 +7,10 @@ from typing import Final
 import click
 
 from orchestrator.cli.job_table import WIDE_HEADER, row
-from orchestrator.cli.output import age, document, table
+from orchestrator.cli.output import age, document, fact_lines, table
 from orchestrator.cli.session import run
+from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.cluster.objects import Event, Pod
-from orchestrator.cluster.quantity import format_gpu
 from orchestrator.workloads.status import pod_status
 from orchestrator.workloads.view import (
     WorkloadView,
@@ -69,7 +69,7 @@ def details_text(view: WorkloadView, events: Sequence[Event], now_us: int) -> st
     happened = _events(view, events, now_us)
     dashes = ["-" * len(title) for title in EVENTS_HEADER]
     blocks = [
-        "\n".join(f"{title}: {' '.join(fact.split())}" for title, fact in facts.items() if fact),
+        fact_lines({title: fact for title, fact in facts.items() if fact}),
         "Pods:\n" + table(PODS_HEADER, pods),
         "Events:\n" + table(EVENTS_HEADER, [dashes, *happened]),
     ]

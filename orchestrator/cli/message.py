@@ -5,14 +5,14 @@ from typing import Final
 
 import click
 
+from orchestrator.progress import printable
+
 PROGRESS_SECONDS: Final = 2.0
 
 
 def say_error(message: str) -> None:
     """Print an error as one line of printable characters."""
-    text = " ".join(message.split())
-    shown = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
-    click.echo(f"Error: {shown}", err=True)
+    click.echo(f"Error: {printable(' '.join(message.split()))}", err=True)
 
 
 class Progress:
@@ -31,3 +31,8 @@ class Progress:
         if self._count < self._total and time.monotonic() - self._said_at >= self._every_seconds:
             self._said_at = time.monotonic()
             click.echo(f"{self._count} of {self._total} {self._what} …", err=True)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print lines in which there may be words of others, such as an Event's: no terminal is to obey those."""
+    click.echo("\n".join(map(printable, text.split("\n"))), err=err)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from orchestrator.cli.output import amount, cpus, document, show, table
-from orchestrator.cluster.quantity import format_gpu
+from orchestrator.cli.output import amount, cpus, document, fact_lines, show, table
+from orchestrator.cluster.gpu_fraction import format_gpu
 
 if TYPE_CHECKING:
     from orchestrator.workloads.nodes import NodePod, NodeView
@@ -115,5 +115,5 @@ def _details(view: "NodeView") -> str:
         "ALLOCATED MEMORY": amount(view.memory_allocated_bytes),
         "USED MEMORY": amount(view.usage.memory_bytes),
     }
-    lines = "\n".join(f"{title}: {fact}" for title, fact in facts.items() if fact)
+    lines = fact_lines({title: fact for title, fact in facts.items() if fact})
     return f"{lines}\n\nPods:\n{table(PODS_HEADER, map(pod_row, view.pods))}"

@@ -5,8 +5,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from orchestrator.cli.message import say
 from orchestrator.cli.output import document, table
-from orchestrator.cluster.quantity import format_gpu
+from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.simulation.capture import Capture
 from orchestrator.simulation.outcome import Outcome, Place, ProjectChange
 
@@ -27,9 +28,9 @@ def json_option() -> Callable[[Function], Function]:
 def warn(captured: Capture, *, left_out: bool = True) -> None:
     """Say on stderr what is not known of the live cluster; `left_out`: also what is not in the snapshot."""
     if captured.doubt:
-        click.echo(f"Warning: {captured.doubt}", err=True)
+        say(f"Warning: {captured.doubt}", err=True)
     for line in captured.left_out if left_out else ():
-        click.echo(f"Warning: left out: {line}", err=True)
+        say(f"Warning: left out: {line}", err=True)
 
 
 def show(result: Outcome, *, as_json: bool, more: dict[str, Any] | None = None) -> None:
@@ -37,7 +38,7 @@ def show(result: Outcome, *, as_json: bool, more: dict[str, Any] | None = None) 
     if as_json:
         click.echo(document({**(more or {}), **record(result)}, "json"))
     else:
-        click.echo(text(result))
+        say(text(result))
 
 
 def text(result: Outcome) -> str:

@@ -1,10 +1,13 @@
 """How results are printed: tables for people and `awk`, JSON and YAML for programs."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import click
+
+from orchestrator.progress import printable
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -24,6 +27,7 @@ _STATUS_COLOURS: Final = {
     "Unknown": "bright_black",
     "Deleted": "bright_black",
 }
+_CONTROL: Final = re.compile("[\x7f-\x9f]")
 _UNITS: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
@@ -53,7 +57,7 @@ def show(
     if output in ("json", "yaml"):
         click.echo(document(records(), output))
     elif output == "name":
-        click.echo("".join(f"{name}\n" for name in names), nl=False)
+        click.echo("".join(f"{printable(name)}\n" for name in names), nl=False)
     else:
         if title and not no_headers:
             click.echo(title)
@@ -77,8 +81,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, with_header: 
 
 
 def cells(rows: Iterable[Sequence[str]]) -> list[list[str]]:
-    """Return the rows with an `-` in every empty cell but the last."""
-    return [[*(_cell(cell) for cell in row[:-1]), " ".join(row[-1].split())] for row in rows]
+    """Return the rows with an `-` in every empty cell but the last; nothing in them is for a terminal to obey."""
+    return [[*(_cell(cell) or UNKNOWN for cell in row[:-1]), _cell(row[-1])] for row in rows]
+
+
+def fact_lines(facts: Mapping[str, str]) -> str:
+    """Return a line `TITLE: fact` for each."""
+    return "\n".join(f"{title}: {_cell(fact)}" for title, fact in facts.items())
 
 
 def column_widths(lines: Sequence[Sequence[str]]) -> list[int]:
@@ -108,7 +117,7 @@ def in_colour() -> bool:
 def document(value: Any, form: str) -> str:
     """Return a value as JSON or YAML."""
     if form == "json":
-        return json.dumps(value, indent=2, ensure_ascii=False)
+        return _without_controls(json.dumps(value, indent=2, ensure_ascii=False))
     import yaml  # costs 20 ms that other commands need not pay
 
     return yaml.safe_dump(value, sort_keys=False, allow_unicode=True).rstrip("\n")
@@ -135,5 +144,10 @@ def cpus(number_milli: int | None) -> str:
     return UNKNOWN if number_milli is None else f"{number_milli / 1000:.3f}".rstrip("0").rstrip(".")
 
 
+def _without_controls(text: str) -> str:
+    """JSON with the control characters escaped that JSON itself allows in strings."""
+    return _CONTROL.sub(lambda match: json.dumps(match[0])[1:-1], text)
+
+
 def _cell(text: str) -> str:
-    return " ".join(text.split()) or UNKNOWN
+    return printable(" ".join(text.split()))

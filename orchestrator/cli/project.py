@@ -10,8 +10,9 @@ import msgspec
 
 from orchestrator.cli.cluster_names import completing
 from orchestrator.cli.options import Command, Group
-from orchestrator.cli.output import document, no_headers_option, output_option, show, table
+from orchestrator.cli.output import document, fact_lines, no_headers_option, output_option, show, table
 from orchestrator.cli.session import run
+from orchestrator.cluster.gpu_fraction import format_gpu, gpu_milli
 from orchestrator.cluster.objects import (
     AmountSpec,
     GpuModelSpec,
@@ -21,7 +22,7 @@ from orchestrator.cluster.objects import (
     ProjectSpec,
     Subject,
 )
-from orchestrator.cluster.quantity import cpu_milli, format_gpu, gpu_milli, memory_bytes
+from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.errors import UsageError
 from orchestrator.workloads.parsing import (
     parse_count,
@@ -338,7 +339,7 @@ def _details(target: Project, default: str) -> str:
             for condition in target.status.conditions
         },
     }
-    return "\n".join(f"{title}: {fact}" for title, fact in {**facts, **more}.items())
+    return fact_lines({**facts, **more})
 
 
 def _go_duration(text: str | None) -> str:

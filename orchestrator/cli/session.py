@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
+from orchestrator.cli.message import say
 from orchestrator.cli.settings import Settings
 from orchestrator.errors import FieldProblem
 
@@ -44,7 +45,7 @@ def connect() -> "AsyncClient":
         project=settings.project,
         as_user=settings.as_user,
         as_groups=settings.as_groups,
-        report=lambda line: click.echo(line, err=True),
+        report=lambda line: say(line, err=True),
     )
 
 

@@ -11,6 +11,7 @@ import click
 
 from orchestrator.cli import submit_options as flags
 from orchestrator.cli import terminal
+from orchestrator.cli.message import say
 from orchestrator.cli.output import document
 from orchestrator.cli.session import naming_flags, run
 from orchestrator.cli.settings import Settings
@@ -206,7 +207,7 @@ def _print(objects: Sequence[Mapping[str, Any]], form: str, name: str) -> None:
 
 
 def _warn(line: str) -> None:
-    click.echo(f"Warning: {line}", err=True)
+    say(f"Warning: {line}", err=True)
 
 
 async def _stay(client: "AsyncClient", scope: Scope, submission: Submission, options: _Options) -> int:

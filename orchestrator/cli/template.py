@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.cluster_names import completing
+from orchestrator.cli.message import say
 from orchestrator.cli.options import Command, Group
 from orchestrator.cli.output import document, no_headers_option, output_option, show
 from orchestrator.cli.session import run
@@ -130,7 +131,7 @@ def show_template(name: str, *, output: str | None) -> None:
             f"FOR: {scope}",
             "VALUES:",
         ]
-        click.echo("\n".join([*lines, *(f"  {line}" for line in target.text.strip().splitlines())]))
+        say("\n".join([*lines, *(f"  {line}" for line in target.text.strip().splitlines())]))
 
 
 def _marked(target: "Template") -> str:

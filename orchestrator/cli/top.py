@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from orchestrator.cli.message import say
 from orchestrator.cli.nodes import PODS_HEADER, pod_row
 from orchestrator.cli.options import Command, Group
 from orchestrator.cli.output import (
@@ -21,7 +22,7 @@ from orchestrator.cli.output import (
     show,
     table,
 )
-from orchestrator.cluster.quantity import format_gpu
+from orchestrator.cluster.gpu_fraction import format_gpu
 
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
@@ -81,8 +82,8 @@ def top_node(*, details: bool | None, no_headers: bool | None, output: str | Non
         click.echo(_RULE)
         click.echo("Allocated/Total GPUs In Cluster:")
         click.echo(f"{format_gpu(allocated)}/{format_gpu(total)}{percent}")
-        if details:
-            click.echo("".join(f"\n{_block(view)}\n" for view in views), nl=False)
+        if details and views:
+            say("\n".join(f"\n{_block(view)}" for view in views))
 
 
 @top.command("job", cls=Command)

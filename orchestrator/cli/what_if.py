@@ -131,7 +131,7 @@ def _submission(text: str) -> "tuple[Submission, str | None]":
 
 def _quota(text: str) -> tuple[str, int]:
     """Return the project and its quota in thousandths of a GPU."""
-    from orchestrator.cluster.quantity import gpu_milli
+    from orchestrator.cluster.gpu_fraction import gpu_milli
 
     name, equals, amount = text.partition("=")
     if not equals:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from orchestrator.cli.message import say
 from orchestrator.cli.options import Command
 from orchestrator.cli.output import document, output_option, table
 from orchestrator.cli.session import run
@@ -36,7 +37,7 @@ def whoami(*, output: str | None) -> None:
     elif output == "name":
         click.echo(identity.user)
     else:
-        click.echo("\n".join(_lines(identity, access)))
+        say("\n".join(_lines(identity, access)))
 
 
 @click.command("login", cls=Command)

@@ -10,7 +10,8 @@ from orchestrator.cli.options import Command
 from orchestrator.cli.outcome import json_option
 from orchestrator.cli.output import age, document, table
 from orchestrator.cli.session import run
-from orchestrator.cluster.quantity import format_gpu, parse_time
+from orchestrator.cluster.gpu_fraction import format_gpu
+from orchestrator.cluster.quantity import parse_time
 
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from orchestrator.client.jobs import Scope, WorkloadClient
 from orchestrator.cluster.errors import AlreadyExists, Forbidden, NotFound
+from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.objects import AmountSpec, Metadata, Namespace, Node, Project, ProjectSpec
-from orchestrator.cluster.quantity import cpu_milli, gpu_milli, memory_bytes
+from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.cluster.resources import NAMESPACES, NODES, PROJECTS
 from orchestrator.cluster.timeouts import NAMESPACE_SECONDS
 from orchestrator.cluster.transport import Transport

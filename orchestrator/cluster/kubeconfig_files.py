@@ -8,16 +8,13 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-import yaml
-
+from orchestrator.document import small_yaml
 from orchestrator.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def kubeconfig_files(path: Path | None, environ: Mapping[str, str], home: Path | None) -> list[Path]:
@@ -39,10 +36,10 @@ def kubeconfig_files(path: Path | None, environ: Mapping[str, str], home: Path |
 def read_document(file: Path) -> dict[str, Any]:
     """Return what a file says. Raises ConfigurationError naming it."""
     try:
-        document = yaml.load(file.read_bytes(), Loader=_LOADER)  # noqa: S506  (a safe loader)
+        document = small_yaml(file.read_bytes())
     except OSError as error:
         raise ConfigurationError(f"{file}: cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigurationError(f"{file}: is no YAML: {' '.join(str(error).split())}") from error
     if document is None:
         return {}

@@ -1,14 +1,14 @@
 """Kubernetes quantities and timestamps as exact integers, the unit in the name.
 
-Amounts are rounded here and nowhere else, always up: what is asked for is never given less. How much of a device a
-part of its memory is says the planner's `Request.portion_milli`, rounded up too.
+Amounts are rounded here and nowhere else, always up: what is asked for is never given less. GPUs and parts of them
+are in `gpu_fraction`.
 """
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 from typing import Final
 
@@ -24,7 +24,6 @@ _BYTE_UNITS: Final = {suffix: int(factor) for suffix, factor in _SUFFIXES.items(
 _QUANTITY: Final = re.compile(
     r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([eE][+-]?[0-9]{1,2})|([numkMGTPE]|[KMGTPE]i))?", re.ASCII
 )
-MAX_GPUS: Final = 1_000_000
 MAX_QUANTITY: Final = (1 << 63) - 1
 """The API server brings larger ones down to this: of a quantity that it has stored none is above."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -83,33 +82,6 @@ def whole_count(quantity: str) -> int:
     if value < 0 or value > MAX_QUANTITY or value != value.to_integral_value():
         raise ValueError(f"{shortened(quantity)} is no whole number of things")
     return int(value)
-
-
-@lru_cache(maxsize=4096)
-def gpu_milli(gpus: Decimal | str | int) -> int:
-    """Return a number of GPUs in thousandths of a device, exactly.
-
-    Raises ValueError if it is no decimal number, is negative, above a million, or has more than three places.
-    """
-    try:
-        value = Decimal(gpus)
-    except InvalidOperation as error:
-        raise ValueError(f"{shortened(str(gpus))} is no number of GPUs; write it like 2 or 0.5") from error
-    if not value.is_finite() or value < 0 or value > MAX_GPUS:
-        raise ValueError(f"{str(gpus)[:60]} is no number of GPUs; write it like 2 or 0.5")
-    milli = value * 1000
-    if milli != milli.to_integral_value():
-        raise ValueError(
-            f"{str(gpus)[:60]} GPUs has more than three places; a thousandth of a device is the least"
-        )
-    return int(milli)
-
-
-def format_gpu(gpu_milli: int) -> str:
-    """Return thousandths of a device as a decimal number of GPUs without needless zeros: `2`, `0.5`."""
-    sign = "-" if gpu_milli < 0 else ""
-    whole, part = divmod(abs(gpu_milli), 1000)
-    return f"{sign}{whole}.{part:03d}".rstrip("0").rstrip(".")
 
 
 def format_cpu(cpu_milli: int) -> str:

@@ -70,6 +70,21 @@ STATEFUL_SETS: Final = Resource("apps", "v1", "statefulsets", "StatefulSet")
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
 REPLICA_SETS: Final = Resource("apps", "v1", "replicasets", "ReplicaSet")
 INGRESSES: Final = Resource("networking.k8s.io", "v1", "ingresses", "Ingress")
+NETWORK_POLICIES: Final = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+ADMISSION_POLICIES: Final = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicy",
+    namespaced=False,
+)
+ADMISSION_POLICY_BINDINGS: Final = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    namespaced=False,
+)
 STORAGE_CLASSES: Final = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 POD_DISRUPTION_BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
@@ -127,6 +142,9 @@ ALL: Final = (
     DEPLOYMENTS,
     REPLICA_SETS,
     INGRESSES,
+    NETWORK_POLICIES,
+    ADMISSION_POLICIES,
+    ADMISSION_POLICY_BINDINGS,
     STORAGE_CLASSES,
     LEASES,
     POD_DISRUPTION_BUDGETS,

@@ -45,6 +45,7 @@ class Metadata(Wire, frozen=True):
     resource_version: str = ""
     creation_timestamp: Timestamp = ""
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: list[OwnerReference] = []

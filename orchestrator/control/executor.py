@@ -21,11 +21,11 @@ from orchestrator.control.claims import ClaimNotReady, Claims
 from orchestrator.control.nominations import Nominations
 from orchestrator.control.operator_config import MAX_CHECKPOINT_GRACE_SECONDS
 from orchestrator.control.requests import Requests, Task, keep
-from orchestrator.names import EVICTION_REASON_ANNOTATION, GPU_DEVICES_ANNOTATION
+from orchestrator.names import ADMITTED_ANNOTATION, EVICTION_REASON_ANNOTATION, GPU_DEVICES_ANNOTATION
 from orchestrator.planner.model import Binding, Eviction
 from orchestrator.workloads.nominations import bound_annotations, leaving_annotations
-from orchestrator.workloads.request import checkpoint_grace_seconds
-from orchestrator.workloads.snapshot import Assumption
+from orchestrator.workloads.request import grace_seconds
+from orchestrator.workloads.snapshot import Assumption, is_leaving
 from orchestrator.workloads.volumes import claims_of
 
 logger = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class Executor:
                 del self._assumed[uid]
         for uid in list(self._evicted):
             pod = pods.get(uid)
-            if pod is None or pod.metadata.deletion_timestamp is not None:
+            if pod is None or is_leaving(pod, self._max_checkpoint_grace_seconds):
                 self._evicted.discard(uid)
         self._nominations.confirm(pods, self._evicted)
 
@@ -204,7 +204,8 @@ class Executor:
                 name=pod.metadata.name,
                 uid=uid,
                 node=binding.node,
-                annotations={**emptied, **({GPU_DEVICES_ANNOTATION: devices} if devices else {})},
+                # the devices always: what a template carries there is not to stay
+                annotations={**emptied, GPU_DEVICES_ANNOTATION: devices, ADMITTED_ANNOTATION: uid},
             ),
             is_due=lambda: uid in self._assumed,
             refused=refused,
@@ -231,7 +232,7 @@ class Executor:
                 name=pod.metadata.name,
                 uid=uid,
                 annotations={EVICTION_REASON_ANNOTATION: eviction.message, **leaving_annotations(written)},
-                grace_seconds=checkpoint_grace_seconds(pod, self._max_checkpoint_grace_seconds),
+                grace_seconds=grace_seconds(pod, self._max_checkpoint_grace_seconds),
             )
 
         def refused() -> None:

@@ -31,11 +31,13 @@ from orchestrator.cluster.objects import FINISHED, Object, Pod, PodStatus
 from orchestrator.cluster.reflector import Change
 from orchestrator.cluster.resources import STATEFUL_SETS
 from orchestrator.names import (
+    ADMITTED_ANNOTATION,
     COMPLETION_INDEX_ANNOTATION,
     DISRUPTED_CONDITION,
     EVICTION_REASON_ANNOTATION,
     GPU_DEVICES_ANNOTATION,
     NOMINATED_DEVICES_ANNOTATION,
+    SCHEDULER_NAME,
     SUCCESSOR_NOMINATION_ANNOTATION,
 )
 from orchestrator.planner.model import Plan
@@ -49,6 +51,7 @@ since one succeeded, and doubles with each (`pkg/controller/job/backoff_utils.go
 more use to others."""
 
 _OF_THIS_POD_ALONE: Final = (
+    ADMITTED_ANNOTATION,
     GPU_DEVICES_ANNOTATION,
     EVICTION_REASON_ANNOTATION,
     NOMINATED_DEVICES_ANNOTATION,
@@ -109,7 +112,8 @@ class RequeueHolds:
             return
         is_gone = change.type == "deleted"
         if is_gone or _leaves(pod):
-            if (before is None or not _leaves(before)) and self._is_evicted(pod):
+            is_ours = pod.spec.scheduler_name == SCHEDULER_NAME  # of any other nobody waits for a successor
+            if is_ours and (before is None or not _leaves(before)) and self._is_evicted(pod):
                 self._expected[pod.metadata.uid] = _Expected(
                     owner_uid(pod), _placeholder(pod, self._nomination_of(pod))
                 )

@@ -80,7 +80,7 @@ class SchedulerLoop:
         self._clock = loop.time
         self._epoch = wall_clock() - loop.time()
         self._health = health or Health(loop.time)
-        self._reader = Reader(config.settings)
+        self._reader = Reader(config.settings, longest_grace_seconds=config.max_checkpoint_grace_seconds)
         self._audit = Audit(transport, max_checkpoint_grace_seconds=config.max_checkpoint_grace_seconds)
         self._announcer = Announcer(transport)
         self._lag = WatchLag(loop.time)

@@ -52,7 +52,7 @@ class ClusterState:
         if _same(before, after):
             return True
         gone, come = _differing(before, after)
-        for name in {each.id for each in gone}:
+        for name in {workload.id for workload in gone}:
             self._strike(name)
         for workload in come:
             self._enter(workload)
@@ -106,10 +106,10 @@ class ClusterState:
         return replace(workload, pods=tuple(self._sized_pod(pod) for pod in workload.pods))
 
     def _sized_pod(self, pod: Pod) -> Pod:
-        asked = pod.request.gpu_memory_mib
-        if not asked:
+        requested = pod.request.gpu_memory_mib
+        if not requested:
             return pod
-        smallest = next((size for size in self._gpu_sizes_mib if size >= asked), asked)
+        smallest = next((size for size in self._gpu_sizes_mib if size >= requested), requested)
         portion = pod.request.portion_milli(smallest)
         return replace(pod, request=replace(pod.request, gpu_portion_milli=portion))
 
@@ -132,8 +132,10 @@ def _differing(
     end = min(end, rest)
     before, after = before[start : len(before) - end], after[start : len(after) - end]
     old, new = set(map(id, before)), set(map(id, after))
-    return [each for each in before if id(each) not in new], [each for each in after if id(each) not in old]
+    return [workload for workload in before if id(workload) not in new], [
+        workload for workload in after if id(workload) not in old
+    ]
 
 
-def _same(left: tuple[object, ...], right: tuple[object, ...]) -> bool:
-    return left is right or (len(left) == len(right) and all(map(is_, left, right)))
+def _same(before: tuple[object, ...], after: tuple[object, ...]) -> bool:
+    return before is after or (len(before) == len(after) and all(map(is_, before, after)))

@@ -131,7 +131,7 @@ def _start_tree(workload: Workload, root: SubGroup) -> list[Chunk]:
             rest, have = rest[minimum - have :], minimum
         for index, pod in enumerate(rest):
             growing.append((_growth(have + index, minimum), position, (pod,)))
-    return chunks + [chunk for _, _, chunk in sorted(growing, key=lambda each: each[:2])]
+    return chunks + [chunk for _, _, chunk in sorted(growing, key=lambda entry: entry[:2])]
 
 
 def _held_tree(workload: Workload, root: SubGroup) -> tuple[Chunk, list[Pod]]:
@@ -146,7 +146,7 @@ def _held_tree(workload: Workload, root: SubGroup) -> tuple[Chunk, list[Pod]]:
         surplus += [
             (_growth(minimum + index, minimum), position, pod) for index, pod in enumerate(held[minimum:])
         ]
-    return tuple(core), [pod for _, _, pod in sorted(surplus, key=lambda each: each[:2])]
+    return tuple(core), [pod for _, _, pod in sorted(surplus, key=lambda entry: entry[:2])]
 
 
 def _growth(running: int, minimum: int) -> tuple[bool, int]:

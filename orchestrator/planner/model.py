@@ -234,7 +234,8 @@ class Node:
     """One machine. `schedulable` is false when it is cordoned or not ready: what runs there still counts.
 
     `node_type` is the group that administrators put it in, which projects may be restricted to.
-    `foreign` is what pods of other schedulers hold; their GPUs have unknown indices and are taken from the top.
+    `foreign` is what pods of other schedulers hold; of their GPUs, those beyond `foreign_devices` have unknown indices
+    and are taken from the top.
     `unhealthy` says what is wrong with the whole node ("": nothing), `unhealthy_since_us` since when it is not ready
     (0: somebody said so, there is nothing to wait for). `unhealthy_gpus` are indices of GPUs that must not be used;
     of `lost_gpus` more the index is not known, only that nobody can be given so many.
@@ -256,6 +257,7 @@ class Node:
     unhealthy_since_us: int = 0
     unhealthy_gpus: tuple[int, ...] = ()
     lost_gpus: int = 0
+    foreign_devices: tuple[int, ...] = ()
 
     @property
     def usable_gpus(self) -> int:

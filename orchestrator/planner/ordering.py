@@ -38,9 +38,12 @@ def dominant_share(
     """The largest `share_per_billion`; where nothing bounds a project, its part of the cluster's `total`."""
     shares = [
         share_per_billion(
-            held[each], min(entitled[each], total[each]) if entitled[each] >= UNLIMITED else entitled[each]
+            held[resource],
+            min(entitled[resource], total[resource])
+            if entitled[resource] >= UNLIMITED
+            else entitled[resource],
         )
-        for each in resources
+        for resource in resources
     ]
     return max(shares)
 
@@ -49,9 +52,9 @@ def is_over_share(figures: Figures, resources: Sequence[int] = EVERY_RESOURCE) -
     """Whether it holds more than its fair share of everything that is divided."""
     held, share = figures.held, figures.share
     is_divided = False
-    for each in resources:
-        if share[each] < UNLIMITED and (share[each] or held[each]):
-            if held[each] <= share[each]:
+    for resource in resources:
+        if share[resource] < UNLIMITED and (share[resource] or held[resource]):
+            if held[resource] <= share[resource]:
                 return False
             is_divided = True
     return is_divided
@@ -59,7 +62,7 @@ def is_over_share(figures: Figures, resources: Sequence[int] = EVERY_RESOURCE) -
 
 def turn_key(
     figures: Figures,
-    asked: Amounts,
+    requested: Amounts,
     total: Amounts,
     *,
     priority: int,
@@ -67,14 +70,14 @@ def turn_key(
     name: str,
     resources: Sequence[int] = EVERY_RESOURCE,
 ) -> TurnKey:
-    """Sort key of a project or department whose next workload asks for `asked`."""
+    """Sort key of a project or department whose next workload asks for `requested`."""
     held = figures.held
-    then = (held[0] + asked[0], held[1] + asked[1], held[2] + asked[2])
+    then = (held[0] + requested[0], held[1] + requested[1], held[2] + requested[2])
     entitled, quota = entitled_amounts(figures), figures.quota
     beyond_quota = without_claim = False
-    for each in resources:
-        beyond_quota = beyond_quota or then[each] > quota[each]
-        without_claim = without_claim or bool(asked[each] and not entitled[each])
+    for resource in resources:
+        beyond_quota = beyond_quota or then[resource] > quota[resource]
+        without_claim = without_claim or bool(requested[resource] and not entitled[resource])
     return (
         is_over_share(figures, resources),
         beyond_quota,

@@ -44,12 +44,9 @@ from orchestrator.planner.reasons.texts import (
     Obstacle,
     QuotaReached,
 )
+from orchestrator.planner.work_bound import WorkBound
 
 _Built = TypeVar("_Built")
-
-_LEAST_TURNS = 8
-"""So many workloads have their turn in each action whatever they cost: on a large cluster counting its nodes alone may
-use up the bound."""
 
 _WAITS, _RUNS, _GROWS = range(3)
 
@@ -93,8 +90,7 @@ class Session:
         self._evictions: dict[str, Eviction] = {}
         self._evicted: list[str] = []
         self._bound_nominees: set[str] = set()
-        self._work_left: int | None = None
-        self._turns_taken = 0
+        self.work = WorkBound(self.snapshot.settings.max_work, lambda: self.placer.looked_at)
         self._left_over: dict[str, None] = {}
         self._built: dict[object, object] = {}
         self._left_over_before = frozenset(self.snapshot.left_over)
@@ -103,35 +99,12 @@ class Session:
         for name in state.incomplete:
             self.reasons[name] = incomplete(state.workloads[name])
 
-    def allow_work(self, percent: int) -> None:
-        """Let what follows use this part of the decision's bound on work, or as much as _LEAST_TURNS workloads need."""
-        bound = self.snapshot.settings.max_work
-        self._work_left = None if bound is None else bound * percent // 100 + self.placer.looked_at
-        self._turns_taken = 0
-
     def once(self, build: Callable[["Session"], _Built]) -> _Built:
         """What `build` makes of this decision, made once: what has changed since, its users find out themselves."""
         built = self._built.get(build)
         if built is None:
             built = self._built[build] = build(self)
         return cast("_Built", built)
-
-    def spend(self, work: int) -> None:
-        """Take so much of the bound on work, in about microseconds."""
-        if self._work_left is not None:
-            self._work_left -= work
-
-    @property
-    def is_out_of_work(self) -> bool:
-        """Whether the action has done what it may: what it did not reach is first in the next decision."""
-        if self._work_left is None or self._turns_taken <= _LEAST_TURNS:
-            return False
-        return self._work_left < self.placer.looked_at
-
-    def take_turn(self) -> bool:
-        """Count one more workload that has its turn in the action; False when the bound on work is reached."""
-        self._turns_taken += 1
-        return not self.is_out_of_work
 
     def turns_left_over_first(self, waiting: Iterable[Workload]) -> Iterator[TurnOrder]:
         """The turns of those that the last decision did not reach, then those of the others."""
@@ -145,7 +118,7 @@ class Session:
     def next_turn(self, turns: TurnOrder) -> Workload | None:
         """The next workload, None when every one had its turn or the bound on work is reached."""
         workload = turns.pop()
-        if workload is not None and not self.take_turn():
+        if workload is not None and not self.work.take_turn():
             # Noted, not dropped: they are first in the next decision, so that nobody starves by the bound.
             while workload is not None:
                 self._left_over[workload.id] = None
@@ -155,14 +128,14 @@ class Session:
 
     def tier(self, workload: Workload, chunk: Chunk, *, levels: int | None = None) -> EntitlementTier:
         """How well founded it is to start the chunk; `levels` 1 looks at the project alone."""
-        asked = chunk_amounts(chunk)
-        total = tier(self.ledger, self.shares, workload, asked, levels=levels)
+        requested = chunk_amounts(chunk)
+        total = tier(self.ledger, self.shares, workload, requested, levels=levels)
         model = self.models.bound(workload, chunk)
         if model is None:
             return total
         lineage = self.tree.lineage[workload.project][:levels]
         return tier_with_model(
-            self.ledger, self.models.shares, total, lineage=lineage, gpu_milli=asked[0], model=model
+            self.ledger, self.models.shares, total, lineage=lineage, gpu_milli=requested[0], model=model
         )
 
     def may_use(self, workload: Workload, pod: Pod, reservation: Reservation) -> bool:
@@ -226,7 +199,7 @@ class Session:
 
     def pending(self) -> list[Workload]:
         """Workloads of known projects with a chunk that could start."""
-        return [self.workload(each) for each, chunks in self._chunks.items() if chunks]
+        return [self.workload(workload_id) for workload_id, chunks in self._chunks.items() if chunks]
 
     def next_chunk(self, workload: Workload) -> Chunk:
         """What the workload would start next; empty when nothing of it waits."""
@@ -240,14 +213,18 @@ class Session:
     def turns(self, waiting: Iterable[Workload]) -> TurnOrder:
         """The order in which these workloads have their turn."""
         return TurnOrder(
-            self.ledger, self.shares, waiting, self.next_chunk, lambda each: self._stages.get(each.id, 0)
+            self.ledger,
+            self.shares,
+            waiting,
+            self.next_chunk,
+            lambda workload: self._stages.get(workload.id, 0),
         )
 
     def has_turn_before(self, first: Workload, its: Chunk, second: Workload, chunk: Chunk) -> bool:
         """Whether `first` would have its turn for the chunk `its` before `second` for its own, as the ledger stands."""
         chunks = {first.id: its, second.id: chunk}
         turns = TurnOrder(
-            self.ledger, self.shares, (first, second), lambda each: chunks[each.id], lambda _: _WAITS
+            self.ledger, self.shares, (first, second), lambda workload: chunks[workload.id], lambda _: _WAITS
         )
         return turns.pop() is first
 
@@ -259,9 +236,9 @@ class Session:
         nominees = (name for name in self._restored if name not in running)
         current = (touched.get(name) or known[name] for name in (*running, *nominees))
         return [
-            each
-            for each in current
-            if each.id not in touched or any(pod.state is PodState.ALLOCATED for pod in each.pods)
+            workload
+            for workload in current
+            if workload.id not in touched or any(pod.state is PodState.ALLOCATED for pod in workload.pods)
         ]
 
     def below_minimum(self) -> list[Workload]:
@@ -392,7 +369,7 @@ class Session:
 
     def granted(self, project: str) -> list[Workload]:
         """The project's workloads to which this decision gave something that they can have at once."""
-        return [self.workload(each) for each in self._granted.get(project, ())]
+        return [self.workload(workload_id) for workload_id in self._granted.get(project, ())]
 
     def is_bound_nominee(self, workload: Workload) -> bool:
         """Whether what was granted to the workload was its own since an earlier decision."""
@@ -485,7 +462,7 @@ class Session:
                 for pod in workload.pods
             )
             self._touched[workload.id] = replace(workload, pods=pods)
-        for name in {each.workload for each in evicted} & self._chunks.keys():
+        for name in {eviction.workload for eviction in evicted} & self._chunks.keys():
             self._regroup(name)
 
     def _withdraw(self, eviction: Eviction) -> None:
@@ -503,14 +480,14 @@ class Session:
         """After evictions, let the workload start what makes a gang with what is left of it, or nothing."""
         self.kinds.clear()
         workload = self.workload(name)
-        left = self._as_decided(workload)
-        if name in self._granted.get(workload.project, ()) and not has_gang(left):
+        current = self._as_decided(workload)
+        if name in self._granted.get(workload.project, ()) and not has_gang(current):
             self.suspend(workload)
             self.cancel(workload)
-            left = self._as_decided(workload)
-        self._chunks[name] = start_chunks(left)[::-1]
-        self._stages[name] = _stage(left)
-        if not self._chunks[name] and any(pod.state is PodState.PENDING for pod in left.pods):
+            current = self._as_decided(workload)
+        self._chunks[name] = start_chunks(current)[::-1]
+        self._stages[name] = _stage(current)
+        if not self._chunks[name] and any(pod.state is PodState.PENDING for pod in current.pods):
             self.refuse(workload, GangEvicted())
 
     def _as_decided(self, workload: Workload) -> Workload:

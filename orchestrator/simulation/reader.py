@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from orchestrator.cluster.quantity import cpu_milli, gpu_milli, memory_bytes, parse_time
+from orchestrator.cluster.gpu_fraction import gpu_milli
+from orchestrator.cluster.quantity import cpu_milli, memory_bytes, parse_time
 from orchestrator.document import Document
 from orchestrator.errors import MusterError
 from orchestrator.planner import model

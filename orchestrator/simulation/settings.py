@@ -11,6 +11,7 @@ from orchestrator.cluster.errors import Forbidden, NotFound
 from orchestrator.cluster.objects import ConfigMap
 from orchestrator.cluster.resources import CONFIG_MAPS
 from orchestrator.cluster.transport import Transport
+from orchestrator.document import small_yaml
 from orchestrator.errors import MusterError
 from orchestrator.names import SETTINGS_CONFIG_MAP, SYSTEM_NAMESPACE
 from orchestrator.planner.model import Settings
@@ -36,11 +37,11 @@ def decoded(data: Mapping[str, str]) -> Settings:
     """The settings in the data of the ConfigMap. Raises SettingsUnknown."""
     form: Any = file_type(Settings)
     try:
-        plain = yaml.safe_load(data[KEY])
+        plain = small_yaml(data[KEY])
         settings: Settings = from_file(msgspec.convert(plain, form), Settings)
     except KeyError as error:
         raise SettingsUnknown(f"ConfigMap {SYSTEM_NAMESPACE}/{SETTINGS_CONFIG_MAP} has no {KEY}") from error
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
+    except ValueError as error:
         why = " ".join(str(error).split())
         raise SettingsUnknown(
             f"{KEY} of ConfigMap {SYSTEM_NAMESPACE}/{SETTINGS_CONFIG_MAP} cannot be read "

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from orchestrator.cluster.quantity import format_gpu
+from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.names import GPU_DEVICES_ANNOTATION
 from orchestrator.workloads.submission import DEVICES_VARIABLE, Submission
 from orchestrator.workloads.values import Variable

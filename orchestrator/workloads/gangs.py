@@ -12,8 +12,8 @@ from orchestrator.cluster.quantity import shortened
 from orchestrator.names import MIN_MEMBER_ANNOTATION
 from orchestrator.planner import model
 from orchestrator.workloads.controllers import OTHERS, Gang
-from orchestrator.workloads.grouping import MAX_PODS, grouping
 from orchestrator.workloads.owners import Chain
+from orchestrator.workloads.sub_groups import MAX_PODS, grouping
 from orchestrator.workloads.unreadable import UnreadableRequest
 
 

@@ -6,8 +6,8 @@ from typing import Final
 from orchestrator.cluster.integers import whole_number
 from orchestrator.cluster.objects import Node
 from orchestrator.cluster.quantity import parse_time, whole_count
-from orchestrator.names import GPU_RESOURCE, UNHEALTHY_GPUS_ANNOTATION, UNHEALTHY_KEY
-from orchestrator.workloads.request import MAX_DEVICES
+from orchestrator.names import GPU_MEMORY_LABEL, GPU_RESOURCE, UNHEALTHY_GPUS_ANNOTATION, UNHEALTHY_KEY
+from orchestrator.workloads.request import MAX_AMOUNT, MAX_DEVICES
 
 NEVER_US: Final = 1 << 62
 """Later than any time: work stays on a node of which it is not known since when it has not been ready."""
@@ -80,3 +80,9 @@ def _time_us(timestamp: str | None) -> int:
         return parse_time(timestamp) if timestamp else NEVER_US
     except ValueError:
         return NEVER_US
+
+
+def gpu_memory_mib(node: Node) -> int:
+    """Return the memory of each of the node's GPUs in MiB, 0 where it does not say."""
+    mib = whole_number(node.metadata.labels.get(GPU_MEMORY_LABEL, ""))
+    return mib if mib is not None and mib <= MAX_AMOUNT >> 20 else 0

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from orchestrator import names
-from orchestrator.cluster.quantity import format_bytes, format_cpu, format_gpu
+from orchestrator.cluster.gpu_fraction import format_gpu
+from orchestrator.cluster.quantity import format_bytes, format_cpu
 from orchestrator.cluster.resources import CLAIMS, INGRESSES, JOBS, SECRETS, SERVICES, STATEFUL_SETS, Resource
 from orchestrator.workloads import git_sync, rendezvous
 from orchestrator.workloads.environment import environment, escaped

@@ -7,24 +7,25 @@ from typing import Final
 
 from orchestrator.cluster.objects import Node, Pod
 from orchestrator.planner import model
+from orchestrator.workloads.device_reader import DeviceReader
 from orchestrator.workloads.dict_ops import discard, put
 from orchestrator.workloads.request import Held, held_on_node
 from orchestrator.workloads.snapshot import planner_node
 from orchestrator.workloads.unreadable import Boundary, SetAside, Unreadable
 
 _NOTHING: Final[Mapping[str, tuple[Pod, Held]]] = MappingProxyType({})
-_UNKNOWN: Final = Held(None, None, None)
+_UNKNOWN: Final = Held(None, None)
 
 
 class NodeReader:
     """The nodes with what pods hold on them that are in no workload, sorted by name."""
 
-    def __init__(self, boundary: Boundary) -> None:
+    def __init__(self, devices: DeviceReader, boundary: Boundary) -> None:
+        self._devices = devices
         self._boundary = boundary
         self._nodes: dict[str, Node] = {}
         self._foreign: dict[str, dict[str, tuple[Pod, Held]]] = {}
         self._node_of_foreign: dict[str, str] = {}
-        self._ours: dict[str, tuple[Pod, str]] = {}
         self._made: dict[str, model.Node] = {}
         self._unreadable: dict[str, Unreadable] = {}
         self._touched: set[str] = set()
@@ -35,34 +36,25 @@ class NodeReader:
         put(self._nodes, node.metadata.name, node if is_there else None)
         self._touched.add(node.metadata.name)
 
-    def note_foreign(self, pod: Pod, node: str, *, is_ours: bool = False) -> None:
+    def note_foreign(self, pod: Pod, node: str) -> None:
         """A pod that is in no workload, and the node where it runs; "" if it runs nowhere."""
-        # beside the same pod as any other scheduler's, which it is not
-        uid = f"{pod.metadata.uid}/held" if is_ours else pod.metadata.uid
+        uid = pod.metadata.uid
         before = self._node_of_foreign.get(uid, "")
         if before:
             discard(self._foreign, before, uid)
             self._touched.add(before)
         if node:
             what = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
-            held = self._boundary.read(what, lambda: held_on_node(pod, is_ours=is_ours))
+            held = self._boundary.read(what, lambda: held_on_node(pod))
             if isinstance(held, Unreadable):
                 held = replace(_UNKNOWN, problem=held.why)
             self._foreign.setdefault(node, {})[uid] = (pod, held)
             self._touched.add(node)
         put(self._node_of_foreign, uid, node or None)
 
-    def hold(self, ours: Mapping[str, tuple[Pod, str]]) -> None:
-        """Take the pods of ours, by uid with their nodes, that hold something and could not be read."""
-        if ours == self._ours:
-            return
-        for uid, (pod, _) in self._ours.items():
-            if uid not in ours:
-                self.note_foreign(pod, "", is_ours=True)
-        for uid, (pod, node) in ours.items():
-            if self._ours.get(uid) != (pod, node):
-                self.note_foreign(pod, node, is_ours=True)
-        self._ours = dict(ours)
+    def touch(self, name: str) -> None:
+        """Read the node again: pods of other schedulers hold other devices of it."""
+        self._touched.add(name)
 
     def read(self) -> tuple[model.Node, ...]:
         """Return the nodes that decisions count with, by name."""
@@ -85,7 +77,7 @@ class NodeReader:
         for pods in self._foreign.values():
             for pod, held in pods.values():
                 metadata = pod.metadata
-                if held.problem and metadata.uid not in self._ours:
+                if held.problem:
                     why = f"{held.problem}; as much as its node has counts as held"
                     yield SetAside("Pod", metadata.namespace, metadata.name, metadata.uid, why)
 
@@ -94,4 +86,5 @@ class NodeReader:
         if node is None:
             return None
         held = [use for _, use in self._foreign.get(name, _NOTHING).values()]
-        return self._boundary.read(f"node {name}", lambda: planner_node(node, held))
+        devices = self._devices.foreign_devices(name)
+        return self._boundary.read(f"node {name}", lambda: planner_node(node, held, devices))

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from orchestrator import names
-from orchestrator.cluster.integers import whole_number
+from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.cluster.objects import Node, Pod, Wire
-from orchestrator.cluster.quantity import cpu_milli, format_gpu, memory_bytes
+from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.planner.model import DEVICE_MILLI, Request
-from orchestrator.workloads.health import NodeHealth, node_health
-from orchestrator.workloads.request import MAX_AMOUNT, UnreadableRequest, pod_request
+from orchestrator.workloads.device_reader import DeviceReader
+from orchestrator.workloads.health import NodeHealth, gpu_memory_mib, node_health
+from orchestrator.workloads.holdings import held_request
+from orchestrator.workloads.request import UnreadableRequest, gpu_request, pod_request
 from orchestrator.workloads.status import has_condition
 
 GPU_PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
@@ -139,14 +141,22 @@ def node_views(
     nodes: Iterable[Node], pods: Iterable[Pod], summaries: Mapping[str, Summary] | None = None
 ) -> list[NodeView]:
     """Return the nodes by name; `summaries` are by the name of the node."""
+    by_name = sorted(nodes, key=lambda node: node.metadata.name)
     on_node: dict[str, list[Pod]] = {}
+    devices = DeviceReader()
+    for node in by_name:
+        devices.note_node(node, is_there=True)
     for pod in pods:
         if pod.spec.node_name and pod.status.phase not in _ENDED:
             on_node.setdefault(pod.spec.node_name, []).append(pod)
+            is_foreign = pod.spec.scheduler_name != names.SCHEDULER_NAME
+            devices.note_pod(pod, is_there=True, is_foreign=is_foreign)
+    for _ in devices.read(lambda _uid: None, {}, {}):
+        pass
     measured = summaries or {}
     return [
-        _view(node, on_node.get(node.metadata.name, ()), measured.get(node.metadata.name))
-        for node in sorted(nodes, key=lambda node: node.metadata.name)
+        _view(node, on_node.get(node.metadata.name, ()), devices, measured.get(node.metadata.name))
+        for node in by_name
     ]
 
 
@@ -195,13 +205,7 @@ def record(view: NodeView) -> dict[str, Any]:
     }
 
 
-def gpu_memory_mib(node: Node) -> int:
-    """Return the memory of each of the node's GPUs in MiB, 0 where it does not say."""
-    mib = whole_number(node.metadata.labels.get(names.GPU_MEMORY_LABEL, ""))
-    return mib if mib is not None and mib <= MAX_AMOUNT >> 20 else 0
-
-
-def _view(node: Node, pods: Iterable[Pod], summary: Summary | None) -> NodeView:
+def _view(node: Node, pods: Iterable[Pod], devices: DeviceReader, summary: Summary | None) -> NodeView:
     metadata, status = node.metadata, node.status
     memory_mib = gpu_memory_mib(node)
     used = summary.usage_by_pod() if summary else {}
@@ -222,7 +226,7 @@ def _view(node: Node, pods: Iterable[Pod], summary: Summary | None) -> NodeView:
         cpu_milli=_amount(status.allocatable or status.capacity, "cpu", cpu_milli),
         memory_bytes=_amount(status.allocatable or status.capacity, "memory", memory_bytes),
         pods=tuple(
-            _pod(pod, memory_mib, used.get(pod.metadata.uid, Usage()))
+            _pod(pod, devices.devices(pod.metadata.uid), memory_mib, used.get(pod.metadata.uid, Usage()))
             for pod in sorted(pods, key=lambda pod: (pod.metadata.namespace, pod.metadata.name))
         ),
         usage=summary.usage() if summary else Usage(),
@@ -237,11 +241,14 @@ def _health(node: Node) -> NodeHealth:
         return NodeHealth(gpu_count=0, unhealthy=f"it cannot be read: {error}")
 
 
-def _pod(pod: Pod, memory_mib: int, usage: Usage) -> NodePod:
+def _pod(pod: Pod, held: tuple[int, ...] | None, memory_mib: int, used: Usage) -> NodePod:
+    """`held` are the devices that it holds whatever is written on it; None: that counts."""
     try:
         request = pod_request(pod)
     except UnreadableRequest:
-        request = Request()
+        request = gpu_request(pod)
+    if held is not None:
+        request = held_request(request, held)
     metadata = pod.metadata
     return NodePod(
         namespace=metadata.namespace,
@@ -250,8 +257,8 @@ def _pod(pod: Pod, memory_mib: int, usage: Usage) -> NodePod:
         gpu_milli=held_gpu_milli(request, memory_mib),
         cpu_milli=request.cpu_milli,
         memory_bytes=request.memory_bytes,
-        devices=metadata.annotations.get(names.GPU_DEVICES_ANNOTATION, ""),
-        usage=usage,
+        devices=metadata.annotations.get(names.GPU_DEVICES_ANNOTATION, "") if held is None else "",
+        usage=used,
     )
 
 

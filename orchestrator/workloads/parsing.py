@@ -11,7 +11,8 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
 
-from orchestrator.cluster.quantity import cpu_milli, gpu_milli, memory_bytes
+from orchestrator.cluster.gpu_fraction import gpu_milli
+from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.errors import InvalidField
 from orchestrator.names import GPU_RESOURCE, GROUP
 from orchestrator.workloads.values import (

@@ -11,6 +11,7 @@ node's heartbeat.
 
 from collections.abc import Mapping
 from itertools import chain
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -19,14 +20,20 @@ from orchestrator.cluster.reflector import Change
 from orchestrator.names import SCHEDULER_NAME
 from orchestrator.planner import model
 from orchestrator.workloads.budgets import planner_budgets
+from orchestrator.workloads.device_reader import DeviceReader
+from orchestrator.workloads.dict_ops import put
 from orchestrator.workloads.namespaces import NamespaceOwners
 from orchestrator.workloads.node_reader import NodeReader
+from orchestrator.workloads.outsider_reader import OutsiderReader
 from orchestrator.workloads.owners import KindState
 from orchestrator.workloads.project_reader import ProjectReader
-from orchestrator.workloads.snapshot import Assumption, Observed, Reading
+from orchestrator.workloads.request import concerns_gpus
+from orchestrator.workloads.snapshot import LONGEST_GRACE_SECONDS, Assumption, Observed, Reading
 from orchestrator.workloads.unreadable import Boundary
 from orchestrator.workloads.volumes import StorageObject, Volumes
 from orchestrator.workloads.workload_reader import WorkloadReader
+
+Workloads = tuple[model.Workload, ...]
 
 _NO_PODS: Final[Mapping[str, Pod]] = MappingProxyType({})
 _NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
@@ -62,16 +69,30 @@ class Reader:
     Kubernetes does not keep when a gang lost a member, so the first reading that shows it sets `stale_since_us`.
     """
 
-    def __init__(self, settings: model.Settings = _DEFAULT_SETTINGS) -> None:
+    def __init__(
+        self,
+        settings: model.Settings = _DEFAULT_SETTINGS,
+        *,
+        longest_grace_seconds: int = LONGEST_GRACE_SECONDS,
+    ) -> None:
         self._settings = settings
         boundary = Boundary()
         self._namespaces = NamespaceOwners()
+        self._others: dict[str, Pod] = {}
+        self._merged: tuple[Workloads, Workloads, Workloads] = ((), (), ())
         self._projects = ProjectReader(boundary)
-        self._nodes = NodeReader(boundary)
+        self._devices = DeviceReader()
+        self._nodes = NodeReader(self._devices, boundary)
         self.volumes = Volumes()
         self._workloads = WorkloadReader(
-            self._namespaces.project_of, self.volumes, settings.topology_levels, boundary
+            self._namespaces.project_of,
+            self.volumes,
+            self._devices,
+            levels=settings.topology_levels,
+            longest_grace_seconds=longest_grace_seconds,
+            boundary=boundary,
         )
+        self._outsiders = OutsiderReader(self._devices, self._namespaces.project_of, longest_grace_seconds)
 
     @property
     def behind(self) -> int:
@@ -96,13 +117,14 @@ class Reader:
             self._note_pod(changed, is_there=is_there)
         elif isinstance(changed, Node):
             self._nodes.note(changed, is_there=is_there)
+            self._devices.note_node(changed, is_there=is_there)
         elif isinstance(changed, Namespace):
             if self._namespaces.note_namespace(changed, is_there=is_there):
-                self._workloads.note_namespace(changed.metadata.name)
+                self._change_owner(changed.metadata.name)
         elif isinstance(changed, Project):
             self._projects.note(changed, is_there=is_there)
             for namespace in self._namespaces.note_project(changed, is_there=is_there):
-                self._workloads.note_namespace(namespace)
+                self._change_owner(namespace)
         elif isinstance(changed, StorageObject):
             self._workloads.note_claims(self.volumes.note(changed, is_there=is_there))
         elif isinstance(changed, KindState):
@@ -131,8 +153,11 @@ class Reader:
         did not reach.
         """
         self._workloads.overlay(assumed, evicted, placeholders, unschedulable, nominated)
+        self._read_devices(assumed, nominated)
         workloads = self._workloads.read(now_us)
-        self._nodes.hold(self._workloads.held_unread())
+        outsiders = self._outsiders.read(evicted)
+        if outsiders:
+            workloads = self._merge(workloads, outsiders)
         snapshot = model.Snapshot(
             nodes=self._nodes.read(),
             projects=self._projects.read(),
@@ -144,12 +169,47 @@ class Reader:
         )
         unreadable = self._workloads.unreadable(now_us)
         set_aside = chain(
-            self._nodes.set_aside(), self._projects.set_aside(), self._workloads.set_aside(unreadable)
+            self._nodes.set_aside(),
+            self._projects.set_aside(),
+            self._workloads.set_aside(unreadable),
+            (entry for entry in self._devices.set_aside() if entry.uid not in unreadable),
         )
         return Reading(snapshot, unreadable, self._projects.unreadable(), tuple(sorted(set_aside)))
 
+    def _read_devices(
+        self, assumed: Mapping[str, Assumption], nominated: Mapping[str, Assumption | None]
+    ) -> None:
+        """Have what pods hold that muster did not bind worked out before these are read."""
+        for tenant in self._devices.read(self._workloads.pod, assumed, nominated):
+            if tenant.is_foreign:
+                self._nodes.touch(tenant.pod.spec.node_name)
+            else:
+                self._workloads.touch([tenant.pod.metadata.uid])
+                self._outsiders.touch([tenant.pod.metadata.uid])
+
+    def _merge(self, workloads: Workloads, outsiders: Workloads) -> Workloads:
+        """All workloads by id; the same as last time where neither changed."""
+        known = self._merged
+        if known[0] is not workloads or known[1] is not outsiders:
+            known = (workloads, outsiders, tuple(sorted((*workloads, *outsiders), key=attrgetter("id"))))
+            self._merged = known
+        return known[2]
+
     def _note_pod(self, pod: Pod, *, is_there: bool) -> None:
-        is_ours = pod.spec.scheduler_name == SCHEDULER_NAME
-        runs_elsewhere = is_there and not is_ours and pod.status.phase not in FINISHED
-        self._nodes.note_foreign(pod, pod.spec.node_name if runs_elsewhere else "")
-        self._workloads.note_pod(pod, is_there=is_there and is_ours)
+        is_ours = is_there and pod.spec.scheduler_name == SCHEDULER_NAME
+        runs_elsewhere = bool(
+            is_there and not is_ours and pod.spec.node_name and pod.status.phase not in FINISHED
+        )
+        has_gpus = runs_elsewhere and concerns_gpus(pod)
+        is_outsider = has_gpus and bool(self._namespaces.project_of.get(pod.metadata.namespace))
+        put(self._others, pod.metadata.uid, pod if has_gpus else None)
+        self._workloads.note_pod(pod, is_there=is_ours)
+        self._outsiders.note(pod, is_there=is_outsider)
+        self._nodes.note_foreign(pod, pod.spec.node_name if runs_elsewhere and not is_outsider else "")
+        self._devices.note_pod(pod, is_there=is_there, is_foreign=not (is_ours or is_outsider))
+
+    def _change_owner(self, namespace: str) -> None:
+        """The namespace went to another project, with all that is in it."""
+        self._workloads.note_namespace(namespace)
+        for pod in [pod for pod in self._others.values() if pod.metadata.namespace == namespace]:
+            self._note_pod(pod, is_there=True)

@@ -1,20 +1,15 @@
 """What one pod asks for, and where it may run: from the pod's specification to the planner's terms."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.integers import MAX_DIGITS, whole_number
 from orchestrator.cluster.objects import Container, Pod
-from orchestrator.cluster.quantity import (
-    cpu_milli,
-    gpu_milli,
-    memory_bytes,
-    memory_mib,
-    shortened,
-    whole_count,
-)
+from orchestrator.cluster.quantity import cpu_milli, memory_bytes, memory_mib, shortened, whole_count
 from orchestrator.names import (
+    ADMITTED_ANNOTATION,
     CHECKPOINT_GRACE_ANNOTATION,
     GPU_DEVICES_ANNOTATION,
     GPU_FRACTION_ANNOTATION,
@@ -33,12 +28,16 @@ __all__ = [
     "NODE_NAME_LABEL",
     "Held",
     "UnreadableRequest",
-    "checkpoint_grace_seconds",
+    "concerns_gpus",
+    "devices_of",
     "gpu_devices",
+    "gpu_request",
     "grace_seconds",
     "held_on_node",
+    "is_admitted",
     "pod_constraints",
     "pod_request",
+    "readable_request",
     "resource_request",
 ]
 
@@ -63,7 +62,6 @@ GPU_PARTS: Final = frozenset((GPU_FRACTION_ANNOTATION, GPU_MEMORY_ANNOTATION))
 class Held:
     """What a bound pod holds on its node; None where it cannot be read, which has to count as all there is."""
 
-    gpu_count: int | None
     cpu_milli: int | None
     memory_bytes: int | None
     problem: str = ""
@@ -78,8 +76,8 @@ def resource_request(pod: Pod) -> Request:
     )
 
 
-def held_on_node(pod: Pod, *, is_ours: bool = False) -> Held:
-    """What a bound pod holds, each resource read by itself. Annotations count for pods that are ours."""
+def held_on_node(pod: Pod) -> Held:
+    """What a bound pod of another scheduler holds beside GPUs, each resource read by itself."""
     problems: list[str] = []
 
     def read(resource: str, parse: Callable[[str], int], most: int) -> int | None:
@@ -89,19 +87,61 @@ def held_on_node(pod: Pod, *, is_ours: bool = False) -> Held:
             problems.append(str(error))
             return None
 
-    gpus = read(GPU_RESOURCE, whole_count, MAX_DEVICES)
-    if is_ours and gpus is not None and pod.metadata.annotations.keys() & GPU_PARTS:
-        gpus = max(gpus, len(_devices_or_none(pod))) or None
+    read(GPU_RESOURCE, whole_count, MAX_DEVICES)
     return Held(
-        gpus,
-        read("cpu", cpu_milli, MAX_AMOUNT),
-        read("memory", memory_bytes, MAX_AMOUNT),
-        "; ".join(problems),
+        read("cpu", cpu_milli, MAX_AMOUNT), read("memory", memory_bytes, MAX_AMOUNT), "; ".join(problems)
+    )
+
+
+def is_admitted(pod: Pod) -> bool:
+    """Whether muster itself bound the pod: only after a pod was made can its own uid be written on it."""
+    return pod.metadata.annotations.get(ADMITTED_ANNOTATION) == pod.metadata.uid
+
+
+def concerns_gpus(pod: Pod) -> bool:
+    """Whether the pod asks for GPUs or parts of them, in a way that can be read or not, or says that it has some."""
+    annotations = pod.metadata.annotations
+    if annotations and (annotations.get(GPU_DEVICES_ANNOTATION) or not GPU_PARTS.isdisjoint(annotations)):
+        return True
+    return any(
+        GPU_RESOURCE in container.resources.limits or GPU_RESOURCE in container.resources.requests
+        for container in (*pod.spec.containers, *pod.spec.init_containers)
+    )
+
+
+def gpu_request(pod: Pod, *, with_parts: bool = True) -> Request:
+    """What the pod asks for in GPUs alone, whether its request can be read or not.
+
+    A number that cannot be read is the largest, a part of a GPU that cannot be read a whole one.
+    """
+    try:
+        count = _resource(pod, GPU_RESOURCE, whole_count, MAX_DEVICES)
+    except UnreadableRequest:
+        return Request(gpu_count=MAX_DEVICES)
+    if count or not with_parts:
+        return Request(gpu_count=count)
+    try:
+        return _parts(pod.metadata.annotations) or Request()
+    except UnreadableRequest:
+        return Request(gpu_count=1)
+
+
+def readable_request(pod: Pod) -> Request:
+    """What a bound pod that cannot be read asks for, each resource by itself; more than there is where it cannot be."""
+
+    def read(resource: str, parse: Callable[[str], int]) -> int:
+        try:
+            return _resource(pod, resource, parse, MAX_AMOUNT)
+        except UnreadableRequest:
+            return MAX_AMOUNT
+
+    return replace(
+        gpu_request(pod), cpu_milli=read("cpu", cpu_milli), memory_bytes=read("memory", memory_bytes)
     )
 
 
 def gpu_devices(pod: Pod) -> tuple[int, ...]:
-    """The indices of the GPUs that a bound pod holds on its node; empty when none are written down.
+    """The indices of the GPUs that are written on a pod; empty when none are.
 
     Raises UnreadableRequest for what muster never writes.
     """
@@ -118,7 +158,8 @@ def gpu_devices(pod: Pod) -> tuple[int, ...]:
     return tuple(devices)
 
 
-def _devices_or_none(pod: Pod) -> tuple[int, ...]:
+def devices_of(pod: Pod) -> tuple[int, ...]:
+    """The indices of the GPUs that are written on a pod; empty when none that can be read are."""
     try:
         return gpu_devices(pod)
     except UnreadableRequest:
@@ -140,24 +181,39 @@ def _resource(pod: Pod, resource: str, parse: Callable[[str], int], most: int) -
 def pod_request(pod: Pod) -> Request:
     """What the pod asks for, parts of GPUs included. Raises UnreadableRequest."""
     plain = resource_request(pod)
-    annotations = pod.metadata.annotations
-    parts = [
+    annotations = _parts_in(pod.metadata.annotations)
+    if plain.gpu_count and annotations:
+        raise _several([GPU_RESOURCE, *annotations])
+    parts = _parts(pod.metadata.annotations)
+    if parts is None:
+        return plain
+    return replace(parts, cpu_milli=plain.cpu_milli, memory_bytes=plain.memory_bytes)
+
+
+def _parts(annotations: Mapping[str, str]) -> Request | None:
+    """The parts of GPUs that the annotations ask for, None for none. Raises UnreadableRequest."""
+    parts = _parts_in(annotations)
+    if not parts:
+        return None
+    if len(parts) > 1:
+        raise _several(parts)
+    return Request(
+        gpu_portion_milli=_portion_milli(annotations),
+        gpu_memory_mib=_gpu_memory_mib(annotations),
+        shared_devices=_shared_devices(annotations),
+    )
+
+
+def _parts_in(annotations: Mapping[str, str]) -> list[str]:
+    return [
         annotation
         for annotation in (GPU_FRACTION_ANNOTATION, GPU_MEMORY_ANNOTATION)
         if annotation in annotations
     ]
-    if not parts:
-        return plain
-    requests = [GPU_RESOURCE, *parts] if plain.gpu_count else parts
-    if len(requests) > 1:
-        raise UnreadableRequest(f"it asks for {' and for '.join(requests)}: remove one of them")
-    return Request(
-        gpu_portion_milli=_portion_milli(annotations),
-        cpu_milli=plain.cpu_milli,
-        memory_bytes=plain.memory_bytes,
-        gpu_memory_mib=_gpu_memory_mib(annotations),
-        shared_devices=_shared_devices(annotations),
-    )
+
+
+def _several(requests: Iterable[str]) -> UnreadableRequest:
+    return UnreadableRequest(f"it asks for {' and for '.join(requests)}: remove one of them")
 
 
 def _portion_milli(annotations: Mapping[str, str]) -> int:
@@ -230,18 +286,16 @@ def pod_constraints(pod: Pod, volumes: Terms = ()) -> Constraints:
     )
 
 
-def checkpoint_grace_seconds(pod: Pod, longest_seconds: int) -> int | None:
-    """How long the pod may take, once evicted, to save its work; None leaves it its termination grace period."""
-    text = pod.metadata.annotations.get(CHECKPOINT_GRACE_ANNOTATION, "").strip()
-    if not (text.isascii() and text.isdecimal()):
-        return None
-    return min(whole_number(text[:MAX_DIGITS]) or 0, longest_seconds)
-
-
 def grace_seconds(pod: Pod, longest_seconds: int) -> int | None:
-    """How long after its eviction the pod may go on; None when nothing says so."""
-    checkpoint_seconds = checkpoint_grace_seconds(pod, longest_seconds)
-    return pod.spec.termination_grace_period_seconds if checkpoint_seconds is None else checkpoint_seconds
+    """How long after its eviction the pod may go on to save its work, at most `longest_seconds`.
+
+    None where neither its annotation nor its specification says so: then it has what Kubernetes gives it.
+    """
+    text = pod.metadata.annotations.get(CHECKPOINT_GRACE_ANNOTATION, "").strip()
+    if text.isascii() and text.isdecimal():
+        return min(whole_number(text[:MAX_DIGITS]) or 0, longest_seconds)
+    own_seconds = pod.spec.termination_grace_period_seconds
+    return None if own_seconds is None else min(own_seconds, longest_seconds)
 
 
 def _total(pod: Pod, resource: str, parse: Callable[[str], int]) -> int:

@@ -8,14 +8,9 @@ within about the same second are put in order by the time that `submit` wrote do
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.objects import Namespace, Node, Object, Pod, PodDisruptionBudget, Project
-from orchestrator.cluster.quantity import (
-    cpu_milli,
-    gpu_milli,
-    memory_bytes,
-    parse_time,
-    whole_count,
-)
+from orchestrator.cluster.quantity import cpu_milli, memory_bytes, parse_time, whole_count
 from orchestrator.errors import UsageError
 from orchestrator.names import (
     INTERACTIVE,
@@ -28,26 +23,29 @@ from orchestrator.names import (
 from orchestrator.planner import model
 from orchestrator.planner.gangs import has_gang
 from orchestrator.workloads.gangs import required
-from orchestrator.workloads.grouping import grouping, sub_group
-from orchestrator.workloads.health import node_health
+from orchestrator.workloads.health import gpu_memory_mib, node_health
+from orchestrator.workloads.holdings import held_request
 from orchestrator.workloads.node_terms import Terms
-from orchestrator.workloads.nodes import gpu_memory_mib
 from orchestrator.workloads.owners import Chain
 from orchestrator.workloads.parsing import parse_duration_seconds
 from orchestrator.workloads.request import (
-    GPU_PARTS,
     MAX_AMOUNT,
     NODE_NAME_LABEL,
     Held,
+    devices_of,
     gpu_devices,
+    is_admitted,
     pod_constraints,
     pod_request,
-    resource_request,
+    readable_request,
 )
-from orchestrator.workloads.unreadable import SetAside, Unreadable, UnreadableRequest
+from orchestrator.workloads.sub_groups import grouping, sub_group
+from orchestrator.workloads.unreadable import SetAside, Unreadable
 from orchestrator.workloads.volumes import StorageObject
 
 _SECOND_US = 1_000_000
+LONGEST_GRACE_SECONDS = 600
+"""A pod goes on for so long, at most, once it is evicted, unless the operator is told otherwise."""
 MAX_DEPARTMENTS = 64
 """Above one project. Organisations have three or four levels; the planner goes up from each project, and down."""
 
@@ -168,8 +166,8 @@ def _seconds(name: str, duration: str | None) -> int | None:
         raise ValueError(str(error)) from error
 
 
-def planner_node(node: Node, held: Iterable[Held] = ()) -> model.Node:
-    """The node in the planner's terms, with what pods of other schedulers hold on it.
+def planner_node(node: Node, held: Iterable[Held] = (), foreign_devices: tuple[int, ...] = ()) -> model.Node:
+    """The node in the planner's terms, with what pods of other schedulers hold on it beside those devices.
 
     Raises ValueError when what it has cannot be read.
     """
@@ -189,11 +187,12 @@ def planner_node(node: Node, held: Iterable[Held] = ()) -> model.Node:
         schedulable=not health.unhealthy and not node.spec.unschedulable,
         node_type=node.metadata.labels.get(NODE_TYPE_LABEL, ""),
         foreign=model.Request(
-            gpu_count=_sum((use.gpu_count for use in foreign), health.gpu_count),
+            gpu_count=len(foreign_devices),
             cpu_milli=_sum((use.cpu_milli for use in foreign), cpu),
             memory_bytes=_sum((use.memory_bytes for use in foreign), memory),
         ),
         foreign_pods=len(foreign),
+        foreign_devices=foreign_devices,
         gpu_memory_mib=gpu_memory_mib(node),
         unhealthy=health.unhealthy,
         unhealthy_since_us=health.since_us,
@@ -230,30 +229,38 @@ def planner_pod(
     levels: tuple[str, ...] = (),
     volumes: Terms = (),
     part: str = "",
+    devices: tuple[int, ...] | None = None,
+    longest_grace_seconds: int = LONGEST_GRACE_SECONDS,
 ) -> model.Pod:
     """The pod in the planner's terms, with a binding or an eviction that is under way. Raises UnreadableRequest.
 
     `nominated` is the place that is kept for it or, if it leaves, for its successor; a pod that stays has none.
     `levels` are the cluster's levels of topology, `volumes` what the pod's volumes ask of its node, `part` its part of
-    the gang that its controller implies.
+    the gang that its controller implies. `devices` are what it holds of its node's GPUs, whatever its annotation says;
+    None: that counts.
     """
     node = pod.spec.node_name or (assumed.node if assumed else None)
     state = model.PodState.PENDING
-    devices: tuple[int, ...] = ()
+    request = pod_request(pod)
+    held: tuple[int, ...] = ()
     if node:
-        releasing = pod.metadata.deletion_timestamp is not None or evicted
-        state = model.PodState.RELEASING if releasing else model.PodState.ALLOCATED
-        devices = assumed.devices if assumed and not pod.spec.node_name else gpu_devices(pod)
+        state = _state(pod, longest_grace_seconds, evicted=evicted)
+        if assumed and not pod.spec.node_name:
+            held = assumed.devices
+        elif devices is not None:
+            held, request = devices, held_request(request, devices)
+        elif request.gpu_count or request.is_shared:
+            held = gpu_devices(pod)
     if state is model.PodState.ALLOCATED:
         nominated = None
     return model.Pod(
         id=pod.metadata.uid,
         name=pod.metadata.name,
-        request=pod_request(pod),
+        request=request,
         constraints=pod_constraints(pod, volumes),
         state=state,
         node=node,
-        devices=devices,
+        devices=held,
         sub_group=sub_group(pod, levels) or part,
         max_runtime_seconds=pod.spec.active_deadline_seconds,
         ends_by_us=_ends_by_us(pod) if node else 0,
@@ -262,26 +269,48 @@ def planner_pod(
     )
 
 
-def held_pod(pod: Pod, assumed: Assumption | None = None, *, evicted: bool = False) -> model.Pod | None:
-    """What a bound pod that cannot be read holds, without all that a decision about it would look at.
+def held_pod(
+    pod: Pod,
+    assumed: Assumption | None = None,
+    *,
+    devices: tuple[int, ...] | None = None,
+    evicted: bool = False,
+    longest_grace_seconds: int = LONGEST_GRACE_SECONDS,
+) -> model.Pod:
+    """What a bound pod holds, without all that a decision about it would look at, whether it can be read or not.
 
-    None when it is not known which GPUs of its node it holds.
+    `devices` as for `planner_pod`.
     """
-    try:
-        devices = assumed.devices if assumed and not pod.spec.node_name else gpu_devices(pod)
-        request = resource_request(pod)
-    except UnreadableRequest:
-        return None
-    if request.gpu_count > len(devices) or (not devices and pod.metadata.annotations.keys() & GPU_PARTS):
-        return None
-    releasing = pod.metadata.deletion_timestamp is not None or evicted
+    held = assumed.devices if assumed and not pod.spec.node_name else devices
+    if held is None:
+        held = devices_of(pod)
     return model.Pod(
         id=pod.metadata.uid,
         name=pod.metadata.name,
-        request=replace(request, gpu_count=len(devices)),
-        state=model.PodState.RELEASING if releasing else model.PodState.ALLOCATED,
+        request=held_request(readable_request(pod), held),
+        state=_state(pod, longest_grace_seconds, evicted=evicted),
         node=pod.spec.node_name or (assumed.node if assumed else None),
-        devices=devices,
+        devices=held,
+    )
+
+
+def _state(pod: Pod, longest_grace_seconds: int, *, evicted: bool) -> model.PodState:
+    return (
+        model.PodState.RELEASING
+        if evicted or is_leaving(pod, longest_grace_seconds)
+        else model.PodState.ALLOCATED
+    )
+
+
+def is_leaving(pod: Pod, longest_grace_seconds: int) -> bool:
+    """Whether a bound pod was deleted and gives back what it has.
+
+    One that was deleted with more grace than an eviction leaves it stays, and counts, until it is evicted as well.
+    """
+    metadata = pod.metadata
+    return (
+        metadata.deletion_timestamp is not None
+        and (metadata.deletion_grace_period_seconds or 0) <= longest_grace_seconds
     )
 
 
@@ -305,7 +334,6 @@ def planner_workload(together: Together, levels: tuple[str, ...] = ()) -> model.
     """The workload in the planner's terms. `levels` are the cluster's levels of topology."""
     first = together.pods[0][0]
     interactive = first.metadata.labels.get(TYPE_LABEL) == INTERACTIVE
-    started = [_time_us(pod.status.start_time) for pod, _ in together.pods if pod.status.start_time]
     members, groups = required(together.chain, together.pods, together.succeeded, levels)
     running = sum(pod.state is model.PodState.ALLOCATED for _, pod in together.pods)
     workload = model.Workload(
@@ -313,12 +341,12 @@ def planner_workload(together: Together, levels: tuple[str, ...] = ()) -> model.
         name=first.metadata.labels.get(WORKLOAD_LABEL, together.chain.name),
         project=together.project,
         priority=first.spec.priority,
-        preemptible=_preemptible(first, interactive=interactive),
-        created_at_us=_created_at_us(together.chain.owner, first),
+        preemptible=_may_be_taken_back(together, interactive=interactive),
+        created_at_us=created_at_us(together.chain.owner, first),
         pods=tuple(pod for _, pod in together.pods),
         min_member=members,
         interactive=interactive,
-        started_at_us=min(started, default=0),
+        started_at_us=started_at_us(pod for pod, _ in together.pods),
         groups=groups,
         topology=grouping(first.metadata.annotations, levels).topology,
         waiting_since_us=max(
@@ -341,41 +369,45 @@ def held_workload(together: Together) -> model.Workload:
     """
     first = together.pods[0][0]
     interactive = first.metadata.labels.get(TYPE_LABEL) == INTERACTIVE
-    started = [_time_us(pod.status.start_time) for pod, _ in together.pods if pod.status.start_time]
     return model.Workload(
         id=together.uid,
         name=first.metadata.labels.get(WORKLOAD_LABEL, together.chain.name),
         project=together.project,
         priority=first.spec.priority,
-        preemptible=_preemptible(first, interactive=interactive),
-        created_at_us=_created_at_us(together.chain.owner, first),
+        preemptible=_may_be_taken_back(together, interactive=interactive),
+        created_at_us=created_at_us(together.chain.owner, first),
         pods=tuple(
             replace(planned, constraints=model.Constraints(), sub_group="") for _, planned in together.pods
         ),
         interactive=interactive,
-        started_at_us=min(started, default=0),
+        started_at_us=started_at_us(pod for pod, _ in together.pods),
     )
 
 
-def _created_at_us(owner: Object | None, first: Pod) -> int:
+def started_at_us(pods: Iterable[Pod]) -> int:
+    """When the oldest of the pods that run started, 0 when none does."""
+    return min((_time_us(pod.status.start_time) for pod in pods if pod.status.start_time), default=0)
+
+
+def created_at_us(owner: Object | None, first: Pod) -> int:
+    """The age of a workload in the queue."""
     metadata = first.metadata if owner is None else owner.metadata
     created = _time_us(metadata.creation_timestamp)
     submitted = _time_us(first.metadata.annotations.get(SUBMITTED_AT_ANNOTATION, ""))
     return submitted if -_SECOND_US <= submitted - created < _SECOND_US else created
 
 
-def devices_of(pod: Pod) -> tuple[int, ...]:
-    """The indices of the GPUs that a bound pod holds on its node; empty when none that can be read are written down."""
-    try:
-        return gpu_devices(pod)
-    except UnreadableRequest:
-        return ()
-
-
 def _ends_by_us(pod: Pod) -> int:
     """When Kubernetes ends the pod at the latest, 0 when it may run for ever or has not started."""
     seconds, started_us = pod.spec.active_deadline_seconds, _time_us(pod.status.start_time)
     return 0 if seconds is None or not started_us else started_us + seconds * _SECOND_US
+
+
+def _may_be_taken_back(together: Together, *, interactive: bool) -> bool:
+    """Whether it says that it is preemptible, or muster did not admit it: then nobody has looked at the quota."""
+    return _preemptible(together.pods[0][0], interactive=interactive) or any(
+        pod.spec.node_name and not is_admitted(pod) for pod, _ in together.pods
+    )
 
 
 def _preemptible(pod: Pod, *, interactive: bool) -> bool:

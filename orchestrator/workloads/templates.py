@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-import yaml
-
 from orchestrator import names
+from orchestrator.document import small_yaml
 from orchestrator.errors import MusterError, UsageError
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ NAME_KEY: Final = "name"
 DESCRIPTION_KEY: Final = "description"
 VALUES_KEY: Final = "values"
 
-_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _ALTERNATIVES: Final = (
     frozenset({"gpu", "gpu-memory", "mig", "mig-profile"}),
     frozenset({"image-pull-policy", "local-image", "always-pull-image"}),
@@ -95,8 +93,8 @@ class Template:
         """Return what it says by the long name of the flag, without dashes in front. Raises UsageError."""
         who = f"the template {self.name}"
         try:
-            values = yaml.load(self.text, Loader=_LOADER)  # noqa: S506  (a safe loader)
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            values = small_yaml(self.text)
+        except ValueError as error:
             raise UsageError(f"{who} is no YAML: {' '.join(str(error).split())}") from error
         if not isinstance(values, dict | None):
             raise UsageError(f"{who} cannot be used: its values must be a mapping of flags to values")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from orchestrator.cluster.objects import FINISHED, Object, Pod
 from orchestrator.planner import model
 from orchestrator.workloads.controllers import Gang
+from orchestrator.workloads.device_reader import DeviceReader
 from orchestrator.workloads.dict_ops import discard, put
 from orchestrator.workloads.nominations import nomination_of
 from orchestrator.workloads.owners import Chain, KindState, Membership
@@ -28,9 +29,9 @@ from orchestrator.workloads.volumes import Key, Volumes, claims_of
 if TYPE_CHECKING:
     from orchestrator.workloads.node_terms import Terms
 
-    _Known = tuple[Assumption | None, bool, Assumption | None, Terms, str]
+    _Known = tuple[Assumption | None, bool, Assumption | None, Terms, str, tuple[int, ...] | None]
     """Of a pod, beyond itself: its binding, whether it is evicted, its nomination, what its volumes ask of its node,
-    its part of the gang."""
+    its part of the gang, the devices that it holds whatever its annotation says."""
 
 _NO_PODS: Final[Mapping[str, Pod]] = MappingProxyType({})
 _ABSENT: Final = object()
@@ -48,10 +49,15 @@ class WorkloadReader:
         self,
         project_of: Mapping[str, str],
         volumes: Volumes,
+        devices: DeviceReader,
+        *,
         levels: tuple[str, ...],
+        longest_grace_seconds: int,
         boundary: Boundary,
     ) -> None:
         self._boundary = boundary
+        self._devices = devices
+        self._longest_grace_seconds = longest_grace_seconds
         self._project_of = project_of
         self._volumes = volumes
         self._levels = levels
@@ -68,7 +74,6 @@ class WorkloadReader:
         self._users: dict[Key, dict[str, Pod]] = {}
         self._read_pods: dict[str, tuple[Pod, _Known, model.Pod]] = {}
         self._unreadable: dict[str, dict[str, str]] = {}
-        self._held_unread: dict[str, dict[str, tuple[Pod, str]]] = {}
         self._touched: set[str] = set()
         self._stale_since_us: dict[str, int] = {}
         self._read_since: set[str] = set()
@@ -163,9 +168,13 @@ class WorkloadReader:
                 reasons[uid] = f"its owner {owners.kind} {owners.name}, or the owner of that, cannot be found"
         return reasons
 
-    def held_unread(self) -> dict[str, tuple[Pod, str]]:
-        """By uid, bound pods of which it could not be read which GPUs they hold, with their nodes."""
-        return {uid: held for pods in self._held_unread.values() for uid, held in pods.items()}
+    def pod(self, uid: str) -> Pod | None:
+        """A pod of ours."""
+        return self._pods.get(uid)
+
+    def touch(self, uids: Iterable[str]) -> None:
+        """Read the workloads of these pods again, as far as they are ours: they hold other devices."""
+        self._touched.update(self._membership.id_of(uid) for uid in uids if uid in self._pods)
 
     def set_aside(self, unreadable: Mapping[str, str]) -> Iterator[SetAside]:
         """Yield the pods that could not be read, but for those that wait for something else than the planner."""
@@ -208,7 +217,6 @@ class WorkloadReader:
             self._touched.discard(uid)
 
     def _workload(self, uid: str, now_us: int) -> model.Workload | None:
-        self._held_unread.pop(uid, None)
         readable: list[tuple[Pod, model.Pod]] = []
         unreadable: dict[str, str] = {}
         holds_unread = False
@@ -241,7 +249,7 @@ class WorkloadReader:
                 _path(readable[0][0]), lambda: planner_workload(together, self._levels)
             )
         if isinstance(workload, Unreadable):
-            held = self._held(uid, workload.why, readable, unreadable)
+            held = self._held(workload.why, readable, unreadable)
             workload = held_workload(self._together(uid, held, owners, now_us)) if held else None
         put(self._unreadable, uid, unreadable or None)
         return workload
@@ -253,32 +261,30 @@ class WorkloadReader:
 
     def _held(
         self,
-        uid: str,
         why: str,
         readable: list[tuple[Pod, model.Pod]],
         unreadable: dict[str, str],
     ) -> list[tuple[Pod, model.Pod]]:
         """The pods of a workload that cannot be read which hold something, oldest first.
 
-        All of its pods are named as `unreadable` for it; those of which it is not known what they hold are
-        `held_unread`.
+        All of its pods are named as `unreadable` for it.
         """
         held = [(pod, planned) for pod, planned in readable if planned.node is not None]
         unread = [self._pods[planned] for planned in unreadable]
         unreadable.update((pod.metadata.uid, why) for pod, _ in readable)
-        for pod in unread:
-            node = self._node_of(pod)
-            if node is None:
-                continue
-            planned = held_pod(
-                pod, self._assumed.get(pod.metadata.uid), evicted=pod.metadata.uid in self._evicted
-            )
-            if planned is None:
-                self._held_unread.setdefault(uid, {})[pod.metadata.uid] = (pod, node)
-            else:
-                held.append((pod, planned))
+        held += [(pod, self._held_pod(pod)) for pod in unread if self._node_of(pod) is not None]
         held.sort(key=lambda pair: _age(pair[0]))
         return held
+
+    def _held_pod(self, pod: Pod) -> model.Pod:
+        uid = pod.metadata.uid
+        return held_pod(
+            pod,
+            self._assumed.get(uid),
+            devices=self._devices.devices(uid),
+            evicted=uid in self._evicted,
+            longest_grace_seconds=self._longest_grace_seconds,
+        )
 
     def _together(self, uid: str, pods: list[tuple[Pod, model.Pod]], owners: Chain, now_us: int) -> Together:
         return Together(
@@ -299,7 +305,8 @@ class WorkloadReader:
         assumed, evicted = self._assumed.get(uid), uid in self._evicted
         nominated = self._nominated[uid] if uid in self._nominated else nomination_of(pod)
         part = "" if gang is None else gang.part_of(pod.metadata.labels)
-        around: _Known = (assumed, evicted, nominated, self._volumes.terms(pod), part)
+        devices = self._devices.devices(uid)
+        around: _Known = (assumed, evicted, nominated, self._volumes.terms(pod), part, devices)
         known = self._read_pods.get(uid)
         if known is not None and known[0] is pod and known[1] == around:
             return known[2]
@@ -311,6 +318,8 @@ class WorkloadReader:
             levels=self._levels,
             volumes=around[3],
             part=part,
+            devices=devices,
+            longest_grace_seconds=self._longest_grace_seconds,
         )
         if known is not None and known[2] == planned:
             planned = known[2]

@@ -63,6 +63,26 @@ def busy(muster: Callable[..., Outcome], server: MemoryApiServer) -> MemoryApiSe
     return server
 
 
+def test_no_more_is_shown_as_allocated_than_the_node_has_and_no_devices_that_were_forged(
+    busy: MemoryApiServer, muster: Callable[..., Outcome]
+) -> None:
+    pair = busy.find("pods", "pair-abc", NAMESPACE)
+    assert pair is not None
+    greedy = json.loads(json.dumps(pair))
+    greedy["metadata"] |= {"name": "greedy", "uid": "g", "annotations": {"muster.dev/gpu-devices": "0,1"}}
+    greedy["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "8"}}
+    forged = json.loads(json.dumps(pair))
+    forged["metadata"] |= {"name": "forged", "uid": "f", "annotations": {"muster.dev/gpu-devices": "0,1,2"}}
+    forged["spec"]["containers"][0]["resources"] = {}
+    busy.add(greedy, forged)
+    shown = muster("get", "node", "dgx1-1", "-o", "json").json
+    assert shown["gpusAllocated"] == "8"
+    pods = {pod["name"]: (pod["gpus"], pod["gpuDevices"]) for pod in shown["pods"]}
+    assert sum(float(gpus) for gpus, _ in pods.values()) == 8
+    assert pods["forged"] == ("0", "")
+    assert {devices for _, devices in pods.values()} == {""}, "muster bound none of them"
+
+
 @pytest.mark.parametrize("words", [("list", "nodes"), ("list", "node")])
 def test_nodes_are_listed_with_what_is_allocated_and_free(
     words: tuple[str, ...], busy: MemoryApiServer, muster: Callable[..., Outcome]
@@ -229,11 +249,16 @@ def _add_context(kubeconfig: Path) -> None:
     kubeconfig.write_text(yaml.safe_dump(document))
 
 
+NOT_IN_FORCE = (
+    "The policies are NOT in force: this cluster has none of them: apply what 'muster operator-yaml' writes."
+)
+
+
 def test_what_no_decision_counts_with_is_listed(
     muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:
     outcome = muster("cluster", "status")
-    assert (outcome.code, outcome.out) == (1, "")
+    assert (outcome.code, outcome.lines) == (1, [NOT_IN_FORCE])
     assert "muster-system/muster-set-aside" in outcome.err
     objects = [
         {
@@ -256,12 +281,15 @@ def test_what_no_decision_counts_with_is_listed(
         }
     )
     assert muster("cluster", "status").lines == [
-        "Objects that no decision counts with:",
+        NOT_IN_FORCE,
+        "Objects that no decision counts with, or otherwise than they say:",
         "KIND  NAMESPACE      NAME  SINCE                 REASON",
         "Pod   muster-team-a  odd   2026-11-22T10:00:00Z  its annotation is odd",
         "Node  -              n-1   2026-11-22T10:00:01Z  x",
         "and 2 more",
         "The last decision did not reach 3 workloads: they are first in the next.",
     ]
-    assert muster("cluster", "status", "-o", "json").json["objects"] == objects
+    assert muster("cluster", "status", "--no-headers").lines[0].startswith("Pod ")
+    programs = muster("cluster", "status", "-o", "json").json
+    assert (programs["objects"], programs["policies"]["inForce"]) == (objects, False)
     assert muster("cluster", "status", "-o", "name").out == "muster-team-a/odd\nn-1\n"

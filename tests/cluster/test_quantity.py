@@ -5,15 +5,8 @@ from decimal import Decimal
 import pytest
 from hypothesis import given, strategies
 
-from orchestrator.cluster.quantity import (
-    cpu_milli,
-    format_gpu,
-    format_time,
-    gpu_milli,
-    memory_bytes,
-    parse_time,
-    whole_count,
-)
+from orchestrator.cluster.gpu_fraction import format_gpu, gpu_milli
+from orchestrator.cluster.quantity import cpu_milli, format_time, memory_bytes, parse_time, whole_count
 
 
 @pytest.mark.parametrize(

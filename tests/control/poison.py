@@ -168,11 +168,13 @@ def rows(node: str) -> dict[str, Row]:
             (pod("fraction", 2, node=node, annotations={GPU_FRACTION_ANNOTATION: "x"}),),
         ),
         "another scheduler's pod with 1000 GPUs": Row(
-            "", "", (pod("foreign", "1k", node=node, scheduler="default-scheduler"),)
+            "muster-team-a/foreign",
+            f"its node {node} has no more for it",
+            (pod("foreign", "1k", node=node, scheduler="default-scheduler"),),
         ),
         "another scheduler's pod with more GPUs than can be meant": Row(
             "muster-team-a/huge",
-            "it asks for 9223372036854775807 of nvidia.com/gpu",
+            f"its node {node} has no more for it",
             (pod("huge", (1 << 63) - 1, node=node, scheduler="default-scheduler"),),
         ),
         "a node with room for 1000 pods": Row("", "", node_allocatable={"pods": "1k"}),

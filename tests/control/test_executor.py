@@ -110,13 +110,30 @@ async def test_a_binding_without_an_answer_is_repeated_as_it_was_and_its_gpus_st
 
 
 async def test_a_binding_that_happened_although_its_answer_was_lost_is_found_to_be_done(world: World) -> None:
-    done = pod("job", node="node-1", annotations={"muster.dev/gpu-devices": "0,3"})
+    written = {"muster.dev/gpu-devices": "0,3", "muster.dev/admitted": "uid-job"}
+    done = pod("job", node="node-1", annotations=written)
     world.server.on("POST", BIND, Watch(CUT), refusal(409, "Conflict", "pod job is already assigned"))
     world.server.on("GET", POD, Answer(done))
     world.begin()
     await world.settled()
     assert world.refused == 0
     assert "uid-job" in world.executor.assumed
+
+
+@pytest.mark.parametrize(("devices", "text"), [((0, 3), "0,3"), ((), "")])
+async def test_a_binding_replaces_whatever_a_template_says_of_devices_and_says_that_muster_admitted_the_pod(
+    world: World, devices: tuple[int, ...], text: str
+) -> None:
+    forged = {"muster.dev/gpu-devices": "0,1,2,3,4,5,6,7", "muster.dev/admitted": "uid-of-another"}
+    job = Pod(metadata=msgspec.structs.replace(JOB.metadata, annotations=forged))
+    world.server.on("POST", BIND, Answer(code=201))
+    world.executor.begin([], [Binding("uid-job", "workload", "node-1", devices)], {"uid-job": job})
+    await world.settled()
+    (request,) = world.server.asked("POST", BIND)
+    assert request.body["metadata"]["annotations"] == {
+        "muster.dev/gpu-devices": text,
+        "muster.dev/admitted": "uid-job",
+    }
 
 
 @pytest.mark.parametrize("code", [401, 403, 404, 422])
@@ -174,13 +191,27 @@ async def test_an_eviction_that_a_budget_forbids_is_not_repeated_but_decided_aga
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"), [("120", 120), ("86400", 600), ("soon", None), (None, None), ("0", 0)]
+    ("asked", "own", "expected"),
+    [
+        ("120", None, 120),
+        ("86400", None, 600),
+        ("soon", None, None),
+        (None, None, None),
+        ("0", 30, 0),
+        (None, 30, 30),
+        ("soon", 31_536_000, 600),
+        (None, 31_536_000, 600),
+        ("120", 31_536_000, 120),
+    ],
 )
 async def test_a_pod_gets_the_time_that_it_asks_for_to_save_its_work_within_bounds(
-    world: World, asked: str | None, expected: int | None
+    world: World, asked: str | None, own: int | None, expected: int | None
 ) -> None:
     annotations = {} if asked is None else {"muster.dev/checkpoint-grace-seconds": asked}
-    job = Pod(metadata=msgspec.structs.replace(JOB.metadata, annotations=annotations))
+    job = Pod(
+        metadata=msgspec.structs.replace(JOB.metadata, annotations=annotations),
+        spec=PodSpec(termination_grace_period_seconds=own),
+    )
     world.server.on("PATCH", POD, Answer(pod("job")))
     world.server.on("POST", EVICT, Answer(code=201))
     world.executor.begin([EVICTION], [], {"uid-job": job})

@@ -254,6 +254,7 @@ async def test_nothing_is_written_for_a_pod_that_is_bound_and_the_binding_emptie
     (request,) = world.server.asked("POST", BIND)
     assert request.body["metadata"]["annotations"] == {
         "muster.dev/gpu-devices": "0,1",
+        "muster.dev/admitted": "uid-new",
         NOMINATED_DEVICES_ANNOTATION: "",
     }
 

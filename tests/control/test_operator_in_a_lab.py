@@ -292,6 +292,9 @@ async def test_a_project_gets_its_namespace_members_and_figures(
         ({"gpu": {"quota": 4}, "namespace": "default"}, "reserved"),
         ({"gpu": {"quota": 4}, "namespace": "muster-system"}, "reserved"),
         ({"gpu": {"quota": 4}, "namespace": "muster-team-y"}, "namespaces of other projects"),
+        ({"gpu": {"quota": 4}, "reclaimMinRuntime": "600000h"}, "spec.reclaimMinRuntime"),
+        ({"gpu": {"quota": 4}, "memory": {"limit": "10E"}}, "an amount is at most 8P"),
+        ({"gpu": {"quota": 4, "models": {"A100": {"limit": 0.0005}}}}, "at most three decimal places"),
     ],
 )
 async def test_the_api_server_itself_refuses_a_project_that_cannot_be_meant(

@@ -84,17 +84,17 @@ async def test_a_check_foretells_what_an_install_does_and_a_teardown_undoes(
     site.environment["KUBECONFIG"] = str(kubeconfig)
     foretold = site.muster("install", "--check", "--until", "orchestrator")
     assert foretold.returncode == 0, foretold.stderr
-    assert "[2/2] orchestrator: controller: 7 ok, 1 would change" in foretold.stderr
+    assert "[2/2] orchestrator: controller: 8 ok, 1 would change" in foretold.stderr
     assert not await is_served(kubeconfig)
 
     done = site.muster("install")
     assert done.returncode == 0, done.stderr
-    assert "[2/3] orchestrator: controller: 8 ok, 1 changed" in done.stderr
+    assert "[2/3] orchestrator: controller: 10 ok, 1 changed" in done.stderr
     assert "deepops: not applicable: the lab brings its own control plane" in done.stderr
     assert await is_served(kubeconfig)
     assert "not proved: no job was run, for nobody leads it" in journal(site)
     again = site.muster("install", "--from", "orchestrator", "--until", "orchestrator")
-    assert "orchestrator: controller: 8 ok, 0 changed" in again.stderr
+    assert "orchestrator: controller: 10 ok, 0 changed" in again.stderr
 
     shutil.rmtree(site.state)
     assert re.search("orchestrator +done: verified", site.muster("plan").stdout), "the cluster remembers it"
@@ -106,6 +106,7 @@ async def test_a_check_foretells_what_an_install_does_and_a_teardown_undoes(
     proved = {each["stage"]: each["proved"] for each in json.loads(verified.stdout)["stages"]}
     assert re.search(r"a job on 1 GPU ran on \S+, placed by muster", " ".join(proved["verify"])), proved
     assert "projects are served" in proved["orchestrator"][0]
+    assert "the policies" in proved["orchestrator"][1]
     assert not [name for name in await names(kubeconfig, PROJECTS_OF_MUSTER.path()) if name == "verify"]
 
     await start_job(kubeconfig)

@@ -91,6 +91,11 @@ REFUSED = {
         "container_toolkit.repository"),
     "a Docker that is no release": (ON + '"1.23.1"\n  docker: newest\n', 5, "versions.docker"),
     "a stage that is none": (HEAD + "not_applicable:\n  dokcer: there is no Docker here\n", 5, "dokcer"),
+    "a template": (
+        HEAD + "vars:\n  dra_version: \"{{ lookup('pipe', 'id') }}\"\n", 6, "values are data, never templates"),
+    "a template in a list": (
+        HEAD + "bundle:\n  images:\n  - a\n  - 'b{% raw %}'\n", 8, "bundle.images.1: values are data"),
+    "a reference where none may be": (HEAD + "orchestrator:\n  image: '{{ image }}'\n", 6, "write it out"),
     "a DRA driver on an old Kubernetes": (
         ON + '"1.33.1"\n  dra: "0.4.1"\n', 5, "needs Kubernetes"),
 }  # fmt: skip
@@ -105,6 +110,11 @@ def test_says_what_is_wrong_and_where(site: SiteUnderTest, case: str) -> None:
     assert f"{site.file}:{line}: " in done.stderr, done.stderr
     assert message in done.stderr
     assert not site.state.exists()
+
+
+def test_a_variable_may_be_the_name_of_one_in_the_vault(site: SiteUnderTest) -> None:
+    site.write(HEAD + "vars:\n  trident_password: '{{ of_trident }}'\n")
+    assert site.call("plan").returncode == 0
 
 
 GARBAGE = {
@@ -124,7 +134,18 @@ GARBAGE = {
     "two documents": (b"schema: 1\n---\nschema: 1\n", 2, "another document"),
     "a key that is there twice": (b"schema: 1\nname: a\nname: b\n", 3, "`name` is there twice"),
     "an alias of nothing": (b"schema: 1\nname: *b\n", 2, "undefined alias"),
-    "an alias that holds itself": (b"schema: 1\nname: &a [*a]\n", 1, "does an alias (*) hold itself?"),
+    "an alias that holds itself": (b"schema: 1\nname: &a [*a]\n", 2, "does an alias (*) hold itself?"),
+    "aliases of aliases": (
+        b"schema: 1\na: &a [x, x, x, x, x, x, x, x]\n"
+        + b"".join(b"%c: &%c [%s]\n" % (n + 1, n + 1, b", ".join([b"*%c" % n] * 8)) for n in b"abcdefghijk"),
+        7,
+        "stands for more than 200000 entries",
+    ),
+    "an escape for the terminal": (
+        b'schema: 1\nname: a\ndescription: "\\e]0;x\\a"\nversions: {kubernetes: "1.34.2"}\n',
+        3,
+        "control character",
+    ),
     "brackets without an end": (b"schema: " + b"[" * 9999 + b"]" * 9999, 1, "entries in entries"),
 }
 
@@ -171,6 +192,17 @@ def test_everything_that_a_run_lacks_is_told_at_once_and_the_plan_says_it_too(si
             assert f"{site.file}:{each}" in done.stderr, done.stderr
             assert f"NOTE  {each.partition(': ')[2]}" in planned.stdout
         assert not site.state.exists()
+
+
+def test_the_plan_names_an_archive_that_could_be_any(site: SiteUnderTest) -> None:
+    lacks = "NOTE  storage.trident.sha256 is missing, and nothing else says what the archive of the release must be"
+    site.directory = INVENTORIES / "example"
+    assert lacks in site.call("plan").stdout
+    text = site.file.read_text().replace("  # trident:\n", "  trident:\n")
+    site.directory = site.state.parent / "site"
+    for known in (f"    sha256: {'0' * 64}\n", "    archive: ~/trident-installer.tar.gz\n"):
+        site.write(text.replace("  trident:\n", f"  trident:\n{known}"))
+        assert lacks.partition(",")[0] not in site.call("plan").stdout
 
 
 def test_a_cluster_that_is_not_there_is_told_before_the_run(site: SiteUnderTest) -> None:

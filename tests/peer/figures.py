@@ -13,7 +13,7 @@ from orchestrator.planner.preemption.reclaim_rules import (
     holds_more_than_entitled,
     may_lose,
     may_reclaim,
-    reclaim_is_lawful,
+    reclaim_is_allowed,
     restores_quota,
 )
 
@@ -36,7 +36,7 @@ def triple(queue: Case, field: str) -> Amounts:
     return gpu, cpu, memory
 
 
-def asked(amounts: Case) -> Amounts:
+def requested(amounts: Case) -> Amounts:
     return (
         exact(amounts.get("gpus", 0), "gpu"),
         exact(amounts.get("cpu_milli", 0), "cpu_milli"),
@@ -152,7 +152,7 @@ def hierarchy(case: Case) -> bool:
     queues = {queue["id"]: queue for queue in case["queues"]}
     tree = ProjectTree(project(queue, position) for position, queue in enumerate(queues.values()))
     demand = {name: triple(queue, "requested") for name, queue in queues.items() if name not in tree.children}
-    shares = fair_shares(tree, demand, asked(case["total"]))
+    shares = fair_shares(tree, demand, requested(case["total"]))
     return all(
         shares[name][RESOURCES.index(resource)] == exact(amount, resource)
         for name, amounts in case["expected"]["fair_share"].items()
@@ -163,7 +163,9 @@ def hierarchy(case: Case) -> bool:
 def can_reclaim(case: Case) -> bool:
     reclaimer = case["reclaimer"]
     queue = next(each for each in case["queues"] if each["id"] == reclaimer["queue"])
-    found = may_reclaim(figures(queue), asked(reclaimer["requires"]), preemptible=reclaimer["preemptible"])
+    found = may_reclaim(
+        figures(queue), requested(reclaimer["requires"]), preemptible=reclaimer["preemptible"]
+    )
     return found is bool(case["expected"]["result"])
 
 
@@ -177,12 +179,12 @@ def is_legal(case: Case) -> bool:
             above = parents[above]
         lineages[name] = lineage
     reclaimer = case["reclaimer"]
-    found = reclaim_is_lawful(
+    found = reclaim_is_allowed(
         {queue["id"]: unlimited_when_unset(queue) for queue in case["queues"]},
         lineages,
         reclaimer["queue"],
-        asked(reclaimer["requires"]),
-        {name: [asked(each) for each in chunks] for name, chunks in case["victims"].items()},
+        requested(reclaimer["requires"]),
+        {name: [requested(each) for each in chunks] for name, chunks in case["victims"].items()},
         preemptible=reclaimer["preemptible"],
     )
     return found is bool(case["expected"]["result"])
@@ -192,14 +194,16 @@ def victim_filter(case: Case) -> bool:
     victim = next(each for each in case["queues"] if each["id"] == case["victim_queue"])
     reclaimer = next(each for each in case["queues"] if each["id"] == case["reclaimer"]["queue"])
     found = may_lose(
-        unlimited_when_unset(victim), asked(case["reclaimer"]["requires"]), unlimited_when_unset(reclaimer)
+        unlimited_when_unset(victim),
+        requested(case["reclaimer"]["requires"]),
+        unlimited_when_unset(reclaimer),
     )
     return found is bool(case["expected"]["result"])
 
 
 def fair_share_rule(case: Case) -> bool:
     found = holds_more_than_entitled(
-        unlimited_when_unset(case["victim_queue"]), asked(case["victim_remaining"])
+        unlimited_when_unset(case["victim_queue"]), requested(case["victim_remaining"])
     )
     return found is bool(case["expected"]["result"])
 
@@ -207,9 +211,9 @@ def fair_share_rule(case: Case) -> bool:
 def quota_rule(case: Case) -> bool:
     found = restores_quota(
         unlimited_when_unset(case["reclaimer_queue"]),
-        asked(case["requires"]),
+        requested(case["requires"]),
         unlimited_when_unset(case["victim_queue"]),
-        asked(case["victim_remaining"]),
+        requested(case["victim_remaining"]),
     )
     return found is bool(case["expected"]["result"])
 
@@ -222,7 +226,7 @@ def next_job(job: Case, smallest_gpu_mib: int | None) -> Amounts:
 
 
 def queue_order(case: Case) -> bool:
-    total = asked(case["total"])
+    total = requested(case["total"])
     keys = {
         side: turn_key(
             figures(case[side]),

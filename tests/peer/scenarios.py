@@ -85,11 +85,11 @@ class World:
         for task in self.tasks.values():
             if task.status not in (*HELD, *GOING) or task.node is None or task.node not in sizes:
                 continue
-            taken = used.setdefault(task.node, set())
+            losses = used.setdefault(task.node, set())
 
-            def fresh(taken: set[int] = taken, size: int = sizes[task.node]) -> int:
-                device = next((each for each in range(size) if each not in taken), max(0, size - 1))
-                taken.add(device)
+            def fresh(losses: set[int] = losses, size: int = sizes[task.node]) -> int:
+                device = next((each for each in range(size) if each not in losses), max(0, size - 1))
+                losses.add(device)
                 return device
 
             if task.request.is_shared:

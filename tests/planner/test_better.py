@@ -130,11 +130,11 @@ def test_nobody_is_overtaken_by_younger_work_of_the_same_project() -> None:
 
 def test_evictions_of_one_decision_can_be_capped() -> None:
     lent = [running(workload(f"w{each}", "b", 1000), "node-1", each, started=each + 1) for each in range(4)]
-    asked = [workload(f"new-{each}", "a", 1000, age=each) for each in range(4)]
+    requested = [workload(f"new-{each}", "a", 1000, age=each) for each in range(4)]
     snapshot = Snapshot(
         (node("node-1", 4),),
         (project("a", 4000), project("b", 0)),
-        (*lent, *asked),
+        (*lent, *requested),
         0,
         Settings(max_evictions=2),
     )

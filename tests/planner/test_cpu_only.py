@@ -167,7 +167,7 @@ def test_gpus_beyond_the_quota_are_no_reason_to_deny_cpus_within_it(
 
 
 @pytest.mark.parametrize(
-    ("quota", "held", "asked", "expected"),
+    ("quota", "held", "requested", "expected"),
     [
         ((4, 4, 4), (4, 2, 0), (1, 1, 0), False),
         ((4, 4, 4), (5, 2, 0), (1, 1, 0), True),
@@ -178,10 +178,10 @@ def test_gpus_beyond_the_quota_are_no_reason_to_deny_cpus_within_it(
     ],
 )
 def test_a_side_may_lose_what_is_asked_for_beyond_its_quota(
-    quota: tuple[int, int, int], held: tuple[int, int, int], asked: tuple[int, int, int], expected: bool
+    quota: tuple[int, int, int], held: tuple[int, int, int], requested: tuple[int, int, int], expected: bool
 ) -> None:
     side = Figures(quota=quota, limit=(UNLIMITED,) * 3, share=quota, held=held)
-    assert may_lose(side, asked) is expected
+    assert may_lose(side, requested) is expected
     nobody = Figures(quota=(0, 0, 0), limit=(UNLIMITED,) * 3, share=(9, 9, 9), held=(0, 0, 0))
     over = any(amount > bound for amount, bound in zip(held, quota, strict=True))
-    assert may_lose(side, asked, nobody) is over
+    assert may_lose(side, requested, nobody) is over

@@ -238,11 +238,11 @@ class PlannerWalk(RuleBasedStateMachine):
             waiting = self.cluster.workloads[name]
             if len(waiting.pods) != 1 or waiting.pods[0].request.gpu_milli < 1000:
                 continue
-            asked = waiting.pods[0].request.gpu_milli
+            requested = waiting.pods[0].request.gpu_milli
             if reason.code not in (Waiting.PROJECT_LIMIT, Waiting.OVER_QUOTA, Waiting.RELEASING):
-                assert self._no_idle_node(asked), "P5: GPUs are idle and somebody who may have them waits"
+                assert self._no_idle_node(requested), "P5: GPUs are idle and somebody who may have them waits"
             quota = self.cluster.projects[waiting.project].quota_gpu_milli or 0
-            if asked == 1000 and held[waiting.project] + asked <= quota:
+            if requested == 1000 and held[waiting.project] + requested <= quota:
                 assert not self._borrowed_whole_gpus(waiting.project), (
                     "P3: within the quota, and others borrow"
                 )

@@ -34,9 +34,15 @@ def pod(
     node: str = "",
     phase: str = "Pending",
     spec: Mapping[str, Any] | None = None,
+    is_admitted: bool = True,
+    started: str = "",
     **metadata: Any,
 ) -> Pod:
+    """`is_admitted`: if it has a node, it was muster that bound it."""
     limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    uid = str(metadata.get("uid", f"uid-{name}"))
+    scheduler = (spec or {}).get("schedulerName", "muster")
+    mark = {"muster.dev/admitted": uid} if node and scheduler == "muster" and is_admitted else {}
     references = [{"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": owner, "controller": True}]
     return decoded(
         Pod,
@@ -45,7 +51,7 @@ def pod(
             "namespace": namespace,
             "uid": f"uid-{name}",
             "creationTimestamp": "2026-11-21T10:00:05Z",
-            "annotations": dict(annotations or {}),
+            "annotations": mark | dict(annotations or {}),
             "labels": dict(labels or {}),
             "ownerReferences": references if owner else [],
             **metadata,
@@ -56,7 +62,7 @@ def pod(
             "containers": [{"name": "main", "resources": {"limits": limits, "requests": {"cpu": "500m"}}}],
             **(spec or {}),
         },
-        status={"phase": phase},
+        status={"phase": phase, "startTime": started},
     )
 
 

@@ -96,6 +96,8 @@ def pods(draw: st.DrawFn) -> Any:
             )
         ),
         creationTimestamp=draw(MOMENTS),
+        is_admitted=draw(st.booleans()),
+        started=draw(st.sampled_from(["", "2026-11-21T10:00:02Z"])),
         deletionTimestamp=draw(st.sampled_from([None, None, None, "2026-11-21T10:00:02Z"])),
         spec={
             "schedulerName": draw(st.sampled_from(["muster", "muster", "muster", "default-scheduler"])),

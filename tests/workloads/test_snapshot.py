@@ -49,7 +49,9 @@ def test_pods_that_have_ended_or_wait_for_something_else_are_left_out() -> None:
 
 
 def test_what_other_schedulers_hold_is_counted_on_their_nodes() -> None:
-    other = pod("other", gpus=3, node="dgx1-1", phase="Running", spec={"schedulerName": "default-scheduler"})
+    other = pod(
+        "other", gpus=3, namespace="default", node="dgx1-1", spec={"schedulerName": "default-scheduler"}
+    )
     reading = read(observed(other))
     assert reading.snapshot.workloads == ()
     assert [(each.foreign.gpu_count, each.foreign_pods) for each in reading.snapshot.nodes] == [
@@ -61,8 +63,8 @@ def test_what_other_schedulers_hold_is_counted_on_their_nodes() -> None:
 def test_annotations_of_pods_that_are_not_ours_mean_nothing() -> None:
     other = pod(
         "other",
+        namespace="default",
         node="dgx1-1",
-        phase="Running",
         annotations={"muster.dev/gpu-fraction": "rubbish"},
         spec={"schedulerName": "default-scheduler"},
     )
@@ -74,7 +76,15 @@ def test_annotations_of_pods_that_are_not_ours_mean_nothing() -> None:
     [
         ({}, PodState.PENDING, ()),
         ({"node": "dgx1-1", "annotations": {"muster.dev/gpu-devices": "3,5"}}, PodState.ALLOCATED, (3, 5)),
-        ({"node": "dgx1-1", "deletionTimestamp": "2026-11-21T10:00:00Z"}, PodState.RELEASING, ()),
+        (
+            {
+                "node": "dgx1-1",
+                "deletionTimestamp": "2026-11-21T10:00:00Z",
+                "annotations": {"muster.dev/gpu-devices": "0,1"},
+            },
+            PodState.RELEASING,
+            (0, 1),
+        ),
     ],
 )
 def test_a_pod_is_pending_allocated_or_releasing(

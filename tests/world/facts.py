@@ -114,12 +114,12 @@ class Tree:
         return tuple(way)
 
 
-def within(amounts: Amounts, bounds: tuple[int | None, ...], asked: Amounts | None = None) -> bool:
+def within(amounts: Amounts, bounds: tuple[int | None, ...], requested: Amounts | None = None) -> bool:
     """Whether no resource (of those that `asked` asks for) is above its bound. None: unbounded."""
     return all(
         bound is None or amount <= bound
         for resource, (amount, bound) in enumerate(zip(amounts, bounds, strict=True))
-        if asked is None or asked[resource]
+        if requested is None or requested[resource]
     )
 
 

@@ -94,19 +94,19 @@ class _Rest:
         )
 
     def _may_hold(self, workload: Workload, chunk: list[Pod]) -> bool:
-        asked = total(chunk)
+        requested = total(chunk)
         for name in self._tree.lineage[workload.project]:
-            if not within(add(self._held[name], asked), self._tree.limit(name), asked):
+            if not within(add(self._held[name], requested), self._tree.limit(name), requested):
                 return False
-            firm = add(self._firm[name], asked)
-            if not workload.preemptible and not within(firm, self._tree.quota(name), asked):
+            firm = add(self._firm[name], requested)
+            if not workload.preemptible and not within(firm, self._tree.quota(name), requested):
                 return False
         return True
 
     def _is_entitled(self, workload: Workload, chunk: list[Pod]) -> bool:
-        asked = total(chunk)
-        return bool(asked[0]) and all(
-            within(add(self._held[name], asked), self._tree.quota(name), asked)
+        requested = total(chunk)
+        return bool(requested[0]) and all(
+            within(add(self._held[name], requested), self._tree.quota(name), requested)
             for name in self._tree.lineage[workload.project]
         )
 

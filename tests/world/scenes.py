@@ -257,11 +257,11 @@ def saturated(seed: int, *, trees: bool, style: Style | None = None) -> Snapshot
     parents = {project.parent for project in projects}
     teams = [project.name for project in projects if project.name not in parents]
     workloads: list[Workload] = []
-    asked = 0
-    while asked < gpus * 1000 * dice.choice((1.2, 1.6, 2.2)) and len(workloads) < 24:
+    requested = 0
+    while requested < gpus * 1000 * dice.choice((1.2, 1.6, 2.2)) and len(workloads) < 24:
         largest = max(node.gpu_count for node in nodes)
         workloads.append(maker.workload(dice.choice(teams), len(workloads) + 1, largest))
-        asked += max(100, total(workloads[-1].pods)[0])
+        requested += max(100, total(workloads[-1].pods)[0])
     settings = Settings(topology_levels=LEVELS if style.topology else ())
     snapshot = Snapshot(nodes, projects, tuple(workloads), settings=settings)
     return start_some(snapshot, dice, dice.choice((0.0, 0.3, 0.6, 0.9)))
@@ -276,11 +276,11 @@ def start_some(snapshot: Snapshot, dice: random.Random, part: float) -> Snapshot
         if dice.random() >= part or workload.topology is not None:
             continue
         lineage = tree.lineage[workload.project]
-        asked = total(workload.pods)
-        if not all(within(add(held[name], asked), tree.limit(name)) for name in lineage):
+        requested = total(workload.pods)
+        if not all(within(add(held[name], requested), tree.limit(name)) for name in lineage):
             continue
         if not workload.preemptible and not all(
-            within(add(firm[name], asked), tree.quota(name)) for name in lineage
+            within(add(firm[name], requested), tree.quota(name)) for name in lineage
         ):
             continue
         if any(
@@ -294,9 +294,9 @@ def start_some(snapshot: Snapshot, dice: random.Random, part: float) -> Snapshot
             continue
         changed[workload.id] = replace(workload, pods=pods, started_at_us=1000 + number)
         for name in lineage:
-            held[name] = add(held[name], asked)
+            held[name] = add(held[name], requested)
             if not workload.preemptible:
-                firm[name] = add(firm[name], asked)
+                firm[name] = add(firm[name], requested)
     return replace(snapshot, workloads=tuple(changed[workload.id] for workload in snapshot.workloads))
 
 

@@ -157,8 +157,8 @@ class _History:
             if not any(pod.state is PodState.PENDING for pod in loser.pods):
                 continue
             step = self._steps[name]
-            asked = step.chunk_bound_or_nominated(name)
-            tier = step.tier(loser, step.held_before, asked)
+            requested = step.chunk_bound_or_nominated(name)
+            tier = step.tier(loser, step.held_before, requested)
             better = [
                 other
                 for other in (workloads[bound] for bound in self._bound if bound in workloads)

@@ -74,7 +74,7 @@ class Step:
         )
 
     def tier(
-        self, workload: Workload, held: dict[str, Amounts], asked: Amounts, above: Collection[str] = ()
+        self, workload: Workload, held: dict[str, Amounts], requested: Amounts, above: Collection[str] = ()
     ) -> int:
         """0: within the quotas with that much more, 1: within the fair shares of GPUs, 2: neither.
 
@@ -84,11 +84,11 @@ class Step:
         for name in self.tree.lineage.get(workload.project, ()):
             if name in above:
                 continue
-            then = add(held[name], asked)
-            if within(then, self.tree.quota(name), asked):
+            then = add(held[name], requested)
+            if within(then, self.tree.quota(name), requested):
                 continue
             quota, share = self.tree.quota(name)[0], self.plan.shares_gpu_milli.get(name, 0)
-            if asked[0] and quota is not None and then[0] > max(quota, share):
+            if requested[0] and quota is not None and then[0] > max(quota, share):
                 return 2
             worst = 1
         return worst

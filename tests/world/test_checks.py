@@ -138,15 +138,15 @@ def test_in_a_project_only_who_comes_first_takes() -> None:
 
 
 def test_caps_budgets_and_minimum_runtimes_hold() -> None:
-    taken = (evict("a2-0", "b1"),)
+    losses = (evict("a2-0", "b1"),)
     capped = cluster(A1, A2, B1, settings=Settings(max_evictions=0))
-    assert decided(capped, evictions=taken) == {"cap"}
+    assert decided(capped, evictions=losses) == {"cap"}
     unmoved = cluster(A1, A2, B1, gpus=6, settings=Settings(max_consolidation_victims=0))
-    assert decided(unmoved, evictions=taken, nominations=(bind("a2-0", 4, 5),)) == {"cap"}
+    assert decided(unmoved, evictions=losses, nominations=(bind("a2-0", 4, 5),)) == {"cap"}
     protected = cluster(A1, A2, B1, budgets=(Budget("pdb", 0, ("a2-0",)),))
-    assert decided(protected, evictions=taken) == {"budget"}
+    assert decided(protected, evictions=losses) == {"budget"}
     teams = (project("a", 2000, reclaim_min_runtime_seconds=60), project("b", 2000))
-    assert decided(cluster(A1, A2, B1, projects=teams, now_us=2), evictions=taken) == {"minimum-runtime"}
+    assert decided(cluster(A1, A2, B1, projects=teams, now_us=2), evictions=losses) == {"minimum-runtime"}
 
 
 def test_a_gang_starts_whole_or_is_completed() -> None:

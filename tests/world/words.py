@@ -89,9 +89,9 @@ def _higher_quota(snapshot: Snapshot, workload: Workload, match: re.Match[str]) 
     tree, facts = Tree(snapshot.projects), sized(snapshot)
     held = held_by_project(tree, ((one, pod) for one in facts.workloads for pod in allocated(one)))
     asking = next(one for one in facts.workloads if one.id == workload.id)
-    asked = total(next_chunk(asking) or asking.pods)
+    requested = total(next_chunk(asking) or asking.pods)
     for name in tree.lineage[workload.project]:
-        needed = add(held[name], asked)
+        needed = add(held[name], requested)
 
         def raised(project: Project, needed: tuple[int, int, int] = needed) -> Project:
             quota = project.quota_gpu_milli
@@ -163,8 +163,8 @@ def false_facts(snapshot: Snapshot, reason: PendingReason) -> Iterator[str]:
             yield match.group()
     pattern = r"asks for ([\d.]+) GPUs?\b.*; ([\d.]+) .*: at least ([\d.]+) more"
     for match in re.finditer(pattern, reason.message):
-        asked, free, more = (round(1000 * float(amount)) for amount in match.groups())
-        if asked - free != more:
+        requested, free, more = (round(1000 * float(amount)) for amount in match.groups())
+        if requested - free != more:
             yield match.group()
 
 

@@ -53,7 +53,7 @@ def filling_order(workloads: Iterable[Workload]) -> list[Victim]:
     """The workloads in pieces: first what each needs to run, then its surplus pods one by one."""
     # Two stable sorts, as a key with a priority turned round is not made in C.
     by_age = sorted(workloads, key=_BY_AGE)
-    return _in_pieces(sorted(by_age, key=lambda each: (each.preemptible, -each.priority)))
+    return _in_pieces(sorted(by_age, key=lambda workload: (workload.preemptible, -workload.priority)))
 
 
 def _in_pieces(workloads: Iterable[Workload]) -> list[Victim]:
@@ -78,13 +78,13 @@ def coverage(
 
     What a quota for its GPU model covers (`model_quota`, for the models that somebody has one for) is taken first.
     """
-    left = list(quota)
+    remaining = list(quota)
     counted = tuple(resources)
     ordered = list(pieces)
     model_left = dict(model_quota or {})
     firm: Collection[int] = ()
     if model_left and model_of:
-        firm = _firm(ordered, left, counted, model_left, model_of)
+        firm = _firm(ordered, remaining, counted, model_left, model_of)
     covered: list[Victim] = []
     beyond: list[Victim] = []
     lent: list[Victim] = []
@@ -92,7 +92,7 @@ def coverage(
     for piece in ordered:
         workload = piece.workload
         fits = (firm and id(piece) in firm) or (
-            (piece.is_core or workload.id not in stopped) and _fill(left, piece, counted)
+            (piece.is_core or workload.id not in stopped) and _fill(remaining, piece, counted)
         )
         if fits or not workload.preemptible:
             covered.append(piece)
@@ -116,12 +116,12 @@ def covered_pods(
         for pod in workload.pods
         if pod.state is PodState.ALLOCATED
     ]
-    by_resource = {each: [amounts[each] for amounts in held] for each in resources}
+    by_resource = {resource: [amounts[resource] for amounts in held] for resource in resources}
     order: Sequence[Victim]
     # Most projects hold no more than their quota, and many that borrow have none: then nothing has to be put in order.
-    if all(sum(amounts) <= quota[each] for each, amounts in by_resource.items()):
+    if all(sum(amounts) <= quota[resource] for resource, amounts in by_resource.items()):
         order = _in_pieces(workloads)
-    elif any(min(amounts, default=0) > quota[each] for each, amounts in by_resource.items()):
+    elif any(min(amounts, default=0) > quota[resource] for resource, amounts in by_resource.items()):
         order = _in_pieces([workload for workload in workloads if not workload.preemptible])
     else:
         order = coverage(filling_order(workloads), quota, resources).covered
@@ -129,21 +129,21 @@ def covered_pods(
         yield from victim.pods
 
 
-def _fill(left: list[int], piece: Victim, counted: Iterable[int]) -> bool:
+def _fill(remaining: list[int], piece: Victim, counted: Iterable[int]) -> bool:
     """Take what the piece holds from what is left, if it is there."""
     pods = piece.pods
     held = pods[0].request.amounts if len(pods) == 1 else chunk_amounts(pods)
-    for each in counted:
-        if held[each] > left[each]:
+    for resource in counted:
+        if held[resource] > remaining[resource]:
             return False
-    for each in counted:
-        left[each] -= held[each]
+    for resource in counted:
+        remaining[resource] -= held[resource]
     return True
 
 
 def _firm(
     pieces: Iterable[Victim],
-    left: list[int],
+    remaining: list[int],
     counted: tuple[int, ...],
     model_left: dict[str, int],
     model_of: Callable[[Pod], str],
@@ -158,7 +158,7 @@ def _firm(
             if model in model_left and pod.request.gpu_milli:
                 on[model] = on.get(model, 0) + pod.request.gpu_milli
         enough = bool(on) and all(amount <= model_left[model] for model, amount in on.items())
-        if enough and piece.workload.id not in stopped and _fill(left, piece, counted):
+        if enough and piece.workload.id not in stopped and _fill(remaining, piece, counted):
             for model, amount in on.items():
                 model_left[model] -= amount
             firm.add(id(piece))

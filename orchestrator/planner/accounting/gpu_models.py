@@ -35,11 +35,11 @@ class GpuModels:
         """The only model on which the chunk's GPUs can be, if somebody bounds it."""
         if not self._tree.models:
             return None
-        found: set[str] = set()
+        models: set[str] = set()
         for pod in chunk:
             if pod.request.gpu_milli:
-                found |= set(self._models_for(workload, pod.constraints))
-        model = found.pop() if len(found) == 1 else None
+                models |= set(self._models_for(workload, pod.constraints))
+        model = models.pop() if len(models) == 1 else None
         return model if model in self._tree.models else None
 
     def claim(self, workload: Workload, chunk: Chunk) -> str | None:
@@ -52,26 +52,26 @@ class GpuModels:
     def violation(self, workload: Workload, chunk: Chunk) -> LimitReached | ModelPromised | None:
         """Why the project may not hold the chunk of the only model that it can run on."""
         model = self.bound(workload, chunk)
-        asked = chunk_gpu_milli(chunk)
+        requested = chunk_gpu_milli(chunk)
         if model is None:
             return None
-        full = over_limit(self._ledger, workload, asked, model)
+        full = over_limit(self._ledger, workload, requested, model)
         if full is not None:
             held, limit = self._ledger.model_held.get((full, model), 0), self._tree.model_limit[full, model]
-            return LimitReached(full, 0, asked=asked, held=held, limit=limit, model=model)
-        if keeps_promises(self._ledger, workload, asked, model):
+            return LimitReached(full, 0, requested=requested, held=held, limit=limit, model=model)
+        if keeps_promises(self._ledger, workload, requested, model):
             return None
         quota = self._tree.model_quota[workload.project, model]
-        return ModelPromised(workload.project, model, asked=asked, quota=quota)
+        return ModelPromised(workload.project, model, requested=requested, quota=quota)
 
     def _models_for(self, workload: Workload, constraints: Constraints) -> Collection[str]:
         types = node_types_for(self._tree.projects[workload.project], workload)
         known = self._known.get((constraints, types))
         if known is None:
             known = self._known[constraints, types] = {
-                each.model
-                for each in self._ledger.nodes
-                if each.node.gpu_count and self._placer.admits(each, constraints, types)
+                account.model
+                for account in self._ledger.nodes
+                if account.node.gpu_count and self._placer.admits(account, constraints, types)
             }
         return known
 
@@ -79,13 +79,13 @@ class GpuModels:
 def model_shares(ledger: Ledger, demand: Mapping[tuple[str, str], int]) -> ModelAmounts:
     """The fair share of every project and department of each model, divided as all GPUs are."""
     tree = ledger.tree
-    asked = total_model_demand(tree, demand)
+    requested = total_model_demand(tree, demand)
     shares: ModelAmounts = {}
     for model in sorted(tree.models):
         levels: list[tuple[str | None, int]] = [(None, ledger.model_capacity.get(model, 0))]
         while levels:
             parent, total = levels.pop()
-            claims = [_claim(ledger, name, model, asked) for name in tree.children.get(parent, ())]
+            claims = [_claim(ledger, name, model, requested) for name in tree.children.get(parent, ())]
             for name, share in divide(total, claims, DEVICE_MILLI).items():
                 shares[name, model] = share
                 if name in tree.children:
@@ -93,12 +93,12 @@ def model_shares(ledger: Ledger, demand: Mapping[tuple[str, str], int]) -> Model
     return shares
 
 
-def _claim(ledger: Ledger, name: str, model: str, asked: Mapping[tuple[str, str], int]) -> Claim:
+def _claim(ledger: Ledger, name: str, model: str, requested: Mapping[tuple[str, str], int]) -> Claim:
     project, limit = ledger.tree.projects[name], ledger.tree.model_limit[name, model]
     return Claim(
         name=name,
         quota=ledger.tree.model_quota[name, model],
-        demand=asked.get((name, model), 0),
+        demand=requested.get((name, model), 0),
         limit=None if limit >= UNLIMITED else limit,
         weight=max(0, project.over_quota_weight),
         priority=project.priority,

@@ -60,15 +60,16 @@ class NodeAccount:
         self.tenants: list[dict[str, int]] = [{} for _ in range(node.gpu_count)]
         self.unused_devices = node.gpu_count
         self.lost = node.lost_gpus
-        self.blocked = frozenset(each for each in node.unhealthy_gpus if each < node.gpu_count)
+        self.blocked = frozenset(device for device in node.unhealthy_gpus if device < node.gpu_count)
         self.later_milli = (node.gpu_count - self.lost) * DEVICE_MILLI
         self.cpu_used_milli = node.foreign.cpu_milli
         self.memory_used_bytes = node.foreign.memory_bytes
         self.pods_used = node.foreign_pods
         self.cpu_releasing_milli = self.memory_releasing_bytes = self.pods_releasing = 0
-        healthy = [device for device in range(node.gpu_count) if device not in self.blocked]
-        foreign = healthy[max(0, len(healthy) - node.foreign.gpu_count) :]
-        for device in self.blocked.union(foreign):
+        known = self.blocked.union(device for device in node.foreign_devices if device < node.gpu_count)
+        others = [device for device in range(node.gpu_count) if device not in known]
+        unknown = max(0, node.foreign.gpu_count - len(node.foreign_devices))
+        for device in known.union(others[max(0, len(others) - unknown) :]):
             self.used_milli[device] = DEVICE_MILLI
             self.later_milli -= DEVICE_MILLI
             self.unused_devices -= 1
@@ -96,8 +97,8 @@ class NodeAccount:
             now = max(0, DEVICE_MILLI - min(self.used_milli, default=DEVICE_MILLI))
             then = now
             if any(self.releasing_milli):
-                left = map(sub, self.used_milli, self.releasing_milli)
-                then = max(0, DEVICE_MILLI - min(left, default=DEVICE_MILLI))
+                held_milli = map(sub, self.used_milli, self.releasing_milli)
+                then = max(0, DEVICE_MILLI - min(held_milli, default=DEVICE_MILLI))
             self.most_free = (self.version, now, then)
         return self.most_free[2 if later else 1]
 
@@ -168,16 +169,16 @@ class Ledger:
         self.tree = tree
         self.nodes = [
             NodeAccount(node, position)
-            for position, node in enumerate(sorted(nodes, key=lambda each: each.name))
+            for position, node in enumerate(sorted(nodes, key=lambda node: node.name))
         ]
         self.by_name = {account.node.name: account for account in self.nodes}
-        self.unhealthy = frozenset(each.name for each in nodes if each.unhealthy or each.unhealthy_gpus)
+        self.unhealthy = frozenset(node.name for node in nodes if node.unhealthy or node.unhealthy_gpus)
         self.capacity = capacity(nodes)
         self.model_capacity = model_capacity(nodes)
         self.allocated = {name: [0, 0, 0] for name in tree.projects}
         self.non_preemptible = {name: [0, 0, 0] for name in tree.projects}
         self.model_held: dict[tuple[str, str], int] = {}
-        self.model_kept: dict[tuple[str, str], int] = {}
+        self.model_non_preemptible: dict[tuple[str, str], int] = {}
         self.releasing_nodes: dict[int, int] = {}
         self.spare_nodes: set[int] = set()
         self.evicted: set[str] = set()
@@ -196,11 +197,11 @@ class Ledger:
         """The positions of the nodes by their values of these labels, "" where a node has none; grouped once."""
         groups = self._groups.get(labels)
         if groups is None:
-            found: dict[tuple[str, ...], list[int]] = {}
+            positions_by_values: dict[tuple[str, ...], list[int]] = {}
             for account in self.nodes:
                 values = tuple([account.node.labels.get(label, "") for label in labels])
-                found.setdefault(values, []).append(account.position)
-            groups = self._groups[labels] = {values: tuple(at) for values, at in found.items()}
+                positions_by_values.setdefault(values, []).append(account.position)
+            groups = self._groups[labels] = {values: tuple(at) for values, at in positions_by_values.items()}
         return groups
 
     def load(self, workload: Workload, sign: int) -> None:
@@ -224,13 +225,13 @@ class Ledger:
 
     def figures(self, name: str, shares: Mapping[str, Amounts]) -> Figures:
         """Where the project or department stands now."""
-        held, kept = self.allocated[name], self.non_preemptible[name]
+        held, non_preemptible = self.allocated[name], self.non_preemptible[name]
         return Figures(
             quota=self.tree.quota[name],
             limit=self.tree.limit[name],
             share=shares[name],
             held=(held[0], held[1], held[2]),
-            held_non_preemptible=(kept[0], kept[1], kept[2]),
+            held_non_preemptible=(non_preemptible[0], non_preemptible[1], non_preemptible[2]),
         )
 
     def with_idle_devices(self, count: int) -> Iterator[int]:
@@ -332,10 +333,10 @@ class Ledger:
             held[1] += cpu
             held[2] += memory
             if not workload.preemptible:
-                kept = self.non_preemptible[project]
-                kept[0] += gpu
-                kept[1] += cpu
-                kept[2] += memory
+                non_preemptible = self.non_preemptible[project]
+                non_preemptible[0] += gpu
+                non_preemptible[1] += cpu
+                non_preemptible[2] += memory
         if self.tree.models and account is not None and gpu and account.model in self.tree.models:
             self._charge_model(workload, account.model, gpu)
 
@@ -344,7 +345,7 @@ class Ledger:
             key = (project, model)
             self.model_held[key] = self.model_held.get(key, 0) + gpu_milli
             if not workload.preemptible:
-                self.model_kept[key] = self.model_kept.get(key, 0) + gpu_milli
+                self.model_non_preemptible[key] = self.model_non_preemptible.get(key, 0) + gpu_milli
 
 
 def capacity(nodes: Iterable[Node]) -> Amounts:
@@ -360,11 +361,11 @@ def capacity(nodes: Iterable[Node]) -> Amounts:
 
 def model_capacity(nodes: Iterable[Node]) -> dict[str, int]:
     """`capacity` in GPUs of each model."""
-    found: dict[str, int] = {}
+    capacity: dict[str, int] = {}
     for node in nodes:
         if node.gpu_model and node.schedulable:
-            found[node.gpu_model] = found.get(node.gpu_model, 0) + capacity_gpu_milli((node,))
-    return found
+            capacity[node.gpu_model] = capacity.get(node.gpu_model, 0) + capacity_gpu_milli((node,))
+    return capacity
 
 
 def capacity_gpu_milli(nodes: Iterable[Node]) -> int:

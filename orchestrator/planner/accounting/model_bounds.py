@@ -26,20 +26,20 @@ def keeps_promises(ledger: Ledger, workload: Workload, gpu_milli: int, model: st
         return True
     tree, lineage = ledger.tree, ledger.tree.lineage[workload.project]
     for depth, name in enumerate(lineage):
-        kept = ledger.model_kept.get((name, model), 0) + gpu_milli
-        if kept <= tree.model_quota[name, model]:
+        non_preemptible = ledger.model_non_preemptible.get((name, model), 0) + gpu_milli
+        if non_preemptible <= tree.model_quota[name, model]:
             continue
         parent = lineage[depth + 1] if depth + 1 < len(lineage) else None
         total = ledger.model_capacity.get(model, 0)
         if parent is not None:
-            above = ledger.model_kept.get((parent, model), 0) + gpu_milli
+            above = ledger.model_non_preemptible.get((parent, model), 0) + gpu_milli
             total = max(tree.model_quota[parent, model], above)
         promised = sum(
-            max(tree.model_quota[each, model], ledger.model_kept.get((each, model), 0))
-            for each in tree.children[parent]
-            if each != name
+            max(tree.model_quota[child, model], ledger.model_non_preemptible.get((child, model), 0))
+            for child in tree.children[parent]
+            if child != name
         )
-        if promised + kept > total:
+        if promised + non_preemptible > total:
             return False
     return True
 

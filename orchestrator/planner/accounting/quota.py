@@ -62,11 +62,11 @@ def _gibibytes(memory_bytes: int) -> str:
 
 def installed(nodes: Iterable[Node]) -> dict[str, int]:
     """By GPU model, what there is, in `gpu_milli`, whether its nodes take work now or not."""
-    found: dict[str, int] = {}
+    capacity: dict[str, int] = {}
     for node in nodes:
         if node.gpu_model:
-            found[node.gpu_model] = found.get(node.gpu_model, 0) + node.gpu_count * DEVICE_MILLI
-    return found
+            capacity[node.gpu_model] = capacity.get(node.gpu_model, 0) + node.gpu_count * DEVICE_MILLI
+    return capacity
 
 
 def gpus(gpu_milli: int) -> str:
@@ -117,7 +117,7 @@ def gpu_model_excess(
                 )
         elif total > capacity_gpu_milli.get(model, 0):
             known = ", ".join(
-                f"{gpus(capacity_gpu_milli[each])} of {each}" for each in sorted(capacity_gpu_milli)
+                f"{gpus(capacity_gpu_milli[model])} of {model}" for model in sorted(capacity_gpu_milli)
             )
             return f"the quotas for {model} add up to {gpus(total)} GPUs, the cluster has {known or 'none'}"
     return None
@@ -133,33 +133,38 @@ class ProjectTree:
     """
 
     def __init__(self, projects: Iterable[Project]) -> None:
-        self.projects = {project.name: project for project in sorted(projects, key=lambda each: each.name)}
+        self.projects = {
+            project.name: project for project in sorted(projects, key=lambda project: project.name)
+        }
         self.lineage: dict[str, tuple[str, ...]] = {}
         self.children: dict[str | None, list[str]] = {None: []}
         for name in self.projects:
             lineage = self._climb(name)
             self.lineage[name] = lineage
             self.children.setdefault(lineage[1] if len(lineage) > 1 else None, []).append(name)
-        self.quota: dict[str, Amounts] = {name: _quota(each) for name, each in self.projects.items()}
-        self.limit: dict[str, Amounts] = {name: _limit(each) for name, each in self.projects.items()}
+        self.quota: dict[str, Amounts] = {name: _quota(project) for name, project in self.projects.items()}
+        self.limit: dict[str, Amounts] = {name: _limit(project) for name, project in self.projects.items()}
         bounds = [*self.quota.values(), *self.limit.values()]
-        self.models = frozenset(each.model for one in self.projects.values() for each in one.gpu_models)
+        self.models = frozenset(bound.model for one in self.projects.values() for bound in one.gpu_models)
         self.model_quota: dict[tuple[str, str], int] = {}
         self.model_limit: dict[tuple[str, str], int] = {}
         for model in self.models:
             for name in self.children[None]:
                 self._bound_model(name, model)
         self.promised_models = frozenset(model for (_, model), quota in self.model_quota.items() if quota)
-        self.resources = (0, *(each for each in (1, 2) if any(bound[each] < UNLIMITED for bound in bounds)))
+        self.resources = (
+            0,
+            *(resource for resource in (1, 2) if any(bound[resource] < UNLIMITED for bound in bounds)),
+        )
 
     def nearest(self, name: str, seconds: Callable[[Project], int | None]) -> int:
         """The first setting on the way up from the project, else 0."""
-        found = (seconds(self.projects[each]) for each in self.lineage[name])
-        return next((each for each in found if each is not None), 0)
+        own_settings = (seconds(self.projects[ancestor]) for ancestor in self.lineage[name])
+        return next((value for value in own_settings if value is not None), 0)
 
     def _bound_model(self, name: str, model: str) -> int:
         below = sum(self._bound_model(child, model) for child in self.children.get(name, ()))
-        own = next((each for each in self.projects[name].gpu_models if each.model == model), None)
+        own = next((bound for bound in self.projects[name].gpu_models if bound.model == model), None)
         quota = below if own is None or own.quota_gpu_milli is None else own.quota_gpu_milli
         self.model_quota[name, model] = quota
         self.model_limit[name, model] = _or_unlimited(None if own is None else own.limit_gpu_milli)

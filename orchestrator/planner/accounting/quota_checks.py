@@ -5,9 +5,9 @@ from orchestrator.planner.model import Amounts, PodState, Workload
 from orchestrator.planner.reasons.texts import GangIncomplete, LimitReached, QuotaReached
 
 
-def violation(ledger: Ledger, workload: Workload, asked: Amounts) -> LimitReached | QuotaReached | None:
+def violation(ledger: Ledger, workload: Workload, requested: Amounts) -> LimitReached | QuotaReached | None:
     """Why the project or one of its departments may not hold that much more, or None."""
-    return limit_violation(ledger, workload, asked) or quota_violation(ledger, workload, asked)
+    return limit_violation(ledger, workload, requested) or quota_violation(ledger, workload, requested)
 
 
 def keeps_limits(ledger: Ledger, workload: Workload) -> bool:
@@ -19,41 +19,45 @@ def keeps_limits(ledger: Ledger, workload: Workload) -> bool:
     )
 
 
-def limiting(ledger: Ledger, workload: Workload, asked: Amounts) -> tuple[str, int] | None:
+def limiting(ledger: Ledger, workload: Workload, requested: Amounts) -> tuple[str, int] | None:
     """The first project of the lineage whose limit would be passed, and for which resource."""
     for name in ledger.tree.lineage[workload.project]:
         held, limit = ledger.allocated[name], ledger.tree.limit[name]
         for resource in ledger.tree.resources:
-            if asked[resource] and held[resource] + asked[resource] > limit[resource]:
+            if requested[resource] and held[resource] + requested[resource] > limit[resource]:
                 return name, resource
     return None
 
 
-def limit_violation(ledger: Ledger, workload: Workload, asked: Amounts) -> LimitReached | None:
+def limit_violation(ledger: Ledger, workload: Workload, requested: Amounts) -> LimitReached | None:
     """`limiting` with the amounts on both sides."""
-    reached = limiting(ledger, workload, asked)
+    reached = limiting(ledger, workload, requested)
     if reached is None:
         return None
     name, resource = reached
     return LimitReached(
         name,
         resource,
-        asked=asked[resource],
+        requested=requested[resource],
         held=ledger.allocated[name][resource],
         limit=ledger.tree.limit[name][resource],
     )
 
 
-def quota_violation(ledger: Ledger, workload: Workload, asked: Amounts) -> QuotaReached | None:
+def quota_violation(ledger: Ledger, workload: Workload, requested: Amounts) -> QuotaReached | None:
     """Work that may not be evicted never leaves the quota: nobody could get the GPUs back."""
     if workload.preemptible:
         return None
     for name in ledger.tree.lineage[workload.project]:
-        kept, quota = ledger.non_preemptible[name], ledger.tree.quota[name]
+        non_preemptible, quota = ledger.non_preemptible[name], ledger.tree.quota[name]
         for resource in ledger.tree.resources:
-            if asked[resource] and kept[resource] + asked[resource] > quota[resource]:
+            if requested[resource] and non_preemptible[resource] + requested[resource] > quota[resource]:
                 return QuotaReached(
-                    name, resource, asked=asked[resource], held=kept[resource], quota=quota[resource]
+                    name,
+                    resource,
+                    requested=requested[resource],
+                    held=non_preemptible[resource],
+                    quota=quota[resource],
                 )
     return None
 

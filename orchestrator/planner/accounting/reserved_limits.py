@@ -12,17 +12,19 @@ from orchestrator.planner.reasons.texts import LimitKept
 
 
 def kept_back(
-    ledger: Ledger, reservation: Reservation, workload: Workload, asked: Amounts
+    ledger: Ledger, reservation: Reservation, workload: Workload, requested: Amounts
 ) -> LimitKept | None:
     """Why the workload, of the same project, may not hold that much more before the other one has started."""
     both = not workload.preemptible and not reservation.workload.preemptible
     for name in ledger.tree.lineage[workload.project]:
-        held, kept = ledger.allocated[name], ledger.non_preemptible[name]
-        for each in ledger.tree.resources:
-            if not (asked[each] and reservation.asked[each]):
+        held, non_preemptible = ledger.allocated[name], ledger.non_preemptible[name]
+        for resource in ledger.tree.resources:
+            if not (requested[resource] and reservation.requested[resource]):
                 continue
-            wanted = asked[each] + reservation.asked[each]
-            full = held[each] - reservation.yielding[each] + wanted > ledger.tree.limit[name][each]
-            if full or (both and kept[each] + wanted > ledger.tree.quota[name][each]):
-                return LimitKept(name, asked, reservation.asked, reservation.workload.name)
+            demanded = requested[resource] + reservation.requested[resource]
+            full = (
+                held[resource] - reservation.yielding[resource] + demanded > ledger.tree.limit[name][resource]
+            )
+            if full or (both and non_preemptible[resource] + demanded > ledger.tree.quota[name][resource]):
+                return LimitKept(name, requested, reservation.requested, reservation.workload.name)
     return None

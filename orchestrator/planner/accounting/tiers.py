@@ -23,7 +23,7 @@ def tier(
     ledger: Ledger,
     shares: Mapping[str, Amounts],
     workload: Workload,
-    asked: Amounts,
+    requested: Amounts,
     *,
     levels: int | None = None,
 ) -> EntitlementTier:
@@ -35,9 +35,9 @@ def tier(
     for name in ledger.tree.lineage[workload.project][:levels]:
         held, quota, share = ledger.allocated[name], ledger.tree.quota[name], shares[name]
         for resource in ledger.tree.resources:
-            if not asked[resource]:
+            if not requested[resource]:
                 continue
-            then = held[resource] + asked[resource]
+            then = held[resource] + requested[resource]
             if then > max(quota[resource], share[resource]):
                 return EntitlementTier.SURPLUS
             if then > quota[resource]:

@@ -57,15 +57,15 @@ def allocate_released(session: Session) -> None:
         spare = sum(session.ledger.nodes[position].later_milli for position in session.ledger.spare_nodes)
         if not spare:
             return
-        small = [each for each in waiting if chunk_gpu_milli(session.next_chunk(each)) <= spare]
+        small = [workload for workload in waiting if chunk_gpu_milli(session.next_chunk(workload)) <= spare]
         turns = session.turns(small)
         while (workload := turns.pop()) is not None:
             grown = False
             chunk = session.next_chunk(workload)
-            if not session.is_out_of_work and session.tier(workload, chunk) <= level:
+            if not session.work.is_used_up and session.tier(workload, chunk) <= level:
                 grown = bool(_start(session, workload, hopeless, explainer, level))
             turns.settle(workload.project, workload if grown and session.next_chunk(workload) else None)
-        waiting = [each for each in small if session.next_chunk(each)]
+        waiting = [workload for workload in small if session.next_chunk(workload)]
 
 
 def _prefer_older(session: Session, explainer: Explainer) -> None:
@@ -77,17 +77,17 @@ def _prefer_older(session: Session, explainer: Explainer) -> None:
     hopeless = Hopeless()
     waiting = sorted(lacks_only(session, ROOM_IS_MISSING), key=workload_order)
     last = {
-        project: max(workload_order(each) for each in granted)
-        for project in {each.project for each in waiting}
+        project: max(workload_order(workload) for workload in granted)
+        for project in {workload.project for workload in waiting}
         if (granted := _started_now(session, project))
     }
     for workload in waiting:
         if workload.project not in last or workload_order(workload) > last[workload.project]:
             continue
         later = [
-            each
-            for each in _started_now(session, workload.project)
-            if workload_order(each) > workload_order(workload)
+            younger
+            for younger in _started_now(session, workload.project)
+            if workload_order(younger) > workload_order(workload)
         ]
         chunk = session.next_chunk(workload)
         if (
@@ -97,8 +97,8 @@ def _prefer_older(session: Session, explainer: Explainer) -> None:
         ):
             continue
         checkpoint = session.ledger.checkpoint()
-        for each in later:
-            session.suspend(each)
+        for younger in later:
+            session.suspend(younger)
         violation_found = session.violation(workload, chunk)
         placed = None
         if violation_found is None and not better_claims(session, workload, chunk, later):
@@ -107,18 +107,18 @@ def _prefer_older(session: Session, explainer: Explainer) -> None:
             session.ledger.rollback(checkpoint)
             hopeless.add(session, workload, chunk, workload.project)
             continue
-        for each in later:
-            session.cancel(each)
+        for younger in later:
+            session.cancel(younger)
         session.grant(workload, placed)
         # What still fits beside the older workload does not have to wait for it.
-        for each in sorted(later, key=workload_order):
-            while session.next_chunk(each) and _start(session, each, Hopeless(), explainer):
+        for younger in sorted(later, key=workload_order):
+            while session.next_chunk(younger) and _start(session, younger, Hopeless(), explainer):
                 pass
 
 
 def _started_now(session: Session, project: str) -> list[Workload]:
     """What the project was given in this decision, but for what was its own since an earlier one."""
-    return [each for each in session.granted(project) if not session.is_bound_nominee(each)]
+    return [workload for workload in session.granted(project) if not session.is_bound_nominee(workload)]
 
 
 def _start(
@@ -174,7 +174,7 @@ def _tier_as_placed(session: Session, workload: Workload, placed: Placed) -> Ent
         model = ledger.by_name[where.node].model
         on[model] = on.get(model, 0) + pod.request.gpu_milli
     total = tier(ledger, session.shares, workload, chunk_amounts(chunk))
-    found = [
+    tiers = [
         tier_with_model(
             ledger,
             session.models.shares,
@@ -186,4 +186,4 @@ def _tier_as_placed(session: Session, workload: Workload, placed: Placed) -> Ent
         for model, amount in on.items()
     ]
     ledger.rollback(checkpoint)
-    return max(found)
+    return max(tiers)

@@ -43,14 +43,15 @@ def _consolidate(session: Session, *, within_quota: bool) -> None:
     if cap == 0:
         return
     waiting = [
-        each
-        for each in _served(lacks_only(session, ROOM_IS_MISSING))
-        if (session.tier(each, session.next_chunk(each)) is EntitlementTier.GUARANTEED) is within_quota
+        workload
+        for workload in _served(lacks_only(session, ROOM_IS_MISSING))
+        if (session.tier(workload, session.next_chunk(workload)) is EntitlementTier.GUARANTEED)
+        is within_quota
     ]
     free = _free_milli(session)
-    if not any(chunk_gpu_milli(session.next_chunk(each)) <= free for each in waiting):
+    if not any(chunk_gpu_milli(session.next_chunk(workload)) <= free for workload in waiting):
         return
-    session.allow_work(10)
+    session.work.allow(10)
     selector = VictimSelector(session, session.once(Candidates), MovePolicy(cap), max_nodes=_MAX_NODES)
     hopeless = Hopeless()
     for turns in session.turns_left_over_first(waiting):
@@ -68,13 +69,16 @@ def _served(waiting: Iterable[Workload]) -> list[Workload]:
     """
     candidates = list(waiting)
     last: dict[str, tuple[int, int, str, str]] = {}
-    for each in candidates:
-        if each.preemptible:
-            last[each.project] = max(workload_order(each), last.get(each.project, workload_order(each)))
+    for candidate in candidates:
+        if candidate.preemptible:
+            last[candidate.project] = max(
+                workload_order(candidate), last.get(candidate.project, workload_order(candidate))
+            )
     return [
-        each
-        for each in candidates
-        if each.preemptible or (each.project in last and workload_order(each) < last[each.project])
+        candidate
+        for candidate in candidates
+        if candidate.preemptible
+        or (candidate.project in last and workload_order(candidate) < last[candidate.project])
     ]
 
 
@@ -83,8 +87,8 @@ def consolidate_for(
 ) -> bool:
     """Move work so that the next chunk fits, and promise everybody's places; or leave everything as it was."""
     chunk = session.next_chunk(workload)
-    asked = chunk_amounts(chunk)
-    if not asked[0] or hopeless.includes(session, workload, chunk, ()):
+    requested = chunk_amounts(chunk)
+    if not requested[0] or hopeless.includes(session, workload, chunk, ()):
         return False
     if session.violation(workload, chunk) is not None:
         return False
@@ -92,7 +96,7 @@ def consolidate_for(
     policy = MovePolicy(session.snapshot.settings.max_consolidation_victims)
     outcome = None
     # Moves free nothing: unless enough GPUs are free in all, no search can succeed.
-    if free >= asked[0]:
+    if free >= requested[0]:
         outcome = preempt_for(session, workload, chunk, selector.under(policy)) or repack_for(
             session, workload, chunk, selector.under(policy)
         )

@@ -8,7 +8,7 @@ from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.model import PodState, Waiting, Workload
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.chunks import Placed
-from orchestrator.planner.preemption.victim_selection import Taken
+from orchestrator.planner.preemption.victim_selection import Losses
 from orchestrator.planner.preemption.victims import evictions_for
 from orchestrator.planner.session import Session
 
@@ -23,12 +23,12 @@ ROOM_IS_MISSING = (
 
 def lacks_only(session: Session, codes: Iterable[Waiting]) -> list[Workload]:
     """Workloads that wait for one of these reasons and may have others evicted already."""
-    wanted = tuple(codes)
+    reasons = tuple(codes)
     now_us = session.snapshot.now_us
     return [
-        each
-        for each in session.pending()
-        if session.lacks_room(each, wanted) and not (now_us and now_us < each.evicts_from_us)
+        workload
+        for workload in session.pending()
+        if session.lacks_room(workload, reasons) and not (now_us and now_us < workload.evicts_from_us)
     ]
 
 
@@ -58,22 +58,22 @@ def better_claims(
     if ours is EntitlementTier.GUARANTEED:
         return False
     checkpoint = session.ledger.checkpoint()
-    aside = {each.id for each in suspended}
-    for each in session.granted(workload.project):
-        if each.id not in aside:
-            session.suspend(each)
+    aside = {other.id for other in suspended}
+    for other in session.granted(workload.project):
+        if other.id not in aside:
+            session.suspend(other)
 
-    def goes_first(each: Workload, theirs: Chunk) -> bool:
-        claim = session.tier(each, theirs)
-        return claim < ours or (claim is ours and session.has_turn_before(each, theirs, workload, chunk))
+    def goes_first(rival: Workload, theirs: Chunk) -> bool:
+        claim = session.tier(rival, theirs)
+        return claim < ours or (claim is ours and session.has_turn_before(rival, theirs, workload, chunk))
 
-    waiting = [(each, session.next_chunk(each)) for each in _one_of_each_kind(session)]
-    for each, theirs in waiting:
-        if each.project == workload.project or not theirs or not goes_first(each, theirs):
+    waiting = [(rival, session.next_chunk(rival)) for rival in _one_of_each_kind(session)]
+    for rival, theirs in waiting:
+        if rival.project == workload.project or not theirs or not goes_first(rival, theirs):
             continue
-        if session.violation(each, theirs) is not None:
+        if session.violation(rival, theirs) is not None:
             continue
-        if session.place_all(each, theirs) is not None:
+        if session.place_all(rival, theirs) is not None:
             session.ledger.rollback(checkpoint)
             return True
     session.ledger.rollback(checkpoint)
@@ -84,10 +84,19 @@ def _one_of_each_kind(session: Session) -> Iterator[Workload]:
     """Of the workloads that lack room and nothing else, the first of each kind in its project's queue."""
     if not session.kinds:
         session.kinds[()] = []
-        for each in sorted(lacks_only(session, ROOM_IS_MISSING), key=workload_order, reverse=True):
-            chunk = tuple((pod.request, pod.constraints, pod.sub_group) for pod in session.next_chunk(each))
-            kind = (each.project, each.preemptible, each.interactive, each.topology, each.groups, chunk)
-            session.kinds.setdefault(kind, []).append(each.id)
+        for workload in sorted(lacks_only(session, ROOM_IS_MISSING), key=workload_order, reverse=True):
+            chunk = tuple(
+                (pod.request, pod.constraints, pod.sub_group) for pod in session.next_chunk(workload)
+            )
+            kind = (
+                workload.project,
+                workload.preemptible,
+                workload.interactive,
+                workload.topology,
+                workload.groups,
+                chunk,
+            )
+            session.kinds.setdefault(kind, []).append(workload.id)
     for names in session.kinds.values():
         while names and not _lacks_room(session, names[-1]):
             names.pop()
@@ -100,18 +109,18 @@ def _lacks_room(session: Session, name: str) -> bool:
     return bool(session.next_chunk(workload)) and session.lacks_room(workload, ROOM_IS_MISSING)
 
 
-def carry_out(session: Session, workload: Workload, taken: Taken, placed: Placed) -> None:
+def carry_out(session: Session, workload: Workload, losses: Losses, placed: Placed) -> None:
     """Make what is on the ledger part of the plan, and find new places for victims where there are any."""
-    session.take(evictions_for(workload, taken))
-    session.grant(workload, placed, after_evictions=bool(taken))
+    session.take(evictions_for(workload, losses))
+    session.grant(workload, placed, after_evictions=bool(losses))
 
 
-def move_elsewhere(session: Session, taken: Taken) -> dict[str, Placed]:
+def move_elsewhere(session: Session, losses: Losses) -> dict[str, Placed]:
     """Places on the ledger for victims that fit somewhere else, by workload."""
     moved: dict[str, Placed] = {}
-    victims = {victim.workload.id: victim for victim, _ in taken}
-    evicted = {pod.id for victim, _ in taken for pod in victim.pods}
-    for victim in sorted(victims.values(), key=lambda each: workload_order(each.workload)):
+    victims = {victim.workload.id: victim for victim, _ in losses}
+    evicted = {pod.id for victim, _ in losses for pod in victim.pods}
+    for victim in sorted(victims.values(), key=lambda victim: workload_order(victim.workload)):
         workload = session.workload(victim.workload.id)
         pods = tuple(pod for pod in workload.pods if pod.id in evicted and pod.state is PodState.ALLOCATED)
         core = all(pod.id in evicted for pod in workload.pods if pod.state is PodState.ALLOCATED)

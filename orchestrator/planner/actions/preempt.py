@@ -19,7 +19,7 @@ from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.preemption.candidates import Candidates, Piece
 from orchestrator.planner.preemption.search import preempt_for
-from orchestrator.planner.preemption.victim_selection import Order, Taken, VictimSelector
+from orchestrator.planner.preemption.victim_selection import Losses, Order, VictimSelector
 from orchestrator.planner.preemption.victims import EvictionReason, is_protected
 from orchestrator.planner.reasons.texts import Overtaken
 from orchestrator.planner.session import Session
@@ -57,9 +57,9 @@ class PriorityPolicy:
         seconds = self._session.tree.nearest(workload.project, preempt_min_runtime)
         return not (piece.is_core and is_protected(victim, seconds, self._session.snapshot.now_us))
 
-    def is_closed(self, workload: Workload, asked: Amounts, project: str) -> bool:
+    def is_closed(self, workload: Workload, requested: Amounts, project: str) -> bool:
         """Other projects lose nothing by priority."""
-        del asked
+        del requested
         return project != workload.project
 
     def order(self, workload: Workload) -> Order:
@@ -77,19 +77,21 @@ class PriorityPolicy:
         del workload, piece
         return True
 
-    def eviction_reason(self, workload: Workload, asked: Amounts, victim: Victim) -> EvictionReason | None:
+    def eviction_reason(
+        self, workload: Workload, requested: Amounts, victim: Victim
+    ) -> EvictionReason | None:
         """The rule of priority."""
-        del asked
+        del requested
         ours, theirs = workload.priority, victim.workload.priority
         return EvictionReason("priority", f"priority {ours} goes before {theirs} inside {workload.project}")
 
-    def tolerates(self, session: Session, taken: Taken) -> bool:
+    def tolerates(self, session: Session, losses: Losses) -> bool:
         """Whether the cap on evictions is kept so far."""
-        return session.may_evict(victim.pods for victim, _ in taken)
+        return session.may_evict(victim.pods for victim, _ in losses)
 
-    def accepts(self, session: Session, workload: Workload, taken: Taken) -> bool:
+    def accepts(self, session: Session, workload: Workload, losses: Losses) -> bool:
         """Whether the cap on evictions and the limits hold."""
-        return session.may_evict(victim.pods for victim, _ in taken) and keeps_limits(
+        return session.may_evict(victim.pods for victim, _ in losses) and keeps_limits(
             session.ledger, workload
         )
 
@@ -103,14 +105,18 @@ def preempt(session: Session) -> None:
     waiting = lacks_only(session, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT))
     if not waiting:
         return
-    lowest = _lowest_priorities(session, {each.project for each in waiting})
-    urgent = [each for each in waiting if lowest.get(each.project, each.priority) < each.priority]
+    lowest = _lowest_priorities(session, {workload.project for workload in waiting})
+    urgent = [
+        workload
+        for workload in waiting
+        if lowest.get(workload.project, workload.priority) < workload.priority
+    ]
     if not urgent:
         return
     policy = PriorityPolicy(session)
     selector = VictimSelector(session, session.once(Candidates), policy)
     hopeless = Hopeless()
-    session.allow_work(20)
+    session.work.allow(20)
     for turns in session.turns_left_over_first(urgent):
         while (workload := session.next_turn(turns)) is not None:
             started = preempt_lower_for(session, workload, selector, policy, hopeless)
@@ -120,8 +126,8 @@ def preempt(session: Session) -> None:
 def _lowest_priorities(session: Session, projects: Collection[str]) -> dict[str, int]:
     """By project, the lowest priority of what could give way: preemptible work that runs or was just started."""
     lowest: dict[str, int] = {}
-    started = (each for project in sorted(projects) for each in session.granted(project))
-    for workload in (*(each for each in session.running() if each.preemptible), *started):
+    started = (workload for project in sorted(projects) for workload in session.granted(project))
+    for workload in (*(workload for workload in session.running() if workload.preemptible), *started):
         if workload.project in projects:
             lowest[workload.project] = min(workload.priority, lowest.get(workload.project, workload.priority))
     return lowest
@@ -136,39 +142,43 @@ def preempt_lower_for(
 ) -> bool:
     """Evict less urgent work of the project for the next chunk; or leave everything as it was."""
     chunk = session.next_chunk(workload)
-    asked = chunk_amounts(chunk)
-    if not chunk or quota_violation(session.ledger, workload, asked) or session.kept_back(workload, chunk):
+    requested = chunk_amounts(chunk)
+    if (
+        not chunk
+        or quota_violation(session.ledger, workload, requested)
+        or session.kept_back(workload, chunk)
+    ):
         return False
     owner = (workload.project, workload.priority)
     if hopeless.includes(session, workload, chunk, owner):
         return False
-    granted = [each for each in session.granted(workload.project) if each.priority < workload.priority]
+    granted = [other for other in session.granted(workload.project) if other.priority < workload.priority]
     checkpoint = session.ledger.checkpoint()
-    for each in granted:
-        session.suspend(each)
-    found = _least_urgent(session, workload, selector, policy)
-    if found is None or (granted and _is_due_to_others(session, workload, found[1], granted)):
+    for other in granted:
+        session.suspend(other)
+    least_urgent = _least_urgent(session, workload, selector, policy)
+    if least_urgent is None or (granted and _is_due_to_others(session, workload, least_urgent[1], granted)):
         session.ledger.rollback(checkpoint)
         hopeless.add(session, workload, chunk, owner)
         return False
-    for each in granted:
-        session.cancel(each)
-        session.refuse(each, Overtaken(workload.name))
-    taken, placed = found
-    carry_out(session, workload, taken, placed)
+    for other in granted:
+        session.cancel(other)
+        session.refuse(other, Overtaken(workload.name))
+    losses, placed = least_urgent
+    carry_out(session, workload, losses, placed)
     # Whose room was its own since an earlier decision comes first, then the victims, who ran, then what was started
     # only now: nobody loses a promised room to those who come after it.
-    nominees = [each for each in granted if session.is_bound_nominee(each)]
+    nominees = [other for other in granted if session.is_bound_nominee(other)]
     _start_again(session, nominees)
-    for name, places in move_elsewhere(session, taken).items():
+    for name, places in move_elsewhere(session, losses).items():
         session.promise(session.workload(name), places)
-    _start_again(session, [each for each in granted if not session.is_bound_nominee(each)])
+    _start_again(session, [other for other in granted if not session.is_bound_nominee(other)])
     return True
 
 
 def _least_urgent(
     session: Session, workload: Workload, selector: VictimSelector, policy: PriorityPolicy
-) -> tuple[Taken, Placed] | None:
+) -> tuple[Losses, Placed] | None:
     """Room for the next chunk, made by victims of as low a priority as will do."""
     chunk = session.next_chunk(workload)
     policy.ceiling = None

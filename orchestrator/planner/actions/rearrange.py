@@ -33,51 +33,51 @@ class Rearranger:
             return False
         if not 0 < session.count_granted() <= _MAX_STARTED:
             return False
-        started = [each for name in session.tree.projects for each in session.granted(name)]
+        started = [workload for name in session.tree.projects for workload in session.granted(name)]
         shape = (workload.project, shape_of(session, workload, chunk))
-        asked = chunk_amounts(chunk)
-        if shape in self._hopeless or not asked[0] or session.violation(workload, chunk) is not None:
+        requested = chunk_amounts(chunk)
+        if shape in self._hopeless or not requested[0] or session.violation(workload, chunk) is not None:
             return False
-        found = self._arrangement(workload, chunk, started) if self._could_fit(asked[0]) else None
-        if found is None:
+        arrangement = self._arrangement(workload, chunk, started) if self._could_fit(requested[0]) else None
+        if arrangement is None:
             self._hopeless.add(shape)
             return False
-        for each in started:
-            session.cancel(each)
-        for each, placed in found:
-            session.grant(each, placed)
+        for other in started:
+            session.cancel(other)
+        for other, placed in arrangement:
+            session.grant(other, placed)
         return True
 
     def _could_fit(self, gpu_milli: int) -> bool:
         nodes = self._session.ledger.nodes
-        return sum(each.later_milli for each in nodes if each.node.schedulable) >= gpu_milli
+        return sum(account.later_milli for account in nodes if account.node.schedulable) >= gpu_milli
 
     def _arrangement(
         self, workload: Workload, chunk: Chunk, started: Sequence[Workload]
     ) -> list[tuple[Workload, Placed]] | None:
         """Places for everything, by themselves and on the ledger; None, with the ledger as it was, if none is found."""
         session = self._session
-        parts = [(each, group) for each in started for group in session.granted_chunks(each)]
+        parts = [(other, group) for other in started for group in session.granted_chunks(other)]
         checkpoint = session.ledger.checkpoint()
-        for each in started:
-            session.suspend(each)
+        for other in started:
+            session.suspend(other)
         new = (workload, chunk)
         largest = sorted([new, *parts], key=lambda part: -chunk_gpu_milli(part[1]))
         for order in ([new, *parts], largest):
             mark = session.ledger.checkpoint()
-            found = self._place(order)
-            if found is not None:
-                placed = {id(part): where for part, where in zip(order, found, strict=True)}
+            arrangement = self._place(order)
+            if arrangement is not None:
+                placed = {id(part): where for part, where in zip(order, arrangement, strict=True)}
                 return [(part[0], placed[id(part)]) for part in (*parts, new)]
             session.ledger.rollback(mark)
         session.ledger.rollback(checkpoint)
         return None
 
     def _place(self, parts: Iterable[Part]) -> list[Placed] | None:
-        found: list[Placed] = []
+        places: list[Placed] = []
         for workload, chunk in parts:
             placed = self._session.place_all(workload, chunk)
             if placed is None or any(where.promised for _, where in placed):
                 return None
-            found.append(placed)
-        return found
+            places.append(placed)
+        return places

@@ -36,13 +36,13 @@ def reclaim_within_fair_share(session: Session) -> None:
 def _reclaim(session: Session, level: EntitlementTier, *, work_percent: int) -> None:
     """For every workload that only lacks room: evict what it may and must, or nothing."""
     waiting = [
-        each
-        for each in lacks_only(session, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT))
-        if session.tier(each, session.next_chunk(each), levels=1) is level
+        workload
+        for workload in lacks_only(session, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT))
+        if session.tier(workload, session.next_chunk(workload), levels=1) is level
     ]
     if not waiting:
         return
-    session.allow_work(work_percent)
+    session.work.allow(work_percent)
     selector = VictimSelector(session, session.once(Candidates), ReclaimPolicy(session))
     hopeless = Hopeless()
     moving = MovesWithinQuota(session)
@@ -58,13 +58,15 @@ def _reclaim(session: Session, level: EntitlementTier, *, work_percent: int) -> 
 
 def _may_reclaim(session: Session, workload: Workload, level: EntitlementTier) -> bool:
     chunk = session.next_chunk(workload)
-    asked = chunk_amounts(chunk)
-    if not any(asked):
+    requested = chunk_amounts(chunk)
+    if not any(requested):
         return False
     # The project alone: departments are compared where the lineages part, victim by victim.
     if session.tier(workload, chunk, levels=1) is not level:
         return False
-    return quota_violation(session.ledger, workload, asked) is None and not session.kept_back(workload, chunk)
+    return quota_violation(session.ledger, workload, requested) is None and not session.kept_back(
+        workload, chunk
+    )
 
 
 def reclaim_for(
@@ -82,13 +84,13 @@ def reclaim_for(
     outcome = preempt_for(session, workload, chunk, selector)
     if outcome is None:
         within_quota = session.tier(workload, chunk) is EntitlementTier.GUARANTEED
-        if within_quota and moving.make_room(workload):
+        if within_quota and moving.evict_and_move(workload):
             return True
         hopeless.add(session, workload, chunk, owner)
         return False
-    taken, placed = outcome
-    moved = move_elsewhere(session, taken)
-    carry_out(session, workload, taken, placed)
+    losses, placed = outcome
+    moved = move_elsewhere(session, losses)
+    carry_out(session, workload, losses, placed)
     for name, places in moved.items():
         session.promise(session.workload(name), places)
     return True
@@ -105,7 +107,7 @@ class MovesWithinQuota:
         self._cap = session.snapshot.settings.max_consolidation_victims
         self._failures = 0
 
-    def make_room(self, workload: Workload) -> bool:
+    def evict_and_move(self, workload: Workload) -> bool:
         """Make room for the workload's next chunk, or leave everything as it was."""
         session = self._session
         if self._cap == 0 or self._failures >= _MAX_FAILURES:
@@ -119,10 +121,10 @@ class MovesWithinQuota:
         if outcome is None:
             self._failures += 1
             return False
-        taken, placed = outcome
-        evicted = [(victim, reason) for victim, reason in taken if not victim.is_move]
+        losses, placed = outcome
+        evicted = [(victim, reason) for victim, reason in losses if not victim.is_move]
         places = move_elsewhere(session, evicted) | policy.moved
-        carry_out(session, workload, taken, placed)
+        carry_out(session, workload, losses, placed)
         for name, placed_again in places.items():
             session.promise(session.workload(name), placed_again)
         return True

@@ -32,10 +32,10 @@ def remake_lost_rooms(session: Session) -> None:
     ]
     if not lost:
         return
-    session.allow_work(_WORK_PERCENT)
+    session.work.allow(_WORK_PERCENT)
     reclaim = VictimSelector(session, session.once(Candidates), ReclaimPolicy(session))
-    for workload in sorted(lost, key=lambda each: (each.created_at_us, each.id)):
-        if not session.take_turn():
+    for workload in sorted(lost, key=lambda workload: (workload.created_at_us, workload.id)):
+        if not session.work.take_turn():
             return
         if not _fits(session, workload):
             _remake(session, session.workload(workload.id), reclaim)

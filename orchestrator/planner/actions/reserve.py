@@ -47,7 +47,7 @@ def reserve(session: Session) -> None:
     """Keep room for the first workloads, in the order of turns, that starve and are entitled to what they ask for."""
     if not starving_since_us(session, _NOBODY):
         return
-    starving = [each for each in session.pending() if _is_starving(session, each)]
+    starving = [workload for workload in session.pending() if _is_starving(session, workload)]
     turns = session.turns(starving)
     tries = 0
     endings: list[Ending] | None = None
@@ -72,7 +72,9 @@ def start_reserved(session: Session) -> None:
     reasons = (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT)
     waiting = lacks_only(session, reasons) if session.reservations else []
     for reservation in [
-        each for each in session.reservations if any(each.workload.id == one.id for one in waiting)
+        reservation
+        for reservation in session.reservations
+        if any(reservation.workload.id == one.id for one in waiting)
     ]:
         workload = session.workload(reservation.workload.id)
         chunk = session.next_chunk(workload)
@@ -109,9 +111,9 @@ class ReservationPolicy(ReclaimPolicy):
             return piece.workload.id in self._lent and not piece.is_move
         return super().may_go(workload, piece)
 
-    def is_closed(self, workload: Workload, asked: Amounts, project: str) -> bool:
+    def is_closed(self, workload: Workload, requested: Amounts, project: str) -> bool:
         """The own project is open for what runs on loan."""
-        return project != workload.project and super().is_closed(workload, asked, project)
+        return project != workload.project and super().is_closed(workload, requested, project)
 
     def falls_below_quota(self, workload: Workload, pieces: Sequence[Piece]) -> bool:
         """As for reclaim; what the own project loses, it gets."""
@@ -122,13 +124,15 @@ class ReservationPolicy(ReclaimPolicy):
         """Whether the piece runs on loan, or no quota covers it."""
         return piece.project == workload.project or super().is_borrowed(workload, piece)
 
-    def eviction_reason(self, workload: Workload, asked: Amounts, victim: Victim) -> EvictionReason | None:
+    def eviction_reason(
+        self, workload: Workload, requested: Amounts, victim: Victim
+    ) -> EvictionReason | None:
         """The rule by which the victim may be taken now."""
         if victim.workload.project == workload.project:
             return EvictionReason(
                 RULE, f"it was let in ahead of {workload.name}, which waits longer, until that fits"
             )
-        return super().eviction_reason(workload, asked, victim)
+        return super().eviction_reason(workload, requested, victim)
 
 
 def _claim(session: Session, workload: Workload, chunk: Chunk) -> tuple[EntitlementTier | None, bool]:
@@ -139,25 +143,25 @@ def _claim(session: Session, workload: Workload, chunk: Chunk) -> tuple[Entitlem
     """
     checkpoint = session.ledger.checkpoint()
     behind = [
-        each
-        for each in session.running()
-        if each.project == workload.project and workload_order(each) > workload_order(workload)
+        other
+        for other in session.running()
+        if other.project == workload.project and workload_order(other) > workload_order(workload)
     ]
-    _set_aside(session, (each for each in behind if each.preemptible))
-    asked = chunk_amounts(chunk)
-    limited = violation(session.ledger, workload, asked) is not None
+    _set_aside(session, (other for other in behind if other.preemptible))
+    requested = chunk_amounts(chunk)
+    limited = violation(session.ledger, workload, requested) is not None
     _set_aside(session, behind)
-    violation_found = violation(session.ledger, workload, asked)
+    violation_found = violation(session.ledger, workload, requested)
     claim = session.tier(workload, chunk)
     session.ledger.rollback(checkpoint)
     return (None if violation_found is not None or claim is EntitlementTier.SURPLUS else claim), limited
 
 
 def _set_aside(session: Session, workloads: Iterable[Workload]) -> None:
-    for each in workloads:
-        for pod in each.pods:
+    for workload in workloads:
+        for pod in workload.pods:
             if pod.state is PodState.ALLOCATED:
-                session.ledger.evict(each, pod)
+                session.ledger.evict(workload, pod)
 
 
 def _is_starving(session: Session, workload: Workload) -> bool:
@@ -197,7 +201,7 @@ def _endings(session: Session) -> list[Ending]:
             else (True, open_ended[pod.node or ""], position, 0, workload.id, pod.id)
         )
         endings.append((key, workload, pod))
-    return sorted(endings, key=lambda each: each[0])
+    return sorted(endings, key=lambda ending: ending[0])
 
 
 def _earliest(
@@ -235,7 +239,9 @@ def _earliest(
     awaited = [
         (key, pod) for key, _, pod in endings[:high] if ledger.by_name[pod.node or ""].position in nodes
     ]
-    idle = sum(min(kept.devices, ledger.nodes[each].idle_devices) for each, kept in nodes.items())
+    idle = sum(
+        min(reserved.devices, ledger.nodes[position].idle_devices) for position, reserved in nodes.items()
+    )
     now_us = session.snapshot.now_us
     is_open = any(key[0] for key, _ in awaited)
     return Reservation(
@@ -243,16 +249,16 @@ def _earliest(
         tier=tier,
         nodes=nodes,
         starts_us=0 if is_open else max([pod.ends_by_us for _, pod in awaited], default=now_us),
-        missing_milli=max(0, sum(kept.devices for kept in nodes.values()) - idle) * DEVICE_MILLI,
+        missing_milli=max(0, sum(reserved.devices for reserved in nodes.values()) - idle) * DEVICE_MILLI,
         waited_us=now_us - (workload.waiting_since_us or workload.created_at_us),
-        asked=chunk_amounts(chunk),
+        requested=chunk_amounts(chunk),
         yielding=_yielding(session, workload),
     )
 
 
 def _fewest(session: Session, chunk: Chunk, endings: list[Ending]) -> int:
     """How many pods must end at least, by counting what is free alone."""
-    missing = chunk_gpu_milli(chunk) - sum(each.later_milli for each in session.ledger.nodes)
+    missing = chunk_gpu_milli(chunk) - sum(account.later_milli for account in session.ledger.nodes)
     for count, (_, _, pod) in enumerate(endings):
         if missing <= 0:
             return count
@@ -271,7 +277,7 @@ def _steps(first: int, most: int) -> Iterator[int]:
 
 def _yielding(session: Session, workload: Workload) -> Amounts:
     """What of its project is evicted for the workload as soon as that helps."""
-    pods = {pod.id: pod for each in _lent_inside(session, workload) for pod in each.pods}
+    pods = {pod.id: pod for victim in _lent_inside(session, workload) for pod in victim.pods}
     return chunk_amounts(pods.values())
 
 
@@ -279,21 +285,21 @@ def _lent_inside(session: Session, workload: Workload) -> Iterator[Victim]:
     """What the project started behind the workload's back since it starves, most dispensable first."""
     since_us = starving_since_us(session, workload)
     seconds = session.tree.nearest(workload.project, preempt_min_runtime)
-    found: list[Victim] = []
-    for each in session.running():
+    on_loan: list[Victim] = []
+    for other in session.running():
         if (
-            each.project != workload.project
-            or each.id == workload.id
-            or not each.preemptible
-            or each.started_at_us < since_us
-            or workload_order(each) < workload_order(workload)
-            or is_protected(each, seconds, session.snapshot.now_us)
+            other.project != workload.project
+            or other.id == workload.id
+            or not other.preemptible
+            or other.started_at_us < since_us
+            or workload_order(other) < workload_order(workload)
+            or is_protected(other, seconds, session.snapshot.now_us)
         ):
             continue
-        *surplus, everything = give_up_chunks(each)
-        found += [Victim(each, part, is_core=False) for part in surplus]
-        found.append(Victim(each, everything))
-    yield from sorted(found, key=lambda each: victim_order(each.workload, each.is_core))
+        *surplus, everything = give_up_chunks(other)
+        on_loan += [Victim(other, part, is_core=False) for part in surplus]
+        on_loan.append(Victim(other, everything))
+    yield from sorted(on_loan, key=lambda victim: victim_order(victim.workload, victim.is_core))
 
 
 _NOBODY = Workload("", "", "", 0, preemptible=True, created_at_us=0, pods=())

@@ -17,15 +17,15 @@ def is_stale(workload: Workload, now_us: int, grace_seconds: int) -> bool:
 def evict_stale(session: Session) -> None:
     """Evict what is left of every stale gang, as far as the cap on evictions and the budgets allow."""
     settings = session.snapshot.settings
-    for workload in sorted(session.below_minimum(), key=lambda each: each.id):
+    for workload in sorted(session.below_minimum(), key=lambda workload: workload.id):
         if session.is_whole(workload) or not is_stale(
             workload, session.snapshot.now_us, settings.stale_grace_seconds
         ):
             continue
-        left = [pod for pod in workload.pods if pod.state is PodState.ALLOCATED]
-        if not (session.may_evict([left]) and session.budgets_allow(left)):
+        survivors = [pod for pod in workload.pods if pod.state is PodState.ALLOCATED]
+        if not (session.may_evict([survivors]) and session.budgets_allow(survivors)):
             continue
         message = f"{workload.name} runs with fewer pods than it needs: all start again together"
-        for pod in left:
+        for pod in survivors:
             session.ledger.evict(workload, pod)
-        session.take(Eviction(each.id, workload.id, workload.id, "stale-gang", message) for each in left)
+        session.take(Eviction(pod.id, workload.id, workload.id, "stale-gang", message) for pod in survivors)

@@ -25,7 +25,9 @@ def move_off_unhealthy(session: Session) -> None:
     """Move, or name as endangered, every workload that runs on unhealthy hardware; the oldest of a project first."""
     if not session.ledger.unhealthy:
         return
-    for workload in sorted(session.running(), key=lambda each: (each.project, *workload_order(each))):
+    for workload in sorted(
+        session.running(), key=lambda workload: (workload.project, *workload_order(workload))
+    ):
         struck = list(_struck(session, workload))
         if struck:
             _move(session, workload, struck)
@@ -54,7 +56,7 @@ def _struck(session: Session, workload: Workload) -> Iterator[tuple[Pod, str]]:
 
 
 def _move(session: Session, workload: Workload, struck: Sequence[tuple[Pod, str]]) -> None:
-    why = "; ".join(dict.fromkeys(each for _, each in struck))
+    why = "; ".join(dict.fromkeys(cause for _, cause in struck))
     project = session.tree.projects.get(workload.project)
     if project is None:
         return
@@ -77,9 +79,10 @@ def _move(session: Session, workload: Workload, struck: Sequence[tuple[Pod, str]
     fits = sum(len(placed) for placed in moved.values()) == len(victim.pods)
     if not fits or _is_due_to_others(session, workload, victim.pods, moved[workload.id]):
         session.ledger.rollback(checkpoint)
-        asked = amounts_text(chunk_amounts(victim.pods))
-        session.endangered[workload.id] = f"{why}: {workload.name} stays until it finds {asked} elsewhere" + (
-            ", to which nobody has a better claim" if fits else ""
+        requested = amounts_text(chunk_amounts(victim.pods))
+        session.endangered[workload.id] = (
+            f"{why}: {workload.name} stays until it finds {requested} elsewhere"
+            + (", to which nobody has a better claim" if fits else "")
         )
         return
     session.take(_eviction(workload, pod, why) for pod in victim.pods)
@@ -95,22 +98,22 @@ def _is_due_to_others(session: Session, workload: Workload, pods: Sequence[Pod],
     ours = session.tier(workload, tuple(pods))
     rivals = []
     kinds: set[tuple[object, ...]] = set()
-    for each in sorted(session.pending(), key=workload_order):
-        chunk = session.next_chunk(each)
-        kind = (each.project, *shape_of(session, each, chunk))
-        ahead = each.project == workload.project and workload_order(each) < workload_order(workload)
-        if kind in kinds or not (ahead or session.tier(each, chunk) < ours):
+    for rival in sorted(session.pending(), key=workload_order):
+        chunk = session.next_chunk(rival)
+        kind = (rival.project, *shape_of(session, rival, chunk))
+        ahead = rival.project == workload.project and workload_order(rival) < workload_order(workload)
+        if kind in kinds or not (ahead or session.tier(rival, chunk) < ours):
             continue
         kinds.add(kind)
-        if session.violation(each, chunk) is None and session.place_all(each, chunk) is not None:
-            rivals.append((each, chunk))
+        if session.violation(rival, chunk) is None and session.place_all(rival, chunk) is not None:
+            rivals.append((rival, chunk))
             session.ledger.rollback(checkpoint)
             for pod, where in placed:
                 session.ledger.unplace(workload, pod, where.node, where.devices)
     session.ledger.rollback(checkpoint)
     due = False
-    for each, chunk in rivals:
-        due = due or session.place_all(each, chunk) is None
+    for rival, chunk in rivals:
+        due = due or session.place_all(rival, chunk) is None
         session.ledger.rollback(checkpoint)
     return due
 

@@ -190,10 +190,10 @@ class Placer:
             devices = devices_for(account, pod.request, workload.project, later=later)
             if devices is None or not self._leaves_reserved(account, workload, pod, devices, later=later):
                 continue
-            found = Placement(account.node.name, devices, promised=later)
+            placement = Placement(account.node.name, devices, promised=later)
             if not lent:
-                return found
-            second = found
+                return placement
+            second = placement
         return second
 
     def _may_take(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
@@ -222,16 +222,16 @@ class Placer:
             need = request.gpu_count * DEVICE_MILLI
             known = self.ledger.spare_nodes if need else self.ledger.releasing_nodes
             return [
-                each
-                for each in sorted(known)
-                if nodes[each].later_milli >= need and (positions is None or each in positions)
+                position
+                for position in sorted(known)
+                if nodes[position].later_milli >= need and (positions is None or position in positions)
             ]
         if positions is None and not self._spread:
             return self.ledger.with_idle_devices(request.gpu_count)
         chosen = range(len(nodes)) if positions is None else positions
         sign = -1 if self._spread else 1
-        enough = [each for each in chosen if nodes[each].idle_devices >= request.gpu_count]
-        return sorted(enough, key=lambda each: (sign * nodes[each].idle_devices, each))
+        enough = [position for position in chosen if nodes[position].idle_devices >= request.gpu_count]
+        return sorted(enough, key=lambda position: (sign * nodes[position].idle_devices, position))
 
     def _with_portion(
         self, request: Request, positions: Collection[int] | None, *, later: bool

@@ -30,10 +30,10 @@ def _compares(value: str | None, requirement: LabelRequirement) -> bool:
     """`Gt` or `Lt` as Kubernetes compares them: a label or value that is no 64 bit integer matches nothing."""
     if value is None or len(requirement.values) != 1:
         return False
-    left, right = _int64(value), _int64(requirement.values[0])
-    if left is None or right is None:
+    actual, bound = _int64(value), _int64(requirement.values[0])
+    if actual is None or bound is None:
         return False
-    return left > right if requirement.operator == "Gt" else left < right
+    return actual > bound if requirement.operator == "Gt" else actual < bound
 
 
 def _int64(text: str) -> int | None:
@@ -73,6 +73,7 @@ def accepts(node: Node, constraints: Constraints, node_types: tuple[str, ...] = 
     ):
         return False
     return all(
-        taint.effect == "PreferNoSchedule" or any(tolerates(each, taint) for each in constraints.tolerations)
+        taint.effect == "PreferNoSchedule"
+        or any(tolerates(toleration, taint) for toleration in constraints.tolerations)
         for taint in node.taints
     )

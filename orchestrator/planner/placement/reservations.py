@@ -34,7 +34,7 @@ class Reservation:
 
     `standing` is how well founded its claim is. `starts_us` is when it fits at the latest, 0 when that is not known
     because something that has to end first has no declared end. `missing_milli` is what is still to be returned.
-    `asked` is what it needs of its project's limits, and `yielding` what of its project goes as soon as it has to;
+    `requested` is what it needs of its project's limits, and `yielding` what of its project goes as soon as it has to;
     where the limits are in the way there are no nodes.
     """
 
@@ -44,7 +44,7 @@ class Reservation:
     starts_us: int
     missing_milli: int
     waited_us: int
-    asked: Amounts
+    requested: Amounts
     yielding: Amounts
 
 
@@ -100,23 +100,23 @@ class Reservations:
             sorted(self._by_position.items(), key=lambda entry: entry[0]) if closed else ()
         ):
             if reservation.workload.id in closed and nodes >> position & 1:
-                kept = reservation.nodes[position].devices
-                total += min(kept, accounts[position].idle_devices) * DEVICE_MILLI
+                reserved = reservation.nodes[position].devices
+                total += min(reserved, accounts[position].idle_devices) * DEVICE_MILLI
                 first = first or reservation
         return total, first
 
 
 def _leaves(
-    account: NodeAccount, pod: Pod, devices: tuple[int, ...], kept: ReservedCapacity, *, later: bool
+    account: NodeAccount, pod: Pod, devices: tuple[int, ...], reserved: ReservedCapacity, *, later: bool
 ) -> bool:
     """Whether what is kept stays free when the pod gets the devices."""
     whole = account.whole_devices(later=later)
     opened = len(set(devices).intersection(whole))
-    if opened and len(whole) - opened < kept.devices:
+    if opened and len(whole) - opened < reserved.devices:
         return False
     cpu = account.cpu_used_milli - (account.cpu_releasing_milli if later else 0)
     memory = account.memory_used_bytes - (account.memory_releasing_bytes if later else 0)
     return (
-        cpu + pod.request.cpu_milli + kept.cpu_milli <= account.node.cpu_milli
-        and memory + pod.request.memory_bytes + kept.memory_bytes <= account.node.memory_bytes
+        cpu + pod.request.cpu_milli + reserved.cpu_milli <= account.node.cpu_milli
+        and memory + pod.request.memory_bytes + reserved.memory_bytes <= account.node.memory_bytes
     )

@@ -13,10 +13,12 @@ Domain = tuple[int, ...]
 def domains(ledger: Ledger, levels: Sequence[str], scope: Collection[int] | None) -> list[Domain]:
     """The nodes in groups with the same labels for all `levels`; a node that lacks one of them is in no group."""
     groups = ledger.grouped_by(tuple(levels))
-    found = [(values, groups[values]) for values in sorted(groups) if all(values)]
+    groups_of_nodes = [(values, groups[values]) for values in sorted(groups) if all(values)]
     if scope is None:
-        return [positions for _, positions in found]
-    within = [tuple([each for each in positions if each in scope]) for _, positions in found]
+        return [positions for _, positions in groups_of_nodes]
+    within = [
+        tuple([position for position in positions if position in scope]) for _, positions in groups_of_nodes
+    ]
     return [positions for positions in within if positions]
 
 
@@ -32,11 +34,11 @@ def domains_to_try(
     for level in _levels_to_try(rule):
         below = rule.levels[: rule.levels.index(level) + 1]
         possible = domains(ledger, below, scope)
-        at_home = [each for each in possible if set(occupied) <= set(each)] if occupied else possible
-        asked = chunk_gpu_milli(chunk)
+        at_home = [domain for domain in possible if set(occupied) <= set(domain)] if occupied else possible
+        requested = chunk_gpu_milli(chunk)
         rooms_of = _rooms(ledger, below, scope)
-        roomy = [(each, rooms_of(each)) for each in at_home]
-        tries += [each for each, rooms in sorted(roomy, key=itemgetter(1)) if rooms[-1] >= asked]
+        roomy = [(domain, rooms_of(domain)) for domain in at_home]
+        tries += [domain for domain, rooms in sorted(roomy, key=itemgetter(1)) if rooms[-1] >= requested]
     if rule.required is None:
         tries.append(scope)
     return tries
@@ -73,8 +75,8 @@ def _rooms(
     rooms: dict[tuple[str, ...], int] = {}
     nodes = ledger.nodes
     for values, positions in ledger.grouped_by(tuple(levels)).items():
-        inside = positions if scope is None else [each for each in positions if each in scope]
-        free = sum([nodes[each].later_milli for each in inside if nodes[each].node.schedulable])
+        inside = positions if scope is None else [position for position in positions if position in scope]
+        free = sum([nodes[position].later_milli for position in inside if nodes[position].node.schedulable])
         for depth in range(len(levels)):
             around = values[: depth + 1]
             rooms[around] = rooms.get(around, 0) + free

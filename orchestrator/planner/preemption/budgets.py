@@ -12,7 +12,7 @@ class Budgets:
     """
 
     def __init__(self, budgets: Iterable[Budget]) -> None:
-        self._budgets = sorted(budgets, key=lambda each: each.name)
+        self._budgets = sorted(budgets, key=lambda budget: budget.name)
         self._of_pod: dict[str, list[int]] = {}
         for index, budget in enumerate(self._budgets):
             for pod in budget.pods:
@@ -24,15 +24,15 @@ class Budgets:
         if not self._of_pod:
             return True
         new = [pod.id for pod in pods if pod.id in self._of_pod and pod.id not in evicted]
-        wanted: dict[int, int] = {}
+        disruptions: dict[int, int] = {}
         for pod in new:
             indices = self._of_pod[pod]
             if len(indices) > 1:
-                self.in_the_way.update(self._budgets[each].name for each in indices)
+                self.in_the_way.update(self._budgets[index].name for index in indices)
                 return False
-            wanted[indices[0]] = wanted.get(indices[0], 0) + 1
-        for index, count in wanted.items():
-            gone = sum(index in self._of_pod.get(each, ()) for each in evicted)
+            disruptions[indices[0]] = disruptions.get(indices[0], 0) + 1
+        for index, count in disruptions.items():
+            gone = sum(index in self._of_pod.get(pod_id, ()) for pod_id in evicted)
             if gone + count > self._budgets[index].allowed:
                 self.in_the_way.add(self._budgets[index].name)
                 return False

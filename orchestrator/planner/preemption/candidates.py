@@ -132,7 +132,10 @@ class Candidates:
         """The pieces of the project."""
         workloads = self._running.get(project, ())
         pieces = [
-            piece for each in workloads if each.preemptible for piece in self._pieces_of(each, moves=moves)
+            piece
+            for workload in workloads
+            if workload.preemptible
+            for piece in self._pieces_of(workload, moves=moves)
         ]
         return sorted(pieces, key=_ORDER)
 
@@ -191,8 +194,8 @@ class Candidates:
         """Ids of the pods that the project's quota covers, as it is filled at the beginning."""
         covered = self._covered.get(project)
         if covered is None:
-            found = covered_pods(self._running[project], self._tree.quota[project], self._tree.resources)
-            covered = self._covered[project] = frozenset([pod.id for pod in found])
+            pods = covered_pods(self._running[project], self._tree.quota[project], self._tree.resources)
+            covered = self._covered[project] = frozenset([pod.id for pod in pods])
         return covered
 
 

@@ -13,7 +13,7 @@ from orchestrator.planner.model import Amounts, Workload
 from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.preemption.candidates import Piece
 from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
-from orchestrator.planner.preemption.victim_selection import Order, Taken
+from orchestrator.planner.preemption.victim_selection import Losses, Order
 from orchestrator.planner.preemption.victims import EvictionReason
 from orchestrator.planner.session import Session
 
@@ -35,7 +35,7 @@ class MovePolicy:
         self._cap = cap
         self._reclaim = reclaim
         self.max_moves = _MAX_MOVES if cap is None else min(cap, _MAX_MOVES)
-        self._asked: Amounts = (0, 0, 0)
+        self._requested: Amounts = (0, 0, 0)
         self.moved: dict[str, Placed] = {}
 
     def key(self, workload: Workload) -> tuple[object, ...]:
@@ -48,7 +48,7 @@ class MovePolicy:
 
     def start(self, workload: Workload, chunk: Chunk) -> None:
         """As for reclaim."""
-        self._asked = chunk_amounts(chunk)
+        self._requested = chunk_amounts(chunk)
         if self._reclaim is not None:
             self._reclaim.start(workload, chunk)
 
@@ -67,13 +67,13 @@ class MovePolicy:
         return (
             reclaim is not None
             and reclaim.may_go(workload, piece)
-            and not reclaim.is_closed(workload, self._asked, piece.project)
+            and not reclaim.is_closed(workload, self._requested, piece.project)
             and (not reclaim.falls_below_quota(workload, [piece]) or reclaim.is_borrowed(workload, piece))
         )
 
-    def is_closed(self, workload: Workload, asked: Amounts, project: str) -> bool:
+    def is_closed(self, workload: Workload, requested: Amounts, project: str) -> bool:
         """Moves are open to all."""
-        del workload, asked, project
+        del workload, requested, project
         return False
 
     def order(self, workload: Workload) -> Order:
@@ -92,59 +92,61 @@ class MovePolicy:
         """Whether the piece is moved, or no quota covers it."""
         return piece.is_move or (self._reclaim is not None and self._reclaim.is_borrowed(workload, piece))
 
-    def eviction_reason(self, workload: Workload, asked: Amounts, victim: Victim) -> EvictionReason | None:
+    def eviction_reason(
+        self, workload: Workload, requested: Amounts, victim: Victim
+    ) -> EvictionReason | None:
         """The rule of consolidation for a move, else that of reclaim."""
         if victim.is_move:
             return EvictionReason(MOVE_RULE, f"moved to another place so that {workload.name} fits")
-        return None if self._reclaim is None else self._reclaim.eviction_reason(workload, asked, victim)
+        return None if self._reclaim is None else self._reclaim.eviction_reason(workload, requested, victim)
 
-    def tolerates(self, session: Session, taken: Taken) -> bool:
+    def tolerates(self, session: Session, losses: Losses) -> bool:
         """Whether those who are moved so far all have a place."""
-        if not session.may_evict(victim.pods for victim, _ in taken):
+        if not session.may_evict(victim.pods for victim, _ in losses):
             return False
         checkpoint = session.ledger.checkpoint()
         # Checked pod by pod: once all of a gang is placed it is too late to try another node.
-        fits = self._place_moved(session, taken) is not None
+        fits = self._place_moved(session, losses) is not None
         session.ledger.rollback(checkpoint)
         return fits
 
-    def accepts(self, session: Session, workload: Workload, taken: Taken) -> bool:
+    def accepts(self, session: Session, workload: Workload, losses: Losses) -> bool:
         """Whether all who are moved are placed again, on the ledger, and are not too many."""
-        if not self._is_within_caps(session, taken):
+        if not self._is_within_caps(session, losses):
             return False
-        moved = self._place_moved(session, taken)
-        if moved is None or not self._accepts_evictions(session, workload, taken):
+        moved = self._place_moved(session, losses)
+        if moved is None or not self._accepts_evictions(session, workload, losses):
             return False
         self.moved = moved
         return True
 
     def accepts_places(
-        self, session: Session, workload: Workload, taken: Taken, moved: dict[str, Placed]
+        self, session: Session, workload: Workload, losses: Losses, moved: dict[str, Placed]
     ) -> bool:
         """`accepts` for moves to these places, which are put on the ledger."""
-        if not self._is_within_caps(session, taken):
+        if not self._is_within_caps(session, losses):
             return False
         for name, placed in moved.items():
             for pod, where in placed:
                 session.ledger.place(session.workload(name), pod, where.node, where.devices)
         self.moved = moved
-        return self._accepts_evictions(session, workload, taken)
+        return self._accepts_evictions(session, workload, losses)
 
-    def _is_within_caps(self, session: Session, taken: Taken) -> bool:
-        moves = sum(victim.is_move for victim, _ in taken)
+    def _is_within_caps(self, session: Session, losses: Losses) -> bool:
+        moves = sum(victim.is_move for victim, _ in losses)
         return (self._cap is None or moves <= self._cap) and session.may_evict(
-            victim.pods for victim, _ in taken
+            victim.pods for victim, _ in losses
         )
 
-    def _accepts_evictions(self, session: Session, workload: Workload, taken: Taken) -> bool:
+    def _accepts_evictions(self, session: Session, workload: Workload, losses: Losses) -> bool:
         """Whether reclaim accepts what is evicted, with all who are moved in their new places."""
-        evicted = [(victim, reason) for victim, reason in taken if not victim.is_move]
+        evicted = [(victim, reason) for victim, reason in losses if not victim.is_move]
         return not evicted or self._reclaim is None or self._reclaim.accepts(session, workload, evicted)
 
     @staticmethod
-    def _place_moved(session: Session, taken: Taken) -> dict[str, Placed] | None:
-        moves = [(victim, reason) for victim, reason in taken if victim.is_move]
-        session.spend(_WORK_OF_MOVE * len(moves))
+    def _place_moved(session: Session, losses: Losses) -> dict[str, Placed] | None:
+        moves = [(victim, reason) for victim, reason in losses if victim.is_move]
+        session.work.spend(_WORK_OF_MOVE * len(moves))
         moved = move_elsewhere(session, moves)
         complete = sum(map(len, moved.values())) == sum(len(victim.pods) for victim, _ in moves)
         return moved if complete else None

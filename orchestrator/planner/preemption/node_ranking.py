@@ -23,7 +23,7 @@ _Entry = tuple[_Rank, int, int, Option]
 _Harm = tuple[int, int, int]
 _Losers = tuple[tuple[str, ...], tuple[int, ...]]
 _WORK_OF_NODE = 12
-_WORK_OF_SET = 6
+_WORK_OF_SET = 9
 _WORK_OF_COUNT = 2
 _WORK_OF_OPTION = 3
 
@@ -94,13 +94,13 @@ class NodeRanking:
             for losers in list(groups):
                 if not any(map(closed, losers[0])):
                     self._push_head(walk, losers)
-            session.spend(len(groups))
+            session.work.spend(len(groups))
             try:
                 while walk.heads:
                     _, position, losers = heappop(walk.heads)
                     entry = heappop(groups[losers])
                     walk.passed.setdefault(losers, []).append(entry)
-                    session.spend(3)
+                    session.work.spend(3)
                     yield position, entry[3]
                     self._push_head(walk, losers)
             finally:
@@ -137,7 +137,7 @@ class NodeRanking:
             if not (evicted and piece.is_gone(evicted)) and may_go(piece)
         ]
         options, work = self._minimal_options(account, pieces) if pieces else ([], _WORK_OF_NODE)
-        self._session.spend(work)
+        self._session.work.spend(work)
         best: dict[tuple[_Harm, _Losers], tuple[_Rank, Option]] = {}
         for option in options:
             rank = _rank(option.pieces)
@@ -153,9 +153,13 @@ class NodeRanking:
 
     def _minimal_options(self, account: NodeAccount, pieces: Sequence[Piece]) -> tuple[list[Option], int]:
         """The options on one node, and the work that it was."""
-        found = whole_device_options(account, self._request, pieces, spare_covered=self._spare_covered)
-        if found is not None:
-            return found[0], _WORK_OF_NODE + _WORK_OF_COUNT * found[1] + _WORK_OF_OPTION * len(found[0])
+        whole_devices = whole_device_options(
+            account, self._request, pieces, spare_covered=self._spare_covered
+        )
+        if whole_devices is not None:
+            return whole_devices[0], _WORK_OF_NODE + _WORK_OF_COUNT * whole_devices[
+                1
+            ] + _WORK_OF_OPTION * len(whole_devices[0])
         options, looked = minimal_options(account, self._request, pieces)
         return options, _WORK_OF_NODE + _WORK_OF_SET * looked
 

@@ -32,7 +32,9 @@ def restore_nominations(session: Session) -> None:
     Those whose places are all intact come first: pods that need another place must not take theirs.
     """
     # If not all of the room is left, the youngest promises go; the order is the same in every decision.
-    nominated = sorted(session.nominated_workloads(), key=lambda each: (each.created_at_us, each.id))
+    nominated = sorted(
+        session.nominated_workloads(), key=lambda workload: (workload.created_at_us, workload.id)
+    )
     inherited: set[str] = set()
     for workload in nominated:
         _restore(session, workload, inherited, find_others=False)
@@ -94,7 +96,7 @@ def inherited_places(
         if pod.nominated_node is None or pod.state is not PodState.RELEASING or pod.id in inherited:
             continue
         heir = next(
-            (each for each in without if each.request == pod.request and each.sub_group == pod.sub_group),
+            (other for other in without if other.request == pod.request and other.sub_group == pod.sub_group),
             None,
         )
         if heir is not None:

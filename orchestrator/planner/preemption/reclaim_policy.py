@@ -18,12 +18,12 @@ from orchestrator.planner.preemption.reclaim_rules import (
     Figures,
     divergence_point,
     entitled_amounts,
-    exceeds_where_asked,
+    exceeds_where_requested,
     is_better_served,
     plus,
     restores_quota,
 )
-from orchestrator.planner.preemption.victim_selection import Order, Taken
+from orchestrator.planner.preemption.victim_selection import Losses, Order
 from orchestrator.planner.preemption.victims import EvictionReason, is_protected
 from orchestrator.planner.session import Session
 
@@ -86,7 +86,7 @@ class ReclaimPolicy:
         seconds = self._tree.nearest(theirs, reclaim_min_runtime)
         return not is_protected(piece.workload, seconds, self._session.snapshot.now_us)
 
-    def is_closed(self, workload: Workload, asked: Amounts, project: str) -> bool:
+    def is_closed(self, workload: Workload, requested: Amounts, project: str) -> bool:
         """Whether neither rule lets the project lose anything now."""
         ours, theirs = self._divergence_point(workload.project, project)
         if ours is None or theirs is None:
@@ -97,7 +97,7 @@ class ReclaimPolicy:
             entitled = self._entitled[theirs] = entitled_amounts(self._figures(theirs))
         if held[0] > entitled[0] or held[1] > entitled[1] or held[2] > entitled[2]:
             return False
-        return self._reason(workload, asked, project) is None
+        return self._reason(workload, requested, project) is None
 
     def order(self, workload: Workload) -> Order:
         """The side with the weakest claim first, then the pieces of a project as `victim_order` says."""
@@ -114,13 +114,13 @@ class ReclaimPolicy:
 
     def falls_below_quota(self, workload: Workload, pieces: Sequence[Piece]) -> bool:
         """Whether a project, or a department on its side, would hold less than its quota without these pieces."""
-        left = [
+        remaining = [
             (piece.project, pod)
             for piece in pieces
             for pod in piece.victim.pods
             if pod.id not in self._ledger.evicted
         ]
-        return bool(self._below_quota(workload, left, are_gone=False))
+        return bool(self._below_quota(workload, remaining, are_gone=False))
 
     def _below_quota(
         self, workload: Workload, pods: Iterable[tuple[str, Pod]], *, are_gone: bool
@@ -146,8 +146,8 @@ class ReclaimPolicy:
             for resource in self._tree.resources:
                 # CPU without a bound is promised to nobody; a GPU quota without a bound promises all GPUs.
                 promised = quota[resource] < UNLIMITED or resource == 0
-                left = held[resource] - (0 if are_gone else sums[resource])
-                if promised and sums[resource] and left < quota[resource]:
+                remaining = held[resource] - (0 if are_gone else sums[resource])
+                if promised and sums[resource] and remaining < quota[resource]:
                     below.add(name)
         for (name, model), amount in on_model.items():
             held_of_model = self._ledger.model_held.get((name, model), 0) - (0 if are_gone else amount)
@@ -171,17 +171,19 @@ class ReclaimPolicy:
             uncovered |= {pod.id for victim in covered.lent if victim.model == model for pod in victim.pods}
         return pods <= uncovered
 
-    def eviction_reason(self, workload: Workload, asked: Amounts, victim: Victim) -> EvictionReason | None:
-        """The rule by which the victim may be taken now, or None. `asked` is not yet on the ledger."""
-        return self._reason(workload, asked, victim.workload.project, chunk_amounts(victim.pods))
+    def eviction_reason(
+        self, workload: Workload, requested: Amounts, victim: Victim
+    ) -> EvictionReason | None:
+        """The rule by which the victim may be taken now, or None. `requested` is not yet on the ledger."""
+        return self._reason(workload, requested, victim.workload.project, chunk_amounts(victim.pods))
 
-    def tolerates(self, session: Session, taken: Taken) -> bool:
+    def tolerates(self, session: Session, losses: Losses) -> bool:
         """Whether the cap on evictions is kept so far."""
-        return session.may_evict(victim.pods for victim, _ in taken)
+        return session.may_evict(victim.pods for victim, _ in losses)
 
-    def accepts(self, session: Session, workload: Workload, taken: Taken) -> bool:
+    def accepts(self, session: Session, workload: Workload, losses: Losses) -> bool:
         """Whether nobody who lost is served worse than the side that took, and quotas and limits are kept."""
-        victims = [victim for victim, _ in taken]
+        victims = [victim for victim, _ in losses]
         return (
             session.may_evict(victim.pods for victim in victims)
             and keeps_limits(session.ledger, workload)
@@ -216,7 +218,7 @@ class ReclaimPolicy:
         return not robbed
 
     def _reason(
-        self, workload: Workload, asked: Amounts, project: str, victim: Amounts | None = None
+        self, workload: Workload, requested: Amounts, project: str, victim: Amounts | None = None
     ) -> EvictionReason | None:
         """The rule by which the project may lose something, or what `victim` holds, now.
 
@@ -228,7 +230,7 @@ class ReclaimPolicy:
             return None
         our_side, their_side = self._figures(ours), self._figures(theirs)
         over = self._exceeded(their_side.held, their_side.quota, victim)
-        if over is not None and restores_quota(our_side, asked, their_side, their_side.held):
+        if over is not None and restores_quota(our_side, requested, their_side, their_side.held):
             return EvictionReason(
                 "quota",
                 f"{theirs} holds {amount_text(their_side.held[over], over)}, over its quota of "
@@ -243,17 +245,17 @@ class ReclaimPolicy:
                 f"{amount_text(entitled[over], over)}",
             )
         model = self._claimed_model
-        return None if model is None else self._model_reason(ours, theirs, asked, model)
+        return None if model is None else self._model_reason(ours, theirs, requested, model)
 
-    def _model_reason(self, ours: str, theirs: str, asked: Amounts, model: str) -> EvictionReason | None:
+    def _model_reason(self, ours: str, theirs: str, requested: Amounts, model: str) -> EvictionReason | None:
         """Our quota for the model goes before what they hold of it beyond theirs, though their total covers it."""
         held, quota = self._ledger.model_held, self._tree.model_quota
         mine, lent = held.get((ours, model), 0), held.get((theirs, model), 0)
         our_side = self._figures(ours)
         if (
-            mine + asked[0] > quota[ours, model]
+            mine + requested[0] > quota[ours, model]
             or lent <= quota[theirs, model]
-            or exceeds_where_asked(plus(our_side.held, asked), our_side.quota, asked)
+            or exceeds_where_requested(plus(our_side.held, requested), our_side.quota, requested)
         ):
             return None
         return EvictionReason(
@@ -264,14 +266,14 @@ class ReclaimPolicy:
 
     def _leaves_balance(self, reclaimer: Workload, victims: Sequence[Victim]) -> bool:
         """Whether, after the evictions, nobody who lost is served worse than the side that takes."""
-        asked = chunk_amounts(self._session.next_chunk(reclaimer))
+        requested = chunk_amounts(self._session.next_chunk(reclaimer))
         for project in sorted({victim.workload.project for victim in victims}):
             ours, theirs = self._divergence_point(reclaimer.project, project)
             if ours is None or theirs is None:
                 continue
             taker, loser = self._figures(ours), self._figures(theirs)
             # Within its quota the taker gets what is promised, however the loser is served.
-            if exceeds_where_asked(taker.held, taker.quota, asked) and is_better_served(
+            if exceeds_where_requested(taker.held, taker.quota, requested) and is_better_served(
                 taker, taker.held, loser, loser.held, self._tree.resources
             ):
                 return False
@@ -326,9 +328,9 @@ class ReclaimPolicy:
         """The first resource of which more is held than the bound, some of it by the victim, if given."""
         return next(
             (
-                each
-                for each in self._tree.resources
-                if held[each] > bounds[each] and (victim is None or victim[each])
+                resource
+                for resource in self._tree.resources
+                if held[resource] > bounds[resource] and (victim is None or victim[resource])
             ),
             None,
         )

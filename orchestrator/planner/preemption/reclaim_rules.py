@@ -27,14 +27,14 @@ class Figures:
     held_non_preemptible: Amounts = NOTHING
 
 
-def plus(left: Amounts, right: Amounts) -> Amounts:
+def plus(first: Amounts, second: Amounts) -> Amounts:
     """The sum, resource by resource."""
-    return (left[0] + right[0], left[1] + right[1], left[2] + right[2])
+    return (first[0] + second[0], first[1] + second[1], first[2] + second[2])
 
 
-def minus(left: Amounts, right: Amounts) -> Amounts:
+def minus(first: Amounts, second: Amounts) -> Amounts:
     """The difference, resource by resource."""
-    return (left[0] - right[0], left[1] - right[1], left[2] - right[2])
+    return (first[0] - second[0], first[1] - second[1], first[2] - second[2])
 
 
 def within(amounts: Amounts, bounds: Amounts) -> bool:
@@ -47,9 +47,9 @@ def exceeds_somewhere(amounts: Amounts, bounds: Amounts) -> bool:
     return not within(amounts, bounds)
 
 
-def exceeds_where_asked(amounts: Amounts, bounds: Amounts, asked: Amounts) -> bool:
+def exceeds_where_requested(amounts: Amounts, bounds: Amounts, requested: Amounts) -> bool:
     """Whether some resource that is asked for exceeds its bound: a claim on CPUs alone is not one on GPUs."""
-    return any(amounts[each] > bounds[each] for each in range(3) if asked[each])
+    return any(amounts[resource] > bounds[resource] for resource in range(3) if requested[resource])
 
 
 def entitled(quota: int, limit: int, share: int) -> int:
@@ -67,25 +67,25 @@ def entitled_amounts(figures: Figures) -> Amounts:
     )
 
 
-def may_reclaim(figures: Figures, asked: Amounts, *, preemptible: bool) -> bool:
+def may_reclaim(figures: Figures, requested: Amounts, *, preemptible: bool) -> bool:
     """Whether the project stays within its fair share, and within its quota for what cannot be taken back."""
-    if not preemptible and not within(plus(figures.held_non_preemptible, asked), figures.quota):
+    if not preemptible and not within(plus(figures.held_non_preemptible, requested), figures.quota):
         return False
-    return within(plus(figures.held, asked), figures.share)
+    return within(plus(figures.held, requested), figures.share)
 
 
-def may_lose(figures: Figures, asked: Amounts, reclaimer: Figures | None = None) -> bool:
+def may_lose(figures: Figures, requested: Amounts, reclaimer: Figures | None = None) -> bool:
     """Whether a side can lose anything lawfully for what is asked.
 
     By the rule `quota`, it holds more than its quota of one resource that is asked for, or its whole quota of all of
     them; a quota without a bound is neither above nor below. Where the `reclaimer` leaves its own quota, only the rule
     `fair-share` is left.
     """
-    if reclaimer is not None and not within(plus(reclaimer.held, asked), reclaimer.quota):
+    if reclaimer is not None and not within(plus(reclaimer.held, requested), reclaimer.quota):
         return holds_more_than_entitled(figures, figures.held)
     bounded = [
         (held, quota)
-        for amount, held, quota in zip(asked, figures.held, figures.quota, strict=True)
+        for amount, held, quota in zip(requested, figures.held, figures.quota, strict=True)
         if amount and quota < UNLIMITED
     ]
     return any(held > quota for held, quota in bounded) or all(held >= quota for held, quota in bounded)
@@ -96,65 +96,65 @@ def holds_more_than_entitled(victim: Figures, held: Amounts) -> bool:
     return exceeds_somewhere(held, entitled_amounts(victim))
 
 
-def restores_quota(reclaimer: Figures, asked: Amounts, victim: Figures, held: Amounts) -> bool:
+def restores_quota(reclaimer: Figures, requested: Amounts, victim: Figures, held: Amounts) -> bool:
     """The rule `quota`; `held` is what the victim's side holds before this victim is taken."""
-    leaves_quota = exceeds_where_asked(plus(reclaimer.held, asked), reclaimer.quota, asked)
+    leaves_quota = exceeds_where_requested(plus(reclaimer.held, requested), reclaimer.quota, requested)
     return not leaves_quota and exceeds_somewhere(held, victim.quota)
 
 
 def is_better_served(
-    taker: Figures, held: Amounts, loser: Figures, left: Amounts, involved: Iterable[int]
+    taker: Figures, held: Amounts, loser: Figures, remaining: Amounts, involved: Iterable[int]
 ) -> bool:
-    """Whether the taker, above its fair share with `held`, is served no worse than a sibling `left` with that much."""
+    """Whether the taker, above its fair share with `held`, is served no worse than a sibling that keeps `remaining`."""
     for resource in involved:
         share, sibling = taker.share[resource], loser.share[resource]
         if sibling <= 0:
             continue
         above = held[resource] > share
-        if above and held[resource] * sibling >= left[resource] * share:
+        if above and held[resource] * sibling >= remaining[resource] * share:
             return True
     return False
 
 
-def reclaim_is_lawful(
+def reclaim_is_allowed(
     figures: Mapping[str, Figures],
     lineages: Mapping[str, Sequence[str]],
     reclaimer: str,
-    asked: Amounts,
+    requested: Amounts,
     victims: Mapping[str, Sequence[Amounts]],
     *,
     preemptible: bool,
 ) -> bool:
-    """Whether the whole set of victims, by project and in the order of taking, may be taken for `asked`.
+    """Whether the whole set of victims, by project and in the order of taking, may be taken for `requested`.
 
     `lineages` maps a project to itself and its departments, nearest first.
     """
-    left = {name: figures[name].held for name in figures}
-    involved = {resource for resource in range(3) if asked[resource]}
+    held = {name: figures[name].held for name in figures}
+    involved = {resource for resource in range(3) if requested[resource]}
     for project, chunks in victims.items():
         ours, theirs = divergence_point(lineages[reclaimer], lineages[project])
         if ours is None or theirs is None:
             return False
         for chunk in chunks:
             involved |= {resource for resource in range(3) if chunk[resource]}
-            lawful = holds_more_than_entitled(figures[theirs], left[theirs]) or restores_quota(
-                figures[ours], asked, figures[theirs], left[theirs]
+            is_allowed = holds_more_than_entitled(figures[theirs], held[theirs]) or restores_quota(
+                figures[ours], requested, figures[theirs], held[theirs]
             )
-            if not lawful:
+            if not is_allowed:
                 return False
             for name in lineages[project]:
-                left[name] = minus(left[name], chunk)
+                held[name] = minus(held[name], chunk)
     for depth, name in enumerate(lineages[reclaimer]):
         parent = lineages[reclaimer][depth + 1 : depth + 2]
         if not preemptible and not within(
-            plus(figures[name].held_non_preemptible, asked), figures[name].quota
+            plus(figures[name].held_non_preemptible, requested), figures[name].quota
         ):
             return False
-        for sibling, after in left.items():
+        for sibling, after in held.items():
             if sibling == name or after == figures[sibling].held or lineages[sibling][1:2] != parent:
                 continue
             if is_better_served(
-                figures[name], plus(left[name], asked), figures[sibling], after, sorted(involved)
+                figures[name], plus(held[name], requested), figures[sibling], after, sorted(involved)
             ):
                 return False
     return True

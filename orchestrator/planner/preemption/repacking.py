@@ -17,7 +17,7 @@ from orchestrator.planner.placement.placer import Placement
 from orchestrator.planner.preemption.candidates import Piece
 from orchestrator.planner.preemption.moving import MovePolicy
 from orchestrator.planner.preemption.search import sparing
-from orchestrator.planner.preemption.victim_selection import Taken, VictimSelector
+from orchestrator.planner.preemption.victim_selection import Losses, VictimSelector
 from orchestrator.planner.session import Session
 
 _MAX_NODES = 8
@@ -28,7 +28,8 @@ _STEPS_AMONG_MANY = 150
 """With more nodes than _FEW_NODES there are other ways to make room, and less to gain here."""
 _MAX_SETS = 6
 _MAX_COMBINATIONS = 70
-_WORK_OF_STEP = 15
+_WORK_OF_STEP = 40
+_WORK_OF_NODE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class _Item:
 
 def repack_for(
     session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector
-) -> tuple[Taken, Placed] | None:
+) -> tuple[Losses, Placed] | None:
     """Places for the whole chunk on the ledger, with who is moved and evicted; None, with the ledger as it was."""
     policy = selector.policy
     if not isinstance(policy, MovePolicy) or workload.topology is not None or workload.groups is not None:
@@ -64,7 +65,7 @@ class _Repacking:
         self._session, self._ledger = session, session.ledger
         self._workload, self._chunk = workload, chunk
         self._selector, self._policy = selector, policy
-        self._asked = chunk_amounts(chunk)
+        self._requested = chunk_amounts(chunk)
         self._positions = self._choose_nodes()
         self._steps = 0
         self._steps_left = 0
@@ -72,10 +73,10 @@ class _Repacking:
         self._are_few = len(self._ledger.nodes) <= _FEW_NODES
         self._max_steps = _MAX_STEPS if self._are_few else _STEPS_AMONG_MANY
 
-    def run(self) -> tuple[Taken, Placed] | None:
+    def run(self) -> tuple[Losses, Placed] | None:
         checkpoint = self._ledger.checkpoint()
         evicted = [piece for piece in self._pieces() if not piece.is_move and self._lift(piece)]
-        if limiting(self._ledger, self._workload, self._asked) is not None:
+        if limiting(self._ledger, self._workload, self._requested) is not None:
             self._ledger.rollback(checkpoint)
             return None  # whoever is moved is still there
         lifted = [piece for piece in self._pieces() if piece.is_move and self._lift(piece)]
@@ -87,7 +88,7 @@ class _Repacking:
         # Everything that may go was lifted; who has most to lose is the first to be put back.
         spared = {id(piece) for piece in reversed(evicted) if self._put_back(piece)} if fits else set()
         self._ledger.rollback(checkpoint)
-        self._session.spend(self._steps * _WORK_OF_STEP)
+        self._session.work.spend(self._steps * _WORK_OF_STEP)
         if not fits:
             return None
         moved = [
@@ -113,7 +114,7 @@ class _Repacking:
                 accepts = self._session.placer.accepts(account, self._workload, largest)
                 weight = account.later_milli * 4 + sum(liftable.values()) + 1_000_000 * accepts
                 weights.append((-weight, position))
-        self._session.spend(2 * len(self._ledger.nodes))
+        self._session.work.spend(_WORK_OF_NODE * len(self._ledger.nodes))
         return sorted(position for _, position in sorted(weights)[:_MAX_NODES])
 
     def _pieces(self) -> Iterator[Piece]:
@@ -136,7 +137,7 @@ class _Repacking:
         ):
             return False
         checkpoint = self._ledger.checkpoint()
-        if self._selector.evict(self._workload, self._asked, [piece]) is None:
+        if self._selector.evict(self._workload, self._requested, [piece]) is None:
             self._ledger.rollback(checkpoint)
             return False
         return True
@@ -225,20 +226,20 @@ class _Repacking:
         evicted: list[Piece],
         moved: list[tuple[_Item, Placement]],
         places: list[tuple[_Item, Placement]],
-    ) -> tuple[Taken, Placed] | None:
+    ) -> tuple[Losses, Placed] | None:
         """The outcome on the ledger, checked by the policy as a whole."""
         pieces = [*evicted, *(item.piece for item, _ in moved if item.piece is not None)]
-        taken = self._selector.evict(self._workload, self._asked, pieces)
-        if taken is None:
+        losses = self._selector.evict(self._workload, self._requested, pieces)
+        if losses is None:
             return None
         placed: Placed = []
         for item, where in places:
             if item.piece is None:
                 self._ledger.place(item.workload, item.pod, where.node, where.devices)
                 placed.append((item.pod, where))
-        if not self._policy.accepts_places(self._session, self._workload, taken, _by_workload(moved)):
+        if not self._policy.accepts_places(self._session, self._workload, losses, _by_workload(moved)):
             return None
-        return taken, placed
+        return losses, placed
 
 
 def _stays(item: _Item, where: Placement) -> bool:
@@ -289,13 +290,13 @@ class _Homes:
 
 def _count_lost(account: NodeAccount, pods: Sequence[Pod]) -> int:
     """How many of these pods cannot be where they were on the node, at least."""
-    taken = 0
+    lost_count = 0
     for pod in pods:
         least = DEVICE_MILLI - account.share_milli(pod.request)
-        taken += any(
+        lost_count += any(
             account.used_milli[device] - account.releasing_milli[device] > least for device in pod.devices
         )
-    return max(taken, len(pods) - (account.node.pod_slots - account.pods_used + account.pods_releasing))
+    return max(lost_count, len(pods) - (account.node.pod_slots - account.pods_used + account.pods_releasing))
 
 
 def _device_sets(

@@ -17,13 +17,13 @@ from orchestrator.planner.preemption.candidates import Piece
 from orchestrator.planner.preemption.reclaim_rules import minus
 from orchestrator.planner.preemption.victim_selection import (
     EvictionPolicy,
-    Taken,
+    Losses,
     VictimSelector,
     evict_allowed,
 )
 from orchestrator.planner.session import Session
 
-Outcome = tuple[Taken, Placed]
+Outcome = tuple[Losses, Placed]
 """Who is evicted or moved and why, and the places for the chunk."""
 
 _MAX_SPARED = 3
@@ -64,7 +64,7 @@ def sparing(
 
 def _attempt(session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector) -> Outcome | None:
     checkpoint = session.ledger.checkpoint()
-    session.spend(_WORK_OF_CLAIM + _WORK_OF_POD * len(chunk))
+    session.work.spend(_WORK_OF_CLAIM + _WORK_OF_POD * len(chunk))
     relief = _relieve_limits(session, workload, chunk, selector)
     outcome = None if relief is None else _search(session, workload, chunk, selector)
     if relief and outcome is not None:
@@ -79,14 +79,14 @@ def _attempt(session: Session, workload: Workload, chunk: Chunk, selector: Victi
 
 def _relieve_limits(
     session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector
-) -> Taken | None:
+) -> Losses | None:
     """Victims under the same limit, with least harm, until it leaves room for the chunk."""
-    asked = chunk_amounts(chunk)
-    taken: Taken = []
-    while (full := limiting(session.ledger, workload, asked)) is not None:
+    requested = chunk_amounts(chunk)
+    losses: Losses = []
+    while (full := limiting(session.ledger, workload, requested)) is not None:
         name, resource = full
         held, limit = session.ledger.allocated[name][resource], session.tree.limit[name][resource]
-        over = held + asked[resource] - limit
+        over = held + requested[resource] - limit
 
         def harm(piece: Piece, over: int = over, resource: int = resource) -> tuple[int, ...]:
             amount = sum(pod.request.amounts[resource] for pod in piece.victim.pods)
@@ -99,26 +99,26 @@ def _relieve_limits(
             # whoever is moved still counts
             if not piece.is_move and name in session.tree.lineage[piece.project]
         ]
-        relief = _first_allowed(workload, asked, sorted(pieces, key=harm), selector)
+        relief = _first_allowed(workload, requested, sorted(pieces, key=harm), selector)
         if relief is None:
             return None
-        taken += relief
-    return taken
+        losses += relief
+    return losses
 
 
 def _first_allowed(
-    workload: Workload, asked: Amounts, pieces: Sequence[Piece], selector: VictimSelector
-) -> Taken | None:
+    workload: Workload, requested: Amounts, pieces: Sequence[Piece], selector: VictimSelector
+) -> Losses | None:
     """Evict the first piece that may go and whose project keeps its quota, else the first that no quota covers."""
     below: list[Piece] = []
     for piece in pieces:
         if selector.policy.falls_below_quota(workload, [piece]):
             below.append(piece)
-        elif (evicted := selector.evict(workload, asked, [piece])) is not None:
+        elif (evicted := selector.evict(workload, requested, [piece])) is not None:
             return evicted
     for piece in below:
         if selector.policy.is_borrowed(workload, piece):
-            evicted = selector.evict(workload, asked, [piece])
+            evicted = selector.evict(workload, requested, [piece])
             if evicted is not None:
                 return evicted
     return None
@@ -145,12 +145,12 @@ def _domains(
         return [None]
     domains = candidate_domains(session.ledger, rule, workload)
     largest = max(chunk, key=lambda pod: pod.request.gpu_milli)
-    asked = chunk_amounts(chunk)
-    harms = selector.harm_by_node(workload, largest, asked)
+    requested = chunk_amounts(chunk)
+    harms = selector.harm_by_node(workload, largest, requested)
     nodes = session.ledger.nodes
     ranked: list[tuple[int, int, int, Collection[int]]] = []
     for domain in domains:
-        session.spend(len(domain))
+        session.work.spend(len(domain))
         costs: list[tuple[int, int]] = []
         for position in domain:
             fitting = session.placer.count_on(nodes[position], workload, largest)
@@ -176,57 +176,57 @@ def _search_pods(
 ) -> Outcome | None:
     """Pod by pod: what is free first, else the least harmful room on a node. Fails with the ledger as it was."""
     checkpoint = session.ledger.checkpoint()
-    taken: Taken = []
+    losses: Losses = []
     placed: Placed = []
     missing = chunk_amounts(chunk)
     # What is free goes first even inside a chunk, so nobody is evicted for a pod that has a place.
     for pod in largest_first(chunk):
         placement = session.placer.find(workload, pod, scope)
         if placement is None:
-            room = _room_for(session, workload, pod, missing, selector=selector, taken=taken, scope=scope)
+            room = _room_for(session, workload, pod, missing, selector=selector, losses=losses, scope=scope)
             if room is None:
                 session.ledger.rollback(checkpoint)
                 return None
-            taken, placement = room
+            losses, placement = room
         session.ledger.place(workload, pod, placement.node, placement.devices)
         placed.append((pod, placement))
         missing = minus(missing, pod.request.amounts)
-    return taken, placed
+    return losses, placed
 
 
 def _room_for(
     session: Session,
     workload: Workload,
     pod: Pod,
-    asked: Amounts,
+    requested: Amounts,
     *,
     selector: VictimSelector,
-    taken: Taken,
+    losses: Losses,
     scope: Collection[int] | None,
-) -> tuple[Taken, Placement] | None:
+) -> tuple[Losses, Placement] | None:
     """Evict on the ledger the least harmful victims that the policy tolerates; all taken so far, and the place."""
-    for account, option in islice(selector.options(workload, pod, asked, scope), _MAX_OPTIONS):
+    for account, option in islice(selector.options(workload, pod, requested, scope), _MAX_OPTIONS):
         current = option
         for _ in range(2):
             checkpoint = session.ledger.checkpoint()
-            session.spend(20)
-            evicted = selector.evict(workload, asked, current.pieces)
+            session.work.spend(20)
+            evicted = selector.evict(workload, requested, current.pieces)
             if evicted is not None:
                 place = session.placer.fits_on(account, workload, pod)
                 placement = None if place is None else Placement(account.node.name, place, promised=True)
                 if placement is not None:
                     mark = session.ledger.checkpoint()
                     session.ledger.place(workload, pod, placement.node, placement.devices)
-                    tolerated = selector.policy.tolerates(session, [*taken, *evicted])
+                    tolerated = selector.policy.tolerates(session, [*losses, *evicted])
                     session.ledger.rollback(mark)
                     if tolerated:
-                        return [*taken, *evicted], placement
+                        return [*losses, *evicted], placement
                 session.ledger.rollback(checkpoint)
                 break
             session.ledger.rollback(checkpoint)
             # The ranking judges pieces one by one; the first eviction can put a side back within its claim, so that
             # the second is not allowed. Only on such nodes whole sets are judged, which is much dearer.
-            other = selector.retry(account, workload, pod, asked)
+            other = selector.retry(account, workload, pod, requested)
             if other is None:
                 break
             current = other
@@ -240,23 +240,23 @@ def _search_tree(
 
     Pieces without which a project falls below its quota go only after all others, and if no quota covers them.
     """
-    asked = chunk_amounts(chunk)
-    taken: Taken = []
+    requested = chunk_amounts(chunk)
+    losses: Losses = []
     for may_fall in (False, True):
         for piece in selector.in_order(workload):
             falls = selector.policy.falls_below_quota(workload, [piece])
             if falls and not (may_fall and selector.policy.is_borrowed(workload, piece)):
                 continue
-            evicted = selector.evict(workload, asked, [piece])
+            evicted = selector.evict(workload, requested, [piece])
             if evicted is None:
                 continue
-            taken += evicted
-            if len(taken) <= _TRIED_EACH or len(taken) % _TRIED_EACH == 0:
-                session.spend(_WORK_OF_TREE)
+            losses += evicted
+            if len(losses) <= _TRIED_EACH or len(losses) % _TRIED_EACH == 0:
+                session.work.spend(_WORK_OF_TREE)
                 placed = session.place_all(workload, chunk)
                 if placed is not None:
-                    return taken, placed
-            if len(taken) >= _MAX_VICTIMS_OF_TREE:
+                    return losses, placed
+            if len(losses) >= _MAX_VICTIMS_OF_TREE:
                 return None
     return None
 
@@ -271,17 +271,17 @@ def _prune(
     checkpoint: int,
 ) -> Outcome:
     """The same outcome with every victim spared that is not needed after all."""
-    asked = chunk_amounts(chunk)
+    requested = chunk_amounts(chunk)
     victims = [victim for victim, _ in outcome[0]]
 
     def attempt(fewer: Sequence[Victim]) -> Outcome | None:
         session.ledger.rollback(checkpoint)
-        session.spend(20 * len(fewer))
-        taken = evict_allowed(session, fewer, selector.policy, workload, asked)
-        placed = None if taken is None else session.place_all(workload, chunk)
-        if taken is None or placed is None or not selector.policy.accepts(session, workload, taken):
+        session.work.spend(20 * len(fewer))
+        losses = evict_allowed(session, fewer, selector.policy, workload, requested)
+        placed = None if losses is None else session.place_all(workload, chunk)
+        if losses is None or placed is None or not selector.policy.accepts(session, workload, losses):
             return None
-        return taken, placed
+        return losses, placed
 
     best = outcome
     for victim in reversed(list(victims)):
@@ -292,7 +292,7 @@ def _prune(
     if again is not None:
         return again
     session.ledger.rollback(checkpoint)
-    evict_allowed(session, [victim for victim, _ in best[0]], selector.policy, workload, asked)
+    evict_allowed(session, [victim for victim, _ in best[0]], selector.policy, workload, requested)
     for pod, placement in best[1]:
         session.ledger.place(workload, pod, placement.node, placement.devices)
     selector.policy.accepts(session, workload, best[0])

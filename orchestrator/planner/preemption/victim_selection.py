@@ -21,7 +21,8 @@ from orchestrator.planner.preemption.node_ranking import NodeRanking
 from orchestrator.planner.preemption.victims import EvictionReason
 from orchestrator.planner.session import Session
 
-Taken = list[tuple[Victim, EvictionReason]]
+Losses = list[tuple[Victim, EvictionReason]]
+"""What a search takes for one chunk: the victims, and the rule by which each may go."""
 _FEW_NODES = 64
 """With more nodes than this, CPU and memory are rounded up so that similar pods share what is counted."""
 Order = Callable[[Piece], tuple[object, ...]]
@@ -48,8 +49,8 @@ class EvictionPolicy(Protocol):
         """Whether the piece is a candidate for the workload at all."""
         ...
 
-    def is_closed(self, workload: Workload, asked: Amounts, project: str) -> bool:
-        """Whether the project may not lose anything now; `asked` is what is not on the ledger yet."""
+    def is_closed(self, workload: Workload, requested: Amounts, project: str) -> bool:
+        """Whether the project may not lose anything now; `requested` is what is not on the ledger yet."""
         ...
 
     def order(self, workload: Workload) -> Order:
@@ -64,15 +65,17 @@ class EvictionPolicy(Protocol):
         """Whether no quota covers the piece."""
         ...
 
-    def eviction_reason(self, workload: Workload, asked: Amounts, victim: Victim) -> EvictionReason | None:
-        """The rule by which the victim may go now; `asked` is what is not on the ledger yet."""
+    def eviction_reason(
+        self, workload: Workload, requested: Amounts, victim: Victim
+    ) -> EvictionReason | None:
+        """The rule by which the victim may go now; `requested` is what is not on the ledger yet."""
         ...
 
-    def tolerates(self, session: Session, taken: Taken) -> bool:
+    def tolerates(self, session: Session, losses: Losses) -> bool:
         """Whether it is worth going on with these victims; the pod for which the last ones went is placed."""
         ...
 
-    def accepts(self, session: Session, workload: Workload, taken: Taken) -> bool:
+    def accepts(self, session: Session, workload: Workload, losses: Losses) -> bool:
         """Whether the outcome on the ledger is allowed as a whole; may add to the ledger."""
         ...
 
@@ -109,10 +112,10 @@ class VictimSelector:
         return VictimSelector(self._session, self.candidates, policy, max_nodes=self._max_nodes)
 
     def options(
-        self, workload: Workload, pod: Pod, asked: Amounts, scope: Collection[int] | None = None
+        self, workload: Workload, pod: Pod, requested: Amounts, scope: Collection[int] | None = None
     ) -> Iterator[tuple[NodeAccount, Option]]:
         """Nodes, of `scope` if given, with the pieces after which the pod should fit there, least harm first."""
-        closed = _Closed(self.policy, workload, asked)
+        closed = _Closed(self.policy, workload, requested)
         order = self.policy.order(workload)
         below: list[tuple[NodeAccount, Option]] = []
         nodes = self._ledger.nodes
@@ -126,9 +129,9 @@ class VictimSelector:
             if all(self.policy.is_borrowed(workload, piece) for piece in option.pieces):
                 yield account, option
 
-    def harm_by_node(self, workload: Workload, pod: Pod, asked: Amounts) -> dict[int, tuple[int, int]]:
+    def harm_by_node(self, workload: Workload, pod: Pod, requested: Amounts) -> dict[int, tuple[int, int]]:
         """By position, what making room for one such pod there frees beyond the need, and how many pods go."""
-        closed = _Closed(self.policy, workload, asked)
+        closed = _Closed(self.policy, workload, requested)
         harms: dict[int, tuple[int, int]] = {}
         for position, option in self._ranking(workload, pod).options():
             harm = (option.excess_milli, option.pod_count)
@@ -136,9 +139,9 @@ class VictimSelector:
                 harms[position] = harm
         return harms
 
-    def retry(self, account: NodeAccount, workload: Workload, pod: Pod, asked: Amounts) -> Option | None:
+    def retry(self, account: NodeAccount, workload: Workload, pod: Pod, requested: Amounts) -> Option | None:
         """The best set on the node of which each piece may really go after the others; asks the policy about all."""
-        closed = _Closed(self.policy, workload, asked)
+        closed = _Closed(self.policy, workload, requested)
         eligible = [
             piece
             for piece in self.candidates.on(account.position, moves=self.policy.moves)
@@ -151,14 +154,14 @@ class VictimSelector:
             pod.request,
             eligible,
             lambda pieces: (
-                self._all_may_go(workload, asked, pieces)
+                self._all_may_go(workload, requested, pieces)
                 and (
                     not self.policy.falls_below_quota(workload, pieces)
                     or all(self.policy.is_borrowed(workload, piece) for piece in pieces)
                 )
             ),
         )
-        self._session.spend(8 * looked)
+        self._session.work.spend(8 * looked)
         order = self.policy.order(workload)
         return min(
             options,
@@ -180,16 +183,18 @@ class VictimSelector:
         pieces.sort(key=self.policy.order(workload))
         for piece in pieces:
             if not piece.is_gone(self._ledger.evicted):
-                self._session.spend(2)
+                self._session.work.spend(2)
                 yield piece
 
-    def evict(self, workload: Workload, asked: Amounts, pieces: Sequence[Piece]) -> Taken | None:
+    def evict(self, workload: Workload, requested: Amounts, pieces: Sequence[Piece]) -> Losses | None:
         """Evict the pieces on the ledger; None, with the ledger as far as it came, when one may not go."""
-        return evict_allowed(self._session, [piece.victim for piece in pieces], self.policy, workload, asked)
+        return evict_allowed(
+            self._session, [piece.victim for piece in pieces], self.policy, workload, requested
+        )
 
-    def _all_may_go(self, workload: Workload, asked: Amounts, pieces: Sequence[Piece]) -> bool:
+    def _all_may_go(self, workload: Workload, requested: Amounts, pieces: Sequence[Piece]) -> bool:
         checkpoint = self._ledger.checkpoint()
-        evicted = self.evict(workload, asked, pieces)
+        evicted = self.evict(workload, requested, pieces)
         self._ledger.rollback(checkpoint)
         return evicted is not None
 
@@ -249,14 +254,14 @@ def _rounded_up(amount: int) -> int:
 class _Closed:
     """Which projects may not lose anything, found out once for each."""
 
-    def __init__(self, policy: EvictionPolicy, workload: Workload, asked: Amounts) -> None:
-        self._policy, self._workload, self._asked = policy, workload, asked
+    def __init__(self, policy: EvictionPolicy, workload: Workload, requested: Amounts) -> None:
+        self._policy, self._workload, self._requested = policy, workload, requested
         self._known: dict[str, bool] = {}
 
     def __call__(self, project: str) -> bool:
         known = self._known.get(project)
         if known is None:
-            known = self._known[project] = self._policy.is_closed(self._workload, self._asked, project)
+            known = self._known[project] = self._policy.is_closed(self._workload, self._requested, project)
         return known
 
 
@@ -265,15 +270,15 @@ def evict_allowed(
     victims: Sequence[Victim],
     policy: EvictionPolicy,
     workload: Workload,
-    asked: Amounts,
-) -> Taken | None:
+    requested: Amounts,
+) -> Losses | None:
     """Evict the victims on the ledger one by one; None, with the ledger as far as it came, when one may not go."""
-    taken: Taken = []
+    losses: Losses = []
     for victim in victims:
-        reason = policy.eviction_reason(workload, asked, victim)
+        reason = policy.eviction_reason(workload, requested, victim)
         if reason is None or not session.budgets_allow(victim.pods):
             return None
         for pod in victim.pods:
             session.ledger.evict(victim.workload, pod)
-        taken.append((victim, reason))
-    return taken
+        losses.append((victim, reason))
+    return losses

@@ -41,7 +41,7 @@ def is_protected(workload: Workload, min_runtime_seconds: int, now_us: int) -> b
     )
 
 
-def evictions_for(beneficiary: Workload, taken: Iterable[tuple[Victim, EvictionReason]]) -> list[Eviction]:
+def evictions_for(beneficiary: Workload, losses: Iterable[tuple[Victim, EvictionReason]]) -> list[Eviction]:
     """The plan's evictions, one for each pod, with the sentence that the pod's owner will read."""
     return [
         Eviction(
@@ -54,7 +54,7 @@ def evictions_for(beneficiary: Workload, taken: Iterable[tuple[Victim, EvictionR
                 f"by the rule of {reason.rule}: {reason.message}"
             ),
         )
-        for victim, reason in taken
+        for victim, reason in losses
         for pod in victim.pods
         if pod.state is PodState.ALLOCATED
     ]

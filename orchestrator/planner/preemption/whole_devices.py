@@ -46,17 +46,20 @@ def whole_device_options(
         singles = _singles(account.position, pieces, free, missing, spare_covered=spare_covered)
         if singles is None:
             return None
-        return [option_of((each,), each.gpu_milli - excess_less) for each in singles], len(singles)
+        return [option_of((piece,), piece.gpu_milli - excess_less) for piece in singles], len(singles)
     kinds = _kinds(account.position, pieces, free, counts_rest=counts_rest, spare_covered=spare_covered)
     if kinds is None:
         return None
     if not counts_rest:
         sets, steps = _sets_of_devices(kinds, missing)
-        options = [option_of(each, sum([piece.gpu_milli for piece in each]) - excess_less) for each in sets]
+        options = [
+            option_of(members, sum([piece.gpu_milli for piece in members]) - excess_less) for members in sets
+        ]
         return options, steps
     search = _Search(kinds, (missing, need.cpu_milli, need.memory_bytes, need.slots))
     options = [
-        option_of(each, sum([piece.gpu_milli for piece in each]) - excess_less) for each in search.run()
+        option_of(members, sum([piece.gpu_milli for piece in members]) - excess_less)
+        for members in search.run()
     ]
     return options, search.steps
 
@@ -89,31 +92,31 @@ def _singles(
 
 
 def _kinds(
-    position: int, pieces: Sequence[Piece], taken: set[int], *, counts_rest: bool, spare_covered: bool
+    position: int, pieces: Sequence[Piece], used: set[int], *, counts_rest: bool, spare_covered: bool
 ) -> list[_Kind] | None:
     """The pieces by kind; None if one holds a part of a device, or one that is free or another piece's too."""
     kinds: dict[tuple[object, ...], _Kind] = {}
-    seen: list[int] = [*taken]
+    devices: list[int] = [*used]
     for piece in pieces:
-        before = len(seen)
+        before = len(devices)
         cpu = memory = slots = 0
         for pod in piece.pods_on[position]:
             request = pod.request
             if request.gpu_portion_milli or request.gpu_memory_mib:
                 return None
-            seen += pod.devices
+            devices += pod.devices
             if counts_rest:
                 cpu += request.cpu_milli
                 memory += request.memory_bytes
                 slots += 1
-        amounts = (len(seen) - before, cpu, memory, slots)
+        amounts = (len(devices) - before, cpu, memory, slots)
         covered = spare_covered and piece.is_covered
         key = (piece.project, amounts, piece.gpu_milli, piece.pod_count, covered)
         kind = kinds.get(key)
         if kind is None:
             kind = kinds[key] = _Kind(amounts)
         kind.pieces.append(piece)
-    return list(kinds.values()) if len(seen) == len(set(seen)) else None
+    return list(kinds.values()) if len(devices) == len(set(devices)) else None
 
 
 def _sets_of_devices(kinds: Sequence[_Kind], missing: int) -> tuple[list[list[Piece]], int]:
@@ -128,26 +131,27 @@ def _sets_of_devices(kinds: Sequence[_Kind], missing: int) -> tuple[list[list[Pi
     for kind in reversed(ranked):
         rest.append(rest[-1] + kind.amounts[0] * len(kind.pieces))
     rest.reverse()
-    found: list[list[Piece]] = []
+    sets: list[list[Piece]] = []
     steps = 0
     open_sets: list[tuple[int, int, tuple[Piece, ...]]] = [(0, missing, ())]
     while open_sets:
-        index, left, chosen = open_sets.pop()
+        index, missing, chosen = open_sets.pop()
         steps += 1
-        if rest[index] < left:
+        if rest[index] < missing:
             continue
         kind = ranked[index]
         size = kind.amounts[0]
-        needed = -(-left // size)
+        needed = -(-missing // size)
         count = len(kind.pieces)
         if needed <= count:
             # Without its last piece a set with fewer of these would do as well as one with more.
-            found.append(sorted([*chosen, *kind.pieces[:needed]], key=_ORDER))
+            sets.append(sorted([*chosen, *kind.pieces[:needed]], key=_ORDER))
             count = needed - 1
         open_sets += [
-            (index + 1, left - number * size, (*chosen, *kind.pieces[:number])) for number in range(count + 1)
+            (index + 1, missing - number * size, (*chosen, *kind.pieces[:number]))
+            for number in range(count + 1)
         ]
-    return found, steps
+    return sets, steps
 
 
 class _Search:
@@ -199,10 +203,10 @@ def _covers(freed: _Amounts, need: _Amounts) -> bool:
     return freed[0] >= need[0] and freed[1] >= need[1] and freed[2] >= need[2] and freed[3] >= need[3]
 
 
-def _plus(left: _Amounts, right: _Amounts, times: int) -> _Amounts:
+def _plus(first: _Amounts, second: _Amounts, times: int) -> _Amounts:
     return (
-        left[0] + right[0] * times,
-        left[1] + right[1] * times,
-        left[2] + right[2] * times,
-        left[3] + right[3] * times,
+        first[0] + second[0] * times,
+        first[1] + second[1] * times,
+        first[2] + second[2] * times,
+        first[3] + second[3] * times,
     )

@@ -112,73 +112,74 @@ class Explainer:
 
     def _too_large(self, request: Request, admitting: NodeSet) -> Obstacle:
         devices = request.shared_devices if request.is_shared else request.gpu_count
-        asked = (devices * DEVICE_MILLI, request.cpu_milli, request.memory_bytes)
+        requested = (devices * DEVICE_MILLI, request.cpu_milli, request.memory_bytes)
         largest = self._session.node_sets.largest(admitting)
-        short = next((each for each in range(3) if asked[each] > largest[each]), None)
+        short = next((resource for resource in range(3) if requested[resource] > largest[resource]), None)
         if short is None and request.gpu_memory_mib:
             return GpuMemoryTooLarge(request.gpu_memory_mib)
-        return TooLarge(asked, short, 0 if short is None else largest[short])
+        return TooLarge(requested, short, 0 if short is None else largest[short])
 
     def _lacking(self, workload: Workload, chunk: Chunk) -> Obstacle:
         """What is short at the moment."""
         session = self._session
-        asked = chunk_amounts(chunk)
-        pod = max(chunk, key=lambda each: each.request.gpu_milli)
+        requested = chunk_amounts(chunk)
+        pod = max(chunk, key=lambda pod: pod.request.gpu_milli)
         admitting = session.placer.admitting(workload, pod)
         held = self._held(workload, chunk, pod, admitting)
         if held is not None:
             return held
-        resource = next((each for each in range(3) if asked[each]), 1)
+        resource = next((resource for resource in range(3) if requested[resource]), 1)
         free = self._columns().total(resource, admitting)
-        if free >= asked[resource]:
+        if free >= requested[resource]:
             return self._fragmented(workload, chunk)
         figures = session.ledger.figures(workload.project, session.shares)
         most = entitled_amounts(figures)[resource]
         return Full(
             resource,
-            asked=asked,
+            requested=requested,
             pods=len(chunk),
             free=free,
             capacity=session.node_sets.capacity(admitting)[resource],
             is_part=admitting != session.node_sets.schedulable,
-            is_counted=not any(each.request.gpu_memory_mib for each in chunk),
+            is_counted=not any(pod.request.gpu_memory_mib for pod in chunk),
             project=workload.project,
             held=figures.held[resource],
             quota=figures.quota[resource],
             share=figures.share[resource],
-            is_at_share=figures.held[resource] + asked[resource] > most,
+            is_at_share=figures.held[resource] + requested[resource] > most,
         )
 
     def _held(self, workload: Workload, chunk: Chunk, pod: Pod, admitting: NodeSet) -> Obstacle | None:
         """What is kept for the workload, or kept from it for another."""
-        session, asked = self._session, chunk_amounts(chunk)
+        session, requested = self._session, chunk_amounts(chunk)
         if not session.reservations:
             return None
         nodes = session.ledger.nodes
         ours = session.reservations.of(workload)
         if ours is not None and ours.nodes:
             return NodesKept(
-                asked,
+                requested,
                 len(chunk),
                 ours.waited_us,
-                kept_devices=sum(kept.devices for kept in ours.nodes.values()),
+                reserved_devices=sum(reserved.devices for reserved in ours.nodes.values()),
                 used_devices=sum(
-                    max(0, kept.devices - nodes[each].idle_devices) for each, kept in ours.nodes.items()
+                    max(0, reserved.devices - nodes[position].idle_devices)
+                    for position, reserved in ours.nodes.items()
                 ),
-                nodes=tuple(sorted(nodes[each].node.name for each in ours.nodes)),
+                nodes=tuple(sorted(nodes[position].node.name for position in ours.nodes)),
                 until_us=ours.starts_us - session.snapshot.now_us if ours.starts_us else 0,
             )
         free = self._columns().total(0, admitting)
-        if free < asked[0]:
+        if free < requested[0]:
             return None
-        kept, other = session.reservations.kept_milli(nodes, admitting, workload, pod)
-        if other is None or asked[0] <= free - kept:
+        reserved, other = session.reservations.kept_milli(nodes, admitting, workload, pod)
+        if other is None or requested[0] <= free - reserved:
             return None
         return HeldForOther(
-            asked,
+            requested,
             len(chunk),
             free=free,
-            kept=min(free, kept),
+            reserved=min(free, reserved),
             other=other.workload.name,
             other_project=other.workload.project,
             waited_us=other.waited_us,
@@ -187,13 +188,13 @@ class Explainer:
 
     def _fragmented(self, workload: Workload, chunk: Chunk) -> Fragmented:
         """Of the chunk's pods, the largest first, one for which no node has room; else they do not fit together."""
-        free, asked = self._columns(), chunk_amounts(chunk)
-        largest = sorted(chunk, key=lambda each: -each.request.gpu_milli)
+        free, requested = self._columns(), chunk_amounts(chunk)
+        largest = sorted(chunk, key=lambda pod: -pod.request.gpu_milli)
         first = largest[0]
         admitting = self._session.placer.admitting(workload, first)
         level = "" if workload.topology is None else workload.topology.required or ""
         text = Fragmented(
-            asked,
+            requested,
             len(chunk),
             free=(free.total(0, admitting), free.total(1, admitting), free.total(2, admitting)),
             whole_devices=free.whole(admitting),
@@ -205,7 +206,7 @@ class Explainer:
             most=0,
             level=level,
         )
-        for pod in {each.request: each for each in reversed(largest)}.values():
+        for pod in {pod.request: pod for pod in reversed(largest)}.values():
             lack, nodes, most = free.lack(pod.request, self._session.placer.admitting(workload, pod))
             if lack is not None:
                 return replace(

@@ -44,7 +44,7 @@ class Remedies:
                 limited.setdefault(reason.project, []).append(workload)
             elif reason.code in _LACK_OF_ROOM:
                 return
-        for name in sorted(limited, key=lambda each: (len(limited[each]), each))[:_MAX_TRIES]:
+        for name in sorted(limited, key=lambda name: (len(limited[name]), name))[:_MAX_TRIES]:
             if len(limited[name]) <= _MAX_TRIES and self._start_together(limited[name], name):
                 for workload in limited[name]:
                     reason = self._session.reasons[workload.id]
@@ -69,10 +69,11 @@ class Remedies:
 
     def _is_full(self, name: str, chunk: Chunk) -> bool:
         """Whether the chunk would pass a limit of that one project."""
-        asked = chunk_amounts(chunk)
+        requested = chunk_amounts(chunk)
         held, limit = self._session.ledger.allocated[name], self._session.tree.limit[name]
         return any(
-            asked[each] and held[each] + asked[each] > limit[each] for each in self._session.tree.resources
+            requested[resource] and held[resource] + requested[resource] > limit[resource]
+            for resource in self._session.tree.resources
         )
 
     def note_preemptible(self, waiting: Iterable[Workload]) -> None:

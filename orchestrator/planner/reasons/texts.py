@@ -32,14 +32,14 @@ class Obstacle(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LimitReached:
-    """A project or department would hold more than its limit; `asked` and the others are amounts of `resource`.
+    """A project or department would hold more than its limit; `requested` and the others are amounts of `resource`.
 
     `is_alone`: with a higher limit it would start, there is room for it.
     """
 
     project: str
     resource: int
-    asked: int
+    requested: int
     held: int
     limit: int
     model: str = ""
@@ -52,7 +52,7 @@ class LimitReached:
         of_model = f" of {self.model}" if self.model else ""
         alone = f": only the limit of {self.project} is in its way" if self.is_alone else ""
         return (
-            f"asks for {amount_text(self.asked, self.resource)}{of_model}; {self.project} holds "
+            f"asks for {amount_text(self.requested, self.resource)}{of_model}; {self.project} holds "
             f"{amount_text(self.held, self.resource)} of its limit of {amount_text(self.limit, self.resource)}"
             f"{' for that model' if self.model else ''}{alone}"
         )
@@ -67,7 +67,7 @@ class QuotaReached:
 
     project: str
     resource: int
-    asked: int
+    requested: int
     held: int
     quota: int
     starts_preemptible: bool = False
@@ -77,7 +77,7 @@ class QuotaReached:
     def message(self) -> str:
         """Both sides of the quota."""
         return (
-            f"asks for {amount_text(self.asked, self.resource)} that cannot be taken back; {self.project} holds "
+            f"asks for {amount_text(self.requested, self.resource)} that cannot be taken back; {self.project} holds "
             f"{amount_text(self.held, self.resource)} of that kind and its quota is "
             f"{amount_text(self.quota, self.resource)}{_preemptible(starts=self.starts_preemptible)}"
         )
@@ -89,7 +89,7 @@ class ModelPromised:
 
     project: str
     model: str
-    asked: int
+    requested: int
     quota: int
     starts_preemptible: bool = False
     code: ClassVar[Waiting] = Waiting.OVER_QUOTA
@@ -98,8 +98,8 @@ class ModelPromised:
     def message(self) -> str:
         """The project's own quota for the model."""
         return (
-            f"asks for {amount_text(self.asked, 0)} of {self.model} that cannot be taken back; what is left of that "
-            f"model is promised to others, and the quota of {self.project} for it is {amount_text(self.quota, 0)}"
+            f"asks for {amount_text(self.requested, 0)} of {self.model} that cannot be taken back; what is left of "
+            f"that model is promised to others, and the quota of {self.project} for it is {amount_text(self.quota, 0)}"
             f"{_preemptible(starts=self.starts_preemptible)}"
         )
 
@@ -109,8 +109,8 @@ class LimitKept:
     """What the project may hold is kept for a workload that has waited for longer."""
 
     project: str
-    asked: Amounts
-    kept: Amounts
+    requested: Amounts
+    reserved: Amounts
     kept_for: str
     code: ClassVar[Waiting] = Waiting.HELD
 
@@ -118,8 +118,8 @@ class LimitKept:
     def message(self) -> str:
         """How much is kept, and for whom."""
         return (
-            f"asks for {amounts_text(self.asked)}; {self.project} keeps {amounts_text(self.kept)} of what it may hold "
-            f"for {self.kept_for}, which has waited longer and goes first"
+            f"asks for {amounts_text(self.requested)}; {self.project} keeps {amounts_text(self.reserved)} of what it "
+            f"may hold for {self.kept_for}, which has waited longer and goes first"
         )
 
 
@@ -233,7 +233,7 @@ class TooLarge:
     `resource` None: there are nodes with so many GPUs, so much CPU and so much memory, but none with all of it.
     """
 
-    asked: Amounts
+    requested: Amounts
     resource: int | None
     largest: int
     code: ClassVar[Waiting] = Waiting.TOO_LARGE
@@ -242,11 +242,11 @@ class TooLarge:
     def message(self) -> str:
         """What it asks for, and what there is."""
         if self.resource is None:
-            return f"a pod asks for {_all_amounts(self.asked)}, and no node that matches has all of it"
-        asked, largest = (
-            amount_text(each, self.resource) for each in (self.asked[self.resource], self.largest)
+            return f"a pod asks for {_all_amounts(self.requested)}, and no node that matches has all of it"
+        requested, largest = (
+            amount_text(amount, self.resource) for amount in (self.requested[self.resource], self.largest)
         )
-        return f"a pod asks for {asked}, and the largest node that matches has {largest} to give"
+        return f"a pod asks for {requested}, and the largest node that matches has {largest} to give"
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +284,7 @@ class Full:
     """
 
     resource: int
-    asked: Amounts
+    requested: Amounts
     pods: int
     free: int
     capacity: int
@@ -307,13 +307,13 @@ class Full:
         free = _number(self.free, self.resource)
         if not self.is_at_share:
             free += f" of {_number(self.capacity, self.resource)}"
-        missing = self.asked[self.resource] - self.free
+        missing = self.requested[self.resource] - self.free
         more = ""
         if self.is_counted and missing > 0:
             has = "has" if missing == DEVICE_MILLI and self.resource == 0 else "have"
             more = f": at least {_number(missing, self.resource)} more {has} to come free"
         return (
-            f"{_asks(self.asked, self.pods)}; {free} {_are(self.free, self.resource)} free"
+            f"{_asks(self.requested, self.pods)}; {free} {_are(self.free, self.resource)} free"
             f"{' on the nodes that match' if self.is_part else ''} and {self.project} holds "
             f"{_number(self.held, self.resource)} (quota {_number(self.quota, self.resource)}, fair share "
             f"{_number(self.share, self.resource)}){more}"
@@ -329,7 +329,7 @@ class Fragmented:
     GPUs, `most` what one of them has of the resource at most. `level` is the topology that its pods have to share.
     """
 
-    asked: Amounts
+    requested: Amounts
     pods: int
     free: Amounts
     whole_devices: int
@@ -349,9 +349,9 @@ class Fragmented:
             whole = f", {self.whole_devices} of them whole," if self.whole_devices else ""
             free = f"{gpus(self.free[0])} {_are(self.free[0], 0)} free{whole} but {self._shortage()}"
         else:
-            resource = _leading(self.asked)
+            resource = _leading(self.requested)
             free = f"{amount_text(self.free[resource], resource)} are free in all, but {self._shortage()}"
-        return f"{_asks(self.asked, self.pods)}; {free}"
+        return f"{_asks(self.requested, self.pods)}; {free}"
 
     def _shortage(self) -> str:
         if self.lack is None:
@@ -393,10 +393,10 @@ class HeldForOther:
     `fitting_minutes`: if its pods declare that they end within so many minutes it starts at once; 0: not known.
     """
 
-    asked: Amounts
+    requested: Amounts
     pods: int
     free: int
-    kept: int
+    reserved: int
     other: str
     other_project: str
     waited_us: int
@@ -413,8 +413,8 @@ class HeldForOther:
             else ""
         )
         return (
-            f"{_asks(self.asked, self.pods)}; {gpus(self.kept)} of the {gpus(self.free)} that are free are held for "
-            f"{self.other} of {self.other_project}, which has waited {_minutes(self.waited_us)}{in_time}"
+            f"{_asks(self.requested, self.pods)}; {gpus(self.reserved)} of the {gpus(self.free)} that are free are "
+            f"held for {self.other} of {self.other_project}, which has waited {_minutes(self.waited_us)}{in_time}"
         )
 
 
@@ -422,10 +422,10 @@ class HeldForOther:
 class NodesKept:
     """Nodes are held for it on which something has still to end. `until_us`: by then at the latest, 0: not known."""
 
-    asked: Amounts
+    requested: Amounts
     pods: int
     waited_us: int
-    kept_devices: int
+    reserved_devices: int
     used_devices: int
     nodes: tuple[str, ...]
     until_us: int
@@ -439,10 +439,10 @@ class NodesKept:
             if self.until_us > 0
             else ""
         )
-        held, use = ("is" if count == 1 else "are" for count in (self.kept_devices, self.used_devices))
+        held, use = ("is" if count == 1 else "are" for count in (self.reserved_devices, self.used_devices))
         return (
-            f"{_asks(self.asked, self.pods)} and has waited {_minutes(self.waited_us)}: "
-            f"{amount_text(self.kept_devices * DEVICE_MILLI, 0)} on {_some(self.nodes)} {held} held for it, "
+            f"{_asks(self.requested, self.pods)} and has waited {_minutes(self.waited_us)}: "
+            f"{amount_text(self.reserved_devices * DEVICE_MILLI, 0)} on {_some(self.nodes)} {held} held for it, "
             f"{self.used_devices} of them {use} still in use{end}"
         )
 
@@ -476,7 +476,7 @@ class Hindrances:
             )
         if self.budgets:
             words.append(f"what could make way is protected by {', '.join(self.budgets)}")
-        return "".join(f"; {each}" for each in words)
+        return "".join(f"; {word}" for word in words)
 
 
 LEFT_OVER = (
@@ -501,8 +501,8 @@ def _preemptible(*, starts: bool) -> str:
     return ": there is room for it if you submit it as preemptible" if starts else ""
 
 
-def _asks(asked: Amounts, pods: int) -> str:
-    return f"asks for {amounts_text(asked)}" + (f" in {pods} pods together" if pods > 1 else "")
+def _asks(requested: Amounts, pods: int) -> str:
+    return f"asks for {amounts_text(requested)}" + (f" in {pods} pods together" if pods > 1 else "")
 
 
 def _leading(amounts: Amounts) -> int:

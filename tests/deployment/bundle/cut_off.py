@@ -3,6 +3,7 @@
 A real control plane runs here too. Prints how the installations ended, and how many packets went elsewhere.
 """
 
+import hashlib
 import json
 import os
 import socket
@@ -29,7 +30,7 @@ def sent_elsewhere() -> int:
     return int(counts[9])
 
 
-def install(directory: Path, bundle: Path, kubeconfig: Path) -> dict[str, object]:
+def install(directory: Path, bundle: Path, sha256: str, kubeconfig: Path) -> dict[str, object]:
     from tests.deployment.conftest import MUSTER
 
     words = [
@@ -40,6 +41,8 @@ def install(directory: Path, bundle: Path, kubeconfig: Path) -> dict[str, object
         str(directory / "state"),
         "--bundle",
         str(bundle),
+        "--bundle-sha256",
+        sha256,
     ]
     environment = {
         **os.environ, "KUBECONFIG": str(kubeconfig), "XDG_CACHE_HOME": str(directory / "cache"),
@@ -62,9 +65,10 @@ def main() -> None:
     running = musterlab.cluster.start("cut-off", nodes=1, detach=False, state_dir=directory / "labs")
     before = sent_elsewhere()
     found: dict[str, object] = {}
+    digest = hashlib.sha256((directory / "bundle" / "manifest.json").read_bytes()).hexdigest()
     with trident(running.kubeconfig, "26.06.0"), socket.create_server(("127.0.0.1", 8443)):
-        found["tampered"] = install(directory, directory / "tampered", running.kubeconfig)
-        found["whole"] = install(directory, directory / "bundle", running.kubeconfig)
+        found["tampered"] = install(directory, directory / "tampered", digest, running.kubeconfig)
+        found["whole"] = install(directory, directory / "bundle", digest, running.kubeconfig)
     found["elsewhere"] = sent_elsewhere() - before
     with socket.socket(type=socket.SOCK_DGRAM) as one:  # TCP would ask again after a second
         one.sendto(b"one", ("198.51.100.1", 443))

@@ -11,7 +11,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from deployment.bundle import use
 
 
 def run(words: Sequence[str | Path], environment: dict[str, str] | None = None) -> str:
@@ -32,14 +36,14 @@ def must_be_cut_off(url: str) -> None:
     sys.exit(f"{url} can be reached")
 
 
-def debs(root: Path, away: Path) -> list[str]:
-    from deployment.bundle import packages, use
+def debs(opened: "use.Bundle", root: Path, away: Path) -> list[str]:
+    from deployment.bundle import packages
 
     host = away.with_name("host")
     shutil.copytree(root / "packages" / "ubuntu-22.04", host)
-    sources = use.sources(root, "ubuntu-22.04", str(host))
+    sources = opened.sources("ubuntu-22.04", str(host))
     options = packages.private_apt(away, sources, "amd64")
-    run(["apt-get", *options, "-o", "APT::Get::AllowUnauthenticated=true", "update"])
+    run(["apt-get", *options, "update"])
     names = ["nfs-common", "nvidia-container-toolkit=1.0-1"]
     run(
         [
@@ -63,11 +67,14 @@ def main() -> None:
     must_be_cut_off(url)
     sys.path.insert(0, str(top))
     from deployment.bundle import use
+    from deployment.bundle.trust import Trust
+    from deployment.digest import sha256_of
     from orchestrator.progress import Reporter
 
-    opened = use.open_bundle(root, "here", Reporter(lambda text: None))
+    trust = Trust(sha256_of(root / "manifest.json"))
+    opened = use.open_bundle(root, "here", trust, Reporter(lambda text: None))
     environment = opened.environment()
-    found: dict[str, object] = {"debs": debs(root, away / "apt"), "variables": opened.variables()}
+    found: dict[str, object] = {"debs": debs(opened, root, away / "apt"), "variables": opened.variables()}
     run([sys.executable, "-m", "venv", away / "pip"])
     pip: list[str | Path] = [away / "pip/bin/python", "-m", "pip", "--isolated", "install", "--no-index"]
     run(

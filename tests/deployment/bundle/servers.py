@@ -164,8 +164,8 @@ class Signer:
         return done.stdout
 
 
-def apt(net: Internet, prefix: str, packages: dict[str, str], scratch: Path, suite: str = "jammy") -> None:
-    """A repository of packages, each with what it depends on, as dpkg-deb makes them."""
+def apt(net: Internet, prefix: str, packages: dict[str, str], scratch: Path, signer: Signer) -> None:
+    """A signed repository of packages, each with what it depends on, as dpkg-deb makes them."""
     entries = []
     for name, depends in packages.items():
         tree = scratch / name
@@ -185,10 +185,12 @@ def apt(net: Internet, prefix: str, packages: dict[str, str], scratch: Path, sui
     index = gzip.compress("\n".join(entries).encode(), mtime=0)
     plain = gzip.decompress(index)
     name = "main/binary-amd64/Packages"
-    release = f"Suite: {suite}\nDate: Sat, 21 Nov 2026 12:00:00 UTC\nArchitectures: amd64\nComponents: main\nSHA256:\n"
+    release = (
+        "Suite: jammy\nDate: Sat, 21 Nov 2026 12:00:00 UTC\nArchitectures: amd64\nComponents: main\nSHA256:\n"
+    )
     release += f" {sha256(index)} {len(index)} {name}.gz\n {sha256(plain)} {len(plain)} {name}\n"
-    net.files[f"{prefix}/dists/{suite}/Release"] = release.encode()
-    net.files[f"{prefix}/dists/{suite}/{name}.gz"] = index
+    net.files[f"{prefix}/dists/jammy/InRelease"] = signer.sign(release)
+    net.files[f"{prefix}/dists/jammy/{name}.gz"] = index
 
 
 def wheel(net: Internet, name: str, version: str) -> str:

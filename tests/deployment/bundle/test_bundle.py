@@ -30,6 +30,7 @@ TRIDENT = [("netapp/trident-operator", "26.02.1"), ("netapp/trident-autosupport"
         ("node-driver-registrar", "v2.15.0"),
     )
 ]  # fmt: skip
+TRIDENT_ARCHIVE = b"trident installer" * 5000
 ROLES = {
     "container_toolkit": (
         {
@@ -76,6 +77,10 @@ class World:
         return self.muster("build", "-i", self.site, self.bundle)
 
     @property
+    def sha256(self) -> str:
+        return servers.sha256((self.bundle / "manifest.json").read_bytes())
+
+    @property
     def manifest(self) -> dict[str, Any]:
         loaded: dict[str, Any] = json.loads((self.bundle / "manifest.json").read_text())
         return loaded
@@ -108,10 +113,12 @@ def complete(origin: World, tmp_path: Path) -> World:
 
 def _world(net: Internet, root: Path) -> World:
     scratch = root / "scratch"
+    signer = servers.Signer(scratch / "gpg")
     servers.apt(net, "/ubuntu", {"nfs-common": "libtirpc3, rpcbind | portmap", "libtirpc3": "", "rpcbind": "libtirpc3",
-                                 "unrelated": ""}, scratch / "ubuntu")  # fmt: skip
-    servers.apt(net, "/nvidia/stable/deb", {"nvidia-container-toolkit": ""}, scratch / "nvidia")
-    _flat(net, servers.Signer(scratch / "gpg"))
+                                 "unrelated": ""}, scratch / "ubuntu", signer)  # fmt: skip
+    servers.apt(net, "/nvidia/stable/deb", {"nvidia-container-toolkit": ""}, scratch / "nvidia", signer)
+    _flat(net, signer)
+    net.files["/ubuntu/key.asc"] = signer.key
     lock = "\n".join(servers.wheel(net, name, "1.0") for name in ("ansible", "netaddr")) + "\n"
     servers.image(net, "netapp/trident", "26.02.1", [b"layer one", b"shared"], annotation="Apache-2.0")
     for name, tag in TRIDENT:
@@ -122,11 +129,12 @@ def _world(net: Internet, root: Path) -> World:
     chart = servers.packed_chart("dra-driver", "0.4.1", values)
     servers.image(net, "k8s/dra/charts/dra-driver", "0.4.1", [chart], kind=CHART_TYPE)
     servers.charts(net, "/charts", "monitor", "2.0.0", servers.packed_chart("monitor", "2.0.0", {}))
-    net.files["/netapp/releases/v26.02.1.tar.gz"] = b"trident installer" * 5000
+    net.files["/netapp/releases/v26.02.1.tar.gz"] = TRIDENT_ARCHIVE
     checkout, commit, pinned = servers.deepops(scratch / "git")
+    key = f"http://archive.example.com/ubuntu/key.asc#sha256={servers.sha256(signer.key)}"
     site = root / "site"
     site.mkdir()
-    _content(root / "content", lock, net)
+    _content(root / "content", lock, net, servers.sha256(signer.key))
     mirrors = {
         "http://archive.example.com/ubuntu": f"{net.url}/ubuntu", "https://nvidia.example.com": f"{net.url}/nvidia",
         "https://pypi.org": net.url, "https://github.com/NVIDIA": f"file://{checkout.parent}",
@@ -143,9 +151,10 @@ def _world(net: Internet, root: Path) -> World:
         "schema": 1, "name": "here", "hosts": {"gpu01": host}, "mirrors": mirrors,
         "versions": {"kubernetes": "1.34.2", "deepops": "26.07", "trident": "26.02.1", "container_toolkit": "1.0"},
         "deepops": {"commit": commit},
+        "storage": {"trident": {"sha256": servers.sha256(TRIDENT_ARCHIVE)}},
         "bundle": {
             "images": ["ghcr.io/team/app:v1"],
-            "repositories": {"ubuntu-22.04": ["deb http://archive.example.com/ubuntu jammy main"]},
+            "repositories": {"ubuntu-22.04": [f"deb [signed-by={key}] http://archive.example.com/ubuntu jammy main"]},
             "charts": [{"repository": "https://charts.example.com", "name": "monitor", "version": "2.0.0"}],
         },
     }))  # fmt: skip
@@ -155,7 +164,7 @@ def _world(net: Internet, root: Path) -> World:
 def _flat(net: Internet, signer: servers.Signer) -> None:
     """NVIDIA's repository is flat: index and packages in one directory."""
     index = net.files.pop("/nvidia/stable/deb/dists/jammy/main/binary-amd64/Packages.gz")
-    del net.files["/nvidia/stable/deb/dists/jammy/Release"]
+    del net.files["/nvidia/stable/deb/dists/jammy/InRelease"]
     net.files["/nvidia/stable/deb/amd64/Packages.gz"] = index
     net.files["/nvidia/stable/deb/amd64/pool/nvidia-container-toolkit_1.0-1_amd64.deb"] = net.files.pop(
         "/nvidia/stable/deb/pool/nvidia-container-toolkit_1.0-1_amd64.deb"
@@ -169,12 +178,13 @@ def _flat(net: Internet, signer: servers.Signer) -> None:
     net.files["/nvidia/gpgkey"] = signer.key
 
 
-def _content(root: Path, lock: str, net: Internet) -> None:
+def _content(root: Path, lock: str, net: Internet, key_sha256: str) -> None:
     """Playbooks and roles with what a bundle is derived from; the lock of muster has one package."""
     (root / "playbooks").mkdir(parents=True)
     imports = []
     for name, (defaults, values) in ROLES.items():
-        for part, own in (("defaults", defaults), ("vars", values)):
+        pinned = {"container_toolkit_key_sha256": key_sha256} if name == "container_toolkit" else {}
+        for part, own in (("defaults", {**defaults, **pinned}), ("vars", values)):
             path = root / "roles" / name / part / "main.yml"
             path.parent.mkdir(parents=True)
             path.write_text(yaml.safe_dump(own))
@@ -304,7 +314,8 @@ def test_verify_names_every_byte_that_is_not_as_it_was(complete: World) -> None:
     manifest = world.bundle / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"site": "here"', '"site": "ther"'))
     told = world.muster("verify", world.bundle, "--sha256", "0" * 64)
-    assert "manifest.json: changed" in told.stdout
+    assert "this is not the bundle that was built" in told.stderr
+    assert told.stdout == ""
 
 
 def test_a_full_disk_keeps_what_is_there(world: World) -> None:
@@ -330,7 +341,12 @@ def _small_files() -> None:
 
 def test_images_are_pushed_into_a_registry_by_their_digests(origin: World) -> None:
     world = origin
-    pushed = world.muster("push", world.bundle, f"{world.net.url}/mirror")
+    target = f"{world.net.url}/mirror"
+    nobody = world.muster("push", world.bundle, target)
+    assert nobody.returncode == 1
+    assert "nobody vouches for this bundle" in nobody.stderr
+    assert not world.net.pushed
+    pushed = world.muster("push", world.bundle, target, "--sha256", world.sha256)
     assert pushed.returncode == 0, pushed.stderr
     assert any(line.endswith("/mirror/team/app:v1") for line in pushed.stdout.splitlines())
     manifest = json.loads(world.net.pushed["/v2/mirror/team/app/manifests/v1"])
@@ -340,19 +356,35 @@ def test_images_are_pushed_into_a_registry_by_their_digests(origin: World) -> No
 
 
 def test_an_installation_takes_a_bundle_that_holds_and_no_other(complete: World, tmp_path: Path) -> None:
-    def plan() -> subprocess.CompletedProcess[str]:
+    def plan(*more: str | Path) -> subprocess.CompletedProcess[str]:
+        words = [
+            "plan",
+            "-i",
+            complete.site,
+            "--state-dir",
+            tmp_path,
+            "--bundle",
+            complete.bundle,
+            "--json",
+            *more,
+        ]
         return subprocess.run(
-            [*MUSTER, "plan", "-i", complete.site, "--state-dir", tmp_path, "--bundle", complete.bundle, "--json"],
+            [*MUSTER, *words],
             env={**os.environ, "MUSTER_INSTALLER_CONTENT": str(complete.root / "content")},
             capture_output=True, text=True, timeout=100, check=False,
         )  # fmt: skip
 
-    taken = plan()
+    digest = complete.sha256
+    unknown = plan()
+    assert unknown.returncode == 1
+    assert "--bundle-sha256" in unknown.stderr
+    assert "--bundle-key" in unknown.stderr
+    taken = plan("--bundle-sha256", digest)
     assert taken.returncode == 0, taken.stderr
     assert {each["stage"] for each in json.loads(taken.stdout)["stages"]} == set(ROLES)
     assert "not in the bundle: what kubespray downloads" in taken.stderr
     next(complete.bundle.glob("charts/*")).write_bytes(b"")
-    refused = plan()
+    refused = plan("--bundle-sha256", digest)
     assert refused.returncode == 1
     assert "changed: sha256" in refused.stderr
     assert "run `muster bundle build` again" in refused.stderr
@@ -370,6 +402,10 @@ def test_the_sites_that_come_with_muster_say_what_they_need() -> None:
     assert any(each.url.endswith("/trident-installer-26.06.0.tar.gz") for each in contents.files)
     assert any("muster" in each for each in contents.images)
     assert any(each.startswith("the images of Trident 26.06.0") for each in contents.gaps)
+    unknown = [each.fix for each in contents.files if not each.sha256]
+    assert unknown == [
+        "name its SHA-256 in storage.trident.sha256; the page of a release shows the SHA-256 beside trident-installer"
+    ]
     assert {"nfs-common"} <= {
         name for package_set in contents.packages for choice in package_set.choices for name in choice
     }

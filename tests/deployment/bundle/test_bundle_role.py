@@ -21,7 +21,9 @@ PLAY = [{
 def test_apt_of_a_host_uses_the_bundle_and_nothing_else(tmp_path: Path) -> None:
     system = tmp_path / "bundle" / "packages" / "ubuntu-22.04"
     with servers.internet() as net:
-        servers.apt(net, "/example.com/ubuntu", {"nfs-common": ""}, tmp_path / "scratch")
+        signer = servers.Signer(tmp_path / "gpg")
+        servers.apt(net, "/example.com/ubuntu", {"nfs-common": ""}, tmp_path / "scratch", signer)
+        net.files["/keys/key.asc"] = signer.key
         for path, content in net.files.items():
             file = system / path.lstrip("/")
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -30,7 +32,7 @@ def test_apt_of_a_host_uses_the_bundle_and_nothing_else(tmp_path: Path) -> None:
     empty = _apt_of_a_host(tmp_path)
     values = {
         "bundle_path": str(tmp_path / "bundle"), "bundle_system": "ubuntu-22.04", "bundle_directory": str(host),
-        "bundle_sources": f"deb [trusted=yes] file:{host}/example.com/ubuntu jammy main\n",
+        "bundle_sources": f"deb [signed-by={host}/keys/key.asc] file:{host}/example.com/ubuntu jammy main\n",
         "bundle_configuration": str(tmp_path / "apt.conf.d" / "99-muster-bundle"),
         "bundle_list": str(tmp_path / "muster-bundle.list"),
     }  # fmt: skip

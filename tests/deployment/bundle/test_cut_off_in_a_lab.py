@@ -19,11 +19,12 @@ pytestmark = pytest.mark.lab
 ROOT = Path(__file__).parents[3]
 
 
-def prepare(directory: Path, url: str) -> None:
+def prepare(directory: Path, url: str, archive_sha256: str) -> None:
     """A site with storage and orchestrator, and muster's own playbooks and roles with a short lock."""
     text = SITE.format(release="26.06.0", port=8443, archive="", directory=directory / "unpacked")
     text = text.replace("  orchestrator: this test is about storage\n", "")
     text = "\n".join(line for line in text.splitlines() if "trident_archive" not in line)
+    text = text.replace("vars:\n", f"vars:\n  trident_checksum: sha256:{archive_sha256}\n")
     (directory / "site").mkdir()
     (directory / "site" / "site.yml").write_text(
         f"{text}\norchestrator: {{replicas: 0}}\nmirrors: {{'https://github.com': '{url}'}}\n"
@@ -49,9 +50,9 @@ def test_an_installation_from_a_bundle_asks_nobody_else(tmp_path: Path) -> None:
     if subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False).returncode:
         pytest.skip("this machine gives no network namespaces to users")
     with servers.internet() as net:
-        prepare(tmp_path, net.url)
         path = "/NetApp/trident/releases/download/v26.06.0/trident-installer-26.06.0.tar.gz"
         net.files[path] = archive(tmp_path / "archive.tar.gz").read_bytes()
+        prepare(tmp_path, net.url, servers.sha256(net.files[path]))
         built = bundle("build", "-i", tmp_path / "site", tmp_path / "bundle", content=tmp_path / "content")
         assert built.returncode == 0, built.stderr
         assert net.asked(path)

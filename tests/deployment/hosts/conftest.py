@@ -11,7 +11,7 @@ import yaml
 
 from tests.deployment.hosts import bases, controllers, guests, stubs
 from tests.deployment.hosts.guests import Guest
-from tests.deployment.hosts.scenarios import SCENARIOS, Scenario
+from tests.deployment.hosts.scenarios import SCENARIOS, Scenario, key
 from tests.deployment.running import Result, play
 
 collect_ignore = ["molecule"]  # Molecule runs what is in there, in the environment of a guest
@@ -65,7 +65,7 @@ class Host:
         one = {
             "hosts": "all",
             "gather_facts": False,
-            "vars": self.scenario.variables | changes,
+            "vars": self.scenario.variables | key(Path(self.guest.repository)) | changes,
             "tasks": tasks,
         }
         playbook = self.folder / "play.yml"

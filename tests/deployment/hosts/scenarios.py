@@ -1,12 +1,20 @@
 """The hosts that the roles are tried on: what each is, and what its site asks for."""
 
+import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 TOOLKIT = {
     "container_toolkit_repository": "file:/srv/packages/toolkit",
     "container_toolkit_key_url": "file:///srv/packages/toolkit/gpgkey",
 }
+
+
+def key(packages: Path) -> dict[str, str]:
+    """The variable that says which key signs the toolkit's packages in a folder of repositories."""
+    content = (packages / "toolkit" / "gpgkey").read_bytes()
+    return {"container_toolkit_key_sha256": hashlib.sha256(content).hexdigest()}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.deployment.hosts import bases, controllers, guests
-from tests.deployment.hosts.scenarios import SCENARIOS
+from tests.deployment.hosts.scenarios import SCENARIOS, key
 from tests.deployment.running import ROOT, inherited
 from tests.deployment.test_run import until
 
@@ -26,7 +26,7 @@ def test_a_bare_host_becomes_what_its_site_asks_for(
 ) -> None:
     scenario = SCENARIOS[name]
     variables = tmp_path / "variables.yml"
-    variables.write_text(yaml.safe_dump(scenario.variables))
+    variables.write_text(yaml.safe_dump(scenario.variables | key(packages(scenario.suite))))
     changes = tmp_path / "changes"
     programs = controllers.programs(scenario.ansible)
     guest = f"molecule-{name.replace('.', '-')}-{os.getpid()}"

@@ -9,7 +9,7 @@ import yaml
 
 from tests.deployment.conftest import SiteUnderTest
 from tests.deployment.hosts.conftest import Boot, Host
-from tests.deployment.hosts.scenarios import TOOLKIT
+from tests.deployment.hosts.scenarios import TOOLKIT, key
 from tests.deployment.hosts.stubs import GATE
 from tests.deployment.hosts.test_uninstall import changes, state
 from tests.deployment.test_run import journal, until
@@ -32,6 +32,7 @@ def describe(site: SiteUnderTest, *hosts: Host, **more: object) -> None:
         "kubernetes": {"container_runtime": "docker"},
         "not_applicable": {"orchestrator": "there is no cluster"},
         "vars": TOOLKIT
+        | key(Path(hosts[0].guest.repository))
         | {"preflight_kubernetes": "", "preflight_free_gib": 1}
         | {"teardown_hosts": True, "deepops_reset_nodes": True, "docker_uninstall_packages": True},
     }

@@ -41,6 +41,11 @@ def test_the_repository_is_signed_by_a_key_of_its_own(host: Any) -> None:
     assert "trusted" not in line
 
 
+def test_no_container_gets_gpus_by_its_own_environment(host: Any) -> None:
+    said = host.file("/etc/nvidia-container-runtime/config.toml").content_string.splitlines()
+    assert "accept-nvidia-visible-devices-envvar-when-unprivileged = false" in said
+
+
 def test_every_gpu_is_a_device_of_cdi(host: Any) -> None:
     devices = host.check_output("nvidia-ctk cdi list").splitlines()
     assert devices == [*(f"nvidia.com/gpu={index}" for index in range(len(GPUS))), "nvidia.com/gpu=all"]

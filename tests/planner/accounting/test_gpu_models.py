@@ -61,18 +61,18 @@ class Claim:
 
     quota_a: int
     quota_b: int | None
-    asked: int
+    requested: int
     evicted: bool
 
 
 @pytest.mark.parametrize(
     "case",
     [
-        Claim(quota_a=2, quota_b=None, asked=2, evicted=True),
-        Claim(quota_a=2, quota_b=0, asked=2, evicted=True),
-        Claim(quota_a=2, quota_b=2, asked=2, evicted=True),
-        Claim(quota_a=2, quota_b=None, asked=3, evicted=False),
-        Claim(quota_a=0, quota_b=2, asked=2, evicted=False),
+        Claim(quota_a=2, quota_b=None, requested=2, evicted=True),
+        Claim(quota_a=2, quota_b=0, requested=2, evicted=True),
+        Claim(quota_a=2, quota_b=2, requested=2, evicted=True),
+        Claim(quota_a=2, quota_b=None, requested=3, evicted=False),
+        Claim(quota_a=0, quota_b=2, requested=2, evicted=False),
     ],
 )
 def test_a_quota_for_a_model_is_given_back_by_who_has_none_for_it(case: Claim) -> None:
@@ -83,7 +83,7 @@ def test_a_quota_for_a_model_is_given_back_by_who_has_none_for_it(case: Claim) -
         running("lent-0", "b", "node-0", 2, 0),
         running("lent-1", "b", "node-0", 2, 2, age=2),
         running("borrowed", "c", "node-1", 4),
-        workload("new", "a", case.asked * 1000, constraints=ON_V100, age=9),
+        workload("new", "a", case.requested * 1000, constraints=ON_V100, age=9),
     )
     decision = made.step()
     assert [each.rule for each in decision.evictions] == ["quota"] * case.evicted
@@ -91,7 +91,9 @@ def test_a_quota_for_a_model_is_given_back_by_who_has_none_for_it(case: Claim) -
         return
     assert f"GPUs of {V100}, over its quota" in decision.evictions[0].message
     made.settle()
-    assert made.held() == {"a": case.asked * 1000, "b": 4000, "c": 0}, "b has as many GPUs of the other model"
+    assert made.held() == {"a": case.requested * 1000, "b": 4000, "c": 0}, (
+        "b has as many GPUs of the other model"
+    )
     assert made.evicted == ["lent-1", "borrowed"]
 
 

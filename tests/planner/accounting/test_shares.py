@@ -87,11 +87,11 @@ def rising_level(total: int, claims: Sequence[Claim]) -> dict[str, Fraction]:
 def test_shares_by_hand(
     total: int, claims: list[tuple[str, int, int, int]], expected: dict[str, int]
 ) -> None:
-    asked = [
+    requested = [
         Claim(name, quota, demand, weight=weight, created_at_us=index)
         for index, (name, quota, demand, weight) in enumerate(claims)
     ]
-    assert divide(total, asked) == expected
+    assert divide(total, requested) == expected
 
 
 THREE_TO_ONE = [("a", 0, 3, 3, 0), ("b", 0, 99, 3, 0), ("c", 0, 99, 1, 0)]
@@ -267,8 +267,8 @@ def test_a_department_divides_what_it_got() -> None:
             Project("speech", 2000, parent="research"),
         ]
     )
-    asked = {"vision": (9000, 0, 0), "speech": (1000, 0, 0), "sales": (2000, 0, 0)}
-    shares = fair_shares(tree, asked, (10_000, 0, 0))
+    requested = {"vision": (9000, 0, 0), "speech": (1000, 0, 0), "sales": (2000, 0, 0)}
+    shares = fair_shares(tree, requested, (10_000, 0, 0))
     assert {name: share[0] for name, share in shares.items()} == {
         "research": 8000,
         "sales": 2000,

@@ -7,8 +7,8 @@ import pytest
 
 from orchestrator.cluster.objects import Pod
 from orchestrator.planner.model import SubGroup, TopologyRule
-from orchestrator.workloads.grouping import grouping, sub_group
 from orchestrator.workloads.request import UnreadableRequest
+from orchestrator.workloads.sub_groups import grouping, sub_group
 
 LEVELS = ("topology.kubernetes.io/zone", "example.com/rack")
 ZONE, RACK = LEVELS

@@ -255,14 +255,14 @@ def test_preemptible_is_only_proposed_where_that_starts_it() -> None:
     ],
 )
 def test_a_missing_pod_slot_is_named(nodes: int, devices: int, words: str) -> None:
-    asked = (devices * 1000, 1000, 0)
+    requested = (devices * 1000, 1000, 0)
     text = Fragmented(
-        asked,
+        requested,
         1,
         (8000, 8000, 0),
         8,
         lack=3,
-        pod=asked,
+        pod=requested,
         devices=devices,
         part_milli=0,
         nodes=nodes,

@@ -1,0 +1,105 @@
+"""Whether a bundle is the one that was built: by the digest of its manifest, or by a signature beside it.
+
+Everything in a bundle is proved by its manifest, and nothing in it proves the manifest. That must come another way:
+the digest that `muster bundle build` printed, or the public half of the key that signed. The signature is the plain
+64 bytes of Ed25519 over the manifest, so that openssl verifies it too.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from deployment.bundle import manifest
+from deployment.bundle.manifest import MANIFEST, SIGNATURE, Manifest
+from deployment.errors import BundleError
+
+_DIGEST: Final = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
+_MAKE_KEY: Final = (
+    "make one: openssl genpkey -algorithm ed25519 -out KEY; its public half: openssl pkey -in KEY -pubout"
+)
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What a bundle must answer to: the SHA-256 of its manifest, a public key, or both."""
+
+    sha256: str = ""
+    key: Path | None = None
+
+    def read(self, root: Path) -> Manifest:
+        """Read the manifest at `root` once, and return it where it is the trusted one. Raises BundleError."""
+        path = root / MANIFEST
+        content = manifest.content(root)
+        if not self.sha256 and self.key is None:
+            raise BundleError(
+                f"{root}: nobody vouches for this bundle: give the digest that `muster bundle build` printed "
+                "(--bundle-sha256), or the public key that its signature is of (--bundle-key)"
+            )
+        if self.sha256:
+            expected = _DIGEST.fullmatch(self.sha256)
+            if expected is None:
+                raise BundleError(f"`{self.sha256}` is no SHA-256: it has 64 hexadecimal digits")
+            digest = hashlib.sha256(content).hexdigest()
+            if digest != expected[1]:
+                raise BundleError(
+                    f"{path}: sha256 is {digest}, it should be {expected[1]}: this is not the bundle that was built, "
+                    "nothing of it was used; copy it again, or take the digest from where it was built"
+                )
+        if self.key is not None:
+            _check_signature(root, content, _public_key(self.key), self.key)
+        return manifest.decode(path, content)
+
+
+def sign(root: Path, key: Path) -> Path:
+    """Sign the manifest at `root` with a private key and return the signature's file. Raises BundleError."""
+    path = root / SIGNATURE
+    manifest.replace(path, read_private_key(key).sign(manifest.content(root)))
+    return path
+
+
+def read_private_key(path: Path) -> Ed25519PrivateKey:
+    """Return the private key in a file. Raises BundleError."""
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except OSError as error:
+        raise BundleError(f"{path}: {error.strerror}: {_MAKE_KEY}") from error
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise BundleError(f"{path}: it is no private key in PEM without a passphrase: {_MAKE_KEY}") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise BundleError(f"{path}: it is a key of another kind than Ed25519: {_MAKE_KEY}")
+    return key
+
+
+def _public_key(path: Path) -> Ed25519PublicKey:
+    try:
+        key = serialization.load_pem_public_key(path.read_bytes())
+    except OSError as error:
+        raise BundleError(f"{path}: {error.strerror}: {_MAKE_KEY}") from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise BundleError(f"{path}: it is no public key in PEM: {_MAKE_KEY}") from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise BundleError(f"{path}: it is a key of another kind than Ed25519: {_MAKE_KEY}")
+    return key
+
+
+def _check_signature(root: Path, content: bytes, key: Ed25519PublicKey, name: Path) -> None:
+    path = root / SIGNATURE
+    try:
+        signature = path.read_bytes()
+    except OSError as error:
+        raise BundleError(
+            f"{path}: {error.strerror}: this bundle is not signed: build it with `--sign KEY`, or give --bundle-sha256"
+        ) from error
+    try:
+        key.verify(signature, content)
+    except InvalidSignature:
+        raise BundleError(
+            f"{path}: it is no signature of {MANIFEST} by the key of {name}: the bundle was changed, or signed by "
+            "another key; nothing of it was used"
+        ) from None

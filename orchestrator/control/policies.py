@@ -1,0 +1,88 @@
+"""Whether the policies of the operator YAML are in force: without them the API server takes what breaks their rules.
+
+Which they are is what `muster operator-yaml` writes, so that no list of their names has to be kept.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from orchestrator.cluster.admission_objects import AdmissionPolicy, AdmissionPolicyBinding
+from orchestrator.cluster.errors import Forbidden, NotFound
+from orchestrator.cluster.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
+from orchestrator.cluster.transport import Transport
+from orchestrator.manifests.render import documents, render
+
+_OURS: Final = {"labelSelector": "app.kubernetes.io/part-of=muster"}
+_TOO_OLD: Final = "this API server has no ValidatingAdmissionPolicies: Kubernetes has them from 1.30 on"
+_NONE: Final = "this cluster has none of them: apply what 'muster operator-yaml' writes"
+
+
+class PolicyReport(msgspec.Struct, frozen=True, rename="camel"):
+    """`in_force` is None where it may not be read; `problems` say in a line each what is missing."""
+
+    in_force: bool | None
+    problems: tuple[str, ...] = ()
+
+    def sentence(self) -> str:
+        """What people are told."""
+        if self.in_force:
+            return "The policies are in force."
+        what = (
+            "The policies are NOT in force"
+            if self.in_force is False
+            else "Whether the policies are in force is unknown"
+        )
+        return f"{what}: {'; '.join(self.problems)}."
+
+
+async def policies_in_force(transport: Transport, shipped: Iterable[str] | None = None) -> PolicyReport:
+    """Look whether every policy (those `shipped`) is there and denies what breaks it. Raises leaves of ClusterError."""
+    try:
+        policies, bindings = await asyncio.gather(
+            transport.list(ADMISSION_POLICIES.path(), AdmissionPolicy, params=_OURS),
+            transport.list(ADMISSION_POLICY_BINDINGS.path(), AdmissionPolicyBinding, params=_OURS),
+        )
+    except NotFound:
+        return PolicyReport(in_force=False, problems=(_TOO_OLD,))
+    except Forbidden as error:
+        return PolicyReport(in_force=None, problems=(error.message,))
+    problems = tuple(_problems(_shipped() if shipped is None else shipped, policies.items, bindings.items))
+    return PolicyReport(in_force=not problems, problems=problems)
+
+
+def _shipped() -> list[str]:
+    return [
+        body["metadata"]["name"]
+        for body in documents(render("any"))
+        if body["kind"] == ADMISSION_POLICIES.kind
+    ]
+
+
+def _problems(
+    shipped: Iterable[str],
+    policies: Iterable[AdmissionPolicy],
+    bindings: Iterable[AdmissionPolicyBinding],
+) -> list[str]:
+    rules = {policy.metadata.name: policy for policy in policies}
+    denying: set[str] = set()
+    bound: set[str] = set()
+    for binding in bindings:
+        bound.add(binding.spec.policy_name)
+        if "Deny" in binding.spec.validation_actions:
+            denying.add(binding.spec.policy_name)
+    if not rules or not bound:
+        return [_NONE]
+    answer = []
+    for name in shipped:
+        if name not in rules:
+            answer.append(f"the policy {name} is not there")
+        elif name not in bound:
+            answer.append(f"the policy {name} has no binding")
+        elif name not in denying:
+            answer.append(f"the policy {name} only warns or records, it denies nothing")
+        elif rules[name].spec.failure_policy != "Fail":
+            answer.append(f"the policy {name} lets pass what it cannot judge")
+    return answer

@@ -1,0 +1,43 @@
+"""How much one decision may do before it leaves work for the next one.
+
+The bound is `Settings.max_work`, in units of about a microsecond on one processor: counted, not timed, so that a
+decision depends on the snapshot alone. Each action may use a part of it; whom it does not reach is first next time.
+"""
+
+from collections.abc import Callable
+
+_LEAST_TURNS = 8
+"""So many workloads have their turn in each action whatever they cost: on a large cluster counting its nodes alone may
+use up the bound."""
+
+
+class WorkBound:
+    """What is left of the bound for one action after another; `looked_at` counts the nodes that placing looked at."""
+
+    def __init__(self, max_work: int | None, looked_at: Callable[[], int]) -> None:
+        self._max_work = max_work
+        self._looked_at = looked_at
+        self._left: int | None = None
+        self._turn_count = 0
+
+    def allow(self, percent: int) -> None:
+        """Let what follows use this part of the bound, or as much as _LEAST_TURNS workloads need."""
+        self._left = None if self._max_work is None else self._max_work * percent // 100 + self._looked_at()
+        self._turn_count = 0
+
+    def spend(self, work: int) -> None:
+        """Take so much of the bound."""
+        if self._left is not None:
+            self._left -= work
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether the action has done what it may."""
+        if self._left is None or self._turn_count <= _LEAST_TURNS:
+            return False
+        return self._left < self._looked_at()
+
+    def take_turn(self) -> bool:
+        """Count one more workload that has its turn in the action; False when the bound is reached."""
+        self._turn_count += 1
+        return not self.is_used_up

@@ -1,0 +1,90 @@
+"""Which GPUs of one node bound pods hold, where muster has not written it down itself. Pure.
+
+    muster bound it      its annotation says which GPUs it has
+    somebody else did    its annotation says nothing that can be relied on; how many it asks for counts
+
+No more is ever held than the node has: what is not there for a pod that somebody else bound, its kubelet cannot give it
+either.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.planner.model import DEVICE_MILLI, Request
+
+NO_GPUS: Final[tuple[int, ...]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuNode:
+    """The GPUs of a node: how many, which of them must not be used, and how many more are lost."""
+
+    count: int
+    unhealthy: tuple[int, ...] = ()
+    lost: int = 0
+    memory_mib: int = 0
+
+
+class NodeDevices:
+    """What of each GPU of a node is held, in thousandths, while it is worked out who holds what."""
+
+    def __init__(self, node: GpuNode) -> None:
+        self._node = node
+        self._held_milli = [0] * node.count
+        self._usable = frozenset(range(node.count)).difference(node.unhealthy)
+
+    def occupy(self, request: Request, devices: Sequence[int]) -> None:
+        """Enter what a pod holds; devices that the node does not have are not there."""
+        share_milli = self._share_milli(request)
+        for device in devices:
+            if device < self._node.count:
+                self._held_milli[device] += share_milli
+
+    def has_room(self, request: Request, devices: Sequence[int]) -> bool:
+        """Whether the pod may hold these devices beside all that is entered."""
+        share_milli = self._share_milli(request)
+        return len(devices) == _count(request) and all(
+            device in self._usable and self._held_milli[device] + share_milli <= DEVICE_MILLI
+            for device in devices
+        )
+
+    def choose(self, request: Request) -> tuple[int, ...]:
+        """Devices for what the pod asks for, as far as there are any.
+
+        Parts go where others have parts already. Idle devices are chosen from the top: there muster itself comes last.
+        """
+        count = _count(request)
+        idle = [device for device in sorted(self._usable, reverse=True) if not self._held_milli[device]]
+        idle = idle[: max(0, len(idle) - self._node.lost)]
+        if not request.is_shared:
+            return tuple(sorted(idle[:count]))
+        room_milli = DEVICE_MILLI - self._share_milli(request)
+        shared = [
+            device
+            for device in sorted(self._usable, key=lambda device: (-self._held_milli[device], -device))
+            if 0 < self._held_milli[device] <= room_milli
+        ]
+        return tuple(sorted([*shared, *idle][:count]))
+
+    def _share_milli(self, request: Request) -> int:
+        return request.portion_milli(self._node.memory_mib) if request.is_shared else DEVICE_MILLI
+
+
+def held_request(request: Request, devices: Sequence[int]) -> Request:
+    """What a pod with these devices holds: never more GPUs than it has."""
+    if not request.is_shared:
+        return Request(len(devices), 0, request.cpu_milli, request.memory_bytes)
+    if not devices:
+        return Request(cpu_milli=request.cpu_milli, memory_bytes=request.memory_bytes)
+    return Request(
+        gpu_portion_milli=request.gpu_portion_milli,
+        cpu_milli=request.cpu_milli,
+        memory_bytes=request.memory_bytes,
+        gpu_memory_mib=request.gpu_memory_mib,
+        shared_devices=len(devices),
+    )
+
+
+def _count(request: Request) -> int:
+    return request.shared_devices if request.is_shared else request.gpu_count

@@ -1,0 +1,56 @@
+"""What a bundle holds follows from site and roles: what the site says is data, what the roles say is sandboxed."""
+
+from pathlib import Path
+
+import pytest
+
+from deployment import content
+from deployment import site as sites
+from deployment.bundle.contents import Derivation
+from deployment.content import Content
+from deployment.errors import BundleError, SiteError
+
+HEAD = 'schema: 1\nname: here\nversions:\n  kubernetes: "1.34.2"\n  trident: "26.06.0"\n'
+RUNS_A_COMMAND = "{{ cycler.__init__.__globals__.os.popen('touch MARK').read() }}"
+
+
+def derive(root: Path, text: str, archive: str = "") -> list[str]:
+    """The URLs that a bundle of the site takes; `archive` is what the role trident says of its archive."""
+    root.joinpath("site.yml").write_text(text)
+    own = content.find().root
+    if archive:
+        (root / "content" / "roles" / "trident" / "defaults").mkdir(parents=True)
+        (root / "content" / "playbooks").symlink_to(own / "playbooks")
+        (root / "content" / "roles" / "trident" / "defaults" / "main.yml").write_text(
+            f'trident_archive: "{archive}"\ntrident_checksum: ""\ntrident_version: ""\n'
+        )
+        (root / "content" / "uv.lock").symlink_to(own / "uv.lock")
+        own = root / "content"
+    derivation = Derivation(sites.load(root), Content(own), own / "uv.lock")
+    return [download.url for download in derivation.contents().files]
+
+
+@pytest.mark.parametrize("place", ['vars: {{trident_archive: "{}"}}\n', 'deepops: {{repository: "{}"}}\n'])
+def test_a_template_in_the_site_file_is_refused_and_runs_nothing(tmp_path: Path, place: str) -> None:
+    mark = tmp_path / "ran"
+    with pytest.raises(SiteError) as refused:
+        derive(tmp_path, HEAD + place.format(RUNS_A_COMMAND.replace("MARK", str(mark))))
+    assert "values are data, never templates" in refused.value.problems[0]
+    assert not mark.exists()
+
+
+def test_a_reference_to_the_vault_is_no_value_that_a_bundle_can_be_made_of(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="write the value out"):
+        derive(tmp_path, HEAD + "vars: {trident_archive: '{{ of_the_vault }}'}\n")
+
+
+def test_the_text_of_a_role_is_rendered_once_and_in_a_sandbox(tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    assert derive(plain, HEAD, "https://example.com/{{ trident_version }}.tar.gz") == [
+        "https://example.com/26.06.0.tar.gz"
+    ]
+    with pytest.raises(BundleError, match="cannot be known before the run"):
+        derive(tmp_path, HEAD, RUNS_A_COMMAND.replace("MARK", str(mark)))
+    assert not mark.exists()

@@ -1,0 +1,120 @@
+"""Devices by environment: what the role container_toolkit writes into the toolkit's configuration, and proves."""
+
+import os
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deployment import matrix, variables
+from deployment import site as sites
+from deployment.errors import SiteError
+from tests.deployment.running import ROOT, Result, play
+
+KEY = "accept-nvidia-visible-devices-envvar-when-unprivileged"
+# The beginning of the file that nvidia-container-toolkit 1.20 brings.
+ORIGINAL = f"""#{KEY} = true
+#accept-nvidia-visible-devices-as-volume-mounts = false
+disable-require = false
+supported-driver-capabilities = "compat32,compute,display,graphics,ngx,utility,video"
+
+[nvidia-container-cli]
+environment = []
+load-kmods = true
+"""
+
+
+def _play(root: Path, part: str, *runs: tuple[Path, bool]) -> Result:
+    """Run a part of the role on configurations in files of the test, each with whether the variable may stay."""
+    tasks = [
+        {
+            "name": "Work",
+            "ansible.builtin.include_role": {"name": "container_toolkit", "tasks_from": part},
+            "vars": {
+                "__container_toolkit_own_config": str(file),
+                "container_toolkit_envvar_when_unprivileged": may_stay,
+                "container_toolkit_runtime": "none",
+                "container_toolkit_cdi": False,
+            },
+        }
+        for file, may_stay in runs
+    ]
+    playbook = root / "play.yml"
+    playbook.write_text(
+        yaml.safe_dump([{"name": "Work", "hosts": "all", "gather_facts": False, "tasks": tasks}])
+    )
+    words = ["-i", "here,", "-c", "local", "-e", f"ansible_python_interpreter={sys.executable}"]
+    return play(playbook, root, *words)
+
+
+@pytest.mark.lab
+def test_the_variable_is_closed_once_and_the_rest_of_the_file_stays(tmp_path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("the role writes files of root")
+    texts = {
+        "as it comes": ORIGINAL,
+        "said to be open": ORIGINAL.replace(f"#{KEY}", KEY),
+        "a table alone": "[nvidia-container-cli]\nload-kmods = true\n",
+        "none": "",
+    }
+    files = {name: tmp_path / name / "config.toml" for name in texts}
+    for name, file in files.items():
+        if texts[name]:
+            file.parent.mkdir()
+            file.write_text(texts[name])
+    closed = [(file, False) for file in files.values()]
+    first = _play(tmp_path, "variable", *closed, *closed)
+    assert (first.code, first.failures) == (0, [])
+    assert len(first.changes) == len(files) + 1, (
+        "one line in each file, once, and the directory that was not there"
+    )
+    for name, file in files.items():
+        said = tomllib.loads(file.read_text())
+        assert said.pop(KEY) is False
+        assert said == {key: value for key, value in tomllib.loads(texts[name]).items() if key != KEY}
+    opened = _play(tmp_path, "variable", (files["as it comes"], True))
+    assert opened.code == 0, opened.failures
+    assert files["as it comes"].read_text() == ORIGINAL.replace(f"#{KEY}", KEY)
+
+
+@pytest.mark.lab
+def test_verify_refuses_what_is_open_and_names_the_fix(tmp_path: Path) -> None:
+    problem = f"does not say {KEY} = false. Run `muster install --from container_toolkit`"
+    file = tmp_path / "config.toml"
+    file.write_text(ORIGINAL)
+    refused = _play(tmp_path, "verify", (file, False))
+    assert any(problem in failure for failure in refused.failures), refused.failures
+    file.write_text(f"{KEY} = false\n")
+    closed = _play(tmp_path, "verify", (file, False))
+    assert not any(problem in failure for failure in closed.failures)
+
+
+@pytest.mark.parametrize(
+    ("dra", "more", "open_"),
+    [
+        ("auto", "", False),
+        ("off", "", True),
+        ("off", "container_toolkit: {envvar_when_unprivileged: false}\n", False),
+        ("auto", "container_toolkit: {envvar_when_unprivileged: true}\n", True),
+    ],
+)
+def test_the_variable_stays_only_where_gpus_are_given_by_it(
+    tmp_path: Path, dra: str, more: str, open_: bool
+) -> None:
+    text = (ROOT / "inventories" / "current" / "site.yml").read_text()
+    (tmp_path / "site.yml").write_text(text.replace("dra: auto", f"dra: '{dra}'") + more)
+    site = sites.load(tmp_path)
+    assert matrix.devices_by_variable(site) is open_
+    assert variables.of_roles(site)["container_toolkit_envvar_when_unprivileged"] is open_
+
+
+def test_a_key_from_another_place_needs_its_digest(tmp_path: Path) -> None:
+    text = (ROOT / "inventories" / "current" / "site.yml").read_text()
+    (tmp_path / "site.yml").write_text(
+        text + "container_toolkit: {key_url: 'https://mirror.example.com/gpgkey'}\n"
+    )
+    with pytest.raises(SiteError) as refused:
+        sites.load(tmp_path)
+    assert "`key_sha256` is missing" in refused.value.problems[0]
