@@ -63,7 +63,7 @@ _RESEARCHING: Final = (
     # who may create pods in a namespace can read its secrets through them
     Rule("", ("secrets",), ("get", "create", "delete")),
     Rule("", ("pods",), ("delete",)),
-    Rule("", ("pods/log",), _SEE),
+    Rule("", ("pods/log",), ("get",)),
     # a WebSocket begins with a GET
     Rule("", ("pods/exec", "pods/attach", "pods/portforward"), ("get", "create")),
 )
