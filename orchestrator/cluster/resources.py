@@ -105,20 +105,6 @@ PRIORITY_CLASSES: Final = Resource(
 )
 RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota")
 EVICTION_RECORDS: Final = Resource(GROUP, "v1alpha1", "evictionrecords", "EvictionRecord")
-ADMISSION_POLICIES: Final = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "validatingadmissionpolicies",
-    "ValidatingAdmissionPolicy",
-    namespaced=False,
-)
-ADMISSION_POLICY_BINDINGS: Final = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "validatingadmissionpolicybindings",
-    "ValidatingAdmissionPolicyBinding",
-    namespaced=False,
-)
 SELF_SUBJECT_ACCESS_REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
 )
@@ -157,8 +143,6 @@ ALL: Final = (
     PRIORITY_CLASSES,
     RESOURCE_QUOTAS,
     EVICTION_RECORDS,
-    ADMISSION_POLICIES,
-    ADMISSION_POLICY_BINDINGS,
     SELF_SUBJECT_ACCESS_REVIEWS,
     SELF_SUBJECT_REVIEWS,
 )
