@@ -10,7 +10,7 @@ REAL_NODES ?= $(if $(shell command -v runc),--real-nodes)
 TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/deployment
 
 
-.PHONY: docs site validate image test test-cli test-installer test-guests mutants soak environment lab-binaries format clean
+.PHONY: docs site validate image test test-cli test-trust test-installer test-guests mutants soak environment lab-binaries format clean
 
 validate: environment ## replay TR-4858 on a real Kubernetes API server and write reports/<run>/
 	@$(UV) run --frozen muster validate $(if $(OUT),--out $(OUT))
@@ -23,6 +23,9 @@ test: environment lab-binaries ## every test, on every Python that is here
 
 test-cli: environment lab-binaries ## every command line that the papers print, against containers that run; part of `make test`
 	@$(UV) run --frozen pytest tests/cli_table
+
+test-trust: environment lab-binaries ## break out of a project, with real tokens on a real API server; part of `make test`
+	@$(UV) run --frozen pytest tests/trust
 
 test-installer: environment ## every role: on guests, against doubles and a real API server; needs root for the guests
 	@TERM=dumb $(MAKE) --no-print-directory --jobs 2 REAL_NODES= lab-binaries test-guests # guests mostly wait

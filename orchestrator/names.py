@@ -19,6 +19,34 @@ PROJECT_LABEL: Final = f"{GROUP}/project"
 """On a namespace: the project whose workloads live there, for selectors. Nothing is decided by it alone, see
 `workloads.namespaces`."""
 
+POD_SECURITY_LABEL: Final = f"{GROUP}/pod-security"
+"""On a project's namespace: the level of the Pod Security Standards that its pods must meet. The policies read it."""
+
+READ_ONLY_DIRECTORIES_ANNOTATION: Final = f"{GROUP}/read-only-directories"
+"""On a project's namespace: comma separated directories, `/path` of nodes or `server:/path`, that pods may mount read
+only, with all below them."""
+
+WRITABLE_DIRECTORIES_ANNOTATION: Final = f"{GROUP}/writable-directories"
+"""On a project's namespace: directories of the same form that pods may mount to write, themselves only."""
+
+PRIORITY_CLASSES_ANNOTATION: Final = f"{GROUP}/priority-classes"
+"""On a project's namespace: comma separated PriorityClasses that its pods may have besides muster's own."""
+
+MAX_TERMINATION_GRACE_ANNOTATION: Final = f"{GROUP}/max-termination-grace-seconds"
+"""On a project's namespace: the longest termination grace period that its pods may have."""
+
+INGRESS_DOMAIN_ANNOTATION: Final = f"{GROUP}/ingress-domain"
+"""On a project's namespace: the domain under which the hosts of its Ingresses must be."""
+
+SCHEDULER_ANNOTATION: Final = f"{GROUP}/scheduler"
+"""On a project's namespace: the scheduler that pods with GPUs must name, instead of muster's."""
+
+EXPOSED_LABEL: Final = f"{GROUP}/exposed"
+"""On pods: `true` says that a NodePort or a load balancer leads to them, so that everybody may reach them."""
+
+NETWORK_POLICY: Final = "muster-default"
+"""The NetworkPolicies in a project's namespace begin with this name."""
+
 WORKLOAD_LABEL: Final = f"{GROUP}/workload"
 """On a workload, its pods, service and ingress: the name under which it was submitted."""
 

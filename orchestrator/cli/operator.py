@@ -13,6 +13,7 @@ import click
 from orchestrator.control.operator_config import MAX_CHECKPOINT_GRACE_SECONDS, OperatorConfig
 from orchestrator.errors import UsageError
 from orchestrator.planner.model import Settings
+from orchestrator.workloads.protection import PolicyMode
 
 _LABEL: Final = re.compile(
     r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -77,6 +78,18 @@ _CONFIG_OPTIONS: Final = (
         show_default=True,
         help="At most so much time an evicted pod may ask for to save its work.",
     ),
+    click.option(
+        "--policies",
+        type=click.Choice([mode.value for mode in PolicyMode]),
+        default=PolicyMode.DENY.value,
+        show_default=True,
+        help="What happens to objects in projects' namespaces that break a policy; off: there are none.",
+    ),
+    click.option(
+        "--no-network-policy",
+        is_flag=True,
+        help="Leave the namespaces of projects without NetworkPolicies.",
+    ),
 )
 
 
@@ -96,6 +109,8 @@ def _config(
     spread: bool,
     topology_level: tuple[str, ...],
     max_checkpoint_grace: str,
+    policies: str,
+    no_network_policy: bool,
 ) -> OperatorConfig:
     from orchestrator.workloads.parsing import parse_duration_seconds
 
@@ -118,7 +133,12 @@ def _config(
         topology_levels=topology_level,
     )
     max_grace_seconds = seconds("--max-checkpoint-grace", max_checkpoint_grace)
-    return OperatorConfig(settings, max_checkpoint_grace_seconds=max_grace_seconds)
+    return OperatorConfig(
+        settings,
+        max_checkpoint_grace_seconds=max_grace_seconds,
+        policies=PolicyMode(policies),
+        network_policy=not no_network_policy,
+    )
 
 
 @click.command("operator-yaml")
@@ -129,16 +149,32 @@ def _config(
 @click.option(
     "--replicas", type=click.IntRange(min=0), default=2, show_default=True, help="Replicas of the operator."
 )
+@click.option(
+    "--require-devices-variable",
+    is_flag=True,
+    help="Refuse pods whose containers leave NVIDIA_VISIBLE_DEVICES to their image: for nodes that obey it.",
+)
 @_with_config_options
-def operator_yaml(cluster: str, image: str | None, replicas: int, **config: Any) -> None:
+def operator_yaml(
+    *, cluster: str, image: str | None, replicas: int, require_devices_variable: bool, **config: Any
+) -> None:
     """Print what a cluster needs for muster: apply it with kubectl.
 
     Applying it again changes nothing. The operator is started with the choices made here.
     """
     from orchestrator.manifests.render import render
 
-    arguments = _config(**config).arguments()
-    click.echo(render(cluster, image=image, replicas=replicas, operator_arguments=arguments), nl=False)
+    choices = _config(**config)
+    text = render(
+        cluster,
+        image=image,
+        replicas=replicas,
+        operator_arguments=choices.arguments(),
+        policies=choices.policies,
+        max_grace_seconds=choices.max_checkpoint_grace_seconds,
+        require_devices_variable=require_devices_variable,
+    )
+    click.echo(text, nl=False)
 
 
 @click.command("operator")

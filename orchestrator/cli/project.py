@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
+from orchestrator.cli import project_security
 from orchestrator.cli.cluster_names import completing
 from orchestrator.cli.options import Command, Group
 from orchestrator.cli.output import document, fact_lines, no_headers_option, output_option, show, table
@@ -20,6 +21,7 @@ from orchestrator.cluster.objects import (
     NodeAffinity,
     Project,
     ProjectSpec,
+    SecuritySpec,
     Subject,
 )
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes
@@ -77,6 +79,7 @@ _SPEC_OPTIONS: Final = (
     ),
     click.option("--interactive-time-limit", metavar="DURATION", help="Stop interactive jobs after (12h)."),
     click.option("--member", multiple=True, metavar="KIND:NAME", help="user:NAME or group:NAME; repeatable."),
+    *project_security.OPTIONS,
 )
 
 
@@ -209,6 +212,7 @@ def _spec(before: ProjectSpec, values: dict[str, Any]) -> ProjectSpec:
     changes: dict[str, Any] = {
         "gpu": msgspec.structs.replace(before.gpu, **gpu),
         "node_affinity": msgspec.structs.replace(before.node_affinity, **affinity),
+        "security": project_security.security(before.security, changes_by_option),
     }
     for kind, convert in (("cpu", cpu_milli), ("memory", memory_bytes)):
         amounts = {
@@ -286,7 +290,7 @@ def _difference(before: ProjectSpec, after: ProjectSpec) -> dict[str, Any]:
         old, new = getattr(before, name), getattr(after, name)
         if old == new:
             continue
-        if isinstance(new, GpuSpec | AmountSpec | NodeAffinity):
+        if isinstance(new, GpuSpec | AmountSpec | NodeAffinity | SecuritySpec):
             patch[wire_name] = {
                 inner_wire: _inner(getattr(old, inner), getattr(new, inner))
                 for inner, inner_wire in zip(new.__struct_fields__, new.__struct_encode_fields__, strict=True)
@@ -334,6 +338,7 @@ def _details(target: Project, default: str) -> str:
         "PREEMPT MIN RUNTIME": target.spec.preempt_min_runtime or "-",
         "RECLAIM MIN RUNTIME": target.spec.reclaim_min_runtime or "-",
         "MEMBERS": members or "-",
+        **project_security.shown(target.spec.security),
         **{
             f"CONDITION {condition.type}": f"{condition.status} {condition.message}".strip()
             for condition in target.status.conditions

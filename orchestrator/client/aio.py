@@ -132,10 +132,13 @@ class AsyncClient:
         checks everything and creates nothing. Raises Missing, DuplicateName, HalfCreated.
         """
         scope = await self.scope(project)
-        for line in await preflight(self.transport, submission, scope):
+        checked = await preflight(self.transport, submission, scope)
+        for line in checked.warnings:
             report(line)
         moment = submitted_at or format_time(time.time_ns() // 1000)
-        objects = await self._jobs.submit(submission, scope, moment, dry_run=dry_run)
+        objects = await self._jobs.submit(
+            submission, scope, moment, dry_run=dry_run, is_restricted=checked.is_restricted
+        )
         return Submitted(scope.project, scope.namespace, objects)
 
     async def free_job_name(self, prefix: str, *, project: Where = None) -> str:

@@ -81,14 +81,21 @@ class WorkloadClient:
         self._transport = transport
 
     async def submit(
-        self, submission: Submission, scope: Scope, submitted_at: str, *, dry_run: bool = False
+        self,
+        submission: Submission,
+        scope: Scope,
+        submitted_at: str,
+        *,
+        dry_run: bool = False,
+        is_restricted: bool = False,
     ) -> list[Manifest]:
         """Create the workload with all that stands beside it, or nothing; return the objects as the server has them.
 
-        With `dry_run` the server only checks them. Raises DuplicateName when the project has a Job or StatefulSet of
+        With `dry_run` the server only checks them. With `is_restricted` the pods meet that level of Pod Security.
+        Raises DuplicateName when the project has a Job or StatefulSet of
         that name, HalfCreated when undoing failed.
         """
-        placement = Placement(scope.project, scope.namespace, submitted_at)
+        placement = Placement(scope.project, scope.namespace, submitted_at, is_restricted)
         resource = manifest.workload_resource(submission)
         if await self._owners(scope.namespace, submission.name):
             raise _duplicate(submission.name)

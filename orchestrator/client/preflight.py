@@ -1,20 +1,31 @@
 """Whether the cluster has what a submission names, before anything is created.
 
 Missing     a claim, a secret, a storage class or a node type is not there
+NotAllowed  the project's pods may not do what the submission asks for
 """
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from orchestrator.client.jobs import Scope
 from orchestrator.cluster.errors import Forbidden, NotFound
-from orchestrator.cluster.objects import Node, Object, Project, Wire
-from orchestrator.cluster.resources import CLAIMS, NODES, PROJECTS, SECRETS, STORAGE_CLASSES, Resource
+from orchestrator.cluster.objects import Namespace, Node, Object, Project, Wire
+from orchestrator.cluster.resources import (
+    CLAIMS,
+    NAMESPACES,
+    NODES,
+    PROJECTS,
+    SECRETS,
+    STORAGE_CLASSES,
+    Resource,
+)
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import FieldProblem
 from orchestrator.names import INTERACTIVE, NODE_TYPE_LABEL
+from orchestrator.workloads import protection
 from orchestrator.workloads.submission import Submission
 
 _MAX_NAMES: Final = 8
@@ -30,10 +41,18 @@ class _Secret(Wire, frozen=True):
     data: dict[str, msgspec.Raw] = {}
 
 
-async def preflight(transport: Transport, submission: Submission, scope: Scope) -> list[str]:
-    """Check that the cluster has what the submission names; return what could not be checked, a line each.
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What could not be checked, a line each, and what pods must meet where the submission goes."""
 
-    Raises Missing, with one line that names the field.
+    warnings: list[str]
+    is_restricted: bool
+
+
+async def preflight(transport: Transport, submission: Submission, scope: Scope) -> Preflight:
+    """Check that the cluster has what the submission names, and that its project may do what it asks for.
+
+    Raises Missing and NotAllowed, with one line that names the field.
     """
     checks = _Checks(transport, submission, scope)
     pending_checks = {
@@ -42,15 +61,16 @@ async def preflight(transport: Transport, submission: Submission, scope: Scope) 
         "storage classes": checks.storage_classes(),
         "node types": checks.node_type(),
         "the project's node types": checks.project_node_types(),
+        "the project's pod security": checks.pod_security(),
     }
     results = await asyncio.gather(*pending_checks.values(), return_exceptions=True)
-    warnings = []
+    warnings: list[str] = []
     for what, result in zip(pending_checks, results, strict=True):
         if isinstance(result, Forbidden):
             warnings.append(f"{what} could not be checked, because you may not read them")
         elif isinstance(result, BaseException):
             raise result
-    return warnings
+    return Preflight(warnings, results[-1] is True)
 
 
 class _Checks:
@@ -133,6 +153,19 @@ class _Checks:
                 project=self._scope.project,
                 allowed=", ".join(allowed),
             )
+
+    async def pod_security(self) -> bool:
+        """Whether the pods must meet the level restricted. Raises NotAllowed."""
+        try:
+            namespace = await self._find(NAMESPACES, Namespace, self._scope.namespace)
+        except Forbidden:  # what is not allowed is then said by the API server
+            return False
+        if namespace is None:
+            return False
+        problem = protection.objection(self._submission, namespace.metadata, self._scope.project)
+        if problem is not None:
+            raise problem
+        return protection.is_restricted(namespace.metadata)
 
     async def node_type(self) -> None:
         node_type = self._submission.node_type

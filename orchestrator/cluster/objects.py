@@ -43,12 +43,14 @@ from orchestrator.cluster.pods import (
 )
 from orchestrator.cluster.projects import (
     AmountSpec,
+    Directory,
     GpuModelSpec,
     GpuSpec,
     NodeAffinity,
     Project,
     ProjectSpec,
     ProjectStatus,
+    SecuritySpec,
     Subject,
 )
 from orchestrator.cluster.storage_objects import PersistentVolume, PersistentVolumeClaim, StorageClass
@@ -86,6 +88,7 @@ __all__ = [
     "ContainerStateWaiting",
     "ContainerStatus",
     "Deployment",
+    "Directory",
     "EnvironmentVariable",
     "Event",
     "ExposedStatus",
@@ -144,6 +147,7 @@ __all__ = [
     "ResourceRequirements",
     "RoleBinding",
     "SchedulingGate",
+    "SecuritySpec",
     "Service",
     "ServicePort",
     "ServiceSpec",

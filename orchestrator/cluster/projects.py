@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Final
 
 from orchestrator.cluster import resources
 from orchestrator.cluster.wire import Condition, Object, Wire
@@ -52,6 +53,37 @@ class ObjectCounts(Wire, frozen=True):
     jobs: int | None = None
 
 
+BASELINE: Final = "baseline"
+"""The level of pods whose project says nothing about it."""
+
+
+class Directory(Wire, frozen=True):
+    """A directory that pods may mount, of the nodes or of an NFS server.
+
+    Read only, what is below it may be mounted too; writable, only itself.
+    """
+
+    path: str
+    nfs_server: str | None = None
+    writable: bool = False
+
+    @property
+    def source(self) -> str:
+        """`/path` of nodes, `server:/path` of an NFS server."""
+        return f"{self.nfs_server}:{self.path}" if self.nfs_server else self.path
+
+
+class SecuritySpec(Wire, frozen=True):
+    """What pods of a project may do beyond what is good for everybody; None and [] are the defaults of the CRD."""
+
+    pod_security: str | None = None
+    directories: list[Directory] = []
+    priority_classes: list[str] = []
+    max_termination_grace_seconds: int | None = None
+    ingress_domain: str | None = None
+    scheduler_name: str | None = None
+
+
 class Subject(Wire, frozen=True):
     """A member of a project; `kind` is User or Group."""
 
@@ -79,6 +111,7 @@ class ProjectSpec(Wire, frozen=True):
     preempt_min_runtime: str | None = None
     reclaim_min_runtime: str | None = None
     non_preemptible_on_unhealthy: str | None = None
+    security: SecuritySpec = SecuritySpec()
     members: list[Subject] = []
 
 

@@ -129,7 +129,7 @@ async def _lead(
     observer = Observer(transport)
     async with observer.running() as group:
         spare_the_caches()
-        projects = ProjectController(transport, observer, is_leader=election.is_leader)
+        projects = ProjectController(transport, observer, config, is_leader=election.is_leader)
         is_first = True
 
         def note(reading: Reading, decision: Plan) -> None:

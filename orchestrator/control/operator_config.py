@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from orchestrator.planner.model import Settings
+from orchestrator.workloads.protection import MAX_GRACE_SECONDS, PolicyMode
 
-MAX_CHECKPOINT_GRACE_SECONDS: Final = 600
+MAX_CHECKPOINT_GRACE_SECONDS: Final = MAX_GRACE_SECONDS
 """A pod may ask for so much time, at most, to save its work after it was evicted. One that asks for none has its own
 termination grace period."""
 
@@ -19,6 +20,9 @@ class OperatorConfig:
 
     settings: Settings = field(default_factory=Settings)
     max_checkpoint_grace_seconds: int = MAX_CHECKPOINT_GRACE_SECONDS
+    policies: PolicyMode = PolicyMode.DENY
+    network_policy: bool = True
+    """Whether the namespaces of projects get the default NetworkPolicies."""
 
     def arguments(self) -> list[str]:
         """Return the options of `muster operator` that say the same; what has its default is left out."""
@@ -40,6 +44,10 @@ class OperatorConfig:
         options += [f"--topology-level={level}" for level in settings.topology_levels]
         if self.max_checkpoint_grace_seconds != MAX_CHECKPOINT_GRACE_SECONDS:
             options.append(f"--max-checkpoint-grace={self.max_checkpoint_grace_seconds}s")
+        if self.policies is not PolicyMode.DENY:
+            options.append(f"--policies={self.policies.value}")
+        if not self.network_policy:
+            options.append("--no-network-policy")
         return options
 
 

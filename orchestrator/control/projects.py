@@ -1,4 +1,4 @@
-"""The project controller: a namespace with its role bindings for every project, and its status."""
+"""The project controller: for every project a namespace, what protects it, role bindings, and its status."""
 
 import asyncio
 import logging
@@ -12,9 +12,16 @@ from typing import Any, Final
 from orchestrator.cluster.errors import ClusterError, Forbidden
 from orchestrator.cluster.objects import Condition, Namespace, Project, RoleBinding
 from orchestrator.cluster.reflector import Change
-from orchestrator.cluster.resources import NAMESPACES, PROJECTS, RESOURCE_QUOTAS, ROLE_BINDINGS
+from orchestrator.cluster.resources import (
+    NAMESPACES,
+    NETWORK_POLICIES,
+    PROJECTS,
+    RESOURCE_QUOTAS,
+    ROLE_BINDINGS,
+)
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.control.observer import Observer
+from orchestrator.control.operator_config import DEFAULT_CONFIG, OperatorConfig
 from orchestrator.errors import MusterError
 from orchestrator.names import (
     MEMBERS_BINDING,
@@ -30,6 +37,7 @@ from orchestrator.planner.accounting.quota import cpu_excess, memory_excess, quo
 from orchestrator.planner.gangs import start_chunks
 from orchestrator.planner.model import Plan
 from orchestrator.roles import RESEARCHER
+from orchestrator.workloads import protection
 from orchestrator.workloads.namespaces import is_reserved, namespace_name, objection
 from orchestrator.workloads.snapshot import Reading
 
@@ -70,9 +78,17 @@ class NoNamespace(MusterError):
 class ProjectController:
     """Reconciles projects with the cluster. It writes only what differs, and only while `is_leader()`."""
 
-    def __init__(self, transport: Transport, observer: Observer, *, is_leader: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        observer: Observer,
+        config: OperatorConfig = DEFAULT_CONFIG,
+        *,
+        is_leader: Callable[[], bool],
+    ) -> None:
         self._transport = transport
         self._observer = observer
+        self._config = config
         self._is_leader = is_leader
         self._changed = asyncio.Event()
         self._changed.set()
@@ -117,9 +133,11 @@ class ProjectController:
             try:
                 namespace = await self._namespace_of(project)
                 await self._bind(namespace, OPERATOR_BINDING, WRITER_ROLE, [_OPERATOR])
-                await self._bind(namespace, MEMBERS_BINDING, RESEARCHER, _members(project))
-                await self._bound_objects(project, namespace)
                 await self._label(project, namespace)
+                await self._protect(project, namespace)
+                await self._bound_objects(project, namespace)
+                # last: members come when everything holds that bounds them
+                await self._bind(namespace, MEMBERS_BINDING, RESEARCHER, _members(project))
             except NoNamespace as error:
                 await self._write_status(project, "", str(error))
             else:
@@ -171,12 +189,32 @@ class ProjectController:
             "kind": NAMESPACES.kind,
             "metadata": {
                 "name": name,
-                "labels": {PROJECT_LABEL: project.metadata.name},
+                "labels": {
+                    PROJECT_LABEL: project.metadata.name,
+                    **protection.labels(project.spec, self._config.policies),
+                },
+                "annotations": protection.annotations(project.spec),
                 "ownerReferences": [_owner(project)],
             },
         }
         await self._transport.create(NAMESPACES.path(), body)
         logger.info("project %s: made namespace %s", project.metadata.name, name)
+
+    async def _protect(self, project: Project, namespace: str) -> None:
+        """Keep what the policies go by on the namespace, and its NetworkPolicies in it."""
+        for known in self._observer.namespaces.objects.values():
+            if known.metadata.name == namespace:
+                patch = protection.metadata_patch(project.spec, self._config.policies, known.metadata)
+                if patch:
+                    path = NAMESPACES.path(None, namespace)
+                    await self._transport.patch(path, patch, content_type=MERGE_PATCH)
+        key = f"network/{project.metadata.uid}"
+        if not self._config.network_policy or self._written.get(key) == namespace:
+            return
+        for policy in protection.network_policies(namespace):
+            path = NETWORK_POLICIES.path(namespace, policy["metadata"]["name"])
+            await self._transport.apply(path, policy, field_manager=FIELD_MANAGER)
+        self._written[key] = namespace
 
     async def _bind(self, namespace: str, name: str, role: str, subjects: list[dict[str, str]]) -> None:
         """Give the subjects, and nobody else, a role in the namespace."""

@@ -1,12 +1,13 @@
 """Renders the operator YAML: everything that a cluster needs before muster can schedule on it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
-from typing import Any
+from typing import Any, Final
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from orchestrator import names
 from orchestrator.distribution import installed_version
 from orchestrator.names import (
     MEMBERS_BINDING,
@@ -15,15 +16,61 @@ from orchestrator.names import (
     OPERATOR_ACCOUNT,
     OPERATOR_BINDING,
     PRIORITY_CLASSES,
-    PROJECT_LABEL,
     SELECTED_NODE_ANNOTATION,
     SYSTEM_NAMESPACE,
     TEMPLATES_NAMESPACE,
     WRITER_ROLE,
 )
 from orchestrator.roles import CONTROLLERS, ROLES
+from orchestrator.workloads.protection import BASELINE_CAPABILITIES, MAX_GRACE_SECONDS, PolicyMode
 
 DEFAULT_REPLICAS = 2
+
+ACTIONS: Final = {
+    PolicyMode.DENY: ["Deny"],
+    PolicyMode.WARN: ["Warn", "Audit"],
+    PolicyMode.AUDIT: ["Audit"],
+    PolicyMode.OFF: [],
+}
+"""The validationActions of the policies' bindings; without any there are no policies."""
+
+OPERATOR_ANNOTATIONS: Final = (
+    names.GPU_DEVICES_ANNOTATION,
+    names.NOMINATED_DEVICES_ANNOTATION,
+    names.SUCCESSOR_NOMINATION_ANNOTATION,
+    names.EVICTION_REASON_ANNOTATION,
+    names.ADMITTED_ANNOTATION,
+)
+"""Annotations of pods that nobody but the operator writes: decisions rest on them."""
+
+BASELINE_SYSCTLS: Final = (
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+)
+VOLUME_KINDS: Final = (
+    "configMap",
+    "secret",
+    "emptyDir",
+    "downwardAPI",
+    "projected",
+    "persistentVolumeClaim",
+    "ephemeral",
+    "csi",
+    "image",
+    "hostPath",
+    "nfs",
+)
+"""What a volume of a pod may be; hostPath and nfs are looked at by their directories."""
 
 
 def default_image() -> str:
@@ -37,10 +84,14 @@ def render(
     image: str | None = None,
     replicas: int = DEFAULT_REPLICAS,
     operator_arguments: Sequence[str] = (),
+    policies: PolicyMode = PolicyMode.DENY,
+    max_grace_seconds: int = MAX_GRACE_SECONDS,
+    require_devices_variable: bool = False,
 ) -> str:
     """The operator YAML of `cluster` as one text of several documents, the same for the same arguments.
 
-    `operator_arguments` are further options of `muster operator`.
+    `operator_arguments` are further options of `muster operator`. With `require_devices_variable` pods must say which
+    devices the NVIDIA runtime shows them.
     """
     environment = Environment(
         loader=PackageLoader("orchestrator.manifests", "templates"),
@@ -49,6 +100,7 @@ def render(
         trim_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["cel"] = _cel_list
     values = {
         "cluster": cluster,
         "image": image or default_image(),
@@ -60,21 +112,34 @@ def render(
         "objects_quota": OBJECTS_QUOTA,
         "account": OPERATOR_ACCOUNT,
         "prefix": NAMESPACE_PREFIX,
-        "project_label": PROJECT_LABEL,
         "selected_node": SELECTED_NODE_ANNOTATION,
         "priority_classes": PRIORITY_CLASSES,
         "roles": ROLES,
         "controllers": CONTROLLERS,
         "replicas": replicas,
+        "names": names,
+        "project_label": names.PROJECT_LABEL,
+        "operator_account": f"system:serviceaccount:{SYSTEM_NAMESPACE}:muster-operator",
+        "operator_annotations": OPERATOR_ANNOTATIONS,
+        "baseline_capabilities": sorted(BASELINE_CAPABILITIES),
+        "baseline_sysctls": BASELINE_SYSCTLS,
+        "volume_kinds": ("name", *VOLUME_KINDS),
+        "actions": ACTIONS[policies],
+        "max_grace_seconds": max_grace_seconds,
+        "require_devices_variable": require_devices_variable,
         "operator_arguments": ["operator", "--health-port=8080", *operator_arguments],
     }
     parts = [environment.get_template(name).render(values).strip() for name in _template_names()]
-    return "".join(f"---\n{part.removeprefix('---').strip()}\n" for part in parts)
+    return "".join(f"---\n{part.removeprefix('---').strip()}\n" for part in parts if part)
 
 
 def documents(text: str) -> list[dict[str, Any]]:
     """The objects of a rendered text, in order."""
     return [document for document in yaml.safe_load_all(text) if document]
+
+
+def _cel_list(values: Iterable[str]) -> str:
+    return "[" + ", ".join(f"'{value}'" for value in values) + "]"
 
 
 def _template_names() -> Iterator[str]:

@@ -13,7 +13,7 @@ from orchestrator import names
 from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.cluster.quantity import format_bytes, format_cpu
 from orchestrator.cluster.resources import CLAIMS, INGRESSES, JOBS, SECRETS, SERVICES, STATEFUL_SETS, Resource
-from orchestrator.workloads import git_sync, rendezvous
+from orchestrator.workloads import git_sync, protection, rendezvous
 from orchestrator.workloads.environment import environment, escaped
 from orchestrator.workloads.network import ingress_manifest, service_manifest
 from orchestrator.workloads.storage import claim_manifests, volumes_and_mounts
@@ -31,11 +31,15 @@ MAX_COMMAND_LINE: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a submission goes, and when it was made (RFC 3339 with microseconds)."""
+    """Where a submission goes, and when it was made (RFC 3339 with microseconds).
+
+    `is_restricted`: the pods there must give up what the level restricted of Pod Security asks for.
+    """
 
     project: str
     namespace: str
     submitted_at: str
+    is_restricted: bool = False
 
 
 def workload_resource(submission: Submission) -> Resource:
@@ -108,6 +112,11 @@ def _labels(submission: Submission) -> dict[str, str]:
     }
 
 
+def _exposed(submission: Submission) -> dict[str, str]:
+    """The label of pods to which nodes or a load balancer lead: the default NetworkPolicies let everybody in."""
+    return {names.EXPOSED_LABEL: "true"} if submission.service_type in ("nodeport", "loadbalancer") else {}
+
+
 def _job_spec(submission: Submission, placement: Placement) -> Manifest:
     spec: Manifest = {
         "backoffLimit": BACKOFF_LIMIT if submission.backoff_limit is None else submission.backoff_limit,
@@ -142,8 +151,11 @@ def _stateful_set_spec(submission: Submission, placement: Placement) -> Manifest
 
 def _template(submission: Submission, placement: Placement, restart_policy: str) -> Manifest:
     return {
-        "metadata": {"labels": _labels(submission), "annotations": _pod_annotations(submission, placement)},
-        "spec": _pod_spec(submission) | {"restartPolicy": restart_policy},
+        "metadata": {
+            "labels": _labels(submission) | _exposed(submission),
+            "annotations": _pod_annotations(submission, placement),
+        },
+        "spec": _pod_spec(submission, placement) | {"restartPolicy": restart_policy},
     }
 
 
@@ -166,13 +178,16 @@ def _pod_annotations(submission: Submission, placement: Placement) -> dict[str, 
     return annotations
 
 
-def _pod_spec(submission: Submission) -> Manifest:
+def _pod_spec(submission: Submission, placement: Placement) -> Manifest:
     spec: Manifest = {
         "schedulerName": names.SCHEDULER_NAME,
         "priorityClassName": _priority_class(submission),
         "containers": [_container(submission)],
     }
     clone = git_sync.init_container(submission)
+    if placement.is_restricted:
+        for container in (*spec["containers"], *([clone] if clone else [])):
+            container["securityContext"] = protection.restricted(container.get("securityContext", {}))
     optional: Manifest = {
         "initContainers": [clone] if clone else [],
         "volumes": _volumes(submission)[0],
@@ -182,7 +197,8 @@ def _pod_spec(submission: Submission) -> Manifest:
         "hostIPC": submission.host_ipc,
         "hostNetwork": submission.host_network,
         "dnsPolicy": "ClusterFirstWithHostNet" if submission.host_network else "",
-        "securityContext": _pod_security_context(submission),
+        "securityContext": _pod_security_context(submission)
+        | (protection.RESTRICTED_POD if placement.is_restricted else {}),
     }
     return spec | {key: value for key, value in optional.items() if value}
 

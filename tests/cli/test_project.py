@@ -42,6 +42,46 @@ def test_a_created_project_has_what_was_asked_for(
     }
 
 
+def test_what_its_pods_may_do_is_said_and_taken_back(
+    muster: Callable[..., Outcome], server: MemoryApiServer
+) -> None:
+    directories = ("--directory", "/scratch:rw", "--directory", "/sets", "--directory", "/home:rw:nas")
+    words = (
+        "--pod-security",
+        "baseline",
+        "--ingress-domain",
+        "c.example.org",
+        "--max-termination-grace",
+        "15m",
+    )
+    assert muster("project", "create", "team-c", "-g", "1", *directories, *words).code == 0
+    made = server.find("projects", "team-c")
+    assert made is not None
+    assert made["spec"]["security"] == {
+        "podSecurity": "baseline",
+        "directories": [
+            {"path": "/scratch", "writable": True},
+            {"path": "/sets"},
+            {"path": "/home", "nfsServer": "nas", "writable": True},
+        ],
+        "ingressDomain": "c.example.org",
+        "maxTerminationGraceSeconds": 900,
+    }
+    assert "DIRECTORIES: /scratch (rw),/sets (ro),nas:/home (rw)" in muster("get", "project", "team-c").lines
+    assert muster("project", "update", "team-c", "--directory", "", "--ingress-domain", "").code == 0
+    changed = server.find("projects", "team-c")
+    assert changed is not None
+    left = {key: value for key, value in changed["spec"]["security"].items() if value}
+    assert left == {"podSecurity": "baseline", "maxTerminationGraceSeconds": 900}
+
+
+@pytest.mark.parametrize("text", ["scratch", "/scratch:x", "/a/../b", "/a,b", "/a//b"])
+def test_a_directory_that_cannot_be_meant_is_refused(text: str, muster: Callable[..., Outcome]) -> None:
+    outcome = muster("project", "create", "team-c", "-g", "1", "--directory", text)
+    assert outcome.code == 2
+    assert f"--directory {text!r} is not possible: give /PATH[:ro|rw][:NFS-SERVER]" in outcome.err
+
+
 def test_quotas_beyond_the_cluster_are_refused(
     muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:

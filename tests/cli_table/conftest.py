@@ -16,6 +16,8 @@ from tests.control.operators import must, operator, prepare
 
 QUOTAS: Mapping[str, int] = {"team-a": 4, "team-b": 2, "team-c": 2, "team-d": 8}
 """Of the paper's sections 4.8 to 4.10; other scenarios name their own."""
+DIRECTORIES = ("--directory", "/mnt:rw", "--directory", "/tmp:rw")  # noqa: S108 - of the nodes
+"""What the jobs of the paper mount."""
 
 _KINDS = "jobs,statefulsets,deployments,services,ingresses,persistentvolumeclaims"
 
@@ -29,7 +31,7 @@ def real_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         account = asyncio.run(prepare(lab.kubeconfig, directory / "kubeconfig"))
         with operator(account, directory / "log"):
             for team, quota in QUOTAS.items():
-                must(lab.kubeconfig, "project", "create", team, "--gpu", str(quota))
+                must(lab.kubeconfig, "project", "create", team, "--gpu", str(quota), *DIRECTORIES)
             yield lab
     finally:
         lab.stop()

@@ -11,6 +11,7 @@ from orchestrator.control.observer import Observer
 from orchestrator.control.operator import unique_identity
 from orchestrator.control.projects import ProjectController
 from orchestrator.planner.model import Plan, Snapshot
+from orchestrator.workloads import protection
 from orchestrator.workloads.snapshot import Reading
 from tests.cluster.fake_api_server import Answer, FakeApiServer, access_to, refusal, serving
 from tests.workloads.objects import decoded, namespace
@@ -19,10 +20,15 @@ PROJECT = "/apis/muster.dev/v1alpha1/projects/team-a/status"
 SPACE = "/api/v1/namespaces/muster-team-a"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/muster-team-a/rolebindings"
 QUOTA = f"{SPACE}/resourcequotas/muster-objects"
+NETWORK = "/apis/networking.k8s.io/v1/namespaces/muster-team-a/networkpolicies"
 STEPS = [
     ("PATCH", f"{BINDINGS}/muster-operator"),
-    ("PATCH", f"{BINDINGS}/muster-members"),
+    *(
+        ("PATCH", f"{NETWORK}/{policy['metadata']['name']}")
+        for policy in protection.network_policies("muster-team-a")
+    ),
     ("PATCH", QUOTA),
+    ("PATCH", f"{BINDINGS}/muster-members"),
     ("PATCH", PROJECT),
 ]
 
@@ -47,6 +53,13 @@ def a_project(**spec: Any) -> Project:
     return decoded(Project, metadata={"name": "team-a", "uid": "uid-team-a"}, spec=spec)
 
 
+def its_namespace() -> Namespace:
+    """The project's namespace as the operator leaves it."""
+    made = namespace("muster-team-a", "team-a")
+    made.metadata.labels.update(protection.labels(a_project().spec, protection.PolicyMode.DENY))
+    return made
+
+
 def controller(transport: Transport, *namespaces: Namespace, leads: bool = True) -> ProjectController:
     observer = Observer(transport)
     observer.namespaces._objects.update({each.metadata.uid: each for each in namespaces})
@@ -64,12 +77,12 @@ async def test_whoever_does_not_lead_writes_nothing(server: FakeApiServer, trans
     assert requests(server) == []
 
 
-async def test_a_new_project_gets_its_namespace_then_the_operators_rights_then_its_members(
+async def test_a_new_project_gets_its_namespace_and_what_protects_it_before_its_members(
     server: FakeApiServer, transport: Transport
 ) -> None:
     await controller(transport)._reconcile(a_project(objects={"jobs": 5}))
     assert requests(server) == [("POST", "/api/v1/namespaces"), *STEPS]
-    made, operator, members, quota, status = (request.body for request in server.requests)
+    made, operator, *_, quota, members, status = (request.body for request in server.requests)
     assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-team-a"
     assert (operator["roleRef"]["name"], operator["subjects"][0]["namespace"]) == (
         "muster-operator-writer",
@@ -81,7 +94,7 @@ async def test_a_new_project_gets_its_namespace_then_the_operators_rights_then_i
 
 
 async def test_what_is_written_is_not_written_again(server: FakeApiServer, transport: Transport) -> None:
-    projects = controller(transport, namespace("muster-team-a", "team-a"))
+    projects = controller(transport, its_namespace())
     await projects._reconcile(a_project())
     count = len(server.requests)
     await projects._reconcile(a_project())
@@ -91,8 +104,8 @@ async def test_what_is_written_is_not_written_again(server: FakeApiServer, trans
 async def test_a_label_that_somebody_took_away_is_restored(
     server: FakeApiServer, transport: Transport
 ) -> None:
-    space = namespace("muster-team-a", "team-a")
-    space.metadata.labels.clear()
+    space = its_namespace()
+    del space.metadata.labels["muster.dev/project"]
     await controller(transport, space)._reconcile(a_project())
     (restored,) = server.asked("PATCH", SPACE)
     assert restored.body["metadata"]["labels"] == {"muster.dev/project": "team-a"}
@@ -140,7 +153,7 @@ async def test_what_the_api_server_does_not_allow_yet_is_tried_again_soon(
 ) -> None:
     refused = f"{BINDINGS}/muster-members"
     server._scripts["PATCH", refused].insert(0, refusal(403, "Forbidden"))
-    projects = controller(transport, namespace("muster-team-a", "team-a"))
+    projects = controller(transport, its_namespace())
     await projects._reconcile(a_project())
     assert server.asked("PATCH", PROJECT) == []
     await projects._reconcile(a_project())

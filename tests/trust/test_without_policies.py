@@ -162,7 +162,8 @@ async def test_whoever_is_bound_by_hand_is_charged_and_gives_way_to_a_quota(clus
         assert served is not None
         assert served.metadata.annotations[ADMITTED] == served.metadata.uid
         assert len(served.metadata.annotations[DEVICES].split(",")) == 4
-        assert taken.metadata.uid not in cluster.pods.objects, attempt
+        left = cluster.pods.objects.get(taken.metadata.uid)
+        assert left is None or left.metadata.deletion_timestamp is not None, attempt
         await until(lambda: cluster.allocated()["team-b"] == 4)
         evictions = json.loads(
             await asyncio.to_thread(must, cluster.kubeconfig, "why-evicted", taker, "-p", "team-a", "--json")

@@ -15,7 +15,7 @@ from orchestrator.workloads.manifest import (
     workload_resource,
 )
 from orchestrator.workloads.submission import Submission
-from orchestrator.workloads.values import Mount, Port, Variable
+from orchestrator.workloads.values import GitSource, Mount, Port, RunAs, Variable
 
 PLACEMENT = Placement("team-a", "muster-team-a", "2026-01-01T00:00:00.000001Z")
 
@@ -276,3 +276,30 @@ def test_the_command_line_of_a_long_submission_is_shortened_for_display() -> Non
     assert len(command_line) <= 4096
     assert command_line.startswith("muster submit xxx")
     assert command_line.endswith(" ...")
+
+
+def test_pods_of_a_restricted_project_give_up_what_the_level_asks_for() -> None:
+    place = Placement("team-a", "muster-team-a", "2026-01-01T00:00:00.000001Z", is_restricted=True)
+    asked = submission(
+        run_as=RunAs(uid=1000), capabilities=("NET_BIND_SERVICE",), git=GitSource("https://a/b")
+    )
+    pod = workload_manifest(asked, place)["spec"]["template"]["spec"]
+    assert pod["securityContext"] == {
+        "runAsUser": 1000,
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert [each["securityContext"] for each in (*pod["containers"], *pod["initContainers"])] == [
+        {"allowPrivilegeEscalation": False, "capabilities": {"add": ["NET_BIND_SERVICE"], "drop": ["ALL"]}},
+        {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    ]
+    assert "securityContext" not in template()
+
+
+@pytest.mark.parametrize(
+    ("service_type", "exposed"),
+    [("nodeport", "true"), ("loadbalancer", "true"), ("ingress", None), ("portforward", None)],
+)
+def test_pods_that_nodes_lead_to_are_open_to_everybody(service_type: str, exposed: str | None) -> None:
+    found = made(service_type=service_type, ports=(Port(8888, 8888),), interactive=True)
+    assert found["spec"]["template"]["metadata"]["labels"].get(names.EXPOSED_LABEL) == exposed

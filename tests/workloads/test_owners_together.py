@@ -48,18 +48,18 @@ def bound(reading: Reading) -> set[str]:
 def test_a_jobset_of_which_a_running_pod_cannot_be_read_is_held_whole() -> None:
     running = [
         member("d", "driver", node="n-1", annotations={GPU_DEVICES: "0"}),
-        member("w-0", "workers", node="n-1", annotations={GPU_DEVICES: "y"}),
+        member("w-0", "workers", node="n-1", annotations={"muster.dev/gpu-fraction": "y"}),
     ]
     reading = reader_of(controller("JobSet", "js", JOBSET), *JOBS, *running, member("w-1", "workers")).read()
-    assert [(each.name, "y" in each.why) for each in reading.set_aside] == [
+    assert [(each.name, "muster.dev/gpu-fraction" in each.why) for each in reading.set_aside] == [
         ("d", True),
         ("w-0", True),
         ("w-1", True),
     ]
     held = next(each for each in reading.snapshot.workloads if each.name == "js")
-    assert [(each.name, each.sub_group) for each in held.pods] == [("d", "")]
+    charged = [(each.name, each.sub_group, each.devices) for each in held.pods]
+    assert charged == [("d", "", (0,)), ("w-0", "", (7,))], "w-0 holds one, nobody knows which"
     assert (held.id, held.groups, held.min_member) == ("JobSet/js", None, 1)
-    assert reading.snapshot.nodes[0].foreign.gpu_count == 1, "w-0 holds one, nobody knows which"
 
 
 def test_a_gang_out_of_reach_on_an_owner_stops_its_own_pods_alone() -> None:

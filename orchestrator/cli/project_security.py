@@ -1,0 +1,80 @@
+"""The options of `muster project create` and `update` that say what the project's pods may do."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+import msgspec
+
+from orchestrator.cluster.objects import Directory, SecuritySpec
+from orchestrator.errors import UsageError
+from orchestrator.workloads.parsing import parse_duration_seconds
+
+LEVELS: Final = ("privileged", "baseline", "restricted")
+_PATH = re.compile(r"/([-A-Za-z0-9_.@+]+(/[-A-Za-z0-9_.@+]+)*)?")
+
+OPTIONS: Final = (
+    click.option(
+        "--pod-security",
+        type=click.Choice(LEVELS),
+        help="The level of the Pod Security Standards that pods must meet; default: baseline.",
+    ),
+    click.option(
+        "--directory",
+        multiple=True,
+        metavar="PATH[:ro|rw][:NFS-SERVER]",
+        help="A directory of nodes, or of an NFS server, that jobs may mount: read only with all below it, or "
+        "itself to write; repeatable.",
+    ),
+    click.option(
+        "--priority-class",
+        multiple=True,
+        metavar="NAME",
+        help="A PriorityClass that pods may have besides muster's; repeatable.",
+    ),
+    click.option(
+        "--max-termination-grace",
+        metavar="DURATION",
+        help="The longest termination grace period that pods may have.",
+    ),
+    click.option("--ingress-domain", metavar="DOMAIN", help="Ingresses may have hosts under this domain."),
+)
+
+
+def security(before: SecuritySpec, options: Mapping[str, Any]) -> SecuritySpec:
+    """Return the specification with those values changed that were given; an empty text removes one.
+
+    Raises UsageError.
+    """
+    changes: dict[str, Any] = {}
+    for key in ("pod_security", "ingress_domain"):
+        if key in options:
+            changes[key] = options[key] or None
+    if "directory" in options:
+        changes["directories"] = [_directory(text) for text in options["directory"] if text]
+    if "priority_class" in options:
+        changes["priority_classes"] = [name for name in options["priority_class"] if name]
+    if "max_termination_grace" in options:
+        changes["max_termination_grace_seconds"] = parse_duration_seconds(
+            "--max-termination-grace", options["max_termination_grace"] or None
+        )
+    return msgspec.structs.replace(before, **changes) if changes else before
+
+
+def shown(spec: SecuritySpec) -> dict[str, str]:
+    """Return what `get project` prints of it."""
+    directories = [f"{one.source} ({'rw' if one.writable else 'ro'})" for one in spec.directories]
+    return {
+        "POD SECURITY": spec.pod_security or "baseline",
+        "DIRECTORIES": ",".join(directories) or "-",
+        "INGRESS DOMAIN": spec.ingress_domain or "-",
+    }
+
+
+def _directory(text: str) -> Directory:
+    path, _, rest = text.partition(":")
+    mode, _, server = rest.partition(":")
+    if not _PATH.fullmatch(path) or mode not in ("", "ro", "rw") or ".." in path.split("/"):
+        raise UsageError(f"--directory {text!r} is not possible: give /PATH[:ro|rw][:NFS-SERVER]")
+    return Directory(path=path, nfs_server=server or None, writable=mode == "rw")

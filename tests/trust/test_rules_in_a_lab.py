@@ -1,0 +1,337 @@
+"""The policies rule by rule, on a real API server: what each refuses, to whom, and the nearest that it lets through."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from orchestrator.cluster.errors import Forbidden, Invalid, NotFound
+from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.resources import CRDS, INGRESSES, JOBS, NAMESPACES, PODS, SERVICES, Resource
+from orchestrator.cluster.transport import Transport
+from orchestrator.control.install import apply
+from orchestrator.names import PRIORITY_CLASSES
+from tests.cluster.waiting import DEADLINE_SECONDS
+from tests.trust.objects import (
+    HOME,
+    Body,
+    gpus,
+    job,
+    of_editors,
+    of_members,
+    pod,
+    security,
+    template,
+    volume,
+)
+
+if TYPE_CHECKING:
+    from tests.trust.conftest import Site
+
+pytestmark = pytest.mark.lab
+
+DRY_RUN = {"dryRun": "All"}
+CLAIM = [{"name": "gpu", "resourceClaimName": "gpu"}]
+DEVICE_CLASS = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
+PROBE = {"httpGet": {"host": "10.0.0.1", "port": 80}}
+
+REFUSED = {
+    "node-name": template(nodeName="dgx1-1"),
+    "node-name-with-gpus": template(container=gpus(8), nodeName="dgx1-1", schedulerName="muster"),
+    "gpu-scheduler": template(container=gpus(1)),
+    "gpu-scheduler-by-name": template(container=gpus(1), schedulerName="default-scheduler"),
+    "gpu-scheduler-init": template(initContainers=[{"name": "init", "image": "image", **gpus(1)}]),
+    "gpu-scheduler-mig": template(container={"resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}),
+    "gpu-scheduler-claim": template(resourceClaims=CLAIM),
+    "gpu-scheduler-class": template(container={"resources": {"limits": {DEVICE_CLASS: "1"}}}),
+    "gpu-scheduler-annotation": template({"muster.dev/gpu-fraction": "0.5"}),
+    "operator-annotations": template({"muster.dev/gpu-devices": "0,1"}, schedulerName="muster"),
+    "operator-annotations-empty": template({"muster.dev/gpu-devices": ""}, schedulerName="muster"),
+    "operator-annotations-nomination": template({"muster.dev/nominated-devices": "0"}),
+    "operator-annotations-successor": template({"muster.dev/successor-nomination": "dgx1-1:0"}),
+    "operator-annotations-eviction": template({"muster.dev/eviction-reason": "x"}),
+    "annotation-size": template({"muster.dev/min-member": "1" * 257}),
+    "annotation-size-index": template({"batch.kubernetes.io/job-completion-index": "1" * 5000}),
+    "annotation-size-tree": template({"muster.dev/sub-groups": "[" * 65537}),
+    "priority-class": template(priorityClassName="system-node-critical"),
+    "priority-class-cluster": template(priorityClassName="system-cluster-critical"),
+    "priority-class-higher": template(priorityClassName="trust-highest"),
+    "termination-grace": template(terminationGracePeriodSeconds=31_536_000),
+    "termination-grace-nearest": template(terminationGracePeriodSeconds=601),
+    "host-namespaces": template(hostNetwork=True),
+    "host-namespaces-pid": template(hostPID=True),
+    "host-namespaces-ipc": template(hostIPC=True),
+    "privileged": template(container=security(privileged=True)),
+    "privileged-init": template(initContainers=[{"name": "i", "image": "i", **security(privileged=True)}]),
+    "capabilities": template(container=security(capabilities={"add": ["SYS_ADMIN"]})),
+    "host-ports": template(container={"ports": [{"containerPort": 80, "hostPort": 80}]}),
+    "probe-hosts": template(container={"readinessProbe": PROBE}),
+    "probe-hosts-hook": template(container={"lifecycle": {"preStop": PROBE}}),
+    "profiles": template(container=security(seccompProfile={"type": "Unconfined"})),
+    "profiles-pod": template(securityContext={"appArmorProfile": {"type": "Unconfined"}}),
+    "selinux": template(securityContext={"seLinuxOptions": {"type": "spc_t"}}),
+    "proc-mount": template(container=security(procMount="Unmasked"), hostUsers=False),
+    "sysctls": template(securityContext={"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}),
+    "volume-kinds": volume(
+        {"iscsi": {"targetPortal": "10.0.0.1", "iqn": "iqn.2001-04.com.example:a", "lun": 0}}
+    ),
+    "directories": volume({"hostPath": {"path": "/"}}),
+    "directories-nfs": volume({"nfs": {"server": "nas", "path": "/exports/team-b"}}),
+}
+"""What nobody in a project may do, by the rule that refuses it; what follows the rule's name says how."""
+
+ALLOWED = {
+    "plain": template(),
+    "gpus": template(container=gpus(8), schedulerName="muster"),
+    "fraction": template({"muster.dev/gpu-fraction": "0.5"}, schedulerName="muster"),
+    "claim": template(schedulerName="muster", resourceClaims=CLAIM),
+    "another-device": template(container={"resources": {"limits": {"rdma/hca": "1"}}}),
+    "annotations": template({"muster.dev/min-member": "1" * 256, "site/note": "x" * 5000}),
+    "tree": template({"muster.dev/sub-groups": "[" * 65536}),
+    "grace": template(terminationGracePeriodSeconds=600),
+    "capability": template(container=security(capabilities={"add": ["KILL"], "drop": ["ALL"]})),
+    "profile": template(container=security(seccompProfile={"type": "RuntimeDefault"})),
+    "sysctl": template(securityContext={"sysctls": [{"name": "net.ipv4.tcp_syncookies", "value": "1"}]}),
+    "memory": volume({"emptyDir": {"medium": "Memory"}}),
+    "volume-claim": volume({"persistentVolumeClaim": {"claimName": "data"}}),
+    "affinity": template(nodeSelector={"kubernetes.io/hostname": "dgx1-1"}),
+    **{name: template(priorityClassName=name) for name in PRIORITY_CLASSES},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def highest_priority(site: Site) -> None:
+    """A PriorityClass of the site above all of muster's."""
+
+    async def make() -> None:
+        async with Transport(load_access(site.kubeconfigs["admin"])) as transport:
+            body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 126}
+            await apply(transport, {**body, "metadata": {"name": "trust-highest"}})
+
+    asyncio.run(make())
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_nobody_in_a_project_may(case: str, ada: Transport, dev: Transport, admin: Transport) -> None:
+    rule = next(rule for rule in sorted(RULES, key=len, reverse=True) if case.startswith(rule))
+    for person, objects in ((ada, of_members(case, REFUSED[case])), (dev, of_editors(case, REFUSED[case]))):
+        for resource, body in objects:
+            with pytest.raises((Invalid, Forbidden), match=refusal(resource, rule)):
+                await person.create(resource.path(HOME), body)
+            with pytest.raises(NotFound):
+                await admin.get(resource.path(HOME, case))
+
+
+def refusal(resource: Resource, rule: str) -> str:
+    """What is said: of pods, Kubernetes' own admission of the level may have the first word."""
+    ours = f"rule {rule}: [a-z]"
+    return f"{ours}|violates PodSecurity" if resource == PODS else ours
+
+
+RULES = {
+    "node-name",
+    "gpu-scheduler",
+    "operator-annotations",
+    "annotation-size",
+    "priority-class",
+    "termination-grace",
+    "host-namespaces",
+    "privileged",
+    "capabilities",
+    "host-ports",
+    "probe-hosts",
+    "profiles",
+    "selinux",
+    "proc-mount",
+    "sysctls",
+    "volume-kinds",
+    "directories",
+}
+
+
+@pytest.mark.parametrize("case", ALLOWED)
+async def test_everybody_in_a_project_may(case: str, ada: Transport, dev: Transport) -> None:
+    for person, objects in ((ada, of_members(case, ALLOWED[case])), (dev, of_editors(case, ALLOWED[case]))):
+        for resource, body in objects:
+            await person.create(resource.path(HOME), body, params=DRY_RUN)
+
+
+@pytest.mark.parametrize("case", ["node-name", "operator-annotations", "priority-class", "gpu-scheduler"])
+async def test_who_may_change_projects_may_for_pods_of_their_own(case: str, admin: Transport) -> None:
+    await admin.create(PODS.path(HOME), pod(case, REFUSED[case]), params=DRY_RUN)
+    with pytest.raises(Invalid, match=f"rule {case}"):  # its pods are not the administrator's own
+        await admin.create(JOBS.path(HOME), job(case, REFUSED[case]), params=DRY_RUN)
+
+
+async def test_outside_of_projects_nothing_is_refused(admin: Transport) -> None:
+    for case in ("node-name", "gpu-scheduler", "directories", "host-namespaces"):
+        await admin.create(JOBS.path("default"), job(case, REFUSED[case]), params=DRY_RUN)
+
+
+async def test_the_operator_alone_changes_the_annotations_that_it_decides_by(
+    site: Site, dev: Transport, admin: Transport
+) -> None:
+    path = PODS.path(HOME, "annotated")
+    await dev.create(PODS.path(HOME), pod("annotated", template()))
+    try:
+        patch = {"metadata": {"annotations": {"muster.dev/nominated-devices": "0"}}}
+        with pytest.raises(Invalid, match="rule operator-annotations"):
+            await dev.patch(path, patch)
+        with pytest.raises(Invalid, match="rule annotation-size"):
+            await dev.patch(path, {"metadata": {"annotations": {"muster.dev/min-member": "1" * 257}}})
+        await dev.patch(path, {"metadata": {"annotations": {"site/note": "mine"}}})
+        async with Transport(load_access(site.kubeconfigs["operator"])) as operator:
+            await operator.patch(path, patch)
+        with pytest.raises(Invalid, match="rule operator-annotations"):
+            await dev.patch(path, {"metadata": {"annotations": {"muster.dev/nominated-devices": None}}})
+    finally:
+        await admin.delete(path, grace_seconds=0)
+
+
+async def test_what_broke_a_rule_before_stays_manageable(admin: Transport) -> None:
+    """A Job of a time without policies: it can be suspended and annotated, its template is what counts."""
+    label = {"metadata": {"labels": {"muster.dev/project": None}}}
+    await admin.create(
+        NAMESPACES.path(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "older"}}
+    )
+    await admin.create(JOBS.path("older"), job("older", REFUSED["termination-grace"], suspend=True))
+    label = {"metadata": {"labels": {"muster.dev/project": "older"}}}
+    await admin.patch(NAMESPACES.path(None, "older"), label)
+    path = JOBS.path("older", "older")
+    try:
+        await _until_refused(admin, "older")
+        await admin.patch(path, {"spec": {"parallelism": 0}, "metadata": {"annotations": {"note": "x"}}})
+        grace = {"spec": {"template": {"spec": {"nodeSelector": {"a": "b"}}}}}
+        with pytest.raises(Invalid, match="rule termination-grace"):
+            await admin.patch(path, grace)
+    finally:
+        await admin.delete(NAMESPACES.path(None, "older"))
+
+
+async def _until_refused(admin: Transport, namespace: str) -> None:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while True:
+            try:
+                body = job("probe", REFUSED["node-name"])
+                await admin.create(JOBS.path(namespace), body, params=DRY_RUN)
+            except Invalid:
+                return
+            await asyncio.sleep(0.02)
+
+
+async def test_the_templates_of_a_jobset_are_looked_at_too(admin: Transport) -> None:
+    resource = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
+    await admin.create(CRDS.path(), _definition(resource))
+    bad, good = (job("", template(**spec))["spec"] for spec in ({"nodeName": "dgx1-1"}, {}))
+    try:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while True:
+                try:
+                    await admin.create(resource.path(HOME), _jobset(good, good), params=DRY_RUN)
+                    break
+                except NotFound:
+                    await asyncio.sleep(0.05)
+        with pytest.raises(Invalid, match="rule node-name"):
+            await admin.create(resource.path(HOME), _jobset(good, bad), params=DRY_RUN)
+    finally:
+        await admin.delete(CRDS.path(None, f"{resource.plural}.{resource.group}"))
+
+
+def _jobset(*jobs: Body) -> Body:
+    replicated = [{"name": f"r{index}", "template": {"spec": spec}} for index, spec in enumerate(jobs)]
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "set"},
+        "spec": {"replicatedJobs": replicated},
+    }
+
+
+def _definition(resource: Resource) -> Body:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": resource.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+    }
+    return {
+        "apiVersion": CRDS.api_version,
+        "kind": CRDS.kind,
+        "metadata": {"name": f"{resource.plural}.{resource.group}"},
+        "spec": {
+            "group": resource.group,
+            "scope": "Namespaced",
+            "names": {"plural": resource.plural, "singular": "jobset", "kind": resource.kind},
+            "versions": [version],
+        },
+    }
+
+
+def service(**spec: Any) -> Body:
+    ports = [{"port": 80}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web"},
+        "spec": {"ports": ports, **spec},
+    }
+
+
+def ingress(annotations: dict[str, str] | None = None, **spec: Any) -> Body:
+    return {
+        "apiVersion": INGRESSES.api_version,
+        "kind": INGRESSES.kind,
+        "metadata": {"name": "web", "annotations": annotations or {}},
+        "spec": spec,
+    }
+
+
+def rules(path: str, host: str = "") -> Body:
+    backend = {"service": {"name": "web", "port": {"number": 80}}}
+    http = {"paths": [{"path": path, "pathType": "Prefix", "backend": backend}]}
+    return {"rules": [{"http": http} | ({"host": host} if host else {})]}
+
+
+NGINX = "nginx.ingress.kubernetes.io"
+BACKEND = {"service": {"name": "web", "port": {"number": 80}}}
+
+
+@pytest.mark.parametrize(
+    ("rule", "body"),
+    [
+        ("external-ips", service(externalIPs=["10.0.0.1"])),
+        ("ingress-hosts", ingress(**rules("/", "login.example.com"))),
+        ("ingress-hosts", ingress(**rules("/team-a-web"), tls=[{"hosts": ["login.example.com"]}])),
+        ("ingress-paths", ingress(**rules("/"))),
+        ("ingress-paths", ingress(**rules("/team-b-web"))),
+        ("ingress-paths", ingress(**rules("/web;x"))),
+        ("ingress-backend", ingress(defaultBackend=BACKEND)),
+        ("ingress-annotations", ingress({f"{NGINX}/server-alias": "x.org"}, **rules("/web"))),
+        ("ingress-annotations", ingress({f"{NGINX}/configuration-snippet": ";"}, **rules("/web"))),
+        ("ingress-annotations", ingress({f"{NGINX}/use-regex": "true"}, **rules("/web"))),
+    ],
+)
+async def test_services_and_ingresses_stay_within_the_project(rule: str, body: Body, ada: Transport) -> None:
+    resource = SERVICES if body["kind"] == "Service" else INGRESSES
+    with pytest.raises(Invalid, match=f"rule {rule}"):
+        await ada.create(resource.path(HOME), body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        service(),
+        service(type="NodePort"),
+        service(clusterIP="None"),
+        ingress(**rules("/team-a-web")),
+        ingress(**rules("/web")),
+        ingress(**rules("/web-8080")),
+        ingress({"site/note": "mine"}, **rules("/web/api")),
+    ],
+)
+async def test_the_projects_own_services_and_ingresses_are_let_through(body: Body, ada: Transport) -> None:
+    resource = SERVICES if body["kind"] == "Service" else INGRESSES
+    await ada.create(resource.path(HOME), body, params=DRY_RUN)

@@ -1,0 +1,132 @@
+"""What stands on a project's namespace, and which submissions it stands against."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestrator.cluster.objects import Directory, Metadata, ProjectSpec, SecuritySpec
+from orchestrator.workloads.protection import (
+    PolicyMode,
+    annotations,
+    labels,
+    metadata_patch,
+    objection,
+)
+from orchestrator.workloads.submission import Submission
+from orchestrator.workloads.values import Mount, RunAs
+
+LEVEL, ENFORCE = "muster.dev/pod-security", "pod-security.kubernetes.io/enforce"
+WARN, AUDIT = "pod-security.kubernetes.io/warn", "pod-security.kubernetes.io/audit"
+SETS = Directory(path="/raid/sets")
+SCRATCH = Directory(path="/scratch", writable=True)
+HOMES = Directory(path="/home", nfs_server="nas", writable=True)
+
+
+def spec(**security: Any) -> ProjectSpec:
+    return ProjectSpec(security=SecuritySpec(**security))
+
+
+def submission(**values: Any) -> Submission:
+    return Submission(name="mine", image="image", user="ada", **values)
+
+
+@pytest.mark.parametrize(
+    ("security", "mode", "expected"),
+    [
+        ({}, "deny", {LEVEL: "baseline", ENFORCE: "baseline"}),
+        ({"pod_security": "restricted"}, "deny", {LEVEL: "restricted", ENFORCE: "restricted"}),
+        ({"directories": [HOMES]}, "deny", {LEVEL: "baseline", ENFORCE: "baseline"}),
+        ({"directories": [SETS]}, "deny", {LEVEL: "baseline", ENFORCE: "privileged"}),
+        ({"directories": [SETS]}, "off", {LEVEL: "baseline", ENFORCE: "baseline"}),
+        ({}, "warn", {LEVEL: "baseline", WARN: "baseline", AUDIT: "baseline"}),
+        ({}, "audit", {LEVEL: "baseline", AUDIT: "baseline"}),
+    ],
+)
+def test_the_labels(security: dict[str, Any], mode: str, expected: dict[str, str]) -> None:
+    assert labels(spec(**security), PolicyMode(mode)) == expected
+
+
+def test_the_annotations_say_what_the_project_says_and_no_more() -> None:
+    assert annotations(spec()) == {}
+    assert annotations(
+        spec(
+            directories=[SETS, SCRATCH, HOMES],
+            priority_classes=["one", "two"],
+            max_termination_grace_seconds=0,
+            ingress_domain="example.com",
+            scheduler_name="other",
+        )
+    ) == {
+        "muster.dev/read-only-directories": "/raid/sets",
+        "muster.dev/writable-directories": "/scratch,nas:/home",
+        "muster.dev/priority-classes": "one,two",
+        "muster.dev/max-termination-grace-seconds": "0",
+        "muster.dev/ingress-domain": "example.com",
+        "muster.dev/scheduler": "other",
+    }
+
+
+def test_only_what_differs_is_patched_and_what_others_wrote_stays() -> None:
+    right = Metadata(labels={"team": "a", **labels(spec(), PolicyMode.DENY)}, annotations={"note": "x"})
+    assert metadata_patch(spec(), PolicyMode.DENY, right) == {}
+    wrong = Metadata(labels={ENFORCE: "privileged"}, annotations={"muster.dev/writable-directories": "/"})
+    assert metadata_patch(spec(), PolicyMode.DENY, wrong) == {
+        "metadata": {
+            "labels": {LEVEL: "baseline", ENFORCE: "baseline"},
+            "annotations": {"muster.dev/writable-directories": None},
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({}, None),
+        ({"capabilities": ("KILL",)}, None),
+        ({"host_network": True}, "host_network is not possible in project p: its pod security is baseline"),
+        ({"host_ipc": True}, "host_ipc is not possible"),
+        ({"capabilities": ("KILL", "SYS_ADMIN")}, "capabilities SYS_ADMIN is not possible"),
+        ({"volumes": (Mount("/scratch", "/x"),)}, None),
+        ({"volumes": (Mount("/scratch/a", "/x"),)}, "volumes /scratch/a is not possible in project p"),
+        ({"volumes": (Mount("/raid/sets/a", "/x", read_only=True),)}, None),
+        ({"volumes": (Mount("/raid/sets/a", "/x"),)}, "/raid/sets with all below it, read only (:ro)"),
+        ({"volumes": (Mount("/raid/sets/../x", "/x", read_only=True),)}, "is not possible"),
+        ({"volumes": (Mount("/home", "/x", nfs_server="nas"),)}, None),
+        ({"volumes": (Mount("/home", "/x"),)}, "volumes /home is not possible"),
+    ],
+)
+def test_a_submission_is_refused_before_anything_is_created(
+    values: dict[str, Any], problem: str | None
+) -> None:
+    project = spec(directories=[SETS, SCRATCH, HOMES])
+    namespace = Metadata(labels=labels(project, PolicyMode.DENY), annotations=annotations(project))
+    asked = submission(**values)
+    error = objection(asked, namespace, "p")
+    assert (error is None) if problem is None else problem in str(error)
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"run_as": RunAs(uid=0)}, "uid 0"),
+        ({"privilege_escalation": True}, "privilege_escalation"),
+        ({"capabilities": ("KILL",)}, "capabilities KILL"),
+        ({"run_as": RunAs(uid=1), "capabilities": ("NET_BIND_SERVICE",)}, None),
+    ],
+)
+def test_a_restricted_project_refuses_more(values: dict[str, Any], field: str | None) -> None:
+    namespace = Metadata(labels=labels(spec(pod_security="restricted"), PolicyMode.DENY))
+    error = objection(submission(**values), namespace, "p")
+    assert str(error).startswith(f"{field} is not possible in project p") if field else error is None
+
+
+@pytest.mark.parametrize(
+    "namespace_labels",
+    [{}, labels(spec(pod_security="privileged"), PolicyMode.DENY), labels(spec(), PolicyMode.WARN)],
+    ids=["no operator", "privileged", "warn"],
+)
+def test_nothing_is_said_where_nothing_would_be_refused(namespace_labels: dict[str, str]) -> None:
+    asked = submission(host_network=True, volumes=(Mount("/", "/x"),))
+    assert objection(asked, Metadata(labels=namespace_labels), "p") is None
