@@ -143,7 +143,7 @@ class _Turns:
                 "apiVersion": PROJECTS.api_version,
                 "kind": PROJECTS.kind,
                 "metadata": {"name": name},
-                "spec": {"gpu": {"quota": quota}},
+                "spec": {"gpu": {"quota": quota}, "namespace": NAMESPACE_PREFIX + name},
             }
             await self._transport.create(PROJECTS.path(), project)
             metadata = {"name": NAMESPACE_PREFIX + name, "labels": {PROJECT_LABEL: name}}

@@ -152,11 +152,13 @@ class _Bench:
         quota = self._nodes * GPUS_OF_NODE // TEAMS
         for number in range(TEAMS):
             name = f"team-{number}"
-            project = {"metadata": {"name": name}, "spec": {"gpu": {"quota": quota}}}
+            namespace = NAMESPACE_PREFIX + name
+            spec = {"gpu": {"quota": quota}, "namespace": namespace}
+            project = {"metadata": {"name": name}, "spec": spec}
             await self._transport.create(
                 PROJECTS.path(), {"apiVersion": PROJECTS.api_version, "kind": PROJECTS.kind, **project}
             )
-            await self._make_namespace(NAMESPACE_PREFIX + name, {PROJECT_LABEL: name})
+            await self._make_namespace(namespace, {PROJECT_LABEL: name})
         for name in _namespaces(RAW):
             await self._make_namespace(name, {})
 

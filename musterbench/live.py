@@ -279,7 +279,8 @@ def _owner(number: int) -> dict[str, Any]:
 
 def _project(name: str, nodes: int) -> dict[str, Any]:
     metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1", "creationTimestamp": _CREATED}
-    return {"metadata": metadata, "spec": {"gpu": {"quota": nodes * GPUS_OF_NODE // TEAMS}}}
+    spec = {"gpu": {"quota": nodes * GPUS_OF_NODE // TEAMS}, "namespace": NAMESPACE_PREFIX + name}
+    return {"metadata": metadata, "spec": spec}
 
 
 def _namespace(team: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from musterlab import pki, supervisor
+from musterlab import audit, pki, supervisor
 from musterlab.ports import LOOPBACK
 
 STAGES = Path(__file__).parent / "stages.yaml"
@@ -61,7 +61,7 @@ def prepare(
     shutil.copyfile(STAGES, directory / STAGES.name)
     commands = {
         ETCD: _etcd(directory, ports),
-        API_SERVER: _merged(_api_server(certificates, ports), api_server_flags),
+        API_SERVER: _merged(_api_server(certificates, ports), [*api_server_flags, *audit.flags(directory)]),
         CONTROLLER_MANAGER: _controller_manager(directory),
         KWOK: _kwok(directory),
     }

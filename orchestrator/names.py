@@ -7,13 +7,17 @@ SCHEDULER_NAME: Final = "muster"
 SYSTEM_NAMESPACE: Final = "muster-system"
 NAMESPACE_PREFIX: Final = "muster-"
 
+TEMPLATES_NAMESPACE: Final = "muster-system-templates"
+"""Where the templates of the cluster are, which everybody may read; nothing else is there."""
+
 LEASE_NAME: Final = "muster-operator"
 """In the system namespace: on this lease the operators elect which of them leads."""
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 
 PROJECT_LABEL: Final = f"{GROUP}/project"
-"""On a namespace: the project whose workloads live there. The label decides, not the namespace's name."""
+"""On a namespace: the project whose workloads live there, for selectors. Nothing is decided by it alone, see
+`workloads.namespaces`."""
 
 POD_SECURITY_LABEL: Final = f"{GROUP}/pod-security"
 """On a project's namespace: the level of the Pod Security Standards that its pods must meet. The policies read it."""
@@ -139,6 +143,18 @@ SET_ASIDE_CONFIG_MAP: Final = "muster-set-aside"
 
 MEMBERS_BINDING: Final = "muster-members"
 """The RoleBinding in a project's namespace that gives its members the role of researcher."""
+
+OBJECTS_QUOTA: Final = "muster-objects"
+"""The ResourceQuota in a project's namespace that counts its pods and Jobs."""
+
+OPERATOR_ACCOUNT: Final = "muster-operator"
+"""The operator's ServiceAccount in the system namespace."""
+
+OPERATOR_BINDING: Final = "muster-operator"
+"""The RoleBinding in a project's namespace that lets the operator write there."""
+
+WRITER_ROLE: Final = "muster-operator-writer"
+"""The ClusterRole that `OPERATOR_BINDING` gives the operator in a project's namespace."""
 
 UNHEALTHY_KEY: Final = f"{GROUP}/unhealthy"
 """Label or taint of a node that must get no more work and be left by what runs there; the value may say why."""

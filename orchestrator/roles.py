@@ -1,13 +1,12 @@
 """The roles that muster ships: which verbs on which resources each allows. The manifests and the messages use it.
 
-A role contains all roles before it. `USER` is bound to everybody who is known to the cluster, `RESEARCHER` in a
-project's namespace to its members; administrators bind the others.
+A role contains all roles before it. `RESEARCHER` is bound in a project's namespace to its members; administrators bind
+the others. `CLUSTER_ADMIN` is what it says: bound in the whole cluster it reads every secret and makes anybody a member
+of any project; only the nodes' own rights and the roles themselves are beyond it.
 """
 
 from dataclasses import dataclass
 from typing import Final
-
-from orchestrator.names import SETTINGS_CONFIG_MAP
 
 USER: Final = "muster-user"
 VIEWER: Final = "muster-viewer"
@@ -45,8 +44,6 @@ CONTROLLERS: Final = (
 _EVERYBODY: Final = (
     Rule("muster.dev", ("projects",), _SEE),
     Rule("", ("namespaces",), _SEE),
-    # what the operator decides by
-    Rule("", ("configmaps",), ("get",), (SETTINGS_CONFIG_MAP,)),
 )
 _VIEWING: Final = (
     Rule("", ("nodes", "pods", "services", "events", "configmaps", "persistentvolumeclaims"), _SEE),
@@ -54,6 +51,7 @@ _VIEWING: Final = (
     Rule("apps", ("statefulsets", "deployments", "replicasets"), _SEE),
     Rule("networking.k8s.io", ("ingresses",), _SEE),
     Rule("policy", ("poddisruptionbudgets",), _SEE),
+    Rule("muster.dev", ("evictionrecords",), _SEE),
     *CONTROLLERS,
 )
 _RESEARCHING: Final = (
@@ -65,7 +63,7 @@ _RESEARCHING: Final = (
     # who may create pods in a namespace can read its secrets through them
     Rule("", ("secrets",), ("get", "create", "delete")),
     Rule("", ("pods",), ("delete",)),
-    Rule("", ("pods/log",), _SEE),
+    Rule("", ("pods/log",), ("get",)),
     # a WebSocket begins with a GET
     Rule("", ("pods/exec", "pods/attach", "pods/portforward"), ("get", "create")),
 )
@@ -73,7 +71,6 @@ _LEADING: Final = (
     Rule("", ("configmaps",), _CHANGE),
     Rule("", ("secrets",), ("list", "watch", "update", "patch")),
     Rule("", ("persistentvolumeclaims",), ("update", "patch")),
-    Rule("policy", ("poddisruptionbudgets",), _CHANGE),
     Rule("rbac.authorization.k8s.io", ("rolebindings",), (*_SEE, *_CHANGE)),
     Rule("rbac.authorization.k8s.io", ("clusterroles",), ("bind",), (VIEWER, RESEARCHER)),
 )
@@ -81,6 +78,8 @@ _ADMINISTERING: Final = (
     Rule("muster.dev", ("projects",), _CHANGE),
     Rule("", ("namespaces",), _CHANGE),
     Rule("", ("nodes",), ("patch", "update")),
+    # a budget keeps what is borrowed from being taken back: not for a project to decide
+    Rule("policy", ("poddisruptionbudgets",), _CHANGE),
     Rule("rbac.authorization.k8s.io", ("clusterroles",), ("bind",), (PROJECT_ADMIN,)),
 )
 

@@ -183,7 +183,9 @@ def operator_yaml(
 )
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
 @click.option(
-    "--identity", metavar="NAME", help="Name of this replica in the election. Default: the pod's name."
+    "--identity",
+    metavar="NAME",
+    help="Name of this replica in the election, to which it adds what makes it unique. Default: the pod's name.",
 )
 @click.option(
     "--loglevel",
@@ -208,7 +210,7 @@ def operator(
 ) -> None:
     """Run the orchestrator: the scheduling loop and the project controller."""
     from orchestrator.cluster.kubeconfig import load_access
-    from orchestrator.control.operator import default_identity, operate
+    from orchestrator.control.operator import default_name, operate
 
     logging.basicConfig(
         level={"warn": "WARNING"}.get(loglevel, loglevel.upper()),
@@ -220,7 +222,7 @@ def operator(
     asyncio.run(
         operate(
             access,
-            identity or default_identity(),
+            identity or default_name(),
             config=_config(**config),
             health_host=host,
             health_port=health_port or 0,

@@ -71,17 +71,17 @@ def create_template(
     of_cluster: bool | None,
 ) -> None:
     """Create a template from a file or from --set and --require."""
-    from orchestrator.names import SYSTEM_NAMESPACE
+    from orchestrator.names import TEMPLATES_NAMESPACE
     from orchestrator.workloads.templates import Template, check
 
     text = _text(file, settings, required)
-    draft = Template(_name(name), SYSTEM_NAMESPACE, description, bool(is_default), text)
+    draft = Template(_name(name), TEMPLATES_NAMESPACE, description, bool(is_default), text)
     check(draft, _kinds())
 
     async def create(client: "AsyncClient") -> "Template":
         from dataclasses import replace
 
-        namespace = SYSTEM_NAMESPACE if of_cluster else (await client.scope()).namespace
+        namespace = TEMPLATES_NAMESPACE if of_cluster else (await client.scope()).namespace
         placed = replace(draft, namespace=namespace)
         await client.create_template(placed)
         return placed

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from orchestrator.client.port_forward import Listening as Listening
     from orchestrator.client.port_forward import PortInUse as PortInUse
     from orchestrator.client.preflight import Missing as Missing
+    from orchestrator.client.projects import NoNamespace as NoNamespace
     from orchestrator.client.projects import NoProject as NoProject
     from orchestrator.client.projects import NoSuchProject as NoSuchProject
     from orchestrator.client.projects import OperatorSilent as OperatorSilent
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from orchestrator.cluster.projects import GpuModelSpec as GpuModelSpec
     from orchestrator.cluster.projects import GpuSpec as GpuSpec
     from orchestrator.cluster.projects import NodeAffinity as NodeAffinity
+    from orchestrator.cluster.projects import ObjectCounts as ObjectCounts
     from orchestrator.cluster.projects import Project as Project
     from orchestrator.cluster.projects import ProjectSpec as ProjectSpec
     from orchestrator.cluster.projects import ProjectStatus as ProjectStatus

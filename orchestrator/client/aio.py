@@ -29,7 +29,8 @@ from orchestrator.cluster.errors import ClusterError, Forbidden
 from orchestrator.cluster.kubeconfig import Access, load_access, set_default_namespace
 from orchestrator.cluster.quantity import format_time
 from orchestrator.cluster.transport import Transport
-from orchestrator.names import SYSTEM_NAMESPACE
+from orchestrator.errors import MusterError
+from orchestrator.names import TEMPLATES_NAMESPACE
 from orchestrator.workloads.templates import in_order
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from orchestrator.cluster.objects import Event, Project, ProjectSpec
-    from orchestrator.errors import MusterError
     from orchestrator.workloads.nodes import NodeView
     from orchestrator.workloads.submission import Submission
     from orchestrator.workloads.templates import Template
@@ -267,7 +267,7 @@ class AsyncClient:
     async def delete_template(self, name: str, *, project: Where = None, of_cluster: bool = False) -> None:
         """Delete a template of a project, or of the cluster. Raises NoSuchTemplate."""
         scope = None if of_cluster else await self.scope(project)
-        await self._templates.delete(scope.namespace if scope else SYSTEM_NAMESPACE, name)
+        await self._templates.delete(scope.namespace if scope else TEMPLATES_NAMESPACE, name)
 
     # --- projects -------------------------------------------------------------------------------------
 
@@ -322,6 +322,10 @@ class AsyncClient:
         try:
             namespaces = await self._projects.namespaces()
         except Forbidden:
-            project = self._default_project or self.access.namespace
-            namespaces = {self.access.namespace: project}
+            try:
+                scope = await self.scope()
+            except MusterError:
+                namespaces = {}
+            else:
+                namespaces = {scope.namespace: scope.project}
         return await self._identity.identity(namespaces)

@@ -22,7 +22,7 @@ from orchestrator.cluster.resources import (
 )
 from orchestrator.cluster.timeouts import COMPLETION_SECONDS
 from orchestrator.errors import ConfigurationError
-from orchestrator.names import PROJECT_LABEL, SYSTEM_NAMESPACE, TEMPLATE_LABEL
+from orchestrator.names import NAMESPACE_PREFIX, PROJECT_LABEL, TEMPLATE_LABEL, TEMPLATES_NAMESPACE
 from orchestrator.workloads.values import is_object_name
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Names:
     def templates(self, project: str | None) -> list[str]:
         """The templates of a project, None for the default one, and those of the cluster."""
         template_names: list[str] = []
-        for namespace in (self._namespace(project), SYSTEM_NAMESPACE):
+        for namespace in (self._namespace(project), TEMPLATES_NAMESPACE):
             template_names += self._names(CONFIG_MAPS, namespace, f"{TEMPLATE_LABEL}=true")
         return template_names
 
@@ -80,7 +80,7 @@ class Names:
         if not is_object_name(project):
             raise ConfigurationError(f"{project!r} is no name of a project")
         namespaces = self._names(NAMESPACES, selector=f"{PROJECT_LABEL}={project}")
-        return namespaces[0] if namespaces else ""
+        return namespaces[0] if namespaces else NAMESPACE_PREFIX + project  # members may not look for others
 
     def _names(self, resource: Resource, namespace: str | None = None, selector: str = "") -> list[str]:
         if namespace == "":

@@ -3,6 +3,7 @@
 NoSuchProject        no project of that name
 NoProject            neither -p nor the kubeconfig says which project is meant
 OperatorSilent       the project exists, and nobody makes its namespace
+NoNamespace          the project exists, and its namespace is somebody else's
 ProjectRefused       the change would promise GPUs that do not exist, or take away what is used
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from orchestrator.client.jobs import Scope, WorkloadClient
-from orchestrator.cluster.errors import AlreadyExists, NotFound
+from orchestrator.cluster.errors import AlreadyExists, Forbidden, NotFound
 from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.objects import AmountSpec, Metadata, Namespace, Node, Project, ProjectSpec
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes
@@ -19,9 +20,17 @@ from orchestrator.cluster.resources import NAMESPACES, NODES, PROJECTS
 from orchestrator.cluster.timeouts import NAMESPACE_SECONDS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import ConfigurationError, FieldProblem, MusterError
-from orchestrator.names import GPU_RESOURCE, PROJECT_LABEL
+from orchestrator.names import GPU_RESOURCE, NAMESPACE_PREFIX, PROJECT_LABEL
 from orchestrator.planner.accounting.quota import cpu_excess, gpu_model_excess, memory_excess, quota_excess
 from orchestrator.planner.model import GPU_MODEL_LABEL
+from orchestrator.roles import RESEARCHER, VIEWER
+from orchestrator.workloads.namespaces import (
+    names_its_project,
+    namespace_name,
+    objection,
+    projects_by_namespace,
+)
+from orchestrator.workloads.snapshot import MAX_DEPARTMENTS
 from orchestrator.workloads.values import is_object_name
 
 _FIRST_PAUSE_SECONDS: Final = 0.05
@@ -35,6 +44,10 @@ class NoSuchProject(MusterError):
 
 class NoProject(MusterError):
     """Neither the command nor the kubeconfig names a project."""
+
+
+class NoNamespace(MusterError):
+    """A project cannot have its namespace as things are; the message says why and what mends it."""
 
 
 class OperatorSilent(MusterError):
@@ -72,18 +85,25 @@ class ProjectClient:
             return await self._default(default_namespace)
         if not is_object_name(project):
             raise _no_such(project)
-        namespace = await self._namespace(project)
+        namespace = await self._usual_namespace(project)
         if namespace is None:
-            await self._require(project)
-            namespace = await self.wait_for_namespace(project)
+            try:
+                await self._require(project)
+            except Forbidden as error:  # members may read no Project, but the namespaces that are theirs
+                if await self.of_namespace(default_namespace) != project:
+                    raise _no_role_in(project) from error
+                namespace = default_namespace
+            else:
+                namespace = await self.wait_for_namespace(project)
         return Scope(project, namespace)
 
     async def namespaces(self) -> dict[str, str]:
         """Return every namespace that belongs to a project, with the project's name."""
-        page = await self._transport.list(
-            NAMESPACES.path(), Namespace, params={"labelSelector": PROJECT_LABEL}
+        labelled, projects = await asyncio.gather(
+            self._transport.list(NAMESPACES.path(), Namespace, params={"labelSelector": PROJECT_LABEL}),
+            self.projects(),
         )
-        return {namespace.metadata.name: namespace.metadata.labels[PROJECT_LABEL] for namespace in page.items}
+        return projects_by_namespace(labelled.items, projects)
 
     async def projects(self) -> list[Project]:
         """Return all projects by name."""
@@ -172,11 +192,8 @@ class ProjectClient:
 
     async def of_namespace(self, namespace: str) -> str | None:
         """Return the project that a namespace belongs to, or None."""
-        try:
-            existing = await self._transport.get(NAMESPACES.path(name=namespace), Namespace)
-        except NotFound:
-            return None
-        return existing.metadata.labels.get(PROJECT_LABEL) or None
+        existing = await self._find(namespace)
+        return None if existing is None else existing.metadata.labels.get(PROJECT_LABEL) or None
 
     async def _default(self, namespace: str) -> Scope:
         project = await self.of_namespace(namespace)
@@ -187,16 +204,30 @@ class ProjectClient:
             )
         return Scope(project, namespace)
 
+    async def _usual_namespace(self, project: str) -> str | None:
+        """The namespace that the operator makes, if it says itself that it is the project's."""
+        namespace = await self._find(NAMESPACE_PREFIX + project)
+        if namespace is None or not names_its_project(namespace, project):
+            return None
+        return namespace.metadata.name
+
     async def _namespace(self, project: str) -> str | None:
-        selector = {"labelSelector": f"{PROJECT_LABEL}={project}"}
-        page = await self._transport.list(NAMESPACES.path(), Namespace, params=selector)
-        alive = [namespace for namespace in page.items if namespace.metadata.deletion_timestamp is None]
-        if len(alive) > 1:
-            namespaces = ", ".join(sorted(namespace.metadata.name for namespace in alive))
-            raise ConfigurationError(
-                f"several namespaces are labelled {PROJECT_LABEL}={project}: {namespaces}; keep one"
-            )
-        return alive[0].metadata.name if alive else None
+        """The namespace of a project that the user may read. Raises NoSuchProject, NoNamespace."""
+        owner = await self._require(project)
+        namespace = await self._find(namespace_name(owner))
+        if namespace is None:
+            return None
+        if why := objection(namespace, owner):
+            raise NoNamespace(f"the project {project} has no namespace: {why}")
+        return namespace.metadata.name
+
+    async def _find(self, name: str) -> Namespace | None:
+        """The namespace, unless it is not there, about to go, or none that the user may see."""
+        try:
+            namespace = await self._transport.get(NAMESPACES.path(name=name), Namespace)
+        except (NotFound, Forbidden):
+            return None
+        return namespace if namespace.metadata.deletion_timestamp is None else None
 
     async def _require(self, name: str) -> Project:
         if not is_object_name(name):
@@ -212,8 +243,7 @@ class ProjectClient:
 
 def _check(projects: list[Project], name: str, spec: ProjectSpec, nodes: list[Node]) -> None:
     specs = {project.metadata.name: project.spec for project in projects} | {name: spec}
-    if spec.parent is not None and (spec.parent not in specs or spec.parent == name):
-        raise ProjectRefused(f"the parent {spec.parent} is not another project: create it first")
+    _check_parents(specs, name)
     quotas = {project: (one.parent, gpu_milli(one.gpu.quota)) for project, one in specs.items()}
     installed: dict[str, int] = {}
     for node in nodes:
@@ -231,6 +261,26 @@ def _check(projects: list[Project], name: str, spec: ProjectSpec, nodes: list[No
     if excess is not None:
         raise ProjectRefused(f"the project {name} cannot have a quota of {spec.gpu.quota} GPUs: {excess}")
     _check_amounts(specs, name, nodes)
+
+
+def _check_parents(specs: Mapping[str, ProjectSpec], name: str) -> None:
+    """Raise ProjectRefused where the departments above a project are none, a circle, or too many."""
+    above: list[str] = []
+    parent = specs[name].parent
+    if parent is not None and (parent not in specs or parent == name):
+        raise ProjectRefused(f"the parent {parent} is not another project: create it first")
+    while parent is not None and parent in specs and parent not in above:
+        above.append(parent)
+        if parent == name:
+            raise ProjectRefused(
+                f"the departments of {name} would form a circle: {' > '.join([name, *above])}; choose another parent"
+            )
+        parent = specs[parent].parent
+    if len(above) > MAX_DEPARTMENTS:
+        raise ProjectRefused(
+            f"{name} would have {len(above)} departments above it, and at most {MAX_DEPARTMENTS} are possible: "
+            "choose a parent nearer the top"
+        )
 
 
 def _check_amounts(specs: Mapping[str, ProjectSpec], name: str, nodes: list[Node]) -> None:
@@ -266,6 +316,13 @@ def _model_quotas(spec: ProjectSpec) -> dict[str, int]:
 def _no_such(name: str) -> NoSuchProject:
     return NoSuchProject(
         f"project {name} was not found. Please run 'muster project list' to view all available projects"
+    )
+
+
+def _no_role_in(name: str) -> NoSuchProject:
+    return NoSuchProject(
+        f"there is no project {name}, or you have no role in it: {VIEWER} shows its jobs, {RESEARCHER} submits; "
+        "ask an administrator to make you a member"
     )
 
 

@@ -64,7 +64,7 @@ class TemplateClient:
 
     async def _of_cluster(self) -> list[Template]:
         try:
-            return await self._in(names.SYSTEM_NAMESPACE)
+            return await self._in(names.TEMPLATES_NAMESPACE)
         except (Forbidden, NotFound) as error:
             logger.debug("no templates of the cluster: %s", error)
             return []

@@ -6,14 +6,23 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator import names
-from orchestrator.cluster.objects import Ingress, Job, Namespace, Pod, Service, StatefulSet
+from orchestrator.cluster.objects import Ingress, Job, Namespace, Pod, Project, Service, StatefulSet
 from orchestrator.cluster.reflector import Change, Reflector
-from orchestrator.cluster.resources import INGRESSES, JOBS, NAMESPACES, PODS, SERVICES, STATEFUL_SETS
+from orchestrator.cluster.resources import (
+    INGRESSES,
+    JOBS,
+    NAMESPACES,
+    PODS,
+    PROJECTS,
+    SERVICES,
+    STATEFUL_SETS,
+)
 from orchestrator.control.owner_watches import OwnerWatches
+from orchestrator.workloads.namespaces import projects_by_namespace
 from orchestrator.workloads.view import Listing, workload_views
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator
 
     from orchestrator.client.jobs import Scope
     from orchestrator.cluster.transport import Transport
@@ -57,9 +66,10 @@ async def watch_jobs(transport: Transport, scope: Scope | None) -> AsyncGenerato
         transport, INGRESSES, Ingress, namespace=where, params=_OF_WORKLOADS, on_change=notice
     )
     namespaces = Reflector(transport, NAMESPACES, Namespace, params=_OF_PROJECTS, on_change=notice)
+    projects = Reflector(transport, PROJECTS, Project, on_change=notice)
     caches: list[Reflector[Any]] = [jobs, stateful_sets, pods, services, ingresses]
     if scope is None:
-        caches.append(namespaces)
+        caches += [namespaces, projects]
     tasks = [asyncio.ensure_future(cache.run()) for cache in caches]
     try:
         for reflector in caches:
@@ -69,7 +79,9 @@ async def watch_jobs(transport: Transport, scope: Scope | None) -> AsyncGenerato
             changed.clear()
             yield workload_views(
                 Listing(
-                    {scope.namespace: scope.project} if scope else _projects(namespaces.objects),
+                    {scope.namespace: scope.project}
+                    if scope
+                    else projects_by_namespace(namespaces.objects.values(), projects.objects.values()),
                     list(jobs.objects.values()),
                     list(stateful_sets.objects.values()),
                     list(pods.objects.values()),
@@ -85,11 +97,3 @@ async def watch_jobs(transport: Transport, scope: Scope | None) -> AsyncGenerato
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _projects(namespaces: Mapping[str, Namespace]) -> dict[str, str]:
-    return {
-        namespace.metadata.name: namespace.metadata.labels[names.PROJECT_LABEL]
-        for namespace in namespaces.values()
-        if names.PROJECT_LABEL in namespace.metadata.labels
-    }

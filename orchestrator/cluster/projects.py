@@ -46,6 +46,13 @@ class NodeAffinity(Wire, frozen=True):
     interactive: list[str] = []
 
 
+class ObjectCounts(Wire, frozen=True):
+    """How many objects of a kind there may be in a project's namespace at once; None: as many as fit."""
+
+    pods: int | None = None
+    jobs: int | None = None
+
+
 BASELINE: Final = "baseline"
 """The level of pods whose project says nothing about it."""
 
@@ -89,10 +96,12 @@ class ProjectSpec(Wire, frozen=True):
 
     For so long after its start no other workload of the project (`preempt_min_runtime`), or of another project
     (`reclaim_min_runtime`), may take a workload's GPUs; None asks the department. `non_preemptible_on_unhealthy` is
-    Keep (also None) or Move.
+    Keep (also None) or Move. `namespace` is the project's namespace where it is not the one that the operator makes.
     """
 
     parent: str | None = None
+    namespace: str | None = None
+    objects: ObjectCounts = ObjectCounts()
     gpu: GpuSpec = GpuSpec()
     cpu: AmountSpec = AmountSpec()
     memory: AmountSpec = AmountSpec()

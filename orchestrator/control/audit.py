@@ -1,9 +1,9 @@
 """Who lost which GPUs to whom, by which rule and when: an Event on the pod, and a record that outlives both.
 
-The record is the ConfigMap `muster-evictions` in the namespace of the workload that lost: the last evictions of its
-project, one JSON object a line, oldest first, bounded in number and bytes. It survives the pod, the job and the
-operator, and goes with the project. Nothing waits for it: what cannot be written is logged and tried again, and an
-eviction never fails because of it.
+A record is an EvictionRecord in the namespace of the workload that lost, one for each pod that was evicted. Its members
+read them; the operator's account alone may write them, and nobody may change what is written. The newest of a
+namespace are kept: they outlive the pod, the job and the operator, and go with the project. Nothing waits for a
+record: what cannot be written is logged and tried again, and an eviction never fails because of it.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -24,24 +24,24 @@ from orchestrator.cluster.errors import (
     TooManyRequests,
     Unreachable,
 )
-from orchestrator.cluster.objects import ConfigMap, Pod
+from orchestrator.cluster.objects import Object, Pod
 from orchestrator.cluster.quantity import format_time, parse_time
-from orchestrator.cluster.resources import CONFIG_MAPS, EVENTS
+from orchestrator.cluster.resources import EVENTS, EVICTION_RECORDS, PODS
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.background import BackgroundWriter
-from orchestrator.control.events import COMPONENT, pod_event
+from orchestrator.control.events import pod_event
 from orchestrator.control.operator_config import MAX_CHECKPOINT_GRACE_SECONDS
-from orchestrator.names import EVICTION_REASON_ANNOTATION, WORKLOAD_LABEL
+from orchestrator.names import EVICTION_REASON_ANNOTATION, OPERATOR_ACCOUNT, WORKLOAD_LABEL
 from orchestrator.planner.model import Eviction, Plan, Workload
 from orchestrator.workloads.request import devices_of, grace_seconds
 from orchestrator.workloads.snapshot import Reading, owner_uid
 
 logger = logging.getLogger(__name__)
 
-CONFIG_MAP: Final = "muster-evictions"
-KEY: Final = "evictions"
 MAX_RECORDS: Final = 200
-MAX_BYTES: Final = 128 * 1024
+"""So many are kept of each namespace, the newest."""
+PRUNE_AFTER: Final = 50
+"""When so many were added to a namespace, the oldest are looked for that are too many."""
 MAX_MESSAGE_CHARACTERS: Final = 1000
 EVENT_REASONS: Final = {
     "quota": "Reclaimed",
@@ -57,7 +57,6 @@ PARTING_SECONDS: Final = 2.0
 """How long an operator that is told to stop goes on writing what is still to be written."""
 _WRITES_IN_FLIGHT: Final = 8
 _RULE = re.compile(r"by the rule of ([\w-]+)")
-_ATTEMPTS_IN_A_ROW: Final = 5
 _PASSING = (ServerFault, TooManyRequests, Unreachable)
 
 
@@ -83,6 +82,14 @@ class EvictionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     grace_seconds: int | None = None
 
 
+class _Stored(Object, frozen=True, kw_only=True):
+    """A record as the API server has it."""
+
+    resource = EVICTION_RECORDS
+
+    spec: EvictionRecord
+
+
 class Audit:
     """Writes the evictions down in the background. `clock` gives seconds since the epoch."""
 
@@ -99,6 +106,8 @@ class Audit:
         self._clock = clock
         self._workloads: dict[str, Workload] = {}
         self._unwritten: dict[str, deque[EvictionRecord]] = {}
+        self._recalled: list[Pod] = []
+        self._added: dict[str, int] = {}
         self._background = BackgroundWriter(self.write, sleep=sleep)
         self._slots = asyncio.Semaphore(_WRITES_IN_FLIGHT)
 
@@ -134,25 +143,53 @@ class Audit:
     def recall(self, pods: Iterable[Pod]) -> None:
         """Note the evictions of an operator that came to no record: of pods that are still on their way out."""
         for pod in pods:
-            reason = pod.metadata.annotations.get(EVICTION_REASON_ANNOTATION)
-            if reason is not None and pod.metadata.deletion_timestamp is not None:
-                rule = _RULE.search(reason)
-                self.note(pod, Eviction(pod.metadata.uid, "", "", rule[1] if rule else "", reason))
+            if (
+                EVICTION_REASON_ANNOTATION in pod.metadata.annotations
+                and pod.metadata.deletion_timestamp is not None
+            ):
+                self._recalled.append(pod)
+                self._background.wake()
 
     async def run(self) -> None:
         """Write until cancelled, and for a moment longer if something is left."""
         try:
             await self._background.run()
         finally:
-            if self._unwritten:
+            if self._unwritten or self._recalled:
                 await self._write_before_leaving()
 
     async def write(self) -> bool:
         """Write down all that is not yet written; False when some of it has to be tried again."""
+        is_recalled = await self._look_at_recalled()
         batches, self._unwritten = self._unwritten, {}
-        return all(
-            await asyncio.gather(*(self._write(namespace, batches[namespace]) for namespace in batches))
-        )
+        done = await asyncio.gather(*(self._write(namespace, batches[namespace]) for namespace in batches))
+        return is_recalled and all(done)
+
+    async def _look_at_recalled(self) -> bool:
+        """Note those of which the API server knows that the operator wrote the reason; False: it does not answer.
+
+        A pod can have the annotation from its owner's template. Who wrote it is in the metadata that the API server
+        keeps, which a template has none of.
+        """
+        while self._recalled:
+            pod = self._recalled[-1]
+            path = PODS.path(pod.metadata.namespace, pod.metadata.name)
+            try:
+                raw: dict[str, Any] = await self._transport.get(path)
+            except NotFound:
+                logger.debug("%s has gone: who evicted it is not known", path)
+            except _PASSING as error:
+                logger.warning("evictions of the leader before are to be recorded later: %s", error)
+                return False
+            except ClusterError as error:
+                logger.warning("the eviction of %s is on no record: %s", path, error)
+            else:
+                if raw["metadata"].get("uid") == pod.metadata.uid and _is_written_by_the_operator(raw):
+                    reason = pod.metadata.annotations[EVICTION_REASON_ANNOTATION]
+                    rule = _RULE.search(reason)
+                    self.note(pod, Eviction(pod.metadata.uid, "", "", rule[1] if rule else "", reason))
+            self._recalled.pop()
+        return True
 
     async def _write_before_leaving(self) -> None:
         try:
@@ -184,29 +221,37 @@ class Audit:
         return True
 
     async def _keep(self, namespace: str, records: list[EvictionRecord]) -> None:
-        """Add to the ConfigMap; somebody else's change in between means to read it again."""
-        for attempt in range(_ATTEMPTS_IN_A_ROW):
-            known = await _config_map(self._transport, namespace)
-            bounded_records = bounded([*(decoded(known.data.get(KEY, "")) if known else ()), *records])
-            metadata: dict[str, Any] = {"name": CONFIG_MAP, "namespace": namespace}
-            if known is not None:
-                metadata["resourceVersion"] = known.metadata.resource_version
-            body = {
-                "apiVersion": CONFIG_MAPS.api_version,
-                "kind": CONFIG_MAPS.kind,
-                "metadata": metadata,
-                "data": {KEY: encoded(bounded_records)},
-            }
+        """Add the records, and let the oldest go that are too many. What is there already is not written again."""
+        await asyncio.gather(*(self._add(namespace, record) for record in records))
+        self._added[namespace] = self._added.get(namespace, PRUNE_AFTER) + len(records)
+        if self._added[namespace] > PRUNE_AFTER:
+            await self._prune(namespace)
+            self._added[namespace] = 0
+
+    async def _add(self, namespace: str, record: EvictionRecord) -> None:
+        body = {
+            "apiVersion": EVICTION_RECORDS.api_version,
+            "kind": EVICTION_RECORDS.kind,
+            "metadata": {
+                "name": f"{record.pod[:180]}.{record.pod_uid}"[:253].lower(),
+                "namespace": namespace,
+            },
+            "spec": record,
+        }
+        try:
+            async with self._slots:
+                await self._transport.create(EVICTION_RECORDS.path(namespace), body)
+        except AlreadyExists:
+            logger.debug("the eviction of %s/%s is on record already", namespace, record.pod)
+
+    async def _prune(self, namespace: str) -> None:
+        for stored in (await _stored_in(self._transport, namespace))[:-MAX_RECORDS]:
+            path = EVICTION_RECORDS.path(namespace, stored.metadata.name)
             try:
                 async with self._slots:
-                    await self._transport.apply(
-                        CONFIG_MAPS.path(namespace, CONFIG_MAP), body, field_manager=COMPONENT
-                    )
-            except ClusterError as error:
-                if error.status != 409 or attempt + 1 == _ATTEMPTS_IN_A_ROW:
-                    raise
-            else:
-                return
+                    await self._transport.delete(path, uid=stored.metadata.uid)
+            except NotFound:
+                logger.debug("%s has gone already", path)
 
     async def _tell(self, namespace: str, record: EvictionRecord) -> None:
         """Create the Event. Its name is made of the pod's uid, so that doing it again does nothing."""
@@ -232,43 +277,18 @@ class Audit:
 
 async def evictions_in(transport: Transport, namespace: str) -> list[EvictionRecord]:
     """The evictions on record in a namespace, oldest first. Raises leaves of ClusterError."""
-    known = await _config_map(transport, namespace)
-    return decoded(known.data.get(KEY, "")) if known else []
+    return [stored.spec for stored in (await _stored_in(transport, namespace))[-MAX_RECORDS:]]
 
 
-def bounded(records: Iterable[EvictionRecord]) -> list[EvictionRecord]:
-    """The newest records within the bounds, oldest first; of several about one pod, the first."""
-    by_pod: dict[str, EvictionRecord] = {}
-    for record in records:
-        by_pod.setdefault(record.pod_uid, record)
-    newest: deque[EvictionRecord] = deque()
-    left_bytes = MAX_BYTES
-    for record in reversed(list(by_pod.values())[-MAX_RECORDS:]):
-        left_bytes -= len(msgspec.json.encode(record)) + 1
-        if left_bytes < 0:
-            break
-        newest.appendleft(record)
-    return list(newest)
+async def _stored_in(transport: Transport, namespace: str) -> list[_Stored]:
+    page = await transport.list(EVICTION_RECORDS.path(namespace), _Stored)
+    return sorted(page.items, key=lambda stored: (stored.spec.at, stored.spec.pod_uid))
 
 
-def encoded(records: Iterable[EvictionRecord]) -> str:
-    """The text of the ConfigMap: one JSON object a line."""
-    return "".join(f"{msgspec.json.encode(record).decode()}\n" for record in records)
-
-
-def decoded(text: str) -> list[EvictionRecord]:
-    """The records in the text of the ConfigMap; a line that is none is logged and left out."""
-    records = []
-    for line in text.splitlines():
-        try:
-            records.append(msgspec.json.decode(line, type=EvictionRecord))
-        except msgspec.MsgspecError as error:
-            logger.warning("a line of %s is no record of an eviction: %s", CONFIG_MAP, error)
-    return records
-
-
-async def _config_map(transport: Transport, namespace: str) -> ConfigMap | None:
-    try:
-        return await transport.get(CONFIG_MAPS.path(namespace, CONFIG_MAP), ConfigMap)
-    except NotFound:
-        return None
+def _is_written_by_the_operator(pod: Mapping[str, Any]) -> bool:
+    key = f"f:{EVICTION_REASON_ANNOTATION}"
+    return any(
+        entry.get("manager") == OPERATOR_ACCOUNT
+        and key in entry.get("fieldsV1", {}).get("f:metadata", {}).get("f:annotations", {})
+        for entry in pod["metadata"].get("managedFields", ())
+    )

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from orchestrator.cluster.errors import ClusterError, Conflict, Invalid, NotFound
+from orchestrator.cluster.errors import ClusterError, Conflict, Forbidden, Invalid, NotFound
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.resources import PODS
 from orchestrator.cluster.transport import STRATEGIC_MERGE_PATCH, Transport
@@ -30,7 +30,8 @@ MAX_WAIT_FOR_BINDINGS_SECONDS: Final = 1.0
 class ConditionWriter:
     """Writes the reasons that it was last given. `pods` is the live cache, `bindings_done` waits for the executor.
 
-    `on_told` is called with a pod and the message when it was told another kind of reason than before.
+    `on_told` is called with a pod and the message when it was told another kind of reason than before. A pod on which
+    nothing `may_be_written`, because its namespace is no project's, is told by that alone.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class ConditionWriter:
         bindings_done: Callable[[], Awaitable[None]],
         clock: Callable[[], float],
         on_told: Callable[[Pod, str], None] = lambda _pod, _message: None,
+        may_be_written: Callable[[Pod], bool] = lambda _pod: True,
     ) -> None:
         self._transport = transport
         self._pods = pods
@@ -49,10 +51,12 @@ class ConditionWriter:
         self._bindings_done = bindings_done
         self._clock = clock
         self._on_told = on_told
+        self._may_be_written = may_be_written
         self._wanted: Mapping[str, str] = {}
         self._written: dict[str, tuple[str, float]] = {}
         self._changed = asyncio.Event()
         self._overtaken = False
+        self._refused = False
 
     def want(self, reasons: Mapping[str, tuple[str, str]]) -> None:
         """Take, by uid, the code and message of every pod that waits; replaces what was wanted before."""
@@ -63,11 +67,11 @@ class ConditionWriter:
     async def run(self) -> None:
         """Write until cancelled."""
         while True:
-            self._overtaken = False
+            self._overtaken = self._refused = False
             later = await self._write_due()
             if self._overtaken:
                 await self._wait_for_change(OVERTAKEN_SECONDS)
-            elif later:
+            elif later or self._refused:
                 await self._wait_for_change(REFRESH_SECONDS)
             else:
                 await self._changed.wait()
@@ -121,6 +125,10 @@ class ConditionWriter:
         pod, message = self._pods.get(uid), self._wanted.get(uid)
         if pod is None or message is None or pod.spec.node_name:
             return
+        if not self._may_be_written(pod):
+            self._written[uid] = (message, self._clock())
+            self._on_told(pod, message)
+            return
         condition = {
             "type": "PodScheduled",
             "status": "False",
@@ -137,6 +145,9 @@ class ConditionWriter:
         except (NotFound, Conflict, Invalid) as error:
             self._overtaken |= isinstance(error, Conflict)
             logger.debug("%s changed before it was told why it waits: %s", path, error)
+        except Forbidden as error:  # the binding in its namespace is new, or was deleted and is written again
+            self._refused = True
+            logger.info("cannot tell %s yet why it waits: %s", path, error)
         except ClusterError as error:
             logger.warning("cannot tell %s why it waits: %s", path, error)
         else:

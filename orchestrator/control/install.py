@@ -12,10 +12,9 @@ from orchestrator.cluster.resources import PROJECTS, SERVICE_ACCOUNTS, resource_
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import ConfigurationError
 from orchestrator.manifests.render import documents, render
-from orchestrator.names import SYSTEM_NAMESPACE
+from orchestrator.names import OPERATOR_ACCOUNT, SYSTEM_NAMESPACE
 
 FIELD_MANAGER = "muster-install"
-OPERATOR_ACCOUNT = "muster-operator"
 _SERVED_SECONDS = 30
 _POLL_SECONDS = 0.1
 _TOKEN_SECONDS = 24 * 3600

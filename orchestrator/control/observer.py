@@ -40,6 +40,7 @@ from orchestrator.control.owner_watches import OwnerWatches
 from orchestrator.names import (
     MEMBERS_BINDING,
     NOMINATED_DEVICES_ANNOTATION,
+    OPERATOR_BINDING,
     SUCCESSOR_NOMINATION_ANNOTATION,
     UNHEALTHY_GPUS_ANNOTATION,
 )
@@ -80,13 +81,16 @@ class Observer:
                 (STORAGE_CLASSES, StorageClass),
             )
         )
-        self.members = Reflector(
-            transport,
-            ROLE_BINDINGS,
-            RoleBinding,
-            params={"fieldSelector": f"metadata.name={MEMBERS_BINDING}"},
-            metadata_only=True,
-            on_change=self._members_changed,
+        self._bindings = tuple(
+            Reflector(
+                transport,
+                ROLE_BINDINGS,
+                RoleBinding,
+                params={"fieldSelector": f"metadata.name={name}"},
+                metadata_only=True,
+                on_change=self._binding_changed,
+            )
+            for name in (MEMBERS_BINDING, OPERATOR_BINDING)
         )
         # of these only age and owner count, which wake nobody but for a pod that waits for its owner
         self.jobs, self.stateful_sets, self.replica_sets = owners = tuple(
@@ -158,7 +162,7 @@ class Observer:
         # namespaces before pods: whoever follows then knows at once whose each pod is
         yield from (self.claims, self.volumes, self.storage_classes)
         yield from (self.nodes, self.namespaces, self.projects, self.pods, self.budgets)
-        yield self.members
+        yield from self._bindings
         yield from (self.jobs, self.stateful_sets, self.replica_sets)
 
     def _caches(self) -> Iterator[Reflector[Any]]:
@@ -189,7 +193,7 @@ class Observer:
         if change.type != "modified" or before is None or before.spec != change.object.spec:
             self._notify(change)
 
-    def _members_changed(self, change: Change[RoleBinding]) -> None:
+    def _binding_changed(self, change: Change[RoleBinding]) -> None:
         """Hand the change to the listeners; no decision depends on it."""
         for listener in self._listeners:
             listener(change)

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import uuid
 from contextlib import AsyncExitStack
 
 from orchestrator.cluster.errors import LeaseLost
@@ -36,23 +37,30 @@ LIMITS = Limits(connections=REQUESTS_IN_FLIGHT + 16)
 """More than bindings and evictions take: however slowly those are answered, the lease is renewed meanwhile."""
 
 
-def default_identity() -> str:
-    """Who this replica is in the election: its pod, or this very process.
+def default_name() -> str:
+    """The name of this replica in the election: its pod, or this machine."""
+    return os.environ.get("POD_NAME") or socket.gethostname()
 
-    A container that restarts in its pod keeps its identity and need not wait for its own lease to expire.
+
+def unique_identity(name: str) -> str:
+    """Who this process is in the election, and no other: two that have one name do not take each other for themselves.
+
+    A container that was killed and restarts in its pod waits until its own lease has expired.
     """
-    return os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}"
+    return f"{name}_{uuid.uuid4()}"
 
 
 async def operate(
     access: Access,
-    identity: str,
+    name: str,
     *,
     config: OperatorConfig = DEFAULT_CONFIG,
     health_host: str = "",
     health_port: int = 0,
 ) -> None:
     """Run until SIGTERM or SIGINT; after leadership was lost, wait for it again. Raises ClusterError leaves.
+
+    `name` is how people recognise this replica in the election; it need not be the only one of that name.
 
     With `health_host` the pages of `health` are served there.
     """
@@ -66,7 +74,7 @@ async def operate(
         if health_host:
             port = await stack.enter_async_context(serving(health, health_host, health_port))
             logger.info("health: http://%s:%d/healthz and /readyz", health_host, port)
-        leading = asyncio.create_task(_lead_in_turn(transport, identity, config, health))
+        leading = asyncio.create_task(_lead_in_turn(transport, unique_identity(name), config, health))
         stopping = asyncio.create_task(stopped.wait())
         await asyncio.wait({leading, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if leading.done():
@@ -121,7 +129,7 @@ async def _lead(
     observer = Observer(transport)
     async with observer.running() as group:
         spare_the_caches()
-        projects = ProjectController(transport, observer, config)
+        projects = ProjectController(transport, observer, config, is_leader=election.is_leader)
         is_first = True
 
         def note(reading: Reading, decision: Plan) -> None:

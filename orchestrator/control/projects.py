@@ -1,34 +1,54 @@
-"""The project controller: for every project a namespace, what protects it, a role binding, and its status."""
+"""The project controller: for every project a namespace, what protects it, role bindings, and its status."""
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
-from orchestrator.cluster.errors import ClusterError
+from orchestrator.cluster.errors import ClusterError, Forbidden
 from orchestrator.cluster.objects import Condition, Namespace, Project, RoleBinding
 from orchestrator.cluster.reflector import Change
-from orchestrator.cluster.resources import NAMESPACES, NETWORK_POLICIES, PROJECTS, ROLE_BINDINGS
+from orchestrator.cluster.resources import (
+    NAMESPACES,
+    NETWORK_POLICIES,
+    PROJECTS,
+    RESOURCE_QUOTAS,
+    ROLE_BINDINGS,
+)
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.control.observer import Observer
 from orchestrator.control.operator_config import DEFAULT_CONFIG, OperatorConfig
-from orchestrator.names import MEMBERS_BINDING, NAMESPACE_PREFIX, PROJECT_LABEL
+from orchestrator.errors import MusterError
+from orchestrator.names import (
+    MEMBERS_BINDING,
+    OBJECTS_QUOTA,
+    OPERATOR_ACCOUNT,
+    OPERATOR_BINDING,
+    PROJECT_LABEL,
+    SYSTEM_NAMESPACE,
+    WRITER_ROLE,
+)
 from orchestrator.planner.accounting.ledger import capacity
 from orchestrator.planner.accounting.quota import cpu_excess, memory_excess, quota_excess
 from orchestrator.planner.gangs import start_chunks
 from orchestrator.planner.model import Plan
 from orchestrator.roles import RESEARCHER
 from orchestrator.workloads import protection
+from orchestrator.workloads.namespaces import is_reserved, namespace_name, objection
 from orchestrator.workloads.snapshot import Reading
 
 logger = logging.getLogger(__name__)
 
+_OPERATOR: Final = {"kind": "ServiceAccount", "name": OPERATOR_ACCOUNT, "namespace": SYSTEM_NAMESPACE}
+
 FIELD_MANAGER = "muster-projects"
 RETRY_SECONDS = 5.0
+REFUSED_SECONDS = 0.2
+"""The API server learns of a new role binding by a watch of its own: so soon what it refused is tried again."""
 STATUS_SECONDS = 1.0
 """A project's figures are written at most once in this time, however often decisions change them."""
 
@@ -43,15 +63,33 @@ class _Figures:
     waiting: Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """Whether a project takes workloads: what stands against it, "" if nothing, and the reason for machines."""
+
+    otherwise: str
+    problem: str
+
+
+class NoNamespace(MusterError):
+    """The project has no namespace, and the operator cannot make it one; the message says why."""
+
+
 class ProjectController:
-    """Reconciles projects with the cluster. It writes only what differs, and only while this replica leads."""
+    """Reconciles projects with the cluster. It writes only what differs, and only while `is_leader()`."""
 
     def __init__(
-        self, transport: Transport, observer: Observer, config: OperatorConfig = DEFAULT_CONFIG
+        self,
+        transport: Transport,
+        observer: Observer,
+        config: OperatorConfig = DEFAULT_CONFIG,
+        *,
+        is_leader: Callable[[], bool],
     ) -> None:
         self._transport = transport
         self._observer = observer
         self._config = config
+        self._is_leader = is_leader
         self._changed = asyncio.Event()
         self._changed.set()
         self._latest: tuple[Reading, Plan] | None = None
@@ -81,38 +119,71 @@ class ProjectController:
         if isinstance(change.object, Project | Namespace):
             self._changed.set()
         elif isinstance(change.object, RoleBinding) and change.type != "added":
-            self._forget_members(change.object.metadata.namespace)
+            self._forget_binding(change.object)
 
-    def _forget_members(self, namespace: str) -> None:
+    def _forget_binding(self, binding: RoleBinding) -> None:
         """Somebody changed or deleted the RoleBinding: it is to be written again. Writing the same changes nothing."""
-        for key, known in list(self._written.items()):
-            if key.startswith("members/") and known[0] == namespace:
-                del self._written[key]
-                self._changed.set()
+        if self._written.pop(f"{binding.metadata.namespace}/{binding.metadata.name}", None) is not None:
+            self._changed.set()
 
     async def _reconcile(self, project: Project) -> None:
+        if not self._is_leader():
+            return
         try:
-            namespace = self._namespace_of(project)
-            if namespace is None:
-                namespace = await self._make_namespace(project)
-            await self._protect(project, namespace)
-            await self._bind_members(project, namespace)
-            await self._write_status(project, namespace)
+            try:
+                namespace = await self._namespace_of(project)
+                await self._bind(namespace, OPERATOR_BINDING, WRITER_ROLE, [_OPERATOR])
+                await self._label(project, namespace)
+                await self._protect(project, namespace)
+                await self._bound_objects(project, namespace)
+                # last: members come when everything holds that bounds them
+                await self._bind(namespace, MEMBERS_BINDING, RESEARCHER, _members(project))
+            except NoNamespace as error:
+                await self._write_status(project, "", str(error))
+            else:
+                await self._write_status(project, namespace)
+        except Forbidden as error:
+            logger.info("project %s: not yet allowed: %s", project.metadata.name, error)
+            asyncio.get_running_loop().call_later(REFUSED_SECONDS, self._changed.set)
         except ClusterError as error:
             logger.warning("project %s: %s", project.metadata.name, error)
 
-    def _namespace_of(self, project: Project) -> str | None:
-        """The namespace whose label names the project: the label decides, not the namespace's name."""
-        names = sorted(
-            namespace.metadata.name
-            for namespace in self._observer.namespaces.objects.values()
-            if namespace.metadata.labels.get(PROJECT_LABEL) == project.metadata.name
-            and namespace.metadata.deletion_timestamp is None
-        )
-        return names[0] if names else None
+    async def _namespace_of(self, project: Project) -> str:
+        """The project's namespace, which is made if it is not there. Raises NoNamespace."""
+        name = namespace_name(project)
+        if is_reserved(name):
+            raise NoNamespace(f"the namespace {name} is reserved: create the project with another name")
+        namespace = self._known_namespace(name)
+        if namespace is None:
+            if project.spec.namespace:
+                raise NoNamespace(
+                    f"there is no namespace {name}: create it, with the label {PROJECT_LABEL}={project.metadata.name}"
+                )
+            await self._make_namespace(project, name)
+        elif namespace.metadata.deletion_timestamp is not None:
+            raise NoNamespace(
+                f"the namespace {name} is being deleted: the project has another one after that"
+            )
+        elif why := objection(namespace, project):
+            raise NoNamespace(why)
+        return name
 
-    async def _make_namespace(self, project: Project) -> str:
-        name = NAMESPACE_PREFIX + project.metadata.name
+    def _known_namespace(self, name: str) -> Namespace | None:
+        namespaces = self._observer.namespaces.objects.values()
+        return next((namespace for namespace in namespaces if namespace.metadata.name == name), None)
+
+    async def _label(self, project: Project, name: str) -> None:
+        """Restore the label by which the namespace is selected, if somebody took it away."""
+        namespace = self._known_namespace(name)
+        if namespace is None or namespace.metadata.labels.get(PROJECT_LABEL) == project.metadata.name:
+            return
+        metadata = {"uid": namespace.metadata.uid, "labels": {PROJECT_LABEL: project.metadata.name}}
+        await self._transport.patch(
+            NAMESPACES.path(None, name), {"metadata": metadata}, content_type=MERGE_PATCH
+        )
+        logger.warning("the namespace %s had lost its label %s; restored", name, PROJECT_LABEL)
+
+    async def _make_namespace(self, project: Project, name: str) -> None:
         body = {
             "apiVersion": NAMESPACES.api_version,
             "kind": NAMESPACES.kind,
@@ -128,7 +199,6 @@ class ProjectController:
         }
         await self._transport.create(NAMESPACES.path(), body)
         logger.info("project %s: made namespace %s", project.metadata.name, name)
-        return name
 
     async def _protect(self, project: Project, namespace: str) -> None:
         """Keep what the policies go by on the namespace, and its NetworkPolicies in it."""
@@ -146,31 +216,48 @@ class ProjectController:
             await self._transport.apply(path, policy, field_manager=FIELD_MANAGER)
         self._written[key] = namespace
 
-    async def _bind_members(self, project: Project, namespace: str) -> None:
-        subjects = [
-            {"kind": member.kind, "name": member.name, "apiGroup": "rbac.authorization.k8s.io"}
-            for member in project.spec.members
-        ]
-        key = f"members/{project.metadata.uid}"
-        if self._written.get(key) == (namespace, subjects):
+    async def _bind(self, namespace: str, name: str, role: str, subjects: list[dict[str, str]]) -> None:
+        """Give the subjects, and nobody else, a role in the namespace."""
+        key = f"{namespace}/{name}"
+        if self._written.get(key) == subjects:
             return
         body = {
             "apiVersion": ROLE_BINDINGS.api_version,
             "kind": ROLE_BINDINGS.kind,
-            "metadata": {"name": MEMBERS_BINDING, "namespace": namespace},
+            "metadata": {"name": name, "namespace": namespace},
             "roleRef": {
                 "apiGroup": "rbac.authorization.k8s.io",
                 "kind": "ClusterRole",
-                "name": RESEARCHER,
+                "name": role,
             },
             "subjects": subjects,
         }
-        await self._transport.apply(
-            ROLE_BINDINGS.path(namespace, MEMBERS_BINDING), body, field_manager=FIELD_MANAGER
-        )
-        self._written[key] = (namespace, subjects)
+        await self._transport.apply(ROLE_BINDINGS.path(namespace, name), body, field_manager=FIELD_MANAGER)
+        self._written[key] = subjects
 
-    async def _write_status(self, project: Project, namespace: str) -> None:
+    async def _bound_objects(self, project: Project, namespace: str) -> None:
+        """Let Kubernetes count the project's pods and Jobs, as far as the project bounds them."""
+        key, counts = f"{namespace}/{OBJECTS_QUOTA}", project.spec.objects
+        hard = {
+            name: str(count)
+            for name, count in (("count/pods", counts.pods), ("count/jobs.batch", counts.jobs))
+            if count is not None
+        }
+        if self._written.get(key) == hard:
+            return
+        body = {
+            "apiVersion": RESOURCE_QUOTAS.api_version,
+            "kind": RESOURCE_QUOTAS.kind,
+            "metadata": {"name": OBJECTS_QUOTA, "namespace": namespace},
+            "spec": {"hard": hard},
+        }
+        await self._transport.apply(
+            RESOURCE_QUOTAS.path(namespace, OBJECTS_QUOTA), body, field_manager=FIELD_MANAGER
+        )
+        self._written[key] = hard
+
+    async def _write_status(self, project: Project, namespace: str, lacks: str = "") -> None:
+        """Write the status; `lacks` says why the project has no namespace."""
         key = f"status/{project.metadata.uid}"
         loop = asyncio.get_running_loop()
         due = self._status_due.get(key, 0.0)
@@ -178,14 +265,14 @@ class ProjectController:
             loop.call_at(due, self._changed.set)
             return
         self._status_due[key] = loop.time() + STATUS_SECONDS
-        status = self._status(project, namespace)
+        status = self._status(project, namespace, lacks)
         if self._written.get(key) == status:
             return
         path = PROJECTS.path(None, project.metadata.name, "status")
         await self._transport.patch(path, {"status": status}, content_type=MERGE_PATCH)
         self._written[key] = status
 
-    def _status(self, project: Project, namespace: str) -> dict[str, Any]:
+    def _status(self, project: Project, namespace: str, lacks: str) -> dict[str, Any]:
         name = project.metadata.name
         status: dict[str, Any] = {"namespace": namespace}
         if self._figures is None:
@@ -194,11 +281,12 @@ class ProjectController:
         if figures is None:
             return status
         problem = figures.reading.unreadable_projects.get(name)
+        ready = _Ready("NoNamespace", lacks) if lacks else _Ready("Unreadable", problem or "")
         status |= {
             "allocatedGpu": _gpus(figures.decision.allocated_gpu_milli, name),
             "fairShareGpu": _gpus(figures.decision.shares_gpu_milli, name),
             "pendingWorkloads": figures.waiting.get(name, 0),
-            "conditions": _conditions(project.status.conditions, problem, figures.excess),
+            "conditions": _conditions(project.status.conditions, ready, figures.excess),
         }
         return status
 
@@ -226,9 +314,10 @@ def _gpus(by_project: Mapping[str, int], name: str) -> float:
     return float(Decimal(by_project.get(name, 0)) / 1000)
 
 
-def _conditions(before: list[Condition], problem: str | None, excess: str | None) -> list[dict[str, str]]:
+def _conditions(before: list[Condition], ready: _Ready, excess: str | None) -> list[dict[str, str]]:
+    words = ready.problem or "the project takes workloads"
     return [
-        _condition(before, "Ready", problem is None, "Unreadable", problem or "the project takes workloads"),
+        _condition(before, "Ready", not ready.problem, ready.otherwise, words),
         _condition(
             before, "QuotaFits", excess is None, "QuotasExceedCluster", excess or "all quotas can be kept"
         ),
@@ -254,6 +343,13 @@ def _condition(
 
 def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _members(project: Project) -> list[dict[str, str]]:
+    return [
+        {"kind": member.kind, "name": member.name, "apiGroup": "rbac.authorization.k8s.io"}
+        for member in project.spec.members
+    ]
 
 
 def _owner(project: Project) -> dict[str, Any]:

@@ -109,6 +109,7 @@ class SchedulerLoop:
             bindings_done=self._executor.idle,
             clock=loop.time,
             on_told=self._announcer.waits,
+            may_be_written=lambda pod: self._reader.is_of_a_project(pod.metadata.namespace),
         )
         self._rest_seconds = 0.0
         self._follows = False

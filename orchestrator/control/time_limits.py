@@ -7,7 +7,7 @@ deadline that is over; both are shown as TimedOut, and stay until somebody delet
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,11 +19,11 @@ from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.errors import UsageError
 from orchestrator.names import (
     INTERACTIVE,
-    PROJECT_LABEL,
     SUSPENDED_REPLICAS_ANNOTATION,
     TIMED_OUT_ANNOTATION,
     TYPE_LABEL,
 )
+from orchestrator.workloads.namespaces import projects_by_namespace
 from orchestrator.workloads.parsing import parse_duration_seconds
 
 logger = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class TimeLimits:
 
 
 def limited(
-    projects: Iterable[Project], namespaces: Iterable[Namespace], pods: Iterable[Pod]
+    projects: Collection[Project], namespaces: Iterable[Namespace], pods: Iterable[Pod]
 ) -> Iterator[Limited]:
     """The running pods of interactive StatefulSets and Jobs in projects with a time limit."""
     limits = {
@@ -130,11 +130,8 @@ def limited(
     }
     if not limits:
         return
-    project_of = {
-        namespace.metadata.name: name
-        for namespace in namespaces
-        if (name := namespace.metadata.labels.get(PROJECT_LABEL, "")) in limits
-    }
+    owned = projects_by_namespace(namespaces, projects)
+    project_of = {namespace: project for namespace, project in owned.items() if project in limits}
     for pod in pods:
         if pod.metadata.namespace in project_of and _is_running_interactive(pod):
             project = project_of[pod.metadata.namespace]

@@ -9,7 +9,18 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from orchestrator import names
 from orchestrator.distribution import installed_version
-from orchestrator.names import PRIORITY_CLASSES, SYSTEM_NAMESPACE
+from orchestrator.names import (
+    MEMBERS_BINDING,
+    NAMESPACE_PREFIX,
+    OBJECTS_QUOTA,
+    OPERATOR_ACCOUNT,
+    OPERATOR_BINDING,
+    PRIORITY_CLASSES,
+    SELECTED_NODE_ANNOTATION,
+    SYSTEM_NAMESPACE,
+    TEMPLATES_NAMESPACE,
+    WRITER_ROLE,
+)
 from orchestrator.roles import CONTROLLERS, ROLES
 from orchestrator.workloads.protection import BASELINE_CAPABILITIES, MAX_GRACE_SECONDS, PolicyMode
 
@@ -94,6 +105,14 @@ def render(
         "cluster": cluster,
         "image": image or default_image(),
         "namespace": SYSTEM_NAMESPACE,
+        "templates_namespace": TEMPLATES_NAMESPACE,
+        "members_binding": MEMBERS_BINDING,
+        "operator_binding": OPERATOR_BINDING,
+        "writer_role": WRITER_ROLE,
+        "objects_quota": OBJECTS_QUOTA,
+        "account": OPERATOR_ACCOUNT,
+        "prefix": NAMESPACE_PREFIX,
+        "selected_node": SELECTED_NODE_ANNOTATION,
         "priority_classes": PRIORITY_CLASSES,
         "roles": ROLES,
         "controllers": CONTROLLERS,

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from orchestrator.cluster.objects import Namespace, Pod
+from orchestrator.cluster import objects
 from orchestrator.errors import UsageError
 from orchestrator.names import PRIORITY_CLASSES, PROJECT_LABEL
 from orchestrator.planner.accounting.quota import gpu_model_excess, installed, quota_excess
@@ -123,12 +123,14 @@ def _workload(submission: Submission, project: str) -> Workload:
             "ownerReferences": [owner],
         }
         body = {"metadata": metadata, "spec": template["spec"] | {"priority": priority}}
-        pod = msgspec.convert(body, Pod)
+        pod = msgspec.convert(body, objects.Pod)
         pods[pod.metadata.uid] = pod
-    namespace = msgspec.convert(
-        {"metadata": {"name": _NAMESPACE, "uid": _NAMESPACE, "labels": {PROJECT_LABEL: project}}}, Namespace
+    labels = {PROJECT_LABEL: project}
+    namespace = objects.Namespace(objects.Metadata(name=_NAMESPACE, uid=_NAMESPACE, labels=labels))
+    owner_project = objects.Project(objects.Metadata(name=project), objects.ProjectSpec(namespace=_NAMESPACE))
+    reading = read(
+        Observed(nodes={}, pods=pods, namespaces={_NAMESPACE: namespace}, projects={project: owner_project})
     )
-    reading = read(Observed(nodes={}, pods=pods, namespaces={_NAMESPACE: namespace}, projects={}))
     for why in reading.unreadable_pods.values():
         raise UsageError(f"{submission.name} could not be scheduled: {why}")
     return reading.snapshot.workloads[0]

@@ -17,11 +17,12 @@ from typing import Any, Final
 
 from orchestrator.cluster.objects import FINISHED, Namespace, Node, Pod, Project
 from orchestrator.cluster.reflector import Change
-from orchestrator.names import PROJECT_LABEL, SCHEDULER_NAME
+from orchestrator.names import SCHEDULER_NAME
 from orchestrator.planner import model
 from orchestrator.workloads.budgets import planner_budgets
 from orchestrator.workloads.device_reader import DeviceReader
 from orchestrator.workloads.dict_ops import put
+from orchestrator.workloads.namespaces import NamespaceOwners
 from orchestrator.workloads.node_reader import NodeReader
 from orchestrator.workloads.outsider_reader import OutsiderReader
 from orchestrator.workloads.owners import KindState
@@ -76,7 +77,7 @@ class Reader:
     ) -> None:
         self._settings = settings
         boundary = Boundary()
-        self._project_of: dict[str, str] = {}
+        self._namespaces = NamespaceOwners()
         self._others: dict[str, Pod] = {}
         self._merged: tuple[Workloads, Workloads, Workloads] = ((), (), ())
         self._projects = ProjectReader(boundary)
@@ -84,19 +85,23 @@ class Reader:
         self._nodes = NodeReader(self._devices, boundary)
         self.volumes = Volumes()
         self._workloads = WorkloadReader(
-            self._project_of,
+            self._namespaces.project_of,
             self.volumes,
             self._devices,
             levels=settings.topology_levels,
             longest_grace_seconds=longest_grace_seconds,
             boundary=boundary,
         )
-        self._outsiders = OutsiderReader(self._devices, self._project_of, longest_grace_seconds)
+        self._outsiders = OutsiderReader(self._devices, self._namespaces.project_of, longest_grace_seconds)
 
     @property
     def behind(self) -> int:
         """How many workloads were touched and have not been read again."""
         return self._workloads.behind
+
+    def is_of_a_project(self, namespace: str) -> bool:
+        """Whether a namespace belongs to a project."""
+        return namespace in self._namespaces.project_of
 
     def read_ahead(self, most: int, *, now_us: int = 0) -> None:
         """Read so many of the workloads that were touched, at most: the next snapshot has to read the others only."""
@@ -114,9 +119,12 @@ class Reader:
             self._nodes.note(changed, is_there=is_there)
             self._devices.note_node(changed, is_there=is_there)
         elif isinstance(changed, Namespace):
-            self._note_namespace(changed, is_there=is_there)
+            if self._namespaces.note_namespace(changed, is_there=is_there):
+                self._change_owner(changed.metadata.name)
         elif isinstance(changed, Project):
             self._projects.note(changed, is_there=is_there)
+            for namespace in self._namespaces.note_project(changed, is_there=is_there):
+                self._change_owner(namespace)
         elif isinstance(changed, StorageObject):
             self._workloads.note_claims(self.volumes.note(changed, is_there=is_there))
         elif isinstance(changed, KindState):
@@ -193,18 +201,15 @@ class Reader:
             is_there and not is_ours and pod.spec.node_name and pod.status.phase not in FINISHED
         )
         has_gpus = runs_elsewhere and concerns_gpus(pod)
-        is_outsider = has_gpus and bool(self._project_of.get(pod.metadata.namespace))
+        is_outsider = has_gpus and bool(self._namespaces.project_of.get(pod.metadata.namespace))
         put(self._others, pod.metadata.uid, pod if has_gpus else None)
         self._workloads.note_pod(pod, is_there=is_ours)
         self._outsiders.note(pod, is_there=is_outsider)
         self._nodes.note_foreign(pod, pod.spec.node_name if runs_elsewhere and not is_outsider else "")
         self._devices.note_pod(pod, is_there=is_there, is_foreign=not (is_ours or is_outsider))
 
-    def _note_namespace(self, namespace: Namespace, *, is_there: bool) -> None:
-        name = namespace.metadata.name
-        project = namespace.metadata.labels.get(PROJECT_LABEL, "") if is_there else ""
-        if project != self._project_of.get(name, ""):
-            self._project_of[name] = project
-            self._workloads.note_namespace(name)
-            for pod in [pod for pod in self._others.values() if pod.metadata.namespace == name]:
-                self._note_pod(pod, is_there=True)
+    def _change_owner(self, namespace: str) -> None:
+        """The namespace went to another project, with all that is in it."""
+        self._workloads.note_namespace(namespace)
+        for pod in [pod for pod in self._others.values() if pod.metadata.namespace == namespace]:
+            self._note_pod(pod, is_there=True)

@@ -138,7 +138,13 @@ def too_deep(name: str, projects: Mapping[str, model.Project]) -> Unreadable | N
     """Why a project has more departments above it than are looked at, or None. A circle has no end either."""
     above: list[str] = []
     parent = projects[name].parent
-    while parent is not None and parent in projects and parent != name and parent not in above:
+    while parent is not None and parent in projects:
+        if parent == name or parent in above:
+            circle = [name, *above, parent]
+            return Unreadable(
+                f"the departments above it form a circle ({' > '.join(circle[circle.index(parent) :])}): "
+                "give one of them another parent, or none"
+            )
         above.append(parent)
         if len(above) > MAX_DEPARTMENTS:
             return Unreadable(

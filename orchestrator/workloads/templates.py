@@ -87,7 +87,7 @@ class Template:
     @property
     def is_of_cluster(self) -> bool:
         """Whether it is for every project."""
-        return self.namespace == names.SYSTEM_NAMESPACE
+        return self.namespace == names.TEMPLATES_NAMESPACE
 
     def fields(self) -> dict[str, FlagDefault]:
         """Return what it says by the long name of the flag, without dashes in front. Raises UsageError."""

@@ -38,7 +38,9 @@ def server() -> Iterator[MemoryApiServer]:
     with serving() as server:
         server.add(node("dgx1-1", 8), node("dgx1-2", 8))
         server.add(project_of("team-a", 4), namespace_of("team-a"))
-        server.add(project_of("team-b", 2), namespace_of("team-b", name="people-of-b"))
+        server.add(
+            project_of("team-b", 2, namespace="people-of-b"), namespace_of("team-b", name="people-of-b")
+        )
         yield server
 
 

@@ -185,6 +185,8 @@ class MemoryApiServer:
         name = body["metadata"]["name"]
         if (resource.plural, namespace, name) in self._objects:
             return _failure(409, "AlreadyExists", f'{resource.plural} "{name}" already exists')
+        if resource.kind == "Project":
+            body["metadata"]["uid"] = f"uid-of-{name}"
         self._keep(resource, namespace, body)
         if resource.kind == "Project" and self.operator_runs:
             self.add(namespace_of(name))
@@ -332,10 +334,16 @@ def serving() -> Iterator[MemoryApiServer]:
 def namespace_of(project: str, name: str = "", **labels: str) -> JSON:
     """Return the namespace of a project."""
     labels["muster.dev/project"] = project
+    owner = {
+        "apiVersion": "muster.dev/v1alpha1",
+        "kind": "Project",
+        "name": project,
+        "uid": f"uid-of-{project}",
+    }
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
-        "metadata": {"name": name or f"muster-{project}", "labels": labels},
+        "metadata": {"name": name or f"muster-{project}", "labels": labels, "ownerReferences": [owner]},
     }
 
 
@@ -359,7 +367,7 @@ def project_of(name: str, quota: float, **spec: Any) -> JSON:
     return {
         "apiVersion": "muster.dev/v1alpha1",
         "kind": "Project",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "uid": f"uid-of-{name}"},
         "spec": {"gpu": {"quota": quota}, **spec},
     }
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.lab
 
-NAMESPACE = "team-of-the-lab"
 PROJECT = "rights"
+NAMESPACE = f"muster-{PROJECT}"
 ROLES = {"ann": "muster-researcher", "vic": "muster-viewer", "pia": "muster-project-admin"}
 
 
@@ -42,8 +42,17 @@ def kubeconfig(shared_lab: Lab) -> Iterator[Path]:
 async def _prepare(kubeconfig: Path) -> None:
     async with Transport(load_access(kubeconfig)) as transport:
         await install(transport, "tests", replicas=0)
+        project = {**_object(PROJECTS.kind, PROJECTS.api_version, PROJECT), "spec": {"gpu": {"quota": 0}}}
+        made = await apply(transport, project)
+        owner = {
+            "apiVersion": PROJECTS.api_version,
+            "kind": PROJECTS.kind,
+            "name": PROJECT,
+            "uid": made["metadata"]["uid"],
+        }
         labels = {"muster.dev/project": PROJECT}
-        await apply(transport, _object(NAMESPACES.kind, "v1", NAMESPACE, labels=labels))
+        namespace = _object(NAMESPACES.kind, "v1", NAMESPACE, labels=labels, ownerReferences=[owner])
+        await apply(transport, namespace)
         for user, role in ROLES.items():
             await apply(transport, _binding(ROLE_BINDINGS.kind, user, role))
         await apply(transport, _binding(CLUSTER_ROLE_BINDINGS.kind, "cleo", "muster-cluster-admin"))
@@ -54,6 +63,7 @@ async def _prepare(kubeconfig: Path) -> None:
 
 async def _clean(kubeconfig: Path) -> None:
     async with Transport(load_access(kubeconfig)) as transport:
+        await transport.delete(PROJECTS.path(name=PROJECT))
         await transport.delete(NAMESPACES.path(name=NAMESPACE))
         await transport.delete(CLUSTER_ROLE_BINDINGS.path(name="rights-cleo"))
 

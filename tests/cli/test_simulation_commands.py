@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 import yaml
 
-from orchestrator.control.audit import CONFIG_MAP, KEY, EvictionRecord, encoded
+from orchestrator.cluster.resources import EVICTION_RECORDS
+from orchestrator.control.audit import EvictionRecord
 from orchestrator.names import SETTINGS_CONFIG_MAP, SYSTEM_NAMESPACE
 from orchestrator.planner.model import Settings
 from orchestrator.simulation.settings import KEY as SETTINGS_KEY
@@ -322,14 +324,16 @@ def eviction(pod: str = "one-0", **changes: Any) -> EvictionRecord:
 
 
 def record(server: MemoryApiServer, *evictions: EvictionRecord) -> None:
-    server.add(
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": CONFIG_MAP, "namespace": NAMESPACE},
-            "data": {KEY: encoded(evictions)},
-        }
-    )
+    """Let the operator have written these down."""
+    for each in evictions:
+        server.add(
+            {
+                "apiVersion": EVICTION_RECORDS.api_version,
+                "kind": EVICTION_RECORDS.kind,
+                "metadata": {"name": f"{each.pod}.{each.pod_uid}", "namespace": NAMESPACE},
+                "spec": msgspec.to_builtins(each),
+            }
+        )
 
 
 def test_why_evicted_says_who_lost_what_to_whom_by_which_rule_and_when(

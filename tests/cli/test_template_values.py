@@ -32,7 +32,7 @@ def test_a_template_is_created_listed_shown_and_deleted(
     )
     assert (made.code, made.out) == (0, "Template small has been created in namespace muster-team-a\n")
     muster("template", "create", "site", "--set", "large-shm=true", "--default", "--of-cluster")
-    assert server.find("configmaps", "site", "muster-system") is not None
+    assert server.find("configmaps", "site", "muster-system-templates") is not None
     for words in (("list", "templates"), ("list", "template"), ("template", "list")):
         assert muster(*words).lines == [
             "NAME            DESCRIPTION",
@@ -100,7 +100,7 @@ def test_templates_of_a_cluster_that_may_not_be_read_are_none(
     muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:
     muster("template", "create", "base", "--set", "gpu=1")
-    server.refuse("GET", "/api/v1/namespaces/muster-system/configmaps", 403, "Forbidden")
+    server.refuse("GET", "/api/v1/namespaces/muster-system-templates/configmaps", 403, "Forbidden")
     assert muster("list", "templates", "-o", "name").out == "base\n"
 
 

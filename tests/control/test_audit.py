@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -12,11 +12,10 @@ import pytest
 from orchestrator.cluster.kubeconfig import Access
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.transport import Transport
-from orchestrator.control import audit
-from orchestrator.control.audit import Audit, EvictionRecord, bounded, decoded, encoded, evictions_in
+from orchestrator.control.audit import MAX_RECORDS, Audit, EvictionRecord, evictions_in
 from orchestrator.manifests.render import documents, render
-from orchestrator.names import SETTINGS_CONFIG_MAP
 from orchestrator.planner import model
+from orchestrator.roles import ROLES
 from orchestrator.workloads.snapshot import Reading
 from tests.cli.memory_api_server import serving
 from tests.cluster.waiting import ManualClock, running, until
@@ -29,24 +28,8 @@ if TYPE_CHECKING:
 
 NAMESPACE = "muster-team-b"
 EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
-RECORD = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{audit.CONFIG_MAP}"
+RECORDS = f"/apis/muster.dev/v1alpha1/namespaces/{NAMESPACE}/evictionrecords"
 MESSAGE = "2 GPUs reclaimed for d-2 of team-d by the rule of quota: team-b holds 4 GPUs, over its quota of 2"
-
-A_RECORD = EvictionRecord(
-    at="2026-01-01T00:00:00.000000Z",
-    project="team-b",
-    workload="b-1",
-    workload_id="b-1",
-    pod="b-1-x",
-    pod_uid="uid-x",
-    gpu_milli=2000,
-    node="dgx1-1",
-    devices=(0, 1),
-    beneficiary="d-2",
-    beneficiary_project="team-d",
-    rule="quota",
-    message=MESSAGE,
-)
 
 
 @pytest.fixture
@@ -141,12 +124,12 @@ async def test_records_are_added_to_those_of_an_earlier_operator(
 async def test_what_fails_for_a_while_is_written_later_and_once(
     server: MemoryApiServer, transport: Transport
 ) -> None:
-    server.refuse("PATCH", RECORD, 500, "InternalError")
+    server.refuse("POST", RECORDS, 500, "InternalError")
     written = an_audit(transport)
     written.note(a_pod(), an_eviction())
     assert not await written.write()
     assert len(server.all("events")) == 1
-    server.allow("PATCH", RECORD)
+    server.allow("POST", RECORDS)
     assert await written.write()
     assert len(await evictions_in(transport, NAMESPACE)) == 1
     assert len(server.all("events")) == 1
@@ -155,7 +138,7 @@ async def test_what_fails_for_a_while_is_written_later_and_once(
 async def test_what_is_forbidden_is_given_up_and_logged(
     server: MemoryApiServer, transport: Transport, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.refuse("PATCH", RECORD, 403, "Forbidden")
+    server.refuse("POST", RECORDS, 403, "Forbidden")
     written = an_audit(transport)
     written.note(a_pod(), an_eviction())
     assert await written.write()
@@ -175,13 +158,13 @@ async def test_the_audit_writes_in_the_background_and_repeats_with_a_growing_pau
     server: MemoryApiServer, transport: Transport
 ) -> None:
     clock = ManualClock()
-    server.refuse("PATCH", RECORD, 503, "ServiceUnavailable")
+    server.refuse("POST", RECORDS, 503, "ServiceUnavailable")
     written = Audit(transport, clock=lambda: 0.0, sleep=clock.sleep)
     async with running(written.run()):
         written.note(a_pod(), an_eviction())
         await until(lambda: len(clock.slept) >= 3)
-        server.allow("PATCH", RECORD)
-        await until(lambda: server.find("configmaps", audit.CONFIG_MAP, NAMESPACE))
+        server.allow("POST", RECORDS)
+        await until(lambda: server.all("evictionrecords"))
     assert clock.slept[:3] == [1.0, 2.0, 4.0]
 
 
@@ -197,23 +180,17 @@ async def test_an_operator_that_is_told_to_stop_still_writes_what_it_noted(
     assert len(await evictions_in(transport, NAMESPACE)) == 1
 
 
-def test_the_record_keeps_the_newest_within_its_bounds() -> None:
-    many = [msgspec.structs.replace(A_RECORD, pod_uid=str(number)) for number in range(300)]
-    kept = bounded(many)
-    assert [each.pod_uid for each in kept] == [str(number) for number in range(100, 300)]
-    long = [msgspec.structs.replace(each, message="x" * 2000) for each in many]
-    kept = bounded(long)
-    assert len(encoded(kept)) <= audit.MAX_BYTES
-    assert kept[-1].pod_uid == "299"
-    assert 50 < len(kept) < 100
-
-
-def test_a_record_survives_the_way_through_text_and_a_broken_line_costs_only_itself(
-    caplog: pytest.LogCaptureFixture,
+async def test_the_newest_records_of_a_namespace_are_kept(
+    server: MemoryApiServer, transport: Transport
 ) -> None:
-    text = encoded([A_RECORD]) + "{broken\n" + encoded([A_RECORD])
-    assert decoded(text) == [A_RECORD, A_RECORD]
-    assert "is no record" in caplog.text
+    for start in range(0, 300, 100):
+        written = Audit(transport, clock=lambda: 1_767_225_600.0 + start)  # noqa: B023 - at once
+        for number in range(start, start + 100):
+            written.note(a_pod(f"{number:03}"), an_eviction(f"{number:03}"))
+        await written.write()
+    kept = await evictions_in(transport, NAMESPACE)
+    assert [each.pod_uid for each in kept] == [f"{number:03}" for number in range(100, 300)]
+    assert len(server.all("evictionrecords")) == MAX_RECORDS
 
 
 async def test_an_eviction_of_a_workload_that_nobody_knows_is_noted_all_the_same(
@@ -232,20 +209,31 @@ async def test_an_operator_that_starts_records_what_the_one_before_it_could_not(
     because = {"muster.dev/eviction-reason": MESSAGE}
     going = {"labels": {"muster.dev/workload": "b-1"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}
     pods = []
-    for uid, changes, noted in (
-        ("recorded", going, because),
-        ("unrecorded", going, because),
-        ("not-gone", {}, because),
-        ("deleted-by-its-user", going, {}),
+    for uid, changes, noted, manager in (
+        ("recorded", going, because, "muster-operator"),
+        ("unrecorded", going, because, "muster-operator"),
+        ("forged-in-a-template", going, because, "kube-controller-manager"),
+        ("not-gone", {}, because, "muster-operator"),
+        ("deleted-by-its-user", going, {}, ""),
     ):
-        metadata = {"name": f"name-{uid}", "namespace": NAMESPACE, "uid": uid, "annotations": noted}
-        pods.append(msgspec.convert({"metadata": metadata | changes, "spec": {"nodeName": "dgx1-1"}}, Pod))
+        fields: dict[str, Any] = {"f:metadata": {"f:annotations": {f"f:{key}": {} for key in noted}}}
+        metadata = {
+            "name": f"name-{uid}",
+            "namespace": NAMESPACE,
+            "uid": uid,
+            "annotations": noted,
+            "managedFields": [{"manager": manager, "fieldsV1": fields}],
+            **changes,
+        }
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"nodeName": "dgx1-1"}}
+        server.add(body)
+        pods.append(msgspec.convert(body, Pod))
     before = an_audit(transport)
     before.note(pods[0], an_eviction())
     await before.write()
     after = Audit(transport)
     after.recall(pods)
-    await after.write()
+    assert await after.write()
     first, second = await evictions_in(transport, NAMESPACE)
     assert (first.pod_uid, first.beneficiary) == ("recorded", "d-2")
     assert (second.pod_uid, second.workload, second.rule, second.message) == (
@@ -256,18 +244,18 @@ async def test_an_operator_that_starts_records_what_the_one_before_it_could_not(
     )
 
 
-def test_the_operator_may_touch_no_config_map_but_its_record_and_members_may_read_it() -> None:
+def test_nobody_but_the_operator_may_write_records_and_whoever_sees_a_project_may_read_them() -> None:
     roles = {
-        each["metadata"]["name"]: each for each in documents(render("any")) if each["kind"] == "ClusterRole"
+        each["metadata"]["name"]: each["rules"]
+        for each in documents(render("any"))
+        if each["kind"] == "ClusterRole"
     }
-    (rule,) = [each for each in roles["muster-operator"]["rules"] if "configmaps" in each["resources"]]
-    assert rule["resourceNames"] == [audit.CONFIG_MAP]
-    assert "delete" not in rule["verbs"]
-    (rule,) = [each for each in roles["muster-operator"]["rules"] if "events" in each["resources"]]
-    assert rule["verbs"] == ["create"]
-    settings, rule = [
-        each for each in roles["muster-researcher"]["rules"] if "configmaps" in each["resources"]
-    ]
-    assert (settings["verbs"], settings["resourceNames"]) == (["get"], [SETTINGS_CONFIG_MAP])
-    assert "get" in rule["verbs"]
-    assert "events" in rule["resources"]
+    (rule,) = [each for each in roles["muster-operator-writer"] if "evictionrecords" in each["resources"]]
+    assert rule["verbs"] == ["create", "list", "delete"]
+    for name in ROLES:
+        verbs = {
+            verb for each in roles[name] if "evictionrecords" in each["resources"] for verb in each["verbs"]
+        }
+        assert verbs == (set() if name == "muster-user" else {"get", "list", "watch"})
+    for name in ("muster-operator", "muster-operator-writer"):
+        assert not any("configmaps" in each["resources"] for each in roles[name])

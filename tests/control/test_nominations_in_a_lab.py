@@ -167,7 +167,7 @@ class Site:
             "apiVersion": PROJECTS.api_version,
             "kind": "Project",
             "metadata": {"name": name},
-            "spec": {"gpu": {"quota": quota}},
+            "spec": {"gpu": {"quota": quota}, "namespace": f"muster-{name}"},
         }
         await self.transport.create(PROJECTS.path(), body)
         labels = {PROJECT_LABEL: name}

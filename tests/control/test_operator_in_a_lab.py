@@ -209,11 +209,11 @@ async def _refused(attempt: Callable[[], Awaitable[object]]) -> bool:
 async def test_the_standby_takes_over_when_the_leader_is_told_to_stop(
     own_lab: Lab, admin: Transport, account: Path, tmp_path: Path
 ) -> None:
-    holder: list[str | None] = []
+    holder: list[str] = []
 
     async def watch_the_holder() -> None:
         def note(change: Change[Lease]) -> None:
-            holder.append(change.object.spec.holder_identity)
+            holder.append((change.object.spec.holder_identity or "").partition("_")[0])
 
         await Reflector(admin, LEASES, Lease, namespace=SYSTEM_NAMESPACE, on_change=note).run()
 
@@ -288,6 +288,10 @@ async def test_a_project_gets_its_namespace_members_and_figures(
         ({"gpu": {"quota": 4}, "memory": {"quota": "4Q"}}, "spec.memory.quota"),
         ({"gpu": {"quota": 4}, "cpu": {"limit": -1}}, "spec.cpu.limit"),
         ({"gpu": {"quota": 4}, "preemptMinRuntime": "soon"}, "spec.preemptMinRuntime"),
+        ({"gpu": {"quota": 4}, "namespace": "kube-system"}, "reserved"),
+        ({"gpu": {"quota": 4}, "namespace": "default"}, "reserved"),
+        ({"gpu": {"quota": 4}, "namespace": "muster-system"}, "reserved"),
+        ({"gpu": {"quota": 4}, "namespace": "muster-team-y"}, "namespaces of other projects"),
         ({"gpu": {"quota": 4}, "reclaimMinRuntime": "600000h"}, "spec.reclaimMinRuntime"),
         ({"gpu": {"quota": 4}, "memory": {"limit": "10E"}}, "an amount is at most 8P"),
         ({"gpu": {"quota": 4, "models": {"A100": {"limit": 0.0005}}}}, "at most three decimal places"),
@@ -306,6 +310,19 @@ async def test_the_api_server_itself_refuses_a_project_that_cannot_be_meant(
         await install(transport, "tests", replicas=0)
         with pytest.raises(Invalid, match=said):
             await transport.create(PROJECTS.path(), body)
+
+
+@pytest.mark.parametrize("name", ["system", "system-templates"])
+async def test_the_api_server_itself_refuses_a_project_whose_namespace_is_musters_own(
+    lab_access: Access, name: str
+) -> None:
+    body = {"metadata": {"name": name}, "spec": {"gpu": {"quota": 1}}}
+    async with Transport(lab_access) as transport:
+        await install(transport, "tests", replicas=0)
+        with pytest.raises(Invalid, match="muster's own"):
+            await transport.create(
+                PROJECTS.path(), {"apiVersion": PROJECTS.api_version, "kind": PROJECTS.kind, **body}
+            )
 
 
 async def test_quotas_beyond_the_cluster_are_refused_and_nothing_is_made(

@@ -115,7 +115,7 @@ async def make_projects(admin: Transport, quota: int = GPUS // 2) -> None:
             "apiVersion": PROJECTS.api_version,
             "kind": "Project",
             "metadata": {"name": team},
-            "spec": {"gpu": {"quota": quota}},
+            "spec": {"gpu": {"quota": quota}, "namespace": f"muster-{team}"},
         }
         await admin.create(PROJECTS.path(), body)
         namespace = {

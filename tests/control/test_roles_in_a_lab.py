@@ -10,7 +10,13 @@ from musterlab.cluster import Lab, start
 from orchestrator.cluster.errors import NotFound
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import RoleBinding
-from orchestrator.cluster.resources import ALL, CLUSTER_ROLE_BINDINGS, JOBS, PROJECTS, ROLE_BINDINGS
+from orchestrator.cluster.resources import (
+    ALL,
+    CLUSTER_ROLE_BINDINGS,
+    JOBS,
+    PROJECTS,
+    ROLE_BINDINGS,
+)
 from orchestrator.cluster.transport import Transport
 from orchestrator.names import MEMBERS_BINDING
 from orchestrator.roles import CLUSTER_ADMIN, PROJECT_ADMIN, VIEWER
@@ -33,8 +39,13 @@ MAY = {
         ("create", "configmaps", OURS): False,
         ("create", "rolebindings", OURS): False,
         ("create", "pods", OURS): False,
+        ("get", "namespaces", OURS): True,
+        ("get", "namespaces", THEIRS): False,
+        ("list", "evictionrecords", OURS): True,
+        ("create", "evictionrecords", OURS): False,
+        ("delete", "evictionrecords", OURS): False,
         ("list", "nodes", ""): False,
-        ("list", "projects", ""): True,
+        ("list", "projects", ""): False,
         ("patch", "projects", ""): False,
     },
     "lea": {  # project-admin in team-a
@@ -42,12 +53,19 @@ MAY = {
         ("create", "configmaps", OURS): True,
         ("create", "rolebindings", OURS): True,
         ("create", "rolebindings", THEIRS): False,
+        ("create", "poddisruptionbudgets", OURS): False,
+        ("create", "evictionrecords", OURS): False,
+        ("patch", "evictionrecords", OURS): False,
+        ("delete", "evictionrecords", OURS): False,
+        ("patch", "resourcequotas", OURS): False,
+        ("patch", "namespaces", OURS): False,
         ("patch", "projects", ""): False,
     },
     "vic": {  # viewer of the whole cluster
         ("list", "jobs", OURS): True,
         ("list", "pods", THEIRS): True,
         ("list", "nodes", ""): True,
+        ("list", "projects", ""): True,
         ("create", "jobs", OURS): False,
         ("get", "pods/log", OURS): False,
         ("get", "secrets", OURS): False,
@@ -56,12 +74,17 @@ MAY = {
         ("create", "projects", ""): True,
         ("create", "jobs", THEIRS): True,
         ("patch", "nodes", ""): True,
+        ("create", "poddisruptionbudgets", THEIRS): True,
+        ("create", "evictionrecords", THEIRS): False,
         ("delete", "nodes", ""): False,
         ("create", "clusterrolebindings", ""): False,
     },
     "eve": {  # known to the cluster, nothing else
-        ("list", "projects", ""): True,
-        ("list", "namespaces", ""): True,
+        ("list", "projects", ""): False,
+        ("list", "namespaces", ""): False,
+        ("get", "configmaps", "muster-system"): False,
+        ("list", "configmaps", "muster-system-templates"): True,
+        ("create", "configmaps", "muster-system-templates"): False,
         ("list", "pods", OURS): False,
         ("create", "jobs", OURS): False,
     },
@@ -134,8 +157,7 @@ async def test_the_shipped_roles_allow_what_their_table_says_and_no_more(
                 await asyncio.sleep(0.05)
         for user, verb, namespace in (("ada", "create", OURS), ("lea", "create", OURS), ("vic", "list", "")):
             await until_granted(admin, user, verb, JOBS, namespace)
-        for user, verb in (("carl", "create"), ("eve", "list")):
-            await until_granted(admin, user, verb, PROJECTS)
+        await until_granted(admin, "carl", "create", PROJECTS)
         assert await faults(admin) == []
 
         await admin.delete(ROLE_BINDINGS.path(OURS, MEMBERS_BINDING))

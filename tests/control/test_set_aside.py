@@ -56,7 +56,8 @@ def node(name: str, **allocatable: str) -> Json:
 
 def lists_of(*rows: Row, extra: tuple[Json, ...] = ()) -> dict[str, list[Json]]:
     allocatable = {key: text for row in rows for key, text in row.node_allocatable.items()}
-    namespace = {"metadata": {"name": NAMESPACE, "labels": {"muster.dev/project": "team-a"}}}
+    owner = {"apiVersion": "muster.dev/v1alpha1", "kind": "Project", "name": "team-a", "uid": "uid-team-a"}
+    namespace = {"metadata": {"name": NAMESPACE, "ownerReferences": [owner]}}
     return {
         "nodes": [node("n-1"), node("n-2", **allocatable)],
         "namespaces": [namespace],
@@ -228,7 +229,8 @@ async def test_a_project_that_the_planner_cannot_decide_with_is_named_and_its_po
         extra=({**poison.pod("theirs", 1), "metadata": {"name": "theirs", "namespace": "other"}},)
     )
     lists["namespaces"].append({"metadata": {"name": "other", "labels": {"muster.dev/project": "team-b"}}})
-    lists["projects"].append(poison.project("team-b", quota=1))
+    project = poison.project("team-b", quota=1)
+    lists["projects"].append({**project, "spec": {**project["spec"], "namespace": "other"}})
     async with deciding(lists, Defective("team-b")) as (said, health):
         await until(lambda: HEALTHY in said.bound)
         await until(lambda: "team-b" in listed(said))

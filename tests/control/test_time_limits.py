@@ -19,7 +19,7 @@ SECOND_US = 1_000_000
 
 def project(limit: str | None) -> Project:
     spec: dict[str, Any] = {"gpu": {"quota": 1}, **({} if limit is None else {"interactiveTimeLimit": limit})}
-    return decoded(Project, metadata={"name": "team-a"}, spec=spec)
+    return decoded(Project, metadata={"name": "team-a", "uid": "uid-team-a"}, spec=spec)
 
 
 def pod(

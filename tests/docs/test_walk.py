@@ -43,7 +43,7 @@ NODE = {
     },
 }
 NAMESPACE = {"metadata": {"name": "team", "uid": "uid-team", "labels": {"muster.dev/project": "a"}}}
-PROJECT = {"metadata": {"name": "a", "uid": "uid-a"}, "spec": {"gpu": {"quota": 4}}}
+PROJECT = {"metadata": {"name": "a", "uid": "uid-a"}, "spec": {"gpu": {"quota": 4}, "namespace": "team"}}
 CACHED: dict[str, list[dict[str, Any]]] = {
     "/api/v1/nodes": [NODE],
     "/api/v1/namespaces": [NAMESPACE],

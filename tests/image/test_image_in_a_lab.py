@@ -90,9 +90,11 @@ class Cluster:
         return items
 
     def leader(self) -> str:
-        return self.kubectl(
+        """The pod that leads: what stands before the part that makes its identity unique."""
+        holder = self.kubectl(
             "get", "lease", LEASE_NAME, "-n", SYSTEM_NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}"
         )
+        return holder.partition("_")[0]
 
     def seconds_to_first_bind(self) -> float:
         """Seconds by the API server's clock from the Deployment to the binding of the only job."""

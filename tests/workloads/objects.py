@@ -81,8 +81,18 @@ def node(
 
 
 def namespace(name: str, project: str | None = None) -> Namespace:
-    labels = {} if project is None else {"muster.dev/project": project}
-    return decoded(Namespace, metadata={"name": name, "uid": f"uid-{name}", "labels": labels})
+    """A namespace, of the `project` of that name."""
+    if project is None:
+        return decoded(Namespace, metadata={"name": name, "uid": f"uid-{name}"})
+    owner = {
+        "apiVersion": "muster.dev/v1alpha1",
+        "kind": "Project",
+        "name": project,
+        "uid": f"uid-{project}",
+    }
+    labels = {"muster.dev/project": project}
+    metadata = {"name": name, "uid": f"uid-{name}", "labels": labels, "ownerReferences": [owner]}
+    return decoded(Namespace, metadata=metadata)
 
 
 def project(name: str, **gpu: Any) -> Project:

@@ -168,10 +168,12 @@ def test_a_namespace_that_comes_to_a_project_brings_its_pods() -> None:
     reader = reader_of(bound("x", 3, spec=ELSEWHERE, team="new"))
     (planned,) = reader.read().snapshot.nodes
     assert (planned.foreign.gpu_count, planned.foreign_pods) == (3, 1)
-    reader.note(Change("added", namespace("muster-team-new", "team-a")))
+    reader.note(Change("added", namespace("muster-team-new", "team-new")))
+    assert reader.read().snapshot.nodes == (planned,), "there is no such project yet"
+    reader.note(Change("added", project("team-new", quota=4)))
     reading = reader.read()
     assert (reading.snapshot.nodes[0].foreign.gpu_count, reading.snapshot.nodes[0].foreign_pods) == (0, 0)
-    assert decided(reading).allocated_gpu_milli == {"team-a": 3000, "team-b": 0}
+    assert decided(reading).allocated_gpu_milli == {"team-a": 0, "team-b": 0, "team-new": 3000}
     reader.note(Change("modified", namespace("muster-team-new")))
     assert reader.read().snapshot.workloads == ()
 

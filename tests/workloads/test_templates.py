@@ -112,8 +112,8 @@ def test_a_value_that_is_required_by_one_template_may_come_from_another() -> Non
 
 def test_the_named_template_comes_first_then_the_defaults_of_project_and_cluster() -> None:
     known = [
-        template("", "site", namespace="muster-system", is_default=True),
-        template("", "big", namespace="muster-system"),
+        template("", "site", namespace="muster-system-templates", is_default=True),
+        template("", "big", namespace="muster-system-templates"),
         template("", "ours", is_default=True),
         template("", "big"),
     ]

@@ -166,6 +166,8 @@ class NoProject:
     @property
     def message(self) -> str:
         """Which one."""
+        if not self.name:
+            return "its namespace belongs to no project: nothing starts there"
         return f"there is no project {self.name!r}: nothing of it starts before that is created"
 
 

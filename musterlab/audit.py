@@ -1,0 +1,47 @@
+"""The API server's audit log, if it is asked for: who was allowed what, and by which role.
+
+`MUSTER_LAB_AUDIT` names a directory in which each lab leaves a log; it stays there when the lab is gone.
+"""
+
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+from musterlab import pki
+
+DIRECTORY_VARIABLE: Final = "MUSTER_LAB_AUDIT"
+POLICY: Final = "audit-policy.json"
+_MAX_MEGABYTES: Final = 4096
+
+_CONTROL_PLANE: Final = {
+    "users": ["system:apiserver", "system:kube-controller-manager", pki.KWOK_USER],
+    "userGroups": ["system:serviceaccounts:kube-system", "system:nodes"],
+}
+
+
+def flags(state_directory: Path) -> list[str]:
+    """Return the flags of the API server, and write the policy that they name; none where nobody asks for a log.
+
+    What the control plane does itself is not logged. Requests are logged without their bodies.
+    """
+    logs = os.environ.get(DIRECTORY_VARIABLE)
+    if not logs:
+        return []
+    Path(logs).mkdir(parents=True, exist_ok=True)
+    rules = [{"level": "None", key: names} for key, names in _CONTROL_PLANE.items()]
+    policy = {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        # a watch that is cut off comes to no other stage
+        "omitStages": ["RequestReceived"],
+        "rules": [*rules, {"level": "Metadata"}],
+    }
+    path = state_directory / POLICY
+    path.write_text(json.dumps(policy))
+    return [
+        f"--audit-policy-file={path}",
+        f"--audit-log-path={Path(logs).absolute() / f'{state_directory.name}-{secrets.token_hex(4)}.log'}",
+        f"--audit-log-maxsize={_MAX_MEGABYTES}",
+    ]
