@@ -267,6 +267,7 @@ async def test_every_role_does_what_it_is_for(site: Site, shared_lab: Lab) -> No
     selector = {"matchLabels": {"app": "x"}}
     of_job = {**template, "spec": {**template["spec"], "restartPolicy": "Never"}}
     backend = {"service": {"name": "x", "port": {"number": 1}}}
+    path = {"path": "/used", "pathType": "Prefix", "backend": backend}
     storage = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     researchers: tuple[tuple[Resource, dict[str, Any]], ...] = (
         (JOBS, {"spec": {"template": of_job, "suspend": True}}),
@@ -275,7 +276,7 @@ async def test_every_role_does_what_it_is_for(site: Site, shared_lab: Lab) -> No
             {"spec": {"template": template, "selector": selector, "serviceName": "x", "replicas": 0}},
         ),
         (SERVICES, {"spec": {"ports": [{"port": 1}]}}),
-        (INGRESSES, {"spec": {"defaultBackend": backend}}),
+        (INGRESSES, {"spec": {"rules": [{"http": {"paths": [path]}}]}}),
         (CLAIMS, {"spec": storage}),
         (SECRETS, {}),
     )
