@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from orchestrator.cluster.objects import Event as Event
     from orchestrator.cluster.objects import ObjectReference as ObjectReference
     from orchestrator.cluster.projects import AmountSpec as AmountSpec
+    from orchestrator.cluster.projects import Directory as Directory
     from orchestrator.cluster.projects import GpuModelSpec as GpuModelSpec
     from orchestrator.cluster.projects import GpuSpec as GpuSpec
     from orchestrator.cluster.projects import NodeAffinity as NodeAffinity
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from orchestrator.cluster.projects import Project as Project
     from orchestrator.cluster.projects import ProjectSpec as ProjectSpec
     from orchestrator.cluster.projects import ProjectStatus as ProjectStatus
+    from orchestrator.cluster.projects import SecuritySpec as SecuritySpec
     from orchestrator.cluster.projects import Subject as Subject
     from orchestrator.cluster.wire import Condition as Condition
     from orchestrator.cluster.wire import Metadata as Metadata
