@@ -26,7 +26,7 @@ from tests.world.packing import Item, fits
 from tests.world.rest_checks import check_rest
 from tests.world.rooms import Rooms
 from tests.world.scenes import saturated
-from tests.world.settling import Pace, settle
+from tests.world.settling import History, Pace, settle
 from tests.world.shrink import shrunk
 from tests.world.step_checks import check_step, difference, shuffled
 from tests.world.water import Side, divide
@@ -211,6 +211,22 @@ def test_a_planner_that_never_rests_or_forgets_is_noticed() -> None:
 
     checks = settle(cluster(A1, A2, B1), Pace(), decider=restless).violations
     assert {"loop", "evicted-twice"} <= checks.keys()
+
+
+@pytest.mark.parametrize(("is_bound", "count"), [(True, 0), (False, 1)])
+def test_a_pod_may_make_way_again_for_the_next_pod_of_a_workload_that_has_grown(
+    is_bound: bool, count: int
+) -> None:
+    """What the first eviction was for is bound in the decision that makes room for the next pod, or it is not."""
+    grows = workload("b1", "b", 1000, pods=2, age=3)
+    first = replace(grows.pods[0], nominated_node="n", nominated_devices=(2,))
+    promised = replace(grows, pods=(first, grows.pods[1]))
+    losses = (evict("a2-0", "b1"), evict("a1-0", "b1"))
+    history = History()
+    assert list(history.note(cluster(A1, A2, grows), Plan((), losses[1:], NOBODY, NOBODY, {}))) == []
+    bound = (bind("b1-0", 2),) if is_bound else ()
+    wrong = history.note(cluster(A1, A2, promised), Plan(bound, losses, NOBODY, NOBODY, {}))
+    assert [each.check for each in wrong] == ["evicted-twice"] * count
 
     def failing(_: Snapshot) -> Plan:
         raise IndexError("pop from empty list")
