@@ -505,22 +505,30 @@ class Session:
         for pod, where in placed:
             self._nominations[pod.id] = Binding(pod.id, workload.id, where.node, where.devices)
 
-    def end_useless_promises(self, name: str) -> None:
-        """Take back what was promised to leaving pods of a gang of which too little is left to start with them."""
+    def end_useless_promises(self, name: str) -> tuple[Pod, ...]:
+        """Take back what was promised to leaving pods of a gang of which too little is left to start with them.
+
+        Returns those of them, as they ran, that this decision evicts.
+        """
         workload = self.workload(name)
         moved = [
             pod for pod in workload.pods if pod.state is PodState.RELEASING and pod.id in self._nominations
         ]
         if not moved or any(pod.state is PodState.ALLOCATED for pod in workload.pods):
-            return
-        back = {pod.id for pod in moved}
-        again = (replace(pod, state=PodState.ALLOCATED) if pod.id in back else pod for pod in workload.pods)
-        if has_gang(self._as_decided(replace(workload, pods=tuple(again)))):
-            return
+            return ()
+        again = {pod.id: replace(pod, state=PodState.ALLOCATED) for pod in moved}
+        as_it_ran = replace(workload, pods=tuple(again.get(pod.id, pod) for pod in workload.pods))
+        if has_gang(self._as_decided(as_it_ran)):
+            return ()
         for pod in moved:
             place = self._nominations.pop(pod.id)
             self.ledger.unplace(workload, pod, place.node, place.devices)
             self._evicted.append(pod.id)  # lost only now
+        return tuple(pod for pod in again.values() if pod.id in self._evictions)
+
+    def take_instead(self, evictions: Iterable[Eviction]) -> None:
+        """Say of pods that are evicted already for whom and why they go."""
+        self._evictions.update((eviction.pod, eviction) for eviction in evictions)
 
     def plan(self) -> Plan:
         """The decision as data."""

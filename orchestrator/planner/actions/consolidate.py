@@ -105,7 +105,7 @@ def consolidate_for(
         hopeless.add(session, workload, chunk, ())
         return False
     carry_out(session, workload, *outcome)
-    promise_places(session, outcome[0], policy.moved)
+    promise_places(session, workload, outcome[0], policy.moved)
     return True
 
 

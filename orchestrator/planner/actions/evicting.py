@@ -115,16 +115,20 @@ def carry_out(session: Session, workload: Workload, losses: Losses, placed: Plac
     session.grant(workload, placed, after_evictions=bool(losses))
 
 
-def promise_places(session: Session, losses: Losses, places: Mapping[str, Placed]) -> None:
-    """Promise victims these places, by workload, which are on the ledger.
+def promise_places(
+    session: Session, workload: Workload, losses: Losses, places: Mapping[str, Placed]
+) -> None:
+    """Promise the workload's victims these places, by their workloads, which are on the ledger.
 
-    Where what was left of a gang goes for good, what was promised to those of it that were moved before ends.
+    Where what was left of a gang goes for good, what was promised to those of it that were moved before ends: they too
+    go for this workload then, and not for the one that they would only have moved for.
     """
     for name, placed in places.items():
         session.promise(session.workload(name), placed)
-    for victim, _ in losses:
+    for victim, reason in losses:
         if not all(map(session.is_nominated, victim.pods)):
-            session.end_useless_promises(victim.workload.id)
+            moved = session.end_useless_promises(victim.workload.id)
+            session.take_instead(evictions_for(workload, [(victim._replace(pods=moved), reason)]))
 
 
 def move_elsewhere(session: Session, losses: Losses) -> dict[str, Placed]:

@@ -171,7 +171,7 @@ def preempt_lower_for(
     # only now: nobody loses a promised room to those who come after it.
     nominees = [other for other in granted if session.is_bound_nominee(other)]
     _start_again(session, nominees)
-    promise_places(session, losses, move_elsewhere(session, losses))
+    promise_places(session, workload, losses, move_elsewhere(session, losses))
     _start_again(session, [other for other in granted if not session.is_bound_nominee(other)])
     return True
 

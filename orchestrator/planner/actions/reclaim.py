@@ -92,7 +92,7 @@ def reclaim_for(
     losses, placed = outcome
     moved = move_elsewhere(session, losses)
     carry_out(session, workload, losses, placed)
-    promise_places(session, losses, moved)
+    promise_places(session, workload, losses, moved)
     return True
 
 
@@ -125,5 +125,5 @@ class MovesWithinQuota:
         evicted = [(victim, reason) for victim, reason in losses if not victim.is_move]
         places = move_elsewhere(session, evicted) | policy.moved
         carry_out(session, workload, losses, placed)
-        promise_places(session, losses, places)
+        promise_places(session, workload, losses, places)
         return True

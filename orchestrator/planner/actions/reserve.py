@@ -93,7 +93,7 @@ def start_reserved(session: Session) -> None:
             continue
         moved = move_elsewhere(session, outcome[0])
         carry_out(session, workload, *outcome)
-        promise_places(session, outcome[0], moved)
+        promise_places(session, workload, outcome[0], moved)
 
 
 class ReservationPolicy(ReclaimPolicy):

@@ -211,10 +211,17 @@ def _evictions(workload: Workload) -> list[Piece]:
 
 
 def _moves(workload: Workload, sequence: int) -> list[Piece]:
-    if any(pod.state is PodState.RELEASING for pod in workload.pods):
-        return []  # some of it is on its way already: the rest moves when that has arrived
+    # Some of it is on its way already, or has just arrived: the rest moves when that runs. What completes a gang again
+    # would lose its place with the rest.
+    if any(pod.state is PodState.RELEASING or _is_successor(pod) for pod in workload.pods):
+        return []
     pods = [pod for pod in reversed(workload.pods) if pod.state is PodState.ALLOCATED]
     return [
         Piece(workload, (pod,), sequence + index, is_core=True, is_move=True)
         for index, pod in enumerate(pods)
     ]
+
+
+def _is_successor(pod: Pod) -> bool:
+    """Whether the pod waits, and was promised a place by an earlier decision."""
+    return pod.state is PodState.PENDING and pod.nominated_node is not None

@@ -182,3 +182,42 @@ def test_a_place_promised_to_half_a_gang_ends_when_the_other_half_is_evicted_for
     )
     assert {each.pod for each in decision.evictions} == {"gang-1"}
     assert places(decision.nominations) == {"next-0": ("n1", (0,)), "new-0": ("n1", (1,))}
+
+
+def test_the_rest_of_a_gang_is_not_moved_before_those_that_were_moved_first_run_again() -> None:
+    """With the rest of it on its way, what had just come back would lose its place."""
+    gang = running(workload("gang", "b", 1000, pods=2, gang=True), "n1")
+    back = replace(
+        gang.pods[1],
+        state=PodState.PENDING,
+        node=None,
+        devices=(),
+        nominated_node="n2",
+        nominated_devices=(3,),
+    )
+    decision = decide(
+        ["n1", "n2"],
+        replace(gang, pods=(gang.pods[0], back)),
+        running(workload("busy", "c", 1000, interactive=True), "n2"),
+        workload("large", "b", 4000, age=1),
+    )
+    assert places(decision.bindings) == {"gang-1": ("n2", (3,))}
+    assert decision.evictions == ()
+
+
+def test_who_was_moved_for_one_and_then_loses_the_place_goes_for_whom_the_rest_of_its_gang_goes() -> None:
+    """Whoever reads why the pod went reads who took its room in the end: for the other it would only have moved."""
+    gang = running(workload("gang", "a", 300, pods=4, gang=True), "n1")
+    on = {"gang-0": (0,), "gang-1": (2,), "gang-2": (2,), "gang-3": (2,)}
+    decision = decide(
+        ["n1"],
+        replace(gang, pods=tuple(replace(pod, devices=on[pod.id]) for pod in gang.pods)),
+        running(workload("part", "a", 400, interactive=True), "n1", 0),
+        running(workload("half", "a", 600, interactive=True), "n1", 1),
+        running(workload("busy", "c", 1000, interactive=True), "n1", 3),
+        workload("small", "a", 600, age=2),
+        workload("urgent", "a", 1000, priority=100, age=3),
+    )
+    assert places(decision.nominations) == {"small-0": ("n1", (0,)), "urgent-0": ("n1", (2,))}
+    assert {each.pod: each.beneficiary for each in decision.evictions} == dict.fromkeys(on, "urgent")
+    assert {each.rule for each in decision.evictions} == {"priority"}
