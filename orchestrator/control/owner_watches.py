@@ -141,8 +141,8 @@ class OwnerWatches:
             return
         if state is Reading.UNREADABLE and asyncio.get_running_loop().time() < self._retry_at[kind]:
             return
-        if state is None and len(self._states) >= MAX_KINDS:
-            return
+        if state is None and kind not in CONTROLLERS and len(self._states) >= MAX_KINDS:
+            return  # those of CONTROLLERS are few: nobody's made-up kinds keep their gangs from being read
         if (
             not kind[0] and kind not in CONTROLLERS
         ):  # no kind of the core group makes pods that we would follow

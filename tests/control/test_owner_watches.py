@@ -236,7 +236,10 @@ async def test_whoever_refers_to_many_kinds_has_few_of_them_looked_up() -> None:
         watches = OwnerWatches(transport, {}, tell=told.append, wake=lambda: None)
         for number in range(MAX_KINDS + 10):
             watches.see_pod(read_pod(pod("x", "", reference(f"Kind{number}", "x", "example.org"))))
-    assert len(told) == MAX_KINDS
+        assert len(told) == MAX_KINDS
+        # what one member refers to takes nothing from the gangs of others
+        watches.see_pod(read_pod(pod("y", "", reference("JobSet", "y", "jobset.x-k8s.io"))))
+    assert told[-1].object.kind == ("jobset.x-k8s.io", "JobSet")
 
 
 async def test_an_unknown_kind_is_followed_by_its_metadata_alone() -> None:
