@@ -70,7 +70,13 @@ VOLUME_KINDS: Final = (
     "hostPath",
     "nfs",
 )
-"""What a volume of a pod may be; hostPath and nfs are looked at by their directories."""
+"""What a volume of a pod may be; hostPath and nfs are looked at by their directories, csi by its driver."""
+
+INLINE_DRIVERS: Final = ("secrets-store.csi.k8s.io", "csi.cert-manager.io", "csi.spiffe.io")
+"""CSI drivers that a pod may name itself: they give it secrets and certificates of its own, no storage."""
+
+INGRESS_WORDS: Final = ("/server-alias", "/host-aliases", "-snippet")
+"""How annotations of Ingresses end that no project may have."""
 
 
 def default_image() -> str:
@@ -124,6 +130,8 @@ def render(
         "baseline_capabilities": sorted(BASELINE_CAPABILITIES),
         "baseline_sysctls": BASELINE_SYSCTLS,
         "volume_kinds": ("name", *VOLUME_KINDS),
+        "inline_drivers": INLINE_DRIVERS,
+        "ingress_words": INGRESS_WORDS,
         "actions": ACTIONS[policies],
         "max_grace_seconds": max_grace_seconds,
         "require_devices_variable": require_devices_variable,
