@@ -163,7 +163,8 @@ class OwnerWatches:
         task.add_done_callback(self._lookups.discard)
 
     async def _look_up(self, spawn: Spawn, kind: Kind, api_version: str) -> None:
-        name = f"{kind[1]} of {api_version}"
+        name = f"{kind[1]} of {api_version}"[:200]
+        name = name if name.isprintable() else ascii(name)  # anybody's text: one line of the log stays one
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
                 problem = await self._watch(spawn, kind, api_version)
