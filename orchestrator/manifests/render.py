@@ -43,6 +43,14 @@ OPERATOR_ANNOTATIONS: Final = (
 )
 """Annotations of pods that nobody but the operator writes: decisions rest on them."""
 
+REQUEST_ANNOTATIONS: Final = (
+    names.GPU_FRACTION_ANNOTATION,
+    names.GPU_FRACTION_DEVICES_ANNOTATION,
+    names.GPU_MEMORY_ANNOTATION,
+    names.PREEMPTIBLE_ANNOTATION,
+)
+"""Annotations of pods by which they were admitted: nobody changes them on a pod that has a node."""
+
 BASELINE_SYSCTLS: Final = (
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
@@ -127,6 +135,7 @@ def render(
         "project_label": names.PROJECT_LABEL,
         "operator_account": f"system:serviceaccount:{SYSTEM_NAMESPACE}:muster-operator",
         "operator_annotations": OPERATOR_ANNOTATIONS,
+        "request_annotations": REQUEST_ANNOTATIONS,
         "baseline_capabilities": sorted(BASELINE_CAPABILITIES),
         "baseline_sysctls": BASELINE_SYSCTLS,
         "volume_kinds": ("name", *VOLUME_KINDS),

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.cluster.errors import Forbidden, Invalid, NotFound
 from orchestrator.cluster.kubeconfig import load_access
-from orchestrator.cluster.resources import CRDS, INGRESSES, JOBS, NAMESPACES, PODS, SERVICES, Resource
+from orchestrator.cluster.resources import CRDS, INGRESSES, JOBS, NAMESPACES, NODES, PODS, SERVICES, Resource
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.install import apply
 from orchestrator.names import PRIORITY_CLASSES
@@ -242,6 +242,27 @@ async def test_the_operator_alone_changes_the_annotations_that_it_decides_by(
             await operator.patch(path, patch)
         with pytest.raises(Invalid, match="rule operator-annotations"):
             await dev.patch(path, {"metadata": {"annotations": None}})
+    finally:
+        await admin.delete(path, grace_seconds=0)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"annotations": {"muster.dev/gpu-fraction": "0.001"}},
+        {"annotations": {"muster.dev/preemptible": "false"}},
+        {"annotations": None},
+        {"labels": {"muster.dev/type": "interactive"}},
+    ],
+)
+async def test_what_a_pod_was_bound_by_stays(metadata: Body, dev: Transport, admin: Transport) -> None:
+    asked = {"muster.dev/gpu-fraction": "0.9", "muster.dev/preemptible": "true"}
+    path, node = PODS.path(HOME, "bound"), (await admin.get(NODES.path()))["items"][0]["metadata"]["name"]
+    await admin.create(PODS.path(HOME), pod("bound", template(asked, nodeName=node)))
+    try:
+        with pytest.raises(Invalid, match="rule bound-request"):
+            await dev.patch(path, {"metadata": metadata})
+        await dev.patch(path, {"metadata": {"labels": {"site/note": "mine"}}})
     finally:
         await admin.delete(path, grace_seconds=0)
 
