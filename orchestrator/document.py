@@ -3,69 +3,19 @@
 import re
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 import yaml
 
+from orchestrator.bounded_yaml import LOADER, MAX_NODES, TooLarge, check_size
 from orchestrator.errors import MusterError, UsageError
 
 Path_ = tuple[str | int, ...]
 _Kind = TypeVar("_Kind")
-MAX_NODES: Final = 200_000
-"""How many entries a document may have, an alias counted as all that it stands for."""
-
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _AT = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
 _UNKNOWN = re.compile(r"unknown field `([^`]+)`")
 _PART = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
-
-
-class _TooLarge(yaml.YAMLError):
-    """A document stands for more entries than anybody writes; `line` is where."""
-
-    def __init__(self, node: yaml.Node, message: str) -> None:
-        super().__init__(message)
-        self.line = node.start_mark.line + 1
-
-
-def small_yaml(text: str | bytes, max_nodes: int = MAX_NODES) -> Any:
-    """The data of the one YAML document in the text. Raises ValueError where it is none, or too large."""
-    try:
-        loader = _LOADER(text)
-        try:
-            node = loader.get_single_node()
-            if node is None:
-                return None
-            _check_size(node, {}, max_nodes)
-            return loader.construct_document(node)
-        finally:
-            loader.dispose()
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(" ".join(str(error).split())) from error
-    except RecursionError as error:
-        raise ValueError("there are entries in entries without an end") from error
-
-
-def _check_size(node: yaml.Node, sizes: dict[int, int], limit: int) -> int:
-    """Return how many nodes a node stands for, without following an alias twice. Raises _TooLarge."""
-    known = sizes.get(id(node))
-    if known == 0:
-        raise _TooLarge(node, "there are entries in entries without an end: does an alias (*) hold itself?")
-    if known:
-        return known
-    sizes[id(node)] = 0
-    size = 1
-    if isinstance(node, yaml.MappingNode):
-        size += sum(_check_size(child, sizes, limit) for pair in node.value for child in pair)
-    elif isinstance(node, yaml.SequenceNode):
-        size += sum(_check_size(child, sizes, limit) for child in node.value)
-    if size > limit:
-        raise _TooLarge(
-            node, f"it stands for more than {limit} entries: do aliases (*) repeat what aliases repeat?"
-        )
-    sizes[id(node)] = size
-    return size
 
 
 class Document:
@@ -79,9 +29,9 @@ class Document:
         self.lines: dict[Path_, int] = {}
         try:
             self.text = path.read_text(encoding="utf-8")
-            node = yaml.compose(self.text, Loader=_LOADER)
+            node = yaml.compose(self.text, Loader=LOADER)
             if node is not None:
-                _check_size(node, {}, MAX_NODES)
+                check_size(node, {}, MAX_NODES)
         except OSError as error:
             raise self.refusal(f"{path}: cannot be read: {error.strerror}") from error
         except yaml.MarkedYAMLError as error:
@@ -93,7 +43,7 @@ class Document:
         except yaml.reader.ReaderError as error:
             line = self.text.count("\n", 0, error.position) + 1
             raise self.refusal(f"{path}:{line}: {error.reason}") from error
-        except _TooLarge as error:
+        except TooLarge as error:
             raise self.refusal(f"{path}:{error.line}: {error}") from error
         except RecursionError as error:
             raise self._too_deep() from error

@@ -9,7 +9,7 @@ from urllib.parse import urljoin, urlsplit
 from deployment.bundle.fetch import Fetcher
 from deployment.bundle.manifest import Item
 from deployment.errors import BundleError, FetchFailed
-from orchestrator.document import small_yaml
+from orchestrator.bounded_yaml import small_yaml
 
 _MAX_INDEX_NODES: Final = 5_000_000
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")

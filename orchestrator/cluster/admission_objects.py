@@ -12,7 +12,7 @@ class AdmissionPolicySpec(Wire, frozen=True):
     failure_policy: str = "Fail"
 
 
-class AdmissionPolicy(Object, frozen=True):
+class ValidatingAdmissionPolicy(Object, frozen=True):
     """A ValidatingAdmissionPolicy: rules, without effect until a binding puts them in force."""
 
     resource = resources.ADMISSION_POLICIES
@@ -27,7 +27,7 @@ class AdmissionPolicyBindingSpec(Wire, frozen=True):
     validation_actions: list[str] = []
 
 
-class AdmissionPolicyBinding(Object, frozen=True):
+class ValidatingAdmissionPolicyBinding(Object, frozen=True):
     """A ValidatingAdmissionPolicyBinding."""
 
     resource = resources.ADMISSION_POLICY_BINDINGS

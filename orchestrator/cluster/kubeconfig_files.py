@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.document import small_yaml
+from orchestrator.bounded_yaml import small_yaml
 from orchestrator.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from orchestrator.cluster.admission_objects import AdmissionPolicy, AdmissionPolicyBinding
+from orchestrator.cluster.admission_objects import ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding
 from orchestrator.cluster.errors import Forbidden, NotFound
 from orchestrator.cluster.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
 from orchestrator.cluster.transport import Transport
@@ -42,8 +42,8 @@ async def policies_in_force(transport: Transport, shipped: Iterable[str] | None 
     """Look whether every policy (those `shipped`) is there and denies what breaks it. Raises leaves of ClusterError."""
     try:
         policies, bindings = await asyncio.gather(
-            transport.list(ADMISSION_POLICIES.path(), AdmissionPolicy, params=_OURS),
-            transport.list(ADMISSION_POLICY_BINDINGS.path(), AdmissionPolicyBinding, params=_OURS),
+            transport.list(ADMISSION_POLICIES.path(), ValidatingAdmissionPolicy, params=_OURS),
+            transport.list(ADMISSION_POLICY_BINDINGS.path(), ValidatingAdmissionPolicyBinding, params=_OURS),
         )
     except NotFound:
         return PolicyReport(in_force=False, problems=(_TOO_OLD,))
@@ -63,8 +63,8 @@ def _shipped() -> list[str]:
 
 def _problems(
     shipped: Iterable[str],
-    policies: Iterable[AdmissionPolicy],
-    bindings: Iterable[AdmissionPolicyBinding],
+    policies: Iterable[ValidatingAdmissionPolicy],
+    bindings: Iterable[ValidatingAdmissionPolicyBinding],
 ) -> list[str]:
     rules = {policy.metadata.name: policy for policy in policies}
     denying: set[str] = set()

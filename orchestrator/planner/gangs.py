@@ -83,6 +83,11 @@ def leaves(group: SubGroup) -> list[SubGroup]:
     return [leaf for child in group.children for leaf in leaves(child)] if group.children else [group]
 
 
+def has_topology(group: SubGroup) -> bool:
+    """Whether the group, or one inside it, has a topology of its own."""
+    return group.topology is not None or any(has_topology(child) for child in group.children)
+
+
 def _leaf_minimum(group: SubGroup) -> int:
     return 1 if group.minimum is None else group.minimum
 

@@ -505,6 +505,23 @@ class Session:
         for pod, where in placed:
             self._nominations[pod.id] = Binding(pod.id, workload.id, where.node, where.devices)
 
+    def end_useless_promises(self, name: str) -> None:
+        """Take back what was promised to leaving pods of a gang of which too little is left to start with them."""
+        workload = self.workload(name)
+        moved = [
+            pod for pod in workload.pods if pod.state is PodState.RELEASING and pod.id in self._nominations
+        ]
+        if not moved or any(pod.state is PodState.ALLOCATED for pod in workload.pods):
+            return
+        back = {pod.id for pod in moved}
+        again = (replace(pod, state=PodState.ALLOCATED) if pod.id in back else pod for pod in workload.pods)
+        if has_gang(self._as_decided(replace(workload, pods=tuple(again)))):
+            return
+        for pod in moved:
+            place = self._nominations.pop(pod.id)
+            self.ledger.unplace(workload, pod, place.node, place.devices)
+            self._evicted.append(pod.id)  # lost only now
+
     def plan(self) -> Plan:
         """The decision as data."""
         return Plan(

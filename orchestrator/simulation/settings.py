@@ -7,11 +7,11 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from orchestrator.bounded_yaml import small_yaml
 from orchestrator.cluster.errors import Forbidden, NotFound
 from orchestrator.cluster.objects import ConfigMap
 from orchestrator.cluster.resources import CONFIG_MAPS
 from orchestrator.cluster.transport import Transport
-from orchestrator.document import small_yaml
 from orchestrator.errors import MusterError
 from orchestrator.names import SETTINGS_CONFIG_MAP, SYSTEM_NAMESPACE
 from orchestrator.planner.model import Settings

@@ -23,7 +23,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator import names
-from orchestrator.document import small_yaml
+from orchestrator.bounded_yaml import small_yaml
 from orchestrator.errors import MusterError, UsageError
 
 if TYPE_CHECKING:

@@ -67,6 +67,16 @@ def test_a_promised_room_stays_with_its_owner_when_more_urgent_work_evicts_other
     assert {each.beneficiary for each in decision.evictions} == {"w011"}
 
 
+def test_a_job_that_prefers_a_zone_has_its_quota_by_an_eviction_that_makes_room_for_a_move() -> None:
+    decision = first_decision("quota-of-a-job-that-prefers-a-zone")
+    assert {each.workload for each in decision.nominations} == {"p0/claim", "p1/covered"}
+
+
+def test_a_gang_with_sub_groups_has_its_quota_by_an_eviction_that_makes_room_for_a_move() -> None:
+    decision = first_decision("quota-of-a-gang-with-sub-groups")
+    assert Counter(each.workload for each in decision.nominations) == {"p0/claim": 3, "p1/fraction": 1}
+
+
 def assert_no_gpu_is_given_twice(snapshot: Snapshot) -> None:
     used: dict[tuple[str | None, int], int] = defaultdict(int)
     sizes = {each.name: each.gpu_count for each in snapshot.nodes}

@@ -93,7 +93,7 @@ def settle(
     """
     cluster = Departures(snapshot, pace.grace, pace.late)
     planner = Planner() if decider is plan else None
-    history = _History()
+    history = History()
     first: dict[str, tuple[Violation, Snapshot]] = {}
 
     def record(violations: Iterable[Violation], seen_on: Snapshot) -> None:
@@ -122,7 +122,7 @@ def settle(
     raise AssertionError("not reached: `patience` ends it")
 
 
-class _History:
+class History:
     """Who was evicted for whom since the world froze, and who got a place."""
 
     def __init__(self) -> None:
@@ -136,12 +136,18 @@ class _History:
         return iter(list(self._note(Step(before, decision))))
 
     def _note(self, step: Step) -> Iterator[Violation]:
+        # A nominee is bound before anybody is evicted: an elastic workload has what the last eviction was for, and room
+        # is then made for its next pod.
+        for binding in step.plan.bindings:
+            if step.pods[binding.pod].nominated_node is not None:
+                self._waiting.pop(binding.workload, None)
+        waited = frozenset(self._waiting)
         for eviction in step.plan.evictions:
             if eviction.beneficiary == eviction.workload:
                 continue
             case = (eviction.workload, step.pods[eviction.pod].name, eviction.beneficiary)
             self._evicted[case] += 1
-            if self._evicted[case] > 1 and eviction.beneficiary in self._waiting:
+            if self._evicted[case] > 1 and eviction.beneficiary in waited:
                 yield Violation("evicted-twice", f"{case[1]} of {case[0]} for {case[2]} ({eviction.rule})")
             self._waiting[eviction.beneficiary] = eviction.rule
             self._steps[eviction.beneficiary] = step

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from orchestrator.planner.model import PodState
 from tests.world.coverage import Coverage
 from tests.world.facts import (
-    NOTHING,
     SECOND_US,
     Tree,
     add,
@@ -18,6 +17,7 @@ from tests.world.facts import (
     all_pods,
     gang_is_whole,
     held_by_project,
+    next_chunk,
     order_in_project,
     sized,
     total,
@@ -240,14 +240,28 @@ def coverage(step: Step) -> Iterator[Violation]:
 
 
 def _keeps_quota(step: Step, name: str) -> bool:
-    """Whether the project or department still holds all GPUs of its quota: it lost the wrong ones at worst."""
+    """Whether the project or department still holds all GPUs of its quota: it lost the wrong ones at worst.
+
+    What its more urgent work took from it counts as held, and what that work got for it does not: others took while it
+    was as it had been, and what a project loses by preemption it gets.
+    """
     quota = step.tree.quota(name)[0]
-    promised = [
-        step.pods[pod]
+    inside = [
+        eviction
+        for eviction in step.plan.evictions
+        if eviction.rule == "priority"
+        and name in step.tree.lineage.get(step.workloads[eviction.workload].project, ())
+    ]
+    urgent = {eviction.beneficiary for eviction in inside}
+    preempted = {eviction.pod for eviction in inside}
+    promised = {
+        pod
         for pod, entry in step.nominated.items()
         if name in step.tree.lineage.get(step.workloads[entry.workload].project, ())
-    ]
-    return quota is not None and add(step.held_after[name], total(promised))[0] >= quota
+        and entry.workload not in urgent
+    }
+    held = add(step.held_after[name], total(step.pods[pod] for pod in promised | preempted))
+    return quota is not None and held[0] >= quota
 
 
 def evictions_inside(step: Step) -> Iterator[Violation]:
@@ -350,8 +364,7 @@ def kept_rooms(step: Step) -> Iterator[Violation]:
         is_gang = workload.min_member > 1 or workload.groups is not None
         together = [other for other in workload.pods if other.nominated_node] if is_gang else [pod]
         takers = _takers(step, workload, pod)
-        waiting = [other for other in workload.pods if other.state is PodState.PENDING]
-        amounts = total(waiting[: max(1, workload.min_member)] if is_gang else together)
+        amounts = _claim_of_gang(workload) if is_gang else total(together)
         if not all(
             within(add(add(step.held_after[name], _promised(step, name)), amounts), step.tree.limit(name))
             for name in step.tree.lineage[workload.project]
@@ -432,14 +445,23 @@ def _has_better_claim(step: Step, binding: Binding, loser: Workload) -> bool:
     taker = step.workloads[binding.workload]
     if taker.project == loser.project:
         return order_in_project(taker) < order_in_project(loser)
-    waiting = [pod for pod in loser.pods if pod.state is PodState.PENDING]
     # What their common department holds is the same, whoever of the two gets the room: reclaim judges siblings alone.
     common = set(step.tree.lineage[taker.project]) & set(step.tree.lineage[loser.project])
     ours = step.tier(taker, step.held_before, step.chunk_bound_or_nominated(taker.id), common)
     # What more urgent work of its project was promised uses up its quotas as if it ran.
     held = {name: add(amounts, _promised(step, name)) for name, amounts in step.held_after.items()}
-    theirs = step.tier(loser, held, total(waiting[: loser.min_member]) if waiting else NOTHING, common)
-    return ours < theirs
+    return ours < step.tier(loser, held, _claim_of_gang(loser), common)
+
+
+def _claim_of_gang(workload: Workload) -> Amounts:
+    """What the gang needs together, of those of it that wait.
+
+    With sub-groups that is what it was promised: its `min_member` is 1, and one pod alone has a better claim than all.
+    """
+    waiting = [pod for pod in workload.pods if pod.state is PodState.PENDING]
+    if workload.groups is None:
+        return total(waiting[: max(1, workload.min_member)])
+    return total([pod for pod in waiting if pod.nominated_node] or next_chunk(workload))
 
 
 def shares(step: Step) -> Iterator[Violation]:

@@ -18,6 +18,7 @@ from orchestrator.planner.model import (
     Request,
     Settings,
     Snapshot,
+    SubGroup,
     Workload,
 )
 from tests.planner.builders import node, project, workload
@@ -25,7 +26,7 @@ from tests.world.packing import Item, fits
 from tests.world.rest_checks import check_rest
 from tests.world.rooms import Rooms
 from tests.world.scenes import saturated
-from tests.world.settling import Pace, settle
+from tests.world.settling import History, Pace, settle
 from tests.world.shrink import shrunk
 from tests.world.step_checks import check_step, difference, shuffled
 from tests.world.water import Side, divide
@@ -123,6 +124,13 @@ def test_what_a_quota_covers_goes_only_to_a_promised_place() -> None:
         A1, pods=(large,)
     )  # for the quota: a small job behind it is covered, or the first to go
     assert decided(cluster(too_large, A2, B1, gpus=6), evictions=(evict("a2-0", "b1"),)) == set()
+    urgent = workload("a0", "a", 1000, priority=90)
+    losses = (evict("a1-0", "b1"), evict("a2-0", "a0", "priority"))
+    inside = decided(cluster(A1, A2, B1, urgent), evictions=losses, nominations=(bind("a0-0", 2),))
+    assert inside == set()  # others took a1 while a2 held all of the quota
+    small = on(workload("a2", "a", 1000, age=2), "n", (2,))
+    inside = decided(cluster(A1, small, B1, urgent), evictions=losses, nominations=(bind("a0-0", 2),))
+    assert inside == {"covered"}
     wide = cluster(A1, A2, B1, gpus=6)
     moved = decided(
         wide, evictions=(evict("a1-0", "b1", "consolidation"),), nominations=(bind("a1-0", 4, 5),)
@@ -168,6 +176,21 @@ def test_a_promise_is_a_room_and_its_own() -> None:
     assert decided(cluster(A1, promised, older), bindings=(bind("b0-0", 2, 3),)) == set()
 
 
+@pytest.mark.parametrize(("pods", "checks"), [(2, set()), (1, {"nomination-lost"})])
+def test_the_claim_of_a_gang_with_sub_groups_is_that_of_all_its_pods(pods: int, checks: set[str]) -> None:
+    """Both pods together are beyond the quota, and who is within its own has the better claim; one is not."""
+    names = ("leader", "worker")[:pods]
+    groups = SubGroup("", children=tuple(SubGroup(name, 1) for name in names))
+    gang = workload("g", "b", 2000, pods=pods, age=3)
+    promised = tuple(
+        replace(pod, sub_group=name, nominated_node="n", nominated_devices=(2 * index, 2 * index + 1))
+        for index, (pod, name) in enumerate(zip(gang.pods, names, strict=True))
+    )
+    teams = (project("a", 2000), project("b", 2000))
+    snapshot = cluster(replace(gang, pods=promised, groups=groups), workload("a9", "a", 2000), projects=teams)
+    assert decided(snapshot, bindings=(bind("a9-0", 0, 1),)) == checks
+
+
 def test_what_is_idle_or_lent_is_noticed_at_rest() -> None:
     assert [wrong.check for wrong in check_rest(cluster(A1, B1))] == ["idle"]
     assert [wrong.check for wrong in check_rest(cluster(A1, A2, B1))] == ["starved"]
@@ -188,6 +211,22 @@ def test_a_planner_that_never_rests_or_forgets_is_noticed() -> None:
 
     checks = settle(cluster(A1, A2, B1), Pace(), decider=restless).violations
     assert {"loop", "evicted-twice"} <= checks.keys()
+
+
+@pytest.mark.parametrize(("is_bound", "count"), [(True, 0), (False, 1)])
+def test_a_pod_may_make_way_again_for_the_next_pod_of_a_workload_that_has_grown(
+    is_bound: bool, count: int
+) -> None:
+    """What the first eviction was for is bound in the decision that makes room for the next pod, or it is not."""
+    grows = workload("b1", "b", 1000, pods=2, age=3)
+    first = replace(grows.pods[0], nominated_node="n", nominated_devices=(2,))
+    promised = replace(grows, pods=(first, grows.pods[1]))
+    losses = (evict("a2-0", "b1"), evict("a1-0", "b1"))
+    history = History()
+    assert list(history.note(cluster(A1, A2, grows), Plan((), losses[1:], NOBODY, NOBODY, {}))) == []
+    bound = (bind("b1-0", 2),) if is_bound else ()
+    wrong = history.note(cluster(A1, A2, promised), Plan(bound, losses, NOBODY, NOBODY, {}))
+    assert [each.check for each in wrong] == ["evicted-twice"] * count
 
     def failing(_: Snapshot) -> Plan:
         raise IndexError("pop from empty list")

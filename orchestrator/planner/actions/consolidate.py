@@ -7,6 +7,7 @@ from orchestrator.planner.actions.evicting import (
     ROOM_IS_MISSING,
     carry_out,
     lacks_only,
+    promise_places,
 )
 from orchestrator.planner.actions.hopeless import Hopeless
 from orchestrator.planner.gangs import chunk_amounts, chunk_gpu_milli
@@ -104,8 +105,7 @@ def consolidate_for(
         hopeless.add(session, workload, chunk, ())
         return False
     carry_out(session, workload, *outcome)
-    for name, places in policy.moved.items():
-        session.promise(session.workload(name), places)
+    promise_places(session, outcome[0], policy.moved)
     return True
 
 

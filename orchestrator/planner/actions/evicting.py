@@ -1,6 +1,6 @@
 """What the actions that evict have in common: who lacks only room, and carrying out what was found."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from orchestrator.planner.accounting.quota_checks import violation
 from orchestrator.planner.accounting.tiers import EntitlementTier
@@ -113,6 +113,18 @@ def carry_out(session: Session, workload: Workload, losses: Losses, placed: Plac
     """Make what is on the ledger part of the plan, and find new places for victims where there are any."""
     session.take(evictions_for(workload, losses))
     session.grant(workload, placed, after_evictions=bool(losses))
+
+
+def promise_places(session: Session, losses: Losses, places: Mapping[str, Placed]) -> None:
+    """Promise victims these places, by workload, which are on the ledger.
+
+    Where what was left of a gang goes for good, what was promised to those of it that were moved before ends.
+    """
+    for name, placed in places.items():
+        session.promise(session.workload(name), placed)
+    for victim, _ in losses:
+        if not all(map(session.is_nominated, victim.pods)):
+            session.end_useless_promises(victim.workload.id)
 
 
 def move_elsewhere(session: Session, losses: Losses) -> dict[str, Placed]:

@@ -11,6 +11,7 @@ from orchestrator.planner.actions.evicting import (
     carry_out,
     lacks_only,
     move_elsewhere,
+    promise_places,
 )
 from orchestrator.planner.actions.hopeless import Hopeless
 from orchestrator.planner.gangs import Chunk, chunk_amounts
@@ -170,8 +171,7 @@ def preempt_lower_for(
     # only now: nobody loses a promised room to those who come after it.
     nominees = [other for other in granted if session.is_bound_nominee(other)]
     _start_again(session, nominees)
-    for name, places in move_elsewhere(session, losses).items():
-        session.promise(session.workload(name), places)
+    promise_places(session, losses, move_elsewhere(session, losses))
     _start_again(session, [other for other in granted if not session.is_bound_nominee(other)])
     return True
 

@@ -7,6 +7,7 @@ from orchestrator.planner.actions.evicting import (
     carry_out,
     lacks_only,
     move_elsewhere,
+    promise_places,
 )
 from orchestrator.planner.actions.hopeless import Hopeless
 from orchestrator.planner.gangs import chunk_amounts
@@ -91,8 +92,7 @@ def reclaim_for(
     losses, placed = outcome
     moved = move_elsewhere(session, losses)
     carry_out(session, workload, losses, placed)
-    for name, places in moved.items():
-        session.promise(session.workload(name), places)
+    promise_places(session, losses, moved)
     return True
 
 
@@ -125,6 +125,5 @@ class MovesWithinQuota:
         evicted = [(victim, reason) for victim, reason in losses if not victim.is_move]
         places = move_elsewhere(session, evicted) | policy.moved
         carry_out(session, workload, losses, placed)
-        for name, placed_again in places.items():
-            session.promise(session.workload(name), placed_again)
+        promise_places(session, losses, places)
         return True

@@ -13,7 +13,13 @@ from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.quota import preempt_min_runtime
 from orchestrator.planner.accounting.quota_checks import violation
 from orchestrator.planner.accounting.tiers import EntitlementTier
-from orchestrator.planner.actions.evicting import ROOM_IS_MISSING, carry_out, lacks_only, move_elsewhere
+from orchestrator.planner.actions.evicting import (
+    ROOM_IS_MISSING,
+    carry_out,
+    lacks_only,
+    move_elsewhere,
+    promise_places,
+)
 from orchestrator.planner.gangs import Chunk, chunk_amounts, chunk_gpu_milli, give_up_chunks
 from orchestrator.planner.model import DEVICE_MILLI, Amounts, Pod, PodState, Waiting, Workload
 from orchestrator.planner.ordering import workload_order
@@ -87,8 +93,7 @@ def start_reserved(session: Session) -> None:
             continue
         moved = move_elsewhere(session, outcome[0])
         carry_out(session, workload, *outcome)
-        for name, places in moved.items():
-            session.promise(session.workload(name), places)
+        promise_places(session, outcome[0], moved)
 
 
 class ReservationPolicy(ReclaimPolicy):

@@ -10,7 +10,7 @@ from itertools import chain, combinations, islice
 
 from orchestrator.planner.accounting.ledger import Ledger, NodeAccount
 from orchestrator.planner.accounting.quota_checks import limiting
-from orchestrator.planner.gangs import Chunk, chunk_amounts
+from orchestrator.planner.gangs import Chunk, chunk_amounts, has_topology
 from orchestrator.planner.model import DEVICE_MILLI, Pod, Request, Workload
 from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.placement.placer import Placement
@@ -46,11 +46,17 @@ def repack_for(
 ) -> tuple[Losses, Placed] | None:
     """Places for the whole chunk on the ledger, with who is moved and evicted; None, with the ledger as it was."""
     policy = selector.policy
-    if not isinstance(policy, MovePolicy) or workload.topology is not None or workload.groups is not None:
+    if not isinstance(policy, MovePolicy) or _must_be_together(workload):
         return None
     return sparing(
         policy, workload, chunk, lambda: _Repacking(session, workload, chunk, selector, policy).run()
     )
+
+
+def _must_be_together(workload: Workload) -> bool:
+    """Whether its pods, or those of a sub-group, may not be on any nodes: that is not looked at here."""
+    rule, groups = workload.topology, workload.groups
+    return (rule is not None and rule.required is not None) or (groups is not None and has_topology(groups))
 
 
 class _Repacking:

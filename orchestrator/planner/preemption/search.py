@@ -8,8 +8,8 @@ from itertools import islice
 
 from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.quota_checks import limiting
-from orchestrator.planner.gangs import Chunk, chunk_amounts
-from orchestrator.planner.model import Amounts, Pod, SubGroup, Workload
+from orchestrator.planner.gangs import Chunk, chunk_amounts, has_topology
+from orchestrator.planner.model import Amounts, Pod, Workload
 from orchestrator.planner.placement.chunks import Placed, largest_first
 from orchestrator.planner.placement.placer import Placement
 from orchestrator.planner.placement.topology import candidate_domains
@@ -125,7 +125,7 @@ def _first_allowed(
 
 
 def _search(session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector) -> Outcome | None:
-    if workload.groups is not None and _has_topology(workload.groups):
+    if workload.groups is not None and has_topology(workload.groups):
         return _search_tree(session, workload, chunk, selector)
     if workload.topology is None:
         return _search_pods(session, workload, chunk, selector, None)
@@ -297,7 +297,3 @@ def _prune(
         session.ledger.place(workload, pod, placement.node, placement.devices)
     selector.policy.accepts(session, workload, best[0])
     return best
-
-
-def _has_topology(group: SubGroup) -> bool:
-    return group.topology is not None or any(_has_topology(child) for child in group.children)

@@ -166,3 +166,19 @@ def test_room_that_was_promised_but_not_made_is_made_before_its_free_part_is_giv
     assert [eviction.pod for eviction in decision.evictions] == ["borrowed-0"]
     assert [nomination.pod for nomination in decision.nominations] == ["large-0"]
     assert decision.bindings == ()
+
+
+def test_a_place_promised_to_half_a_gang_ends_when_the_other_half_is_evicted_for_good() -> None:
+    """It could never start there alone, and nobody else could use the place meanwhile."""
+    gang = running(workload("gang", "b", 1000, pods=2, gang=True), "n1")
+    half = replace(gang.pods[0], state=PodState.RELEASING, nominated_node="n2", nominated_devices=(3,))
+    decision = decide(
+        ["n1", "n2"],
+        replace(gang, pods=(half, gang.pods[1])),
+        running(workload("busy", "c", 2000, interactive=True), "n1", 2),
+        running(workload("full", "a", 3000, interactive=True), "n2"),
+        nominated(workload("next", "c", 1000, age=1), "n1", 0),
+        workload("new", "a", 1000, age=2),
+    )
+    assert {each.pod for each in decision.evictions} == {"gang-1"}
+    assert places(decision.nominations) == {"next-0": ("n1", (0,)), "new-0": ("n1", (1,))}
