@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -11,6 +12,9 @@ from orchestrator.cluster.wire import Wire
 
 if TYPE_CHECKING:
     from orchestrator.cluster.transport import Transport
+
+
+_API_VERSION: Final = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class ApiResource(Wire, frozen=True):
@@ -35,8 +39,11 @@ class _Anything(msgspec.Struct):
 async def discover(transport: Transport, api_version: str, kind: str) -> Resource | None:
     """Return the namespaced resource of that kind that can be listed and watched; None: there is none.
 
-    Raises ClusterError leaves: NotFound where the group and version are not served.
+    Raises ClusterError leaves: NotFound where the group and version are not served. Nothing is asked for what cannot be
+    a version: Kubernetes lets whoever makes an object write any text there, also one that leads to another path.
     """
+    if not _API_VERSION.fullmatch(api_version):
+        return None
     group, _, version = api_version.rpartition("/")
     root = f"/apis/{group}/{version}" if group else f"/api/{version}"
     served = await transport.get(root, ApiResourceList)

@@ -131,6 +131,7 @@ class PodSpec(Wire, frozen=True):
     priority_class_name: str = ""
     scheduling_gates: list[SchedulingGate] = []
     volumes: list[PodVolume] = []
+    resources: ResourceRequirements = ResourceRequirements()
     overhead: dict[str, str | int] = {}
     active_deadline_seconds: int | None = None
     restart_policy: str = ""

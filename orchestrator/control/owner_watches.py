@@ -141,8 +141,8 @@ class OwnerWatches:
             return
         if state is Reading.UNREADABLE and asyncio.get_running_loop().time() < self._retry_at[kind]:
             return
-        if state is None and len(self._states) >= MAX_KINDS:
-            return
+        if state is None and kind not in CONTROLLERS and len(self._states) >= MAX_KINDS:
+            return  # those of CONTROLLERS are few: nobody's made-up kinds keep their gangs from being read
         if (
             not kind[0] and kind not in CONTROLLERS
         ):  # no kind of the core group makes pods that we would follow
@@ -163,7 +163,8 @@ class OwnerWatches:
         task.add_done_callback(self._lookups.discard)
 
     async def _look_up(self, spawn: Spawn, kind: Kind, api_version: str) -> None:
-        name = f"{kind[1]} of {api_version}"
+        name = f"{kind[1]} of {api_version}"[:200]
+        name = name if name.isprintable() else ascii(name)  # anybody's text: one line of the log stays one
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
                 problem = await self._watch(spawn, kind, api_version)

@@ -43,6 +43,14 @@ OPERATOR_ANNOTATIONS: Final = (
 )
 """Annotations of pods that nobody but the operator writes: decisions rest on them."""
 
+REQUEST_ANNOTATIONS: Final = (
+    names.GPU_FRACTION_ANNOTATION,
+    names.GPU_FRACTION_DEVICES_ANNOTATION,
+    names.GPU_MEMORY_ANNOTATION,
+    names.PREEMPTIBLE_ANNOTATION,
+)
+"""Annotations of pods by which they were admitted: nobody changes them on a pod that has a node."""
+
 BASELINE_SYSCTLS: Final = (
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
@@ -70,7 +78,13 @@ VOLUME_KINDS: Final = (
     "hostPath",
     "nfs",
 )
-"""What a volume of a pod may be; hostPath and nfs are looked at by their directories."""
+"""What a volume of a pod may be; hostPath and nfs are looked at by their directories, csi by its driver."""
+
+INLINE_DRIVERS: Final = ("secrets-store.csi.k8s.io", "csi.cert-manager.io", "csi.spiffe.io")
+"""CSI drivers that a pod may name itself: they give it secrets and certificates of its own, no storage."""
+
+INGRESS_WORDS: Final = ("/server-alias", "/host-aliases", "-snippet")
+"""How annotations of Ingresses end that no project may have."""
 
 
 def default_image() -> str:
@@ -121,9 +135,12 @@ def render(
         "project_label": names.PROJECT_LABEL,
         "operator_account": f"system:serviceaccount:{SYSTEM_NAMESPACE}:muster-operator",
         "operator_annotations": OPERATOR_ANNOTATIONS,
+        "request_annotations": REQUEST_ANNOTATIONS,
         "baseline_capabilities": sorted(BASELINE_CAPABILITIES),
         "baseline_sysctls": BASELINE_SYSCTLS,
         "volume_kinds": ("name", *VOLUME_KINDS),
+        "inline_drivers": INLINE_DRIVERS,
+        "ingress_words": INGRESS_WORDS,
         "actions": ACTIONS[policies],
         "max_grace_seconds": max_grace_seconds,
         "require_devices_variable": require_devices_variable,

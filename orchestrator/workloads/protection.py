@@ -174,10 +174,13 @@ def _directory_objection(mounts: Iterable[Mount], namespace: Metadata, project: 
     )
     for mount in mounts:
         source = f"{mount.nfs_server}:{mount.source}" if mount.nfs_server else mount.source
-        is_below = ".." not in source.split("/") and any(
-            source == directory or source.startswith(directory.rstrip("/") + "/") for directory in read_only
+        is_plain = ".." not in source.split("/") and not any(
+            _is_below(source, directory) for directory in writable
         )
-        if source in writable or (is_below and mount.read_only):
+        is_readable = is_plain and any(
+            source == directory or _is_below(source, directory) for directory in read_only
+        )
+        if source in writable or (is_readable and mount.read_only):
             continue
         allowed = [*writable, *(f"{directory} with all below it, read only (:ro)" for directory in read_only)]
         return NotAllowed(
@@ -188,6 +191,10 @@ def _directory_objection(mounts: Iterable[Mount], namespace: Metadata, project: 
             allowed=", ".join(allowed) or "no directories of nodes or NFS servers",
         )
     return None
+
+
+def _is_below(source: str, directory: str) -> bool:
+    return source.startswith(directory.rstrip("/") + "/")
 
 
 def network_policies(namespace: str) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import Final
 
 from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.integers import MAX_DIGITS, whole_number
-from orchestrator.cluster.objects import Container, Pod
+from orchestrator.cluster.objects import Container, Pod, PodSpec
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes, memory_mib, shortened, whole_count
 from orchestrator.names import (
     ADMITTED_ANNOTATION,
@@ -299,7 +299,10 @@ def grace_seconds(pod: Pod, longest_seconds: int) -> int | None:
 
 
 def _total(pod: Pod, resource: str, parse: Callable[[str], int]) -> int:
-    """Kubernetes' effective request: containers and sidecars together, or one start-up container if that is more."""
+    """Kubernetes' effective request: containers and sidecars together, or one start-up container if that is more.
+
+    What the pod as a whole asks for is at least that, or Kubernetes does not take it.
+    """
     sidecars = [
         init_container
         for init_container in pod.spec.init_containers
@@ -312,19 +315,18 @@ def _total(pod: Pod, resource: str, parse: Callable[[str], int]) -> int:
     ]
     running = sum(_asked((*pod.spec.containers, *sidecars), resource, parse))
     starting = max(_asked(starters, resource, parse), default=0)
-    return max(running, starting) + _parsed(pod.spec.overhead, resource, parse)
+    whole = sum(_asked([pod.spec], resource, parse))
+    return max(running, starting, whole) + _parsed(pod.spec.overhead, resource, parse)
 
 
-def _asked(containers: Iterable[Container], resource: str, parse: Callable[[str], int]) -> list[int]:
+def _asked(askers: Iterable[Container | PodSpec], resource: str, parse: Callable[[str], int]) -> list[int]:
     return [
         _parsed(
-            container.resources.requests
-            if resource in container.resources.requests
-            else container.resources.limits,
+            asker.resources.requests if resource in asker.resources.requests else asker.resources.limits,
             resource,
             parse,
         )
-        for container in containers
+        for asker in askers
     ]
 
 

@@ -341,7 +341,7 @@ def planner_workload(together: Together, levels: tuple[str, ...] = ()) -> model.
         name=first.metadata.labels.get(WORKLOAD_LABEL, together.chain.name),
         project=together.project,
         priority=first.spec.priority,
-        preemptible=_may_be_taken_back(together, interactive=interactive),
+        preemptible=_may_be_taken_back(together),
         created_at_us=created_at_us(together.chain.owner, first),
         pods=tuple(pod for _, pod in together.pods),
         min_member=members,
@@ -374,7 +374,7 @@ def held_workload(together: Together) -> model.Workload:
         name=first.metadata.labels.get(WORKLOAD_LABEL, together.chain.name),
         project=together.project,
         priority=first.spec.priority,
-        preemptible=_may_be_taken_back(together, interactive=interactive),
+        preemptible=_may_be_taken_back(together),
         created_at_us=created_at_us(together.chain.owner, first),
         pods=tuple(
             replace(planned, constraints=model.Constraints(), sub_group="") for _, planned in together.pods
@@ -403,16 +403,17 @@ def _ends_by_us(pod: Pod) -> int:
     return 0 if seconds is None or not started_us else started_us + seconds * _SECOND_US
 
 
-def _may_be_taken_back(together: Together, *, interactive: bool) -> bool:
-    """Whether it says that it is preemptible, or muster did not admit it: then nobody has looked at the quota."""
-    return _preemptible(together.pods[0][0], interactive=interactive) or any(
-        pod.spec.node_name and not is_admitted(pod) for pod, _ in together.pods
+def _may_be_taken_back(together: Together) -> bool:
+    """Whether any pod says that it is preemptible, or muster did not admit it: then nobody looked at the quota."""
+    return any(
+        is_preemptible(pod) or (pod.spec.node_name and not is_admitted(pod)) for pod, _ in together.pods
     )
 
 
-def _preemptible(pod: Pod, *, interactive: bool) -> bool:
+def is_preemptible(pod: Pod) -> bool:
+    """Whether the pod says that it may be evicted for others."""
     text = pod.metadata.annotations.get(PREEMPTIBLE_ANNOTATION)
-    return not interactive if text is None else text == "true"
+    return pod.metadata.labels.get(TYPE_LABEL) != INTERACTIVE if text is None else text == "true"
 
 
 def _time_us(timestamp: str) -> int:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from orchestrator.cluster.objects import FINISHED, Object, Pod
+from orchestrator.names import PREEMPTIBLE_ANNOTATION
 from orchestrator.planner import model
 from orchestrator.workloads.controllers import Gang
 from orchestrator.workloads.device_reader import DeviceReader
@@ -20,6 +21,7 @@ from orchestrator.workloads.snapshot import (
     belongs,
     held_pod,
     held_workload,
+    is_preemptible,
     planner_pod,
     planner_workload,
 )
@@ -39,6 +41,11 @@ _MANY: Final = 1000
 """Of more changes than this at once, sorting all again costs less than putting each in its place."""
 _OWNER_PATIENCE_US: Final = 5_000_000
 """How long a pod waits for its owner, or for its owner's kind to be looked up, before that is reported."""
+_MIXED: Final = (
+    "it is not preemptible, and other pods of its workload are: "
+    f"its annotation {PREEMPTIBLE_ANNOTATION} must be the same on all of them"
+)
+"""Beside pods that may be evicted it would be placed beyond the quota, and stay there when they are gone."""
 _ID: Final = attrgetter("id")
 
 
@@ -225,6 +232,7 @@ class WorkloadReader:
             put(self._unreadable, uid, None)
             return None
         owners = self._owners_of(pods)
+        is_borrowed = any(map(is_preemptible, pods))
         for pod in pods:
             if not belongs(pod, self._assumed):
                 self._waits_since_us.pop(pod.metadata.uid, None)
@@ -233,6 +241,9 @@ class WorkloadReader:
                 continue
             if pod.metadata.uid in self._unschedulable:
                 unreadable[pod.metadata.uid] = self._unschedulable[pod.metadata.uid]
+                continue
+            if is_borrowed and not is_preemptible(pod) and self._node_of(pod) is None:
+                unreadable[pod.metadata.uid] = _MIXED
                 continue
             planned = self._boundary.read(_path(pod), lambda: self._read_pod(pod, owners.gang))  # noqa: B023 - called at once
             if isinstance(planned, Unreadable):

@@ -190,6 +190,24 @@ async def test_what_cannot_be_read_is_said_once_and_its_pods_are_scheduled_witho
     ]
 
 
+@pytest.mark.parametrize(
+    "api_version",
+    ["../api%2Fv1%2Fpods", "x/v1?watch=true", "x/v1#", "x/v1\nERROR of muster", "..", "/v1", "x/", "X/v1"],
+)
+async def test_whoever_writes_a_reference_sends_the_operator_nowhere_else(
+    api_version: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster() as server, Transport(access_to(server)) as transport, asyncio.TaskGroup() as group:
+        watches = OwnerWatches(transport, {}, tell=lambda _: None, wake=lambda: None)
+        with caplog.at_level(logging.WARNING, "orchestrator.control.owner_watches"):
+            owner = {**reference("Thing", "t", "example.org"), "apiVersion": api_version}
+            watches.see_pod(read_pod(pod("x", "", owner)))
+            await watches.start(group.create_task)
+        watches.stop()
+        assert server.asked("GET") == []
+    assert all("\n" not in record.message for record in caplog.records)
+
+
 async def test_a_definition_that_is_installed_later_is_found_with_the_next_pod(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -236,7 +254,10 @@ async def test_whoever_refers_to_many_kinds_has_few_of_them_looked_up() -> None:
         watches = OwnerWatches(transport, {}, tell=told.append, wake=lambda: None)
         for number in range(MAX_KINDS + 10):
             watches.see_pod(read_pod(pod("x", "", reference(f"Kind{number}", "x", "example.org"))))
-    assert len(told) == MAX_KINDS
+        assert len(told) == MAX_KINDS
+        # what one member refers to takes nothing from the gangs of others
+        watches.see_pod(read_pod(pod("y", "", reference("JobSet", "y", "jobset.x-k8s.io"))))
+    assert told[-1].object.kind == ("jobset.x-k8s.io", "JobSet")
 
 
 async def test_an_unknown_kind_is_followed_by_its_metadata_alone() -> None:

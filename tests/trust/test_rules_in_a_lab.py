@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.cluster.errors import Forbidden, Invalid, NotFound
 from orchestrator.cluster.kubeconfig import load_access
-from orchestrator.cluster.resources import CRDS, INGRESSES, JOBS, NAMESPACES, PODS, SERVICES, Resource
+from orchestrator.cluster.resources import CRDS, INGRESSES, JOBS, NAMESPACES, NODES, PODS, SERVICES, Resource
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.install import apply
 from orchestrator.names import PRIORITY_CLASSES
@@ -44,6 +44,15 @@ REFUSED = {
     "gpu-scheduler-by-name": template(container=gpus(1), schedulerName="default-scheduler"),
     "gpu-scheduler-init": template(initContainers=[{"name": "init", "image": "image", **gpus(1)}]),
     "gpu-scheduler-mig": template(container={"resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}),
+    "gpu-resource-mig": template(
+        container={"resources": {"limits": {"nvidia.com/mig-1g.5gb": "7"}}}, schedulerName="muster"
+    ),
+    "gpu-resource-shared": template(
+        initContainers=[
+            {"name": "i", "image": "i", "resources": {"limits": {"nvidia.com/gpu.shared": "8"}}},
+        ],
+        schedulerName="muster",
+    ),
     "gpu-scheduler-claim": template(resourceClaims=CLAIM),
     "gpu-scheduler-class": template(container={"resources": {"limits": {DEVICE_CLASS: "1"}}}),
     "gpu-scheduler-annotation": template({"muster.dev/gpu-fraction": "0.5"}),
@@ -77,6 +86,14 @@ REFUSED = {
     "volume-kinds": volume(
         {"iscsi": {"targetPortal": "10.0.0.1", "iqn": "iqn.2001-04.com.example:a", "lun": 0}}
     ),
+    "csi-drivers": volume(
+        {
+            "csi": {
+                "driver": "nfs.csi.k8s.io",
+                "volumeAttributes": {"server": "nas", "share": "/exports/team-b"},
+            }
+        }
+    ),
     "directories": volume({"hostPath": {"path": "/"}}),
     "directories-nfs": volume({"nfs": {"server": "nas", "path": "/exports/team-b"}}),
 }
@@ -88,6 +105,11 @@ ALLOWED = {
     "fraction": template({"muster.dev/gpu-fraction": "0.5"}, schedulerName="muster"),
     "claim": template(schedulerName="muster", resourceClaims=CLAIM),
     "another-device": template(container={"resources": {"limits": {"rdma/hca": "1"}}}),
+    "another-device-of-nvidia": template(
+        container={"resources": {"limits": {"nvidia.com/hostdev": "1", "nvidia.com/gpu": "8"}}},
+        schedulerName="muster",
+    ),
+    "secrets-by-csi": volume({"csi": {"driver": "secrets-store.csi.k8s.io", "readOnly": True}}),
     "annotations": template({"muster.dev/min-member": "1" * 256, "site/note": "x" * 5000}),
     "tree": template({"muster.dev/sub-groups": "[" * 65536}),
     "grace": template(terminationGracePeriodSeconds=600),
@@ -133,6 +155,7 @@ def refusal(resource: Resource, rule: str) -> str:
 RULES = {
     "node-name",
     "gpu-scheduler",
+    "gpu-resource",
     "operator-annotations",
     "annotation-size",
     "priority-class",
@@ -147,6 +170,7 @@ RULES = {
     "proc-mount",
     "sysctls",
     "volume-kinds",
+    "csi-drivers",
     "directories",
 }
 
@@ -163,6 +187,38 @@ async def test_who_may_change_projects_may_for_pods_of_their_own(case: str, admi
     await admin.create(PODS.path(HOME), pod(case, REFUSED[case]), params=DRY_RUN)
     with pytest.raises(Invalid, match=f"rule {case}"):  # its pods are not the administrator's own
         await admin.create(JOBS.path(HOME), job(case, REFUSED[case]), params=DRY_RUN)
+
+
+async def test_pods_of_a_controller_with_an_administrators_rights_are_looked_at(admin: Transport) -> None:
+    content = REFUSED["node-name"]
+    owner = {"apiVersion": "example.org/v1", "kind": "Workflow", "name": "w", "uid": "w", "controller": True}
+    made = pod("made", content)
+    made["metadata"]["ownerReferences"] = [owner]
+    with pytest.raises(Invalid, match="rule node-name"):
+        await admin.create(PODS.path(HOME), made, params=DRY_RUN)
+
+
+async def test_a_service_does_not_become_a_name_elsewhere(ada: Transport, admin: Transport) -> None:
+    await ada.create(SERVICES.path(HOME), service())
+    try:
+        spec = {"type": "ExternalName", "externalName": "web.muster-team-b.svc.cluster.local"}
+        with pytest.raises(Invalid, match="rule external-name"):
+            await ada.patch(SERVICES.path(HOME, "web"), {"spec": {**spec, "clusterIP": None}}, params=DRY_RUN)
+    finally:
+        await admin.delete(SERVICES.path(HOME, "web"))
+
+
+async def test_who_may_write_budgets_may_not_in_a_project(dev: Transport, admin: Transport) -> None:
+    resource = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+    body = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": "for-ever"},
+        "spec": {"maxUnavailable": 0, "selector": {}},
+    }
+    with pytest.raises(Invalid, match="rule disruption-budgets"):
+        await dev.create(resource.path(HOME), body)
+    await admin.create(resource.path(HOME), body, params=DRY_RUN)
 
 
 async def test_outside_of_projects_nothing_is_refused(admin: Transport) -> None:
@@ -186,6 +242,27 @@ async def test_the_operator_alone_changes_the_annotations_that_it_decides_by(
             await operator.patch(path, patch)
         with pytest.raises(Invalid, match="rule operator-annotations"):
             await dev.patch(path, {"metadata": {"annotations": None}})
+    finally:
+        await admin.delete(path, grace_seconds=0)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"annotations": {"muster.dev/gpu-fraction": "0.001"}},
+        {"annotations": {"muster.dev/preemptible": "false"}},
+        {"annotations": None},
+        {"labels": {"muster.dev/type": "interactive"}},
+    ],
+)
+async def test_what_a_pod_was_bound_by_stays(metadata: Body, dev: Transport, admin: Transport) -> None:
+    asked = {"muster.dev/gpu-fraction": "0.9", "muster.dev/preemptible": "true"}
+    path, node = PODS.path(HOME, "bound"), (await admin.get(NODES.path()))["items"][0]["metadata"]["name"]
+    await admin.create(PODS.path(HOME), pod("bound", template(asked, nodeName=node)))
+    try:
+        with pytest.raises(Invalid, match="rule bound-request"):
+            await dev.patch(path, {"metadata": metadata})
+        await dev.patch(path, {"metadata": {"labels": {"site/note": "mine"}}})
     finally:
         await admin.delete(path, grace_seconds=0)
 
@@ -302,6 +379,7 @@ BACKEND = {"service": {"name": "web", "port": {"number": 80}}}
     ("rule", "body"),
     [
         ("external-ips", service(externalIPs=["10.0.0.1"])),
+        ("external-name", service(type="ExternalName", externalName="web.muster-team-b.svc.cluster.local")),
         ("ingress-hosts", ingress(**rules("/", "login.example.com"))),
         ("ingress-hosts", ingress(**rules("/team-a-web"), tls=[{"hosts": ["login.example.com"]}])),
         ("ingress-paths", ingress(**rules("/"))),
@@ -310,6 +388,8 @@ BACKEND = {"service": {"name": "web", "port": {"number": 80}}}
         ("ingress-backend", ingress(defaultBackend=BACKEND)),
         ("ingress-annotations", ingress({f"{NGINX}/server-alias": "x.org"}, **rules("/web"))),
         ("ingress-annotations", ingress({f"{NGINX}/configuration-snippet": ";"}, **rules("/web"))),
+        ("ingress-annotations", ingress({f"{NGINX}/canary": "true"}, **rules("/web"))),
+        ("ingress-annotations", ingress({"konghq.com/host-aliases": "x.org"}, **rules("/web"))),
         ("ingress-annotations", ingress({f"{NGINX}/use-regex": "true"}, **rules("/web"))),
     ],
 )

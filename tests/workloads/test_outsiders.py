@@ -226,3 +226,32 @@ def test_whoever_is_deleted_with_a_year_of_grace_counts_until_it_is_evicted(
     assert states == {"mine": state, "x": state}
     after = reader.read(evicted=frozenset({"uid-mine", "uid-x"})).snapshot
     assert {each.pods[0].state for each in after.workloads} == {PodState.RELEASING}
+
+
+def test_nobody_stays_beyond_the_quota_by_saying_so_after_being_lent() -> None:
+    """Pods of one workload are replaced one by one by others that are not preemptible: these wait."""
+    fixed = {"muster.dev/preemptible": "false"}
+    lent = [admitted(f"old-{number}", str(number), "a", owner="set") for number in range(3)]
+    fresh = waiting("new", 1, "a", owner="set", annotations=fixed)
+    reader = reader_of(*lent, fresh, quotas=(1, 7))
+    for old in lent:
+        reading = reader.read()
+        (workload,) = reading.snapshot.workloads
+        assert (workload.preemptible, plan(reading.snapshot).bindings) == (True, ())
+        assert "must be the same on all" in reading.unreadable_pods["uid-new"]
+        reader.note(Change("deleted", old))
+    reading = reader.read()
+    (workload,) = reading.snapshot.workloads
+    assert (workload.preemptible, reading.unreadable_pods) == (False, {})
+    assert [binding.pod for binding in plan(reading.snapshot).bindings] == ["uid-new"]
+
+
+def test_a_workload_of_which_one_pod_is_lent_is_lent() -> None:
+    fixed = {"muster.dev/preemptible": "false", DEVICES: "0"}
+    pods = [
+        bound("fixed", 1, is_admitted=True, owner="set", annotations=fixed),
+        admitted("lent", "1", "a", owner="set"),
+    ]
+    for order in (pods, pods[::-1]):
+        (workload,) = reader_of(*order).read().snapshot.workloads
+        assert workload.preemptible

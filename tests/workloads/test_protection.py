@@ -105,6 +105,16 @@ def test_a_submission_is_refused_before_anything_is_created(
     assert (error is None) if problem is None else problem in str(error)
 
 
+@pytest.mark.parametrize("source", ["/raid/mine/link", "/raid/mine/link/etc"])
+def test_what_somebody_may_have_linked_elsewhere_is_not_mounted(source: str) -> None:
+    project = spec(directories=[Directory(path="/raid"), Directory(path="/raid/mine", writable=True)])
+    namespace = Metadata(labels=labels(project, PolicyMode.DENY), annotations=annotations(project))
+    assert objection(submission(volumes=(Mount("/raid/mine", "/x"),)), namespace, "p") is None
+    assert objection(submission(volumes=(Mount("/raid/sets", "/x", read_only=True),)), namespace, "p") is None
+    error = objection(submission(volumes=(Mount(source, "/x", read_only=True),)), namespace, "p")
+    assert f"volumes {source} is not possible" in str(error)
+
+
 @pytest.mark.parametrize(
     ("values", "field"),
     [

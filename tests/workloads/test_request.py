@@ -52,6 +52,15 @@ def containers(*requests: dict[str, str]) -> list[dict[str, Any]]:
             {},
             Request(cpu_milli=2250),
         ),
+        (
+            {
+                "containers": containers({"cpu": "1", "nvidia.com/gpu": "1"}),
+                "resources": {"requests": {"cpu": "8"}, "limits": {"cpu": "9", "memory": "1Gi"}},
+                "overhead": {"cpu": "250m"},
+            },
+            {},
+            Request(1, 0, 8250, 1 << 30),
+        ),
     ],
 )
 def test_a_pod_asks_for_what_kubernetes_would_reserve(
