@@ -12,7 +12,13 @@ import yaml
 
 from musterlab.cluster import Lab, start
 from orchestrator.cluster.kubeconfig import load_access
-from orchestrator.cluster.resources import PODS, ROLE_BINDINGS, SERVICE_ACCOUNTS
+from orchestrator.cluster.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    PODS,
+    PROJECTS,
+    ROLE_BINDINGS,
+    SERVICE_ACCOUNTS,
+)
 from orchestrator.cluster.transport import Transport
 from orchestrator.planner.model import Settings
 from orchestrator.simulation.capture import capture
@@ -190,13 +196,13 @@ async def a_deletion(cluster: Cluster, victim: str) -> None:
 
 
 async def a_member(cluster: Cluster, victim: str, kubeconfig: Path) -> None:
-    """Somebody with no rights but those of a project's members, and of everybody."""
+    """Somebody with the rights of a project's members, to whom an administrator lets all quotas be known."""
     project, _, name = victim.partition("/")
     namespace = f"muster-{project}"
     async with Transport(load_access(cluster.kubeconfig)) as transport:
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "member"}}
         await transport.create(SERVICE_ACCOUNTS.path(namespace), account)
-        binding = {
+        binding: dict[str, Any] = {
             "apiVersion": ROLE_BINDINGS.api_version,
             "kind": ROLE_BINDINGS.kind,
             "metadata": {"name": "test-member"},
@@ -204,8 +210,15 @@ async def a_member(cluster: Cluster, victim: str, kubeconfig: Path) -> None:
             "subjects": [{"kind": "ServiceAccount", "name": "member", "namespace": namespace}],
         }
         await transport.create(ROLE_BINDINGS.path(namespace), binding)
+        of_all = {
+            **binding,
+            "kind": CLUSTER_ROLE_BINDINGS.kind,
+            "roleRef": {**binding["roleRef"], "name": "muster-user"},
+        }
+        await transport.create(CLUSTER_ROLE_BINDINGS.path(), of_all)
         user = f"system:serviceaccount:{namespace}:member"
         await until_granted(transport, user, "list", PODS, namespace)
+        await until_granted(transport, user, "list", PROJECTS, "")
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         answer: dict[str, Any] = await transport.create(
             SERVICE_ACCOUNTS.path(namespace, "member", "token"), request
