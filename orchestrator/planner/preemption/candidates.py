@@ -17,6 +17,7 @@ from orchestrator.planner.preemption.victims import VictimKey, victim_order
 from orchestrator.planner.session import Session
 
 _ORDER = attrgetter("order")
+_WORK_OF_PIECE = 10
 
 
 class Piece:
@@ -128,6 +129,18 @@ class Candidates:
             pieces.sort(key=_ORDER)
         return pieces
 
+    def movable_milli(self, position: int) -> int:
+        """What pods on that node hold that could move elsewhere: as much as the moves of `on`, without making those."""
+        evicted = self._session.ledger.evicted
+        node = self._session.ledger.nodes[position].node.name
+        return sum(
+            pod.request.gpu_milli
+            for workload in self._workloads_on.get(position, ())
+            if _is_movable(workload)
+            for pod in workload.pods
+            if pod.state is PodState.ALLOCATED and pod.node == node and pod.id not in evicted
+        )
+
     def of(self, project: str, *, moves: bool = False) -> list[Piece]:
         """The pieces of the project."""
         workloads = self._running.get(project, ())
@@ -171,6 +184,7 @@ class Candidates:
     def _complete(self, pieces: list[Piece]) -> list[Piece]:
         """The pieces with what they need to know of nodes, quotas and nominations."""
         nominated, positions = self._nominated, self._positions
+        self._session.work.spend(_WORK_OF_PIECE * len(pieces))
         for piece in pieces:
             covered = self._covered.get(piece.project)
             if covered is None:
@@ -210,10 +224,14 @@ def _evictions(workload: Workload) -> list[Piece]:
     return pieces
 
 
-def _moves(workload: Workload, sequence: int) -> list[Piece]:
+def _is_movable(workload: Workload) -> bool:
     # Some of it is on its way already, or has just arrived: the rest moves when that runs. What completes a gang again
     # would lose its place with the rest.
-    if any(pod.state is PodState.RELEASING or _is_successor(pod) for pod in workload.pods):
+    return not any(pod.state is PodState.RELEASING or _is_successor(pod) for pod in workload.pods)
+
+
+def _moves(workload: Workload, sequence: int) -> list[Piece]:
+    if not _is_movable(workload):
         return []
     pods = [pod for pod in reversed(workload.pods) if pod.state is PodState.ALLOCATED]
     return [
