@@ -5,7 +5,7 @@ them may go, and for whom, is for the policies to say. Pieces show the work as i
 for in a decision, but they are made node by node, as a large cluster has many more than a claim ever looks at.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
 
@@ -55,7 +55,7 @@ class Piece:
         self.pod_count = len(pods)
         self.is_harmless = False
         self.is_covered = False
-        self.pods_on: dict[int, list[Pod]] = {}
+        self.pods_on: Mapping[int, Sequence[Pod]] = {}
         self._victim: Victim | None = None
 
     @property
@@ -127,6 +127,7 @@ class Candidates:
                 is_here = len(workload.pods) == 1
                 pieces += mine if is_here else [piece for piece in mine if position in piece.pods_on]
             pieces.sort(key=_ORDER)
+            self._session.work.spend(_WORK_OF_PIECE * len(pieces))
         return pieces
 
     def movable_milli(self, position: int) -> int:
@@ -183,17 +184,13 @@ class Candidates:
 
     def _complete(self, pieces: list[Piece]) -> list[Piece]:
         """The pieces with what they need to know of nodes, quotas and nominations."""
-        nominated, positions = self._nominated, self._positions
-        self._session.work.spend(_WORK_OF_PIECE * len(pieces))
+        nominated = self._nominated
         for piece in pieces:
             covered = self._covered.get(piece.project)
             if covered is None:
                 covered = self._covered_pods(piece.project)
-            pods_on = piece.pods_on
+            piece.pods_on = self._pods_on(piece.pods)
             for pod in piece.pods:
-                position = positions.get(pod.node or "")
-                if position is not None:
-                    pods_on.setdefault(position, []).append(pod)
                 if pod.id in covered:
                     piece.is_covered = True
                 # Whoever only has nominations has started nothing: it waits on, and no work is lost.
@@ -201,6 +198,19 @@ class Candidates:
                     piece.pod_count -= 1
             piece.is_harmless = not piece.pod_count
         return pieces
+
+    def _pods_on(self, pods: tuple[Pod, ...]) -> Mapping[int, Sequence[Pod]]:
+        """The pods that run by the position of their node."""
+        positions = self._positions
+        if len(pods) == 1:
+            position = positions.get(pods[0].node or "")
+            return {} if position is None else {position: pods}
+        pods_on: dict[int, list[Pod]] = {}
+        for pod in pods:
+            position = positions.get(pod.node or "")
+            if position is not None:
+                pods_on.setdefault(position, []).append(pod)
+        return pods_on
 
     def _covered_pods(self, project: str) -> frozenset[str]:
         """Ids of the pods that the project's quota covers, as it is filled at the beginning."""
