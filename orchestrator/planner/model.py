@@ -290,7 +290,7 @@ class Settings:
     not_ready_grace_seconds: int = 120
     reservation_after_seconds: int | None = 600
     topology_levels: tuple[str, ...] = ()
-    max_work: int | None = 800_000
+    max_work: int | None = 350_000
 
 
 @dataclass(frozen=True, slots=True)

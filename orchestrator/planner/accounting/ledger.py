@@ -104,7 +104,10 @@ class NodeAccount:
 
     def whole_devices(self, *, later: bool) -> list[int]:
         """Indices of the devices that a pod could be given whole; as many unused ones are left out as were lost."""
-        whole = [d for d in range(self.node.gpu_count) if self.free_milli(d, later=later) == DEVICE_MILLI]
+        held: Iterable[int] = self.used_milli
+        if later and self.pods_releasing:
+            held = map(sub, self.used_milli, self.releasing_milli)
+        whole = [device for device, milli in enumerate(held) if milli <= 0]
         return whole[: max(0, len(whole) - self.lost)] if self.lost else whole
 
     def count_whole_devices(self, *, later: bool) -> int:
