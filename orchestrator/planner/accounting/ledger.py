@@ -225,13 +225,12 @@ class Ledger:
 
     def figures(self, name: str, shares: Mapping[str, Amounts]) -> Figures:
         """Where the project or department stands now."""
-        held, non_preemptible = self.allocated[name], self.non_preemptible[name]
+        held = self.allocated[name]
         return Figures(
             quota=self.tree.quota[name],
             limit=self.tree.limit[name],
             share=shares[name],
             held=(held[0], held[1], held[2]),
-            held_non_preemptible=(non_preemptible[0], non_preemptible[1], non_preemptible[2]),
         )
 
     def with_idle_devices(self, count: int) -> Iterator[int]:
