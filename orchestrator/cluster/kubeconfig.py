@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
-from orchestrator.cluster.exec_plugin import ExecPlugin
 from orchestrator.cluster.kubeconfig_files import (
     Entry,
     Merged,
@@ -179,6 +178,8 @@ def _access(merged: Merged, context_name: str | None) -> Access:
         token = user.fields["token"].__str__
     elif "exec" in user.fields:
         made_by_plugin = True
+        from orchestrator.cluster.exec_plugin import ExecPlugin
+
         plugin = ExecPlugin(user, cluster)
         token = plugin.token
         issued_certificate, issued_key = plugin.certificate()
@@ -186,7 +187,7 @@ def _access(merged: Merged, context_name: str | None) -> Access:
     elif "auth-provider" in user.fields:
         made_by_plugin = True
         require_extra("auth-provider")
-        from orchestrator.cluster.auth_provider import credentials  # noqa: PLC0415  (slow to import)
+        from orchestrator.cluster.auth_provider import credentials
 
         issued = credentials(merged.files, name, user.name)
         token = issued.token
