@@ -23,7 +23,7 @@ from orchestrator.names import NAMESPACE_PREFIX
 from orchestrator.workloads.values import FRAMEWORKS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from orchestrator.cli.submit_request import SubmitRequest
     from orchestrator.client.aio import AsyncClient
@@ -117,7 +117,6 @@ def _submit(ctx: click.Context, values: Values, framework: str = "") -> int:
 
 def _options(values: Values) -> _Options:
     """Take what is not about the job out of the values. Raises UsageError."""
-    from orchestrator.client.port_forward import parse_address
     from orchestrator.workloads.parsing import parse_duration_seconds
 
     dry_run = {"true": "client", "false": None}.get(values["dry_run"], values["dry_run"])
@@ -129,9 +128,15 @@ def _options(values: Values) -> _Options:
         attach=bool(values.get("attach")),
         token=bool(values.get("jupyter")),
         forward=not values.pop("no_port_forward", None),
-        addresses=tuple(parse_address(part) for text in addresses for part in text.split(",")),
+        addresses=tuple(_addresses(addresses)) if addresses else (),
         patience_seconds=parse_duration_seconds("--wait-timeout", values.pop("wait_timeout", None)) or 0,
     )
+
+
+def _addresses(texts: Sequence[str]) -> Iterator[str]:
+    from orchestrator.client.port_forward import parse_address
+
+    return (parse_address(part) for text in texts for part in text.split(","))
 
 
 def _problem(request: SubmitRequest) -> UsageError | None:
