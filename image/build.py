@@ -127,8 +127,8 @@ def install_packages(directory: Path) -> None:
         _uv(*install, str(wheel))
     shutil.rmtree(directory / "bin", ignore_errors=True)  # they name the Python of this machine
     for record in directory.glob("*.dist-info"):
-        for made in _MADE_BY_UV:
-            (record / made).unlink(missing_ok=True)
+        for name_by_uv in _MADE_BY_UV:
+            (record / name_by_uv).unlink(missing_ok=True)
     (directory / ".lock").unlink(missing_ok=True)
 
 

@@ -76,7 +76,7 @@ class NodeAccount:
         self.idle_devices = max(0, self.unused_devices - self.lost)
 
     def has_room(self, request: Request, *, later: bool) -> bool:
-        """Whether processors, memory and a pod slot are there; `later` counts what is being released."""
+        """Whether CPU, memory and a pod slot are there; `later` counts what is being released."""
         cpu = self.cpu_used_milli - (self.cpu_releasing_milli if later else 0)
         memory = self.memory_used_bytes - (self.memory_releasing_bytes if later else 0)
         pods = self.pods_used - (self.pods_releasing if later else 0)

@@ -1,4 +1,4 @@
-"""When one project may take from another: the rules on figures alone, for GPUs, processors and memory.
+"""When one project may take from another: the rules on figures alone, for GPUs, CPU and memory.
 
 A project reclaims for a workload if with it the project stays within its fair share. At the level where the two
 lineages part, one of two rules must hold before each victim:
