@@ -202,7 +202,7 @@ class GpuModelBounds:
 class Project:
     """A team's claim. None as a quota or limit: unlimited. `over_quota_weight` is its part of what is left over.
 
-    A project with children is a department: its workloads are those of its children. Processors and memory are
+    A project with children is a department: its workloads are those of its children. CPU and memory are
     unlimited unless somebody bounds them. For `reclaim_min_runtime_seconds` after its start no other project may take
     a workload's GPUs, for `preempt_min_runtime_seconds` no other workload of the project; None asks the department.
     `moves_non_preemptible` lets work that is not preemptible be moved off unhealthy hardware too.
