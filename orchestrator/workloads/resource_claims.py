@@ -233,8 +233,8 @@ def _device(device: wire.SliceDevice, where: str) -> Device:
         },
         taints=tuple(DeviceTaint(taint.key, taint.value, taint.effect) for taint in fields.taints),
         counters=tuple(
-            CounterSet(taken.counter_set, _counters(taken.counters, f"{where}.consumesCounters[{index}]"))
-            for index, taken in enumerate(
+            CounterSet(amounts.counter_set, _counters(amounts.counters, f"{where}.consumesCounters[{index}]"))
+            for index, amounts in enumerate(
                 _bounded(fields.consumes_counters, MAX_NAMES, f"{where}.consumesCounters")
             )
         ),

@@ -74,7 +74,7 @@ def answer_to(case: Case) -> Answer:
     metadata = case["node"]["metadata"]
     place = NodePlace(metadata["name"], metadata.get("labels") or {})
     claims = [read_claim(decode(wire.ResourceClaim, json.dumps(claim))) for claim in case["claims"]]
-    return allocator.allocate(place, claims)
+    return allocator.allocate(place, allocator.group(claims))
 
 
 def _results(state: Case) -> list[DeviceResult]:

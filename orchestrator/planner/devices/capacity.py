@@ -11,13 +11,13 @@ def consumption(request: Request, device: Device) -> Mapping[str, int] | None:
     requested = dict(request.capacity or ())
     if any(name not in device.capacity for name in requested):
         return None
-    taken: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     for name, capacity in device.capacity.items():
         nano = _charged(requested.get(name), capacity)
         if capacity.policy is not None and _violates(nano, capacity.policy):
             return None
-        taken[name] = nano
-    return taken
+        amounts[name] = nano
+    return amounts
 
 
 def _charged(requested_nano: int | None, capacity: Capacity) -> int:

@@ -20,12 +20,12 @@ class CounterBook:
     def has_room(self, candidate: Candidate) -> bool:
         """Whether enough is left for the device."""
         free = self._of_pool(candidate.pool)
-        return all(nano <= free.get(name, 0) for name, nano in _taken(candidate.device).items())
+        return all(nano <= free.get(name, 0) for name, nano in _consumed_by(candidate.device).items())
 
     def charge(self, candidate: Candidate, times: int = 1) -> None:
         """Take what the device needs; with -1, give it back."""
         free = self._of_pool(candidate.pool)
-        for name, nano in _taken(candidate.device).items():
+        for name, nano in _consumed_by(candidate.device).items():
             free[name] = free.get(name, 0) - nano * times
 
     def _of_pool(self, pool: Pool) -> dict[CounterName, int]:
@@ -34,15 +34,15 @@ class CounterBook:
             free = self._free[pool] = dict(pool.counters)
             for device in (*(candidate.device for candidate in pool.candidates), *pool.others):
                 if device.counters and self._ledger.is_occupied((*pool.pool_id, device.name)):
-                    for name, nano in _taken(device).items():
+                    for name, nano in _consumed_by(device).items():
                         free[name] = free.get(name, 0) - nano
         return free
 
 
-def _taken(device: Device) -> Mapping[CounterName, int]:
-    taken: dict[CounterName, int] = {}
+def _consumed_by(device: Device) -> Mapping[CounterName, int]:
+    amounts: dict[CounterName, int] = {}
     for listed in device.counters:
         for name, nano in listed.counters:
             key = (listed.name, name)
-            taken[key] = taken.get(key, 0) + nano
-    return taken
+            amounts[key] = amounts.get(key, 0) + nano
+    return amounts

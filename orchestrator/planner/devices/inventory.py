@@ -1,6 +1,6 @@
 """All slices that drivers publish, and what each node sees of them; kept from one decision to the next."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from orchestrator.planner.devices.model import Features, PoolId, ResourceSlice
 from orchestrator.planner.devices.pools import Candidate, NodePlace, Pool, gather_pools
@@ -9,11 +9,12 @@ from orchestrator.planner.devices.pools import Candidate, NodePlace, Pool, gathe
 class NodeDevices:
     """What a node sees: its pools in order, and the devices that can be allocated."""
 
-    __slots__ = ("candidates", "invalid", "place", "pools")
+    __slots__ = ("candidates", "invalid", "place", "pool_ids", "pools")
 
     def __init__(self, place: NodePlace, pools: tuple[Pool, ...]) -> None:
         self.place = place
         self.pools = pools
+        self.pool_ids = tuple(pool.pool_id for pool in pools)
         self.candidates: tuple[Candidate, ...] = tuple(
             candidate for pool in pools for candidate in pool.candidates
         )
@@ -31,6 +32,7 @@ class Inventory:
         self._by_node: dict[str, list[ResourceSlice]] = {}
         self._anywhere: list[ResourceSlice] = []
         self._views: dict[str, NodeDevices] = {}
+        self._nodes_of: dict[PoolId, set[str]] = {}
 
     @property
     def slices(self) -> frozenset[ResourceSlice]:
@@ -62,7 +64,13 @@ class Inventory:
             nearby = (*self._by_node.get(place.name, ()), *self._anywhere)
             view = NodeDevices(place, gather_pools(place, nearby, self._by_pool, self.features))
             self._views[place.name] = view
+            for pool_id in view.pool_ids:
+                self._nodes_of.setdefault(pool_id, set()).add(place.name)
         return view
+
+    def nodes_of(self, pool_id: PoolId) -> Set[str]:
+        """Return the names of the nodes that were seen to reach the pool."""
+        return self._nodes_of.get(pool_id, frozenset())
 
     def _forget(self, changed: frozenset[ResourceSlice]) -> None:
         pools = {published.pool_id for published in changed}

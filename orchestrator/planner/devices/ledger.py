@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Mapping
 from typing import TypeVar
 
-from orchestrator.planner.devices.model import Allocation, DeviceId, DeviceResult
+from orchestrator.planner.devices.model import Allocation, DeviceId, DeviceResult, PoolId
 
 K = TypeVar("K", bound=Hashable)
 
@@ -11,13 +11,17 @@ _NOTHING: Mapping[str, int] = {}
 
 
 class DeviceLedger:
-    """What all claims hold together. Devices of results with admin access are not held."""
+    """What all claims hold together. Devices of results with admin access are not held.
+
+    `loosened` are the pools of which something was released, or taken back, one after the other.
+    """
 
     def __init__(self) -> None:
         self._exclusive: dict[DeviceId, int] = {}
         self._shares: dict[DeviceId, dict[str, int]] = {}
         self._consumed: dict[DeviceId, dict[str, int]] = {}
         self._undo: list[Callable[[], None]] = []
+        self.loosened: list[PoolId] = []
 
     def is_held(self, device_id: DeviceId) -> bool:
         """Whether somebody has the device for himself."""
@@ -70,6 +74,8 @@ class DeviceLedger:
 
     def _apply(self, result: DeviceResult, times: int) -> None:
         device_id = result.device_id
+        if times < 0:
+            self.loosened.append(device_id[:2])
         if not result.share_id:
             _add(self._exclusive, device_id, times)
             return

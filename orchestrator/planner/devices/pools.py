@@ -173,9 +173,9 @@ def _fill(
 
 
 def _consumes_known(
-    taken: Iterable[CounterSet], names: set[str], counters: Mapping[tuple[str, str], int]
+    amounts: Iterable[CounterSet], names: set[str], counters: Mapping[tuple[str, str], int]
 ) -> bool:
     return all(
         listed.name in names and all((listed.name, name) in counters for name, _ in listed.counters)
-        for listed in taken
+        for listed in amounts
     )

@@ -60,7 +60,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Wanted:
+class _Demand:
     """A request with what is known before the search: its selectors, how many devices, and which, for all of them."""
 
     request: Request
@@ -100,7 +100,7 @@ class Search:
         self._features = features
         self._ledger = ledger
         self._matches = matches
-        self._work_left = max_work
+        self._work_remaining = max_work
         self._progress = _Progress([[] for _ in claims], [{} for _ in claims])
         self._counters = CounterBook(ledger)
         self._constraints = [
@@ -110,15 +110,15 @@ class Search:
         self._compared = sorted({state.attribute for states in self._constraints for state in states})
         for claim in claims:
             self._refuse_what_is_off(claim)
-        self._wanted = [
+        self._demands = [
             [
-                [self._want(claim, request) for request in choice.alternatives]
+                [self._demand_of(claim, request) for request in choice.alternatives]
                 for choice in claim.spec.requests
             ]
             for claim in claims
         ]
         self._needed_after = [
-            self._needed(claim, requests) for claim, requests in zip(claims, self._wanted, strict=True)
+            self._needed(claim, requests) for claim, requests in zip(claims, self._demands, strict=True)
         ]
 
     @property
@@ -157,7 +157,7 @@ class Search:
                 if request.admin_access is not None and not features.admin_access:
                     raise CannotAllocate(f"{what} admin access, which is off")
 
-    def _want(self, claim: Claim, request: Request) -> _Wanted:
+    def _demand_of(self, claim: Claim, request: Request) -> _Demand:
         device_class = self._classes.get(request.class_name)
         if device_class is None:
             raise CannotAllocate(
@@ -165,7 +165,7 @@ class Search:
             )
         selectors = (*device_class.selectors, *request.selectors)
         if request.mode != "All":
-            return _Wanted(request, selectors, request.count)
+            return _Demand(request, selectors, request.count)
         broken = next((p for p in self._node.pools if p.is_incomplete or p.invalid_because), None)
         if broken is not None:
             state = broken.invalid_because or "it is being updated"
@@ -173,19 +173,19 @@ class Search:
                 f"{_name(claim)}: request {request.name} asks for all devices, but not all are known: pool "
                 f"{'/'.join(broken.pool_id)}: {state}"
             )
-        wanted = _Wanted(request, selectors, 0)
+        demand = _Demand(request, selectors, 0)
         all_of_them = tuple(
             candidate
             for candidate in self._node.candidates
-            if self._is_selected(claim, wanted, candidate) and self._has_room(request, candidate) is not None
+            if self._is_selected(claim, demand, candidate) and self._has_room(request, candidate) is not None
         )
-        return _Wanted(request, selectors, len(all_of_them), all_of_them)
+        return _Demand(request, selectors, len(all_of_them), all_of_them)
 
-    def _needed(self, claim: Claim, requests: Sequence[Sequence[_Wanted]]) -> list[int]:
+    def _needed(self, claim: Claim, requests: Sequence[Sequence[_Demand]]) -> list[int]:
         """Return for each request how many devices it and those behind it need at least. Raises CannotAllocate."""
         needed = [0]
         for alternatives in reversed(requests):
-            needed.append(needed[-1] + min(wanted.count for wanted in alternatives))
+            needed.append(needed[-1] + min(demand.count for demand in alternatives))
         needed.reverse()
         if needed[0] > MAX_RESULTS:
             raise CannotAllocate(f"{_name(claim)}: {needed[0]} devices, a claim can hold {MAX_RESULTS}")
@@ -193,7 +193,7 @@ class Search:
 
     def _decide(self, at: Position) -> Iterator[Position]:
         """Make one choice after the other, each time yielding what is decided next, and undo it when resumed."""
-        claims = self._wanted
+        claims = self._demands
         if at.claim == len(claims):
             yield at
         elif at.request == len(claims[at.claim]):
@@ -201,24 +201,24 @@ class Search:
         elif at.alternative < 0:
             yield from self._decide_alternative(at)
         else:
-            wanted = claims[at.claim][at.request][at.alternative]
-            if wanted.all_of_them is not None:
-                yield from self._decide_all(at, wanted, wanted.all_of_them)
-            elif at.device >= wanted.count:
+            demand = claims[at.claim][at.request][at.alternative]
+            if demand.all_of_them is not None:
+                yield from self._decide_all(at, demand, demand.all_of_them)
+            elif at.device >= demand.count:
                 yield Position(at.claim, at.request + 1)
             else:
-                yield from self._decide_device(at, wanted)
+                yield from self._decide_device(at, demand)
 
     def _decide_alternative(self, at: Position) -> Iterator[Position]:
         behind = self._needed_after[at.claim][at.request + 1]
-        for index, wanted in enumerate(self._wanted[at.claim][at.request]):
-            if len(self._progress.choices[at.claim]) + wanted.count + behind > MAX_RESULTS:
+        for index, demand in enumerate(self._demands[at.claim][at.request]):
+            if len(self._progress.choices[at.claim]) + demand.count + behind > MAX_RESULTS:
                 continue
             self._progress.alternatives[at.claim][at.request] = index
             yield Position(at.claim, at.request, index)
 
     def _decide_all(
-        self, at: Position, wanted: _Wanted, all_of_them: Sequence[Candidate]
+        self, at: Position, demand: _Demand, all_of_them: Sequence[Candidate]
     ) -> Iterator[Position]:
         if not all_of_them:
             return
@@ -227,34 +227,34 @@ class Search:
             return
         candidate = all_of_them[at.device]
         self._work()
-        if self._is_in_use(at.claim, wanted.request, candidate):
+        if self._is_in_use(at.claim, demand.request, candidate):
             return
-        if self._take(at.claim, wanted.request, candidate, must=True):
+        if self._take(at.claim, demand.request, candidate, must=True):
             yield Position(at.claim, at.request, at.alternative, at.device + 1)
             self._give_back(at.claim)
 
-    def _decide_device(self, at: Position, wanted: _Wanted) -> Iterator[Position]:
+    def _decide_device(self, at: Position, demand: _Demand) -> Iterator[Position]:
         claim = self._claims[at.claim]
         in_vain: set[object] = set()
         candidates = self._node.candidates
         for index in range(at.start, len(candidates)):
             candidate = candidates[index]
             self._work()
-            if self._is_in_use(at.claim, wanted.request, candidate):
+            if self._is_in_use(at.claim, demand.request, candidate):
                 continue
-            if not self._is_selected(claim, wanted, candidate):
+            if not self._is_selected(claim, demand, candidate):
                 continue
             if in_vain and self._likeness(candidate) in in_vain:
                 continue
-            if not self._take(at.claim, wanted.request, candidate, must=False):
+            if not self._take(at.claim, demand.request, candidate, must=False):
                 continue
             yield Position(at.claim, at.request, at.alternative, at.device + 1, index + 1)
             self._give_back(at.claim)
             in_vain.add(self._likeness(candidate))
 
     def _work(self) -> None:
-        self._work_left -= 1
-        if self._work_left < 0:
+        self._work_remaining -= 1
+        if self._work_remaining < 0:
             raise WorkBoundExceeded
 
     def _is_shareable(self, device: Device) -> bool:
@@ -271,15 +271,15 @@ class Search:
             return True
         return not request.is_admin and (device_id in progress.regular or self._ledger.is_shared(device_id))
 
-    def _is_selected(self, claim: Claim, wanted: _Wanted, candidate: Candidate) -> bool:
+    def _is_selected(self, claim: Claim, demand: _Demand, candidate: Candidate) -> bool:
         """Return whether class and request accept the device. Raises CannotAllocate where an expression fails."""
         if candidate.device.binding_conditions and not self._features.binding_conditions:
             return False
         try:
-            is_accepted = self._matches.accepts(candidate, wanted.selectors)
+            is_accepted = self._matches.accepts(candidate, demand.selectors)
         except SelectorFailed as failure:
             raise CannotAllocate(
-                f"{_name(claim)}: request {wanted.request.name}: device {'/'.join(candidate.device_id)}: {failure}"
+                f"{_name(claim)}: request {demand.request.name}: device {'/'.join(candidate.device_id)}: {failure}"
             ) from failure
         return is_accepted and candidate.is_reachable
 
@@ -288,19 +288,19 @@ class Search:
         if not self._features.consumable_capacity:
             return _NOTHING
         device, device_id = candidate.device, candidate.device_id
-        taken = consumption(request, device)
-        if taken is None:
+        amounts = consumption(request, device)
+        if amounts is None:
             return None
         before = (self._ledger.consumed(device_id), *self._progress.shared.get(device_id, ()))
-        for name, nano in taken.items():
+        for name, nano in amounts.items():
             if nano + sum(consumed.get(name, 0) for consumed in before) > device.capacity[name].value_nano:
                 return None
-        return taken
+        return amounts
 
     def _take(self, claim: int, request: Request, candidate: Candidate, *, must: bool) -> bool:
         """Choose the device, if nothing forbids it. Raises CannotAllocate if it `must` be and a constraint does."""
-        taken = self._has_room(request, candidate)
-        if (taken is None and not must) or self._is_forbidden(request, candidate):
+        amounts = self._has_room(request, candidate)
+        if (amounts is None and not must) or self._is_forbidden(request, candidate):
             return False
         if not self._add_to_constraints(claim, request, candidate):
             if must:
@@ -309,10 +309,10 @@ class Search:
                     f"of the claim forbids {'/'.join(candidate.device_id)}"
                 )
             return False
-        if taken is None:
+        if amounts is None:
             self._remove_from_constraints(claim, request)
             return False
-        self._record(claim, request, candidate, taken)
+        self._record(claim, request, candidate, amounts)
         return True
 
     def _is_forbidden(self, request: Request, candidate: Candidate) -> bool:
@@ -337,18 +337,18 @@ class Search:
         for state in self._constraints[claim]:
             state.remove(request)
 
-    def _record(self, claim: int, request: Request, candidate: Candidate, taken: Mapping[str, int]) -> None:
+    def _record(self, claim: int, request: Request, candidate: Candidate, amounts: Mapping[str, int]) -> None:
         progress, device_id = self._progress, candidate.device_id
         if self._charges_counters(candidate):
             self._counters.charge(candidate)
         is_shared = self._is_shareable(candidate.device)
         if is_shared:
-            progress.shared.setdefault(device_id, []).append(taken)
+            progress.shared.setdefault(device_id, []).append(amounts)
         else:
             progress.in_claims.setdefault(device_id, []).append(claim)
             if not request.is_admin:
                 progress.regular[device_id] = claim
-        progress.choices[claim].append(Choice(request, candidate, taken if is_shared else None))
+        progress.choices[claim].append(Choice(request, candidate, amounts if is_shared else None))
 
     def _give_back(self, claim: int) -> None:
         """Undo the latest choice for the claim."""
@@ -383,23 +383,23 @@ class Search:
             tuple(self._progress.in_claims.get(device_id, ())),
             device_id in self._progress.regular,
             tuple(sorted(self._ledger.consumed(device_id).items())),
-            tuple(tuple(sorted(taken.items())) for taken in self._progress.shared.get(device_id, ())),
+            tuple(tuple(sorted(amounts.items())) for amounts in self._progress.shared.get(device_id, ())),
             device.shareable,
             tuple(sorted(device.capacity.items(), key=lambda item: item[0])),
             device.taints,
             (id(candidate.pool), device.counters) if device.counters else None,
             tuple(attribute_values(device_id[0], device, name, self._features) for name in self._compared),
             tuple(
-                self._outcome(claim, wanted, candidate)
-                for claim, requests in zip(self._claims, self._wanted, strict=True)
+                self._outcome(claim, demand, candidate)
+                for claim, requests in zip(self._claims, self._demands, strict=True)
                 for alternatives in requests
-                for wanted in alternatives
+                for demand in alternatives
             ),
         )
 
-    def _outcome(self, claim: Claim, wanted: _Wanted, candidate: Candidate) -> bool | None:
+    def _outcome(self, claim: Claim, demand: _Demand, candidate: Candidate) -> bool | None:
         try:
-            return self._is_selected(claim, wanted, candidate)
+            return self._is_selected(claim, demand, candidate)
         except CannotAllocate:
             return None
 

@@ -36,6 +36,9 @@ _INT: Final = cel.Type.INT
 _VALUE: Final = cel.Type.Map(cel.Type.STRING, cel.Type.STRING)
 """Of quantities and versions."""
 
+_PLAIN: Final = frozenset({"int", "bool", "string"})
+_NO_DOMAINS: Final[frozenset[str]] = frozenset()
+
 Value = Mapping[str, str]
 
 
@@ -105,14 +108,18 @@ class Selectors:
     def matches(self, expression: str, view: DeviceView) -> bool:
         """Return whether the expression is true for the device. Raises SelectorFailed."""
         program, domains = self._compiled(expression)
-        value = self._evaluated(program, view, frozenset())
-        if value.type() == cel.Type.ERROR and domains:
+        value = self._evaluated(program, view, _NO_DOMAINS)
+        result = value.plain_value()
+        if result is True or result is False:
+            return result
+        if domains and value.type() == cel.Type.ERROR:
             # In Kubernetes a domain that the device has nothing of is an empty map, but is not `in` the device.
             value = self._evaluated(program, view, domains)
-        if value.type() == cel.Type.BOOL:
-            return bool(value.value())
+            result = value.plain_value()
+        if isinstance(result, bool):
+            return result
         if value.type() == cel.Type.ERROR:
-            raise SelectorFailed(f"CEL runtime error: {value.value()}")
+            raise SelectorFailed(f"CEL runtime error: {result}")
         raise SelectorFailed(f"CEL result of type {value.type().name()} is not a bool")
 
     def _evaluated(self, program: _Program, view: DeviceView, domains: frozenset[str]) -> Any:
@@ -146,6 +153,8 @@ def _one_line(error: Exception) -> str:
 
 
 def _attribute_value(name: str, attribute: Attribute, features: Features) -> object:
+    if attribute.kind in _PLAIN and not attribute.is_list:
+        return attribute.values[0]
     if not attribute.kind or (attribute.is_list and not features.list_attributes):
         raise SelectorFailed(f"CEL runtime error: attribute {name}: unsupported attribute value")
     values: list[object] = list(attribute.values)
@@ -263,10 +272,10 @@ def _functions(features: Features) -> list[Any]:
         ]
     overloads: dict[str, list[Any]] = {}
     for name, parameters, is_member, result, implementation in kinds:
-        named = overloads.setdefault(name, [])
-        identifier = f"{name}_{len(named)}"
-        named.append(cel.Overload(identifier, result, list(parameters), is_member, implementation))
-    return [cel.FunctionDecl(name, named) for name, named in overloads.items()]
+        same_name = overloads.setdefault(name, [])
+        identifier = f"{name}_{len(same_name)}"
+        same_name.append(cel.Overload(identifier, result, list(parameters), is_member, implementation))
+    return [cel.FunctionDecl(name, same_name) for name, same_name in overloads.items()]
 
 
 def _maybe_loose(text: str, loose: bool) -> str:
