@@ -1,6 +1,6 @@
 """Slices, classes and claims of dynamic resource allocation, from the API's objects to the planner's values, and back.
 
-Of every version of `resource.k8s.io`: v1, v1beta2 and v1beta1. What is listed is bounded as the API bounds it.
+Of every version of `resource.k8s.io`: v1, v1beta2 and v1beta1. What is listed is bounded, well above the API's bounds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,10 +37,10 @@ from orchestrator.planner.devices.model import (
 from orchestrator.planner.devices.quantity import NotAQuantity, format_nano, parse_nano
 from orchestrator.planner.model import LabelRequirement
 
-MAX_LISTED: Final = 32
-"""Requests, constraints, selectors, configurations and devices of one claim or class, as the API has it."""
-MAX_DEVICES: Final = 128
-"""Of a slice."""
+MAX_LISTED: Final = 64
+"""Requests, constraints, selectors and configurations of one claim or class; the API has half of that."""
+MAX_DEVICES: Final = 1024
+"""Of a slice; the API has an eighth of that."""
 MAX_NAMES: Final = 256
 """Attributes, capacities, counters and other small things of one device or slice."""
 

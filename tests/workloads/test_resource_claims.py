@@ -148,8 +148,8 @@ def test_a_claim_without_devices_holds_nothing() -> None:
             r"firstAvailable\[0\]\.deviceClassName",
         ),
         (
-            claim_object({"name": "gpu", "firstAvailable": [REQUEST | {"name": "a"}] * 33}),
-            "at most 32 are read",
+            claim_object({"name": "gpu", "firstAvailable": [REQUEST | {"name": "a"}] * 65}),
+            "at most 64 are read",
         ),
     ],
 )
@@ -166,7 +166,7 @@ def test_a_claim_that_cannot_be_read_names_the_field(data: str, field: str) -> N
             r"capacity\[memory\]\.value",
         ),
         (slice_object({"name": 3}), r"spec\.devices\[0\]\.name"),
-        (slice_object({"name": "gpu-0"}, devices=[{"name": "gpu"}] * 129), "at most 128 are read"),
+        (slice_object({"name": "gpu-0"}, devices=[{"name": "gpu"}] * 1025), "at most 1024 are read"),
         (slice_object({"name": "gpu-0"}, pool="node-1"), r"spec\.pool"),
         ("{", "ResourceSlice"),
     ],

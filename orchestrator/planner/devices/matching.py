@@ -1,10 +1,14 @@
 """Which devices the selectors of a request accept: asked once for each device, however many claims ask the same."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from orchestrator.planner.devices.model import Device, Features, Request, ResourceSlice
 from orchestrator.planner.devices.pools import Candidate
 from orchestrator.planner.devices.selectors import DeviceView, SelectorFailed, Selectors
+
+MAX_OUTCOMES: Final = 256
+"""So many expressions are remembered for each device."""
 
 
 class Matches:
@@ -32,6 +36,8 @@ class Matches:
         for expression in expressions:
             outcome = outcomes.get(expression)
             if outcome is None:
+                if len(outcomes) >= MAX_OUTCOMES:
+                    outcomes.clear()
                 outcome = outcomes[expression] = self._evaluate(candidate, expression)
             if isinstance(outcome, SelectorFailed):
                 raise SelectorFailed(*outcome.args)

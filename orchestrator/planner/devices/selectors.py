@@ -2,7 +2,8 @@
 
 The library has no types of ours, so a quantity is the map `{"quantity": "billionths"}` and a version
 `{"semver": "1.2.3"}` while an expression is evaluated; equal ones are equal maps.
-An expression costs no more than the library's bounds allow: 10,000 iterations, regular expressions in linear time.
+An expression costs no more than the library's bounds allow: 10,000 iterations, regular expressions in linear time; how
+large its values become is bounded by `expression_size`.
 """
 
 import re
@@ -14,6 +15,7 @@ from cel_expr_python.ext.ext_bindings import ExtBindings
 from cel_expr_python.ext.ext_optional import ExtOptional
 from cel_expr_python.ext.ext_strings import ExtStrings
 
+from orchestrator.planner.devices.expression_size import MAX_SIZE, largest_size
 from orchestrator.planner.devices.model import Attribute, Device, Features
 from orchestrator.planner.devices.quantity import NANO, NotAQuantity, parse_nano
 from orchestrator.planner.devices.version import NotAVersion, VersionKey, normalized, version_key
@@ -36,6 +38,8 @@ _INT: Final = cel.Type.INT
 _VALUE: Final = cel.Type.Map(cel.Type.STRING, cel.Type.STRING)
 """Of quantities and versions."""
 
+_MAX_ACTIVATIONS: Final = 8
+"""Of one device: expressions name few domains."""
 _PLAIN: Final = frozenset({"int", "bool", "string"})
 _NO_DOMAINS: Final[frozenset[str]] = frozenset()
 
@@ -65,6 +69,8 @@ class DeviceView:
         """Return the device for an evaluation, with empty maps for those of the domains that it has nothing of."""
         known = self._activations.get(domains)
         if known is None:
+            if len(self._activations) >= _MAX_ACTIVATIONS:
+                self._activations.clear()
             known = environment.Activation({"device": self._values(features, domains)})
             self._activations[domains] = known
         return known
@@ -125,7 +131,7 @@ class Selectors:
     def _evaluated(self, program: _Program, view: DeviceView, domains: frozenset[str]) -> Any:
         try:
             return program.eval(view.activation(self._environment, self._features, domains))
-        except (RuntimeError, ValueError, OverflowError) as error:
+        except (RuntimeError, ValueError, OverflowError, MemoryError) as error:
             raise SelectorFailed(f"CEL runtime error: {_one_line(error)}") from error
 
     def _compiled(self, expression: str) -> tuple[_Program, frozenset[str]]:
@@ -141,6 +147,8 @@ class Selectors:
     def _compile(self, expression: str) -> tuple[_Program, frozenset[str]] | SelectorFailed:
         if len(expression) > MAX_LENGTH:
             return SelectorFailed(f"CEL compile error: longer than {MAX_LENGTH} characters")
+        if largest_size(expression) > MAX_SIZE:
+            return SelectorFailed("CEL compile error: its values may become too large")
         try:
             program: _Program = self._environment.compile(expression)
         except (RuntimeError, ValueError) as error:
