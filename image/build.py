@@ -32,7 +32,7 @@ ARCHIVES: Final = ("http://deb.debian.org/debian", "http://deb.debian.org/debian
 SUITE: Final = "bookworm"
 RELEASE: Final = "Debian GNU/Linux 12 (bookworm)"
 PYTHON: Final = "3.11"
-DEBIAN_PACKAGES: Final = (f"python{PYTHON}-minimal", f"libpython{PYTHON}-stdlib")
+DEBIAN_PACKAGES: Final = (f"python{PYTHON}-minimal", f"libpython{PYTHON}-stdlib", "libstdc++6")
 SITE_PACKAGES: Final = f"usr/local/lib/python{PYTHON}/dist-packages"
 CONFIG: Final = {
     "User": "65532:65532",

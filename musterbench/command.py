@@ -1,4 +1,4 @@
-"""`muster bench`: planner, live, lab and command line."""
+"""`muster bench`: planner, live, lab, command line and claims."""
 
 import json
 import signal
@@ -251,6 +251,18 @@ def cli(*, jobs: int, repeats: int, as_json: bool) -> None:
     from musterbench.cli import run
 
     _report(list(run(jobs, repeats, progress=_say)), as_json=as_json)
+
+
+@bench.command()
+@click.option("--nodes", type=click.IntRange(min=1), default=500, show_default=True, help="How many nodes.")
+@click.option("--gpus", type=click.IntRange(1, 128), default=8, show_default=True, help="GPUs of each node.")
+@click.option("--json", "as_json", is_flag=True, help="Print the machine and the results as JSON.")
+def claims(*, nodes: int, gpus: int, as_json: bool) -> None:
+    """Time the allocation of claims of one GPU (DRA) until all GPUs are held, and of one claim more."""
+    require_extra("bench")
+    from musterbench.claims import run
+
+    _report(list(run(nodes, gpus, progress=_say)), as_json=as_json)
 
 
 def _end_like_an_interrupt() -> None:

@@ -54,6 +54,17 @@ def test_the_live_benchmark_sees_every_job_bound_that_arrives() -> None:
     assert all(set(each) >= FIELDS for each in results)
 
 
+def test_the_benchmark_of_claims_gives_every_gpu_once() -> None:
+    results = bench("claims", "--nodes", "4", "--gpus", "2")["results"]
+    assert isinstance(results, list)
+    assert [(result["case"], result["jobs"]) for result in results] == [
+        ("claims of one GPU each", 8),
+        ("one claim more", 1),
+    ]
+    assert not [result["problem"] for result in results if "problem" in result]
+    assert all(set(result) >= FIELDS for result in results)
+
+
 def test_the_benchmark_of_the_command_line_looks_at_what_each_command_prints() -> None:
     answer = bench("cli", "--jobs", "20", "--repeats", "1")
     results = answer["results"]

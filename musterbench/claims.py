@@ -1,0 +1,181 @@
+"""Times the allocator of devices: claims of one GPU each until every GPU of a cluster is held, and one claim more.
+
+The slices are what NVIDIA's driver publishes for a node of 8 GPUs, with a generation for each node.
+"""
+
+import gc
+import json
+import resource
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from musterbench.result import Result
+from orchestrator.cluster import device_objects as wire
+from orchestrator.planner.devices.allocator import ClaimGroup, DeviceAllocator
+from orchestrator.planner.devices.model import Allocated, Allocation, Claim
+from orchestrator.planner.devices.pools import NodePlace
+from orchestrator.workloads.resource_claims import decode, read_claim, read_class, read_slice
+
+DRIVER: Final = "gpu.nvidia.com"
+_ATTRIBUTES: Final = f'device.attributes["{DRIVER}"]'
+_REPEATS: Final = 9
+
+
+def run(nodes: int, gpus: int, *, progress: Callable[[str], None]) -> Iterator[Result]:
+    """Allocate as many claims as there are GPUs, then one claim more for a GPU that was released."""
+    gc.collect()
+    started = time.perf_counter()
+    allocator = DeviceAllocator()
+    slices = [read_slice(decode(wire.ResourceSlice, _slice(node, gpus))) for node in range(nodes)]
+    device_class = read_class(decode(wire.DeviceClass, _CLASS))
+    allocator.observe(slices, {device_class.name: device_class})
+    reading = time.perf_counter() - started
+    places = [
+        NodePlace(_node_name(node), {"kubernetes.io/hostname": _node_name(node)}) for node in range(nodes)
+    ]
+    claims = [read_claim(decode(wire.ResourceClaim, _claim(number))) for number in range(nodes * gpus + 1)]
+    started, used = time.perf_counter(), time.process_time()
+    held = [_place(allocator, places, claim) for claim in claims[:-1]]
+    seconds, processor = time.perf_counter() - started, time.process_time() - used
+    problem = _wrong(held)
+    yield _report(
+        progress,
+        Result(
+            "claims of one GPU each",
+            nodes,
+            nodes * gpus,
+            len(held),
+            seconds,
+            _rss_bytes(),
+            problem,
+            {"processor_ms": processor * 1000, "read_slices_ms": reading * 1000},
+        ),
+    )
+    if problem is None:
+        yield _report(progress, _one_more(allocator, places, claims[-1], held, gpus))
+
+
+def _one_more(
+    allocator: DeviceAllocator,
+    places: list[NodePlace],
+    claim: Claim,
+    held: list[Allocation | None],
+    gpus: int,
+) -> Result:
+    times = []
+    problem = None
+    for number in range(_REPEATS):
+        released = held[(number + 1) * len(held) // (_REPEATS + 1)]
+        if released is None:
+            continue
+        mark = allocator.ledger.checkpoint()
+        allocator.ledger.release(released)
+        started = time.perf_counter()
+        placed = _place(allocator, places, claim)
+        times.append(time.perf_counter() - started)
+        allocator.ledger.rollback(mark)
+        if placed is None or placed.results[0].device_id != released.results[0].device_id:
+            problem = "not the GPU that was released"
+    return Result(
+        "one claim more",
+        len(places),
+        len(places) * gpus,
+        1,
+        sorted(times)[len(times) // 2],
+        _rss_bytes(),
+        problem,
+        {"slowest_ms": max(times) * 1000},
+    )
+
+
+def _place(allocator: DeviceAllocator, places: list[NodePlace], claim: Claim) -> Allocation | None:
+    """Take the devices for the claim on the first node that has them; the allocation, None if no node has."""
+    group: ClaimGroup = allocator.group((claim,))
+    for place in allocator.worth_asking(places, group):
+        answer = allocator.allocate(place, group)
+        if isinstance(answer, Allocated):
+            allocator.ledger.take(answer.allocations[0])
+            return answer.allocations[0]
+    return None
+
+
+def _wrong(held: list[Allocation | None]) -> str | None:
+    devices = [allocation.results[0].device_id for allocation in held if allocation is not None]
+    if len(devices) < len(held):
+        return f"{len(held) - len(devices)} claims got nothing"
+    return None if len(set(devices)) == len(devices) else "a GPU was given twice"
+
+
+def _rss_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _report(progress: Callable[[str], None], result: Result) -> Result:
+    progress(f"{result.case}, {result.nodes} nodes: {result.seconds * 1000:.1f} ms")
+    return result
+
+
+def _node_name(node: int) -> str:
+    return f"dgx1-{node:05d}"
+
+
+def _slice(node: int, gpus: int) -> str:
+    name = _node_name(node)
+    return json.dumps(
+        {
+            "metadata": {"name": f"{name}-{DRIVER}"},
+            "spec": {
+                "driver": DRIVER,
+                "nodeName": name,
+                "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+                "devices": [_device(node, gpu) for gpu in range(gpus)],
+            },
+        }
+    )
+
+
+def _device(node: int, gpu: int) -> dict[str, Any]:
+    return {
+        "name": f"gpu-{gpu}",
+        "attributes": {
+            "type": {"string": "gpu"},
+            "uuid": {"string": f"GPU-{node:08x}-0000-0000-0000-{gpu:012x}"},
+            "productName": {"string": "Tesla V100-SXM2-32GB"},
+            "brand": {"string": "Nvidia"},
+            "architecture": {"string": "Volta"},
+            "cudaComputeCapability": {"version": "7.0.0"},
+            "driverVersion": {"version": "550.163.1"},
+            "cudaDriverVersion": {"version": "12.4.0"},
+            "resource.kubernetes.io/pciBusID": {"string": f"0000:{gpu:02x}:00.0"},
+        },
+        "capacity": {"memory": {"value": "32Gi"}},
+    }
+
+
+_CLASS: Final = json.dumps(
+    {
+        "metadata": {"name": DRIVER},
+        "spec": {
+            "selectors": [
+                {"cel": {"expression": f"device.driver == '{DRIVER}' && {_ATTRIBUTES}.type == 'gpu'"}}
+            ]
+        },
+    }
+)
+
+
+def _claim(number: int) -> str:
+    memory = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("16Gi")) >= 0'
+    exactly = {
+        "deviceClassName": DRIVER,
+        "allocationMode": "ExactCount",
+        "count": 1,
+        "selectors": [{"cel": {"expression": memory}}],
+    }
+    return json.dumps(
+        {
+            "metadata": {"namespace": "muster-team-a", "name": f"claim-{number}", "uid": f"uid-{number}"},
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+        }
+    )

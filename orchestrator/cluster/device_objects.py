@@ -1,0 +1,277 @@
+"""Slices, classes and claims of dynamic resource allocation as muster reads them; see `objects`.
+
+One set of structs for `resource.k8s.io` v1, v1beta2 and v1beta1: the oldest has a device's fields under `basic`, and
+the fields of `exactly` in the request itself. `orchestrator.workloads.resource_claims` knows the difference.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from orchestrator.cluster.pods import NodeSelector  # noqa: TC001  (msgspec evaluates the annotation)
+from orchestrator.cluster.wire import Metadata, Wire
+
+QuantityText = str | int
+
+
+class CelSelector(Wire, frozen=True):
+    """An expression that must be true for a device."""
+
+    expression: str
+
+
+class DeviceSelector(Wire, frozen=True):
+    """`cel` is the only kind there is; None for one that is not known."""
+
+    cel: CelSelector | None = None
+
+
+class DeviceConfiguration(Wire, frozen=True):
+    """Parameters for a driver, for some requests or for all. `source` is FromClass or FromClaim in a result."""
+
+    requests: list[str] = []
+    opaque: Any = None
+    source: str = ""
+
+
+class DeviceToleration(Wire, frozen=True):
+    """A taint that a request tolerates."""
+
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+    toleration_seconds: int | None = None
+
+
+class CapacityRequirements(Wire, frozen=True):
+    """How much a request needs of the capacities of a device."""
+
+    requests: dict[str, QuantityText] = {}
+
+
+class ExactRequest(Wire, frozen=True):
+    """What devices are asked for; a subrequest has a name as well."""
+
+    name: str = ""
+    device_class_name: str = ""
+    selectors: list[DeviceSelector] = []
+    allocation_mode: str = ""
+    count: int = 0
+    admin_access: bool | None = None
+    tolerations: list[DeviceToleration] = []
+    capacity: CapacityRequirements | None = None
+
+
+class DeviceRequest(ExactRequest, frozen=True):
+    """One request; the fields of an exact request are its own only in v1beta1."""
+
+    exactly: ExactRequest | None = None
+    first_available: list[ExactRequest] = []
+
+
+class DeviceConstraint(Wire, frozen=True):
+    """What the devices of some requests, or of all, must have in common, or must not."""
+
+    requests: list[str] = []
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+class DeviceClaim(Wire, frozen=True):
+    """What a claim asks for."""
+
+    requests: list[DeviceRequest] = []
+    constraints: list[DeviceConstraint] = []
+    config: list[DeviceConfiguration] = []
+
+
+class ResourceClaimSpec(Wire, frozen=True):
+    """What a claim asks for."""
+
+    devices: DeviceClaim = DeviceClaim()
+
+
+class DeviceRequestResult(Wire, frozen=True):
+    """One device that a claim holds."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool | None = None
+    tolerations: list[DeviceToleration] = []
+    binding_conditions: list[str] = []
+    binding_failure_conditions: list[str] = []
+    share_id: str = msgspec.field(default="", name="shareID")
+    consumed_capacity: dict[str, QuantityText] = {}
+
+
+class DeviceAllocation(Wire, frozen=True):
+    """The devices that a claim holds."""
+
+    results: list[DeviceRequestResult] = []
+    config: list[DeviceConfiguration] = []
+
+
+class AllocationResult(Wire, frozen=True):
+    """What a claim holds, and from which nodes it can be used."""
+
+    devices: DeviceAllocation = DeviceAllocation()
+    node_selector: NodeSelector | None = None
+    allocation_timestamp: str | None = None
+
+
+class ResourceClaimConsumer(Wire, frozen=True):
+    """Who may use a claim."""
+
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ResourceClaimStatus(Wire, frozen=True):
+    """What a claim holds, and for whom."""
+
+    allocation: AllocationResult | None = None
+    reserved_for: list[ResourceClaimConsumer] = []
+
+
+class ResourceClaim(Wire, frozen=True):
+    """A claim of devices."""
+
+    metadata: Metadata = Metadata()
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+    status: ResourceClaimStatus = ResourceClaimStatus()
+
+
+class DeviceClassSpec(Wire, frozen=True):
+    """Which devices belong to a class."""
+
+    selectors: list[DeviceSelector] = []
+    config: list[DeviceConfiguration] = []
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(Wire, frozen=True):
+    """A class of devices."""
+
+    metadata: Metadata = Metadata()
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+class DeviceAttribute(Wire, frozen=True):
+    """One of these is set."""
+
+    int_value: int | None = msgspec.field(default=None, name="int")
+    bool_value: bool | None = msgspec.field(default=None, name="bool")
+    string_value: str | None = msgspec.field(default=None, name="string")
+    version_value: str | None = msgspec.field(default=None, name="version")
+    int_values: list[int] | None = msgspec.field(default=None, name="ints")
+    bool_values: list[bool] | None = msgspec.field(default=None, name="bools")
+    string_values: list[str] | None = msgspec.field(default=None, name="strings")
+    version_values: list[str] | None = msgspec.field(default=None, name="versions")
+
+
+class CapacityRange(Wire, frozen=True):
+    """Between which amounts, and in which steps, a capacity can be asked for."""
+
+    min: QuantityText | None = None
+    max: QuantityText | None = None
+    step: QuantityText | None = None
+
+
+class CapacityPolicy(Wire, frozen=True):
+    """How much of a capacity can be asked for."""
+
+    default: QuantityText | None = None
+    valid_values: list[QuantityText] = []
+    valid_range: CapacityRange | None = None
+
+
+class DeviceCapacity(Wire, frozen=True):
+    """How much of something a device has."""
+
+    value: QuantityText
+    request_policy: CapacityPolicy | None = None
+
+
+class Counter(Wire, frozen=True):
+    """An amount that devices share."""
+
+    value: QuantityText
+
+
+class CounterSet(Wire, frozen=True):
+    """Amounts that devices of a pool share."""
+
+    name: str
+    counters: dict[str, Counter] = {}
+
+
+class CounterConsumption(Wire, frozen=True):
+    """What a device takes of a counter set."""
+
+    counter_set: str
+    counters: dict[str, Counter] = {}
+
+
+class DeviceTaint(Wire, frozen=True):
+    """What keeps claims from a device."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class BasicDevice(Wire, frozen=True):
+    """A device but for its name."""
+
+    attributes: dict[str, DeviceAttribute] = {}
+    capacity: dict[str, DeviceCapacity] = {}
+    consumes_counters: list[CounterConsumption] = []
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    taints: list[DeviceTaint] = []
+    binds_to_node: bool | None = None
+    binding_conditions: list[str] = []
+    binding_failure_conditions: list[str] = []
+    allow_multiple_allocations: bool | None = None
+
+
+class SliceDevice(BasicDevice, frozen=True):
+    """One device; `basic` has its fields in v1beta1."""
+
+    name: str = ""
+    basic: BasicDevice | None = None
+
+
+class ResourcePool(Wire, frozen=True):
+    """Of which pool a slice is a part."""
+
+    name: str
+    generation: int = 0
+    resource_slice_count: int = 0
+
+
+class ResourceSliceSpec(Wire, frozen=True):
+    """A part of the devices of a driver."""
+
+    driver: str
+    pool: ResourcePool
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    devices: list[SliceDevice] = []
+    per_device_node_selection: bool | None = None
+    shared_counters: list[CounterSet] = []
+
+
+class ResourceSlice(Wire, frozen=True):
+    """What a driver publishes."""
+
+    spec: ResourceSliceSpec
+    metadata: Metadata = Metadata()

@@ -1,0 +1,160 @@
+"""The allocator: can these claims be had together on that node, with what is held now, and what do they get?
+
+A decision makes a `group` of the claims of a pod once, asks `allocate` for node after node, notes the answer with
+`ledger.take`, and goes back with `ledger.rollback` if it was a what-if. `observe` is told of all slices and classes;
+what was evaluated on the slices that stay is kept.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.planner.devices.inventory import Inventory, NodeDevices
+from orchestrator.planner.devices.ledger import DeviceLedger
+from orchestrator.planner.devices.matching import Matches
+from orchestrator.planner.devices.model import (
+    Allocated,
+    Answer,
+    Claim,
+    ClaimSpec,
+    DeviceClass,
+    Failed,
+    Features,
+    ResourceSlice,
+    Unsatisfiable,
+    WorkBoundReached,
+)
+from orchestrator.planner.devices.pools import NodePlace
+from orchestrator.planner.devices.results import allocation
+from orchestrator.planner.devices.search import CannotAllocate, Search, WorkBoundExceeded
+
+MAX_SHAPES: Final = 10_000
+"""So many different groups of claims are told apart before what is known of them is forgotten."""
+
+MAX_LOOSENED: Final = 10_000
+"""After so many releases what is known of the nodes is forgotten."""
+
+MAX_WORK: Final = 200_000
+"""So many devices a search looks at before it is given up: a fraction of a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimGroup:
+    """Claims that are allocated together, in this order; `shape` is the same for groups that ask for the same."""
+
+    claims: tuple[Claim, ...]
+    shape: int
+
+
+class DeviceAllocator:
+    """Slices and classes as they are now, and the ledger of what is held."""
+
+    def __init__(self, features: Features | None = None) -> None:
+        self._features = features or Features()
+        self._inventory = Inventory(self._features)
+        self._matches = Matches(self._features)
+        self._classes: Mapping[str, DeviceClass] = {}
+        self._shapes: dict[tuple[ClaimSpec, ...], int] = {}
+        self._in_vain: dict[int, tuple[set[str], int]] = {}
+        self.ledger = DeviceLedger()
+
+    def observe(self, slices: Sequence[ResourceSlice], classes: Mapping[str, DeviceClass]) -> None:
+        """Take these for all slices and classes that there are. Slices that did not change are the same objects."""
+        before = self._inventory.version
+        self._inventory.replace(slices)
+        if self._inventory.version != before:
+            self._matches.keep(self._inventory.slices)
+            self._in_vain.clear()
+        if classes != self._classes:
+            self._in_vain.clear()
+        self._classes = classes
+
+    def group(self, claims: Sequence[Claim]) -> ClaimGroup:
+        """Return the claims as something to ask for on many nodes."""
+        specs = tuple(claim.spec for claim in claims)
+        if len(self._shapes) >= MAX_SHAPES:
+            self._shapes.clear()
+            self._in_vain.clear()
+        return ClaimGroup(tuple(claims), self._shapes.setdefault(specs, len(self._shapes)))
+
+    def allocate(self, place: NodePlace, group: ClaimGroup, max_work: int = MAX_WORK) -> Answer:
+        """Return what the claims get on the node, all of them together; nothing is noted.
+
+        A node that did not have it is not searched again for the same, until something of its pools is released.
+        """
+        in_vain = self._in_vain_for(group)
+        if place.name in in_vain:
+            return Unsatisfiable()
+        answer = self._searched(self._inventory.on_node(place), group.claims, max_work)
+        if isinstance(answer, Unsatisfiable) and not any(map(_asks_for_all, group.claims)):
+            in_vain.add(place.name)
+        return answer
+
+    def worth_asking(self, places: Iterable[NodePlace], group: ClaimGroup) -> Iterator[NodePlace]:
+        """Yield the nodes of which it is not known that they do not have it."""
+        in_vain = self._in_vain_for(group)
+        return (place for place in places if place.name not in in_vain)
+
+    def _in_vain_for(self, group: ClaimGroup) -> set[str]:
+        """Return the names of nodes that did not have it, without those of which something was released since."""
+        loosened = self.ledger.loosened
+        if len(loosened) > MAX_LOOSENED:
+            loosened.clear()
+            self._in_vain.clear()
+        names, known_to = self._in_vain.get(group.shape, (set(), 0))
+        for pool_id in loosened[known_to:]:
+            names -= self._inventory.nodes_of(pool_id)
+        self._in_vain[group.shape] = names, len(loosened)
+        return names
+
+    def _searched(self, node: NodeDevices, claims: Sequence[Claim], max_work: int) -> Answer:
+        try:
+            search = Search(
+                node=node,
+                claims=claims,
+                classes=self._classes,
+                features=self._features,
+                ledger=self.ledger,
+                matches=self._matches,
+                max_work=max_work,
+            )
+            if not search.run():
+                if node.invalid is None:
+                    return Unsatisfiable()
+                return Failed(
+                    f"pool {'/'.join(node.invalid.pool_id)} is invalid: {node.invalid.invalid_because}",
+                    only_this_node=True,
+                )
+            return self._answer(node.place, claims, search)
+        except WorkBoundExceeded:
+            return WorkBoundReached()
+        except CannotAllocate as error:
+            return Failed(str(error))
+
+    def _answer(self, place: NodePlace, claims: Sequence[Claim], search: Search) -> Allocated:
+        allocations = []
+        alternatives: list[int] = []
+        for claim, choices, chosen in zip(claims, search.choices, search.alternatives, strict=True):
+            requests = [
+                choice.alternatives[chosen[index]] for index, choice in enumerate(claim.spec.requests)
+            ]
+            alternatives += [
+                chosen[index] for index, choice in enumerate(claim.spec.requests) if choice.is_prioritized
+            ]
+            allocations.append(
+                allocation(
+                    claim,
+                    choices,
+                    requests,
+                    classes=self._classes,
+                    features=self._features,
+                    node_name=place.name,
+                    ledger=self.ledger,
+                )
+            )
+        return Allocated(tuple(allocations), tuple(alternatives))
+
+
+def _asks_for_all(claim: Claim) -> bool:
+    """Whether devices that others take may make it possible: those that are full are no longer among all of them."""
+    return any(request.mode == "All" for choice in claim.spec.requests for request in choice.alternatives)

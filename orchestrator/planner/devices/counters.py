@@ -1,0 +1,48 @@
+"""Counters that devices of a pool share: what is free of them, and what a search takes."""
+
+from collections.abc import Mapping
+
+from orchestrator.planner.devices.ledger import DeviceLedger
+from orchestrator.planner.devices.model import Device
+from orchestrator.planner.devices.pools import Candidate, Pool
+
+CounterName = tuple[str, str]
+"""Counter set and counter."""
+
+
+class CounterBook:
+    """What one search takes of the counters of each pool. A device takes its counters once, though it be shared."""
+
+    def __init__(self, ledger: DeviceLedger) -> None:
+        self._ledger = ledger
+        self._free: dict[Pool, dict[CounterName, int]] = {}
+
+    def has_room(self, candidate: Candidate) -> bool:
+        """Whether enough is left for the device."""
+        free = self._of_pool(candidate.pool)
+        return all(nano <= free.get(name, 0) for name, nano in _consumed_by(candidate.device).items())
+
+    def charge(self, candidate: Candidate, times: int = 1) -> None:
+        """Take what the device needs; with -1, give it back."""
+        free = self._of_pool(candidate.pool)
+        for name, nano in _consumed_by(candidate.device).items():
+            free[name] = free.get(name, 0) - nano * times
+
+    def _of_pool(self, pool: Pool) -> dict[CounterName, int]:
+        free = self._free.get(pool)
+        if free is None:
+            free = self._free[pool] = dict(pool.counters)
+            for device in (*(candidate.device for candidate in pool.candidates), *pool.others):
+                if device.counters and self._ledger.is_occupied((*pool.pool_id, device.name)):
+                    for name, nano in _consumed_by(device).items():
+                        free[name] = free.get(name, 0) - nano
+        return free
+
+
+def _consumed_by(device: Device) -> Mapping[CounterName, int]:
+    amounts: dict[CounterName, int] = {}
+    for listed in device.counters:
+        for name, nano in listed.counters:
+            key = (listed.name, name)
+            amounts[key] = amounts.get(key, 0) + nano
+    return amounts

@@ -1,0 +1,85 @@
+"""All slices that drivers publish, and what each node sees of them; kept from one decision to the next."""
+
+from collections.abc import Iterable, Set
+
+from orchestrator.planner.devices.model import Features, PoolId, ResourceSlice
+from orchestrator.planner.devices.pools import Candidate, NodePlace, Pool, gather_pools
+
+
+class NodeDevices:
+    """What a node sees: its pools in order, and the devices that can be allocated."""
+
+    __slots__ = ("candidates", "invalid", "place", "pool_ids", "pools")
+
+    def __init__(self, place: NodePlace, pools: tuple[Pool, ...]) -> None:
+        self.place = place
+        self.pools = pools
+        self.pool_ids = tuple(pool.pool_id for pool in pools)
+        self.candidates: tuple[Candidate, ...] = tuple(
+            candidate for pool in pools for candidate in pool.candidates
+        )
+        self.invalid = next((pool for pool in pools if pool.invalid_because), None)
+
+
+class Inventory:
+    """The slices. `replace` is told of all of them; those that are the same objects as before cost nothing."""
+
+    def __init__(self, features: Features) -> None:
+        self.features = features
+        self.version = 0
+        self._slices: frozenset[ResourceSlice] = frozenset()
+        self._by_pool: dict[PoolId, list[ResourceSlice]] = {}
+        self._by_node: dict[str, list[ResourceSlice]] = {}
+        self._anywhere: list[ResourceSlice] = []
+        self._views: dict[str, NodeDevices] = {}
+        self._nodes_of: dict[PoolId, set[str]] = {}
+
+    @property
+    def slices(self) -> frozenset[ResourceSlice]:
+        """All of them."""
+        return self._slices
+
+    def replace(self, slices: Iterable[ResourceSlice]) -> None:
+        """Take these for all slices that there are, and forget what nodes saw of those that changed."""
+        now = frozenset(slices)
+        changed = now ^ self._slices
+        if not changed:
+            return
+        self.version += 1
+        self._slices = now
+        self._by_pool, self._by_node, self._anywhere = {}, {}, []
+        for published in sorted(now, key=lambda published: published.name):
+            self._by_pool.setdefault(published.pool_id, []).append(published)
+            node = published.nodes.node_name
+            if node and not published.counter_sets:
+                self._by_node.setdefault(node, []).append(published)
+            else:
+                self._anywhere.append(published)
+        self._forget(changed)
+
+    def on_node(self, place: NodePlace) -> NodeDevices:
+        """Return what the node sees."""
+        view = self._views.get(place.name)
+        if view is None or (view.place.labels is not place.labels and view.place.labels != place.labels):
+            nearby = (*self._by_node.get(place.name, ()), *self._anywhere)
+            view = NodeDevices(place, gather_pools(place, nearby, self._by_pool, self.features))
+            self._views[place.name] = view
+            for pool_id in view.pool_ids:
+                self._nodes_of.setdefault(pool_id, set()).add(place.name)
+        return view
+
+    def nodes_of(self, pool_id: PoolId) -> Set[str]:
+        """Return the names of the nodes that were seen to reach the pool."""
+        return self._nodes_of.get(pool_id, frozenset())
+
+    def _forget(self, changed: frozenset[ResourceSlice]) -> None:
+        pools = {published.pool_id for published in changed}
+        nodes = {published.nodes.node_name for published in changed}
+        if any(not published.nodes.node_name or published.counter_sets for published in changed):
+            self._views.clear()
+            return
+        self._views = {
+            name: view
+            for name, view in self._views.items()
+            if name not in nodes and not any(pool.pool_id in pools for pool in view.pools)
+        }

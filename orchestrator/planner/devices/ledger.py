@@ -1,0 +1,98 @@
+"""Which devices are held, and how much of the shared ones: with an undo log, so that a what-if is a rollback away."""
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
+
+from orchestrator.planner.devices.model import Allocation, DeviceId, DeviceResult, PoolId
+
+K = TypeVar("K", bound=Hashable)
+
+_NOTHING: Mapping[str, int] = {}
+
+
+class DeviceLedger:
+    """What all claims hold together. Devices of results with admin access are not held.
+
+    `loosened` are the pools of which something was released, or taken back, one after the other.
+    """
+
+    def __init__(self) -> None:
+        self._exclusive: dict[DeviceId, int] = {}
+        self._shares: dict[DeviceId, dict[str, int]] = {}
+        self._consumed: dict[DeviceId, dict[str, int]] = {}
+        self._undo: list[Callable[[], None]] = []
+        self.loosened: list[PoolId] = []
+
+    def is_held(self, device_id: DeviceId) -> bool:
+        """Whether somebody has the device for himself."""
+        return device_id in self._exclusive
+
+    def is_shared(self, device_id: DeviceId) -> bool:
+        """Whether somebody has a part of the device."""
+        return device_id in self._shares
+
+    def is_occupied(self, device_id: DeviceId) -> bool:
+        """Whether somebody has the device or a part of it."""
+        return device_id in self._exclusive or device_id in self._shares
+
+    def has_share(self, device_id: DeviceId, share_id: str) -> bool:
+        """Whether the part of that name is taken."""
+        return share_id in self._shares.get(device_id, _NOTHING)
+
+    def consumed(self, device_id: DeviceId) -> Mapping[str, int]:
+        """What is taken of the capacities of a shared device, in billionths."""
+        return self._consumed.get(device_id, _NOTHING)
+
+    def checkpoint(self) -> int:
+        """Return a mark that `rollback` goes back to."""
+        return len(self._undo)
+
+    def rollback(self, mark: int) -> None:
+        """Undo everything since the mark."""
+        while len(self._undo) > mark:
+            self._undo.pop()()
+
+    def forget_undo(self) -> None:
+        """Make what was done so far final."""
+        self._undo.clear()
+
+    def take(self, allocation: Allocation) -> None:
+        """Count the devices of an allocation as held."""
+        for result in allocation.results:
+            self._count(result, 1)
+
+    def release(self, allocation: Allocation) -> None:
+        """Count the devices of an allocation that was taken as free."""
+        for result in allocation.results:
+            self._count(result, -1)
+
+    def _count(self, result: DeviceResult, times: int) -> None:
+        if result.admin_access:
+            return
+        self._apply(result, times)
+        self._undo.append(lambda: self._apply(result, -times))
+
+    def _apply(self, result: DeviceResult, times: int) -> None:
+        device_id = result.device_id
+        if times < 0:
+            self.loosened.append(device_id[:2])
+        if not result.share_id:
+            _add(self._exclusive, device_id, times)
+            return
+        shares = self._shares.setdefault(device_id, {})
+        _add(shares, result.share_id, times)
+        consumed = self._consumed.setdefault(device_id, {})
+        for name, nano in result.consumed:
+            _add(consumed, name, nano * times)
+        if not shares:
+            del self._shares[device_id]
+        if not consumed:
+            del self._consumed[device_id]
+
+
+def _add(counts: dict[K, int], key: K, number: int) -> None:
+    total = counts.get(key, 0) + number
+    if total:
+        counts[key] = total
+    else:
+        counts.pop(key, None)

@@ -1,0 +1,114 @@
+"""What a claim gets once its devices are chosen: parameters, from which nodes it can be used, names of shares."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+
+from orchestrator.planner.devices.ledger import DeviceLedger
+from orchestrator.planner.devices.model import (
+    Allocation,
+    Claim,
+    Configuration,
+    DeviceClass,
+    DeviceResult,
+    Features,
+    NodeTerm,
+    Request,
+    ResultConfiguration,
+)
+from orchestrator.planner.devices.search import CannotAllocate, Choice
+from orchestrator.planner.model import LabelRequirement
+
+
+def allocation(
+    claim: Claim,
+    choices: Sequence[Choice],
+    requests: Sequence[Request],
+    *,
+    classes: Mapping[str, DeviceClass],
+    features: Features,
+    node_name: str,
+    ledger: DeviceLedger,
+) -> Allocation:
+    """Return what the claim gets; `requests` are the alternatives that were chosen. Raises CannotAllocate."""
+    return Allocation(
+        results=tuple(
+            _result(choice, _share_id(claim, choice, index, ledger), features)
+            for index, choice in enumerate(choices)
+        ),
+        config=(*_of_classes(requests, classes), *_of_claim(claim, requests)),
+        nodes=_nodes(choices, node_name),
+    )
+
+
+def _result(choice: Choice, share_id: str, features: Features) -> DeviceResult:
+    device = choice.candidate.device
+    return DeviceResult(
+        request=choice.request.name,
+        device_id=choice.candidate.device_id,
+        admin_access=choice.request.is_admin,
+        tolerations=choice.request.tolerations,
+        share_id=share_id,
+        consumed=tuple(sorted((choice.consumed or {}).items())),
+        binding_conditions=device.binding_conditions if features.binding_conditions else (),
+        binding_failure_conditions=device.binding_failure_conditions if features.binding_conditions else (),
+    )
+
+
+def _share_id(claim: Claim, choice: Choice, index: int, ledger: DeviceLedger) -> str:
+    """Return a name for the part of a shared device that no other part of it has; the same for the same decision.
+
+    It is a UUID, of the version that RFC 9562 leaves to whoever makes them.
+    """
+    if choice.consumed is None:
+        return ""
+    device_id = choice.candidate.device_id
+    attempt = 0
+    while True:
+        text = "\0".join((claim.uid, claim.namespace, claim.name, str(index), str(attempt), *device_id))
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        share_id = f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}"
+        if not ledger.has_share(device_id, share_id):
+            return share_id
+        attempt += 1
+
+
+def _of_classes(
+    requests: Iterable[Request], classes: Mapping[str, DeviceClass]
+) -> Iterable[ResultConfiguration]:
+    by_class: dict[str, list[str]] = {}
+    for request in requests:
+        by_class.setdefault(request.class_name, []).append(request.name)
+    return (
+        ResultConfiguration(from_class=True, config=Configuration(config.opaque, tuple(names)))
+        for class_name, names in by_class.items()
+        for config in classes[class_name].config
+    )
+
+
+def _of_claim(claim: Claim, requests: Sequence[Request]) -> Iterable[ResultConfiguration]:
+    names = {name for request in requests for name in (request.parent, request.name)}
+    return (
+        ResultConfiguration(from_class=False, config=config)
+        for config in claim.spec.config
+        if not config.requests or not names.isdisjoint(config.requests)
+    )
+
+
+def _nodes(choices: Iterable[Choice], node_name: str) -> NodeTerm | None:
+    """Return from where the devices can be used together: the node if one of them is local, else what they all ask."""
+    expressions: dict[LabelRequirement, None] = {}
+    fields: dict[LabelRequirement, None] = {}
+    for choice in choices:
+        candidate = choice.candidate
+        nodes = candidate.device.nodes if candidate.published.per_device_nodes else candidate.published.nodes
+        if nodes.node_name is not None or candidate.device.binds_to_node:
+            return NodeTerm(fields=(LabelRequirement("metadata.name", "In", (node_name,)),))
+        terms = nodes.terms or ()
+        if len(terms) > 1:
+            raise CannotAllocate(
+                f"slice {candidate.published.name}: its node selector has {len(terms)} terms, one is supported"
+            )
+        for term in terms:
+            expressions.update(dict.fromkeys(term.expressions))
+            fields.update(dict.fromkeys(term.fields))
+    return NodeTerm(tuple(expressions), tuple(fields)) if expressions or fields else None

@@ -1,0 +1,294 @@
+"""Selectors of devices: expressions in CEL with the types that Kubernetes adds, quantities and versions.
+
+The library has no types of ours, so a quantity is the map `{"quantity": "billionths"}` and a version
+`{"semver": "1.2.3"}` while an expression is evaluated; equal ones are equal maps.
+An expression costs no more than the library's bounds allow: 10,000 iterations, regular expressions in linear time; how
+large its values become is bounded by `expression_size`.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from cel_expr_python import cel
+from cel_expr_python.ext.ext_bindings import ExtBindings
+from cel_expr_python.ext.ext_optional import ExtOptional
+from cel_expr_python.ext.ext_strings import ExtStrings
+
+from orchestrator.planner.devices.expression_size import MAX_SIZE, largest_size
+from orchestrator.planner.devices.model import Attribute, Device, Features
+from orchestrator.planner.devices.quantity import NANO, NotAQuantity, parse_nano
+from orchestrator.planner.devices.version import NotAVersion, VersionKey, normalized, version_key
+
+MAX_LENGTH: Final = 10 * 1024
+"""Of an expression, as in Kubernetes."""
+
+MAX_PROGRAMS: Final = 4096
+"""So many compiled expressions are kept."""
+
+_MAX_ATTRIBUTE_VALUES: Final = 64
+_QUANTITY: Final = "quantity"
+_SEMVER: Final = "semver"
+_INT64: Final = 1 << 63
+_LITERAL: Final = re.compile(r"""(["'])([a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?)\1""")
+
+_TEXT: Final = cel.Type.STRING
+_BOOL: Final = cel.Type.BOOL
+_INT: Final = cel.Type.INT
+_VALUE: Final = cel.Type.Map(cel.Type.STRING, cel.Type.STRING)
+"""Of quantities and versions."""
+
+_MAX_ACTIVATIONS: Final = 8
+"""Of one device: expressions name few domains."""
+_PLAIN: Final = frozenset({"int", "bool", "string"})
+_NO_DOMAINS: Final[frozenset[str]] = frozenset()
+
+Value = Mapping[str, str]
+
+
+class SelectorFailed(ValueError):
+    """The expression cannot be compiled, or fails on the device."""
+
+
+class _Program(Protocol):
+    def eval(self, activation: object) -> Any:
+        """Return the value of the expression."""
+
+
+class DeviceView:
+    """A device as expressions see it; what the library makes of it is kept, because every expression needs it again."""
+
+    __slots__ = ("_activations", "_device", "_driver")
+
+    def __init__(self, driver: str, device: Device) -> None:
+        self._driver = driver
+        self._device = device
+        self._activations: dict[frozenset[str], object] = {}
+
+    def activation(self, environment: Any, features: Features, domains: frozenset[str]) -> object:
+        """Return the device for an evaluation, with empty maps for those of the domains that it has nothing of."""
+        known = self._activations.get(domains)
+        if known is None:
+            if len(self._activations) >= _MAX_ACTIVATIONS:
+                self._activations.clear()
+            known = environment.Activation({"device": self._values(features, domains)})
+            self._activations[domains] = known
+        return known
+
+    def _values(self, features: Features, domains: frozenset[str]) -> dict[str, object]:
+        device = self._device
+        attributes: dict[str, dict[str, object]] = {domain: {} for domain in domains}
+        for name, attribute in device.attributes.items():
+            domain, own_name = self._split(name)
+            attributes.setdefault(domain, {})[own_name] = _attribute_value(name, attribute, features)
+        capacity: dict[str, dict[str, object]] = {domain: {} for domain in domains}
+        for name, amount in device.capacity.items():
+            domain, own_name = self._split(name)
+            capacity.setdefault(domain, {})[own_name] = _quantity(amount.value_nano)
+        values: dict[str, object] = {
+            "driver": self._driver,
+            "attributes": attributes,
+            "capacity": capacity,
+        }
+        if features.consumable_capacity:
+            values["allowMultipleAllocations"] = device.shareable
+        return values
+
+    def _split(self, name: str) -> tuple[str, str]:
+        domain, slash, own_name = name.partition("/")
+        return (domain, own_name) if slash else (self._driver, name)
+
+
+class Selectors:
+    """Compiles expressions, each once, and evaluates them on devices."""
+
+    def __init__(self, features: Features) -> None:
+        self._features = features
+        self._environment: Any = cel.NewEnv(
+            variables={"device": cel.Type.Map(cel.Type.STRING, cel.Type.DYN)},
+            extensions=[ExtStrings(), ExtBindings(), ExtOptional()],
+            functions=_functions(features),
+        )
+        self._programs: dict[str, tuple[_Program, frozenset[str]] | SelectorFailed] = {}
+
+    def matches(self, expression: str, view: DeviceView) -> bool:
+        """Return whether the expression is true for the device. Raises SelectorFailed."""
+        program, domains = self._compiled(expression)
+        value = self._evaluated(program, view, _NO_DOMAINS)
+        result = value.plain_value()
+        if result is True or result is False:
+            return result
+        if domains and value.type() == cel.Type.ERROR:
+            # In Kubernetes a domain that the device has nothing of is an empty map, but is not `in` the device.
+            value = self._evaluated(program, view, domains)
+            result = value.plain_value()
+        if isinstance(result, bool):
+            return result
+        if value.type() == cel.Type.ERROR:
+            raise SelectorFailed(f"CEL runtime error: {result}")
+        raise SelectorFailed(f"CEL result of type {value.type().name()} is not a bool")
+
+    def _evaluated(self, program: _Program, view: DeviceView, domains: frozenset[str]) -> Any:
+        try:
+            return program.eval(view.activation(self._environment, self._features, domains))
+        except (RuntimeError, ValueError, OverflowError, MemoryError) as error:
+            raise SelectorFailed(f"CEL runtime error: {_one_line(error)}") from error
+
+    def _compiled(self, expression: str) -> tuple[_Program, frozenset[str]]:
+        known = self._programs.get(expression)
+        if known is None:
+            if len(self._programs) >= MAX_PROGRAMS:
+                self._programs.pop(next(iter(self._programs)))
+            known = self._programs[expression] = self._compile(expression)
+        if isinstance(known, SelectorFailed):
+            raise SelectorFailed(*known.args)
+        return known
+
+    def _compile(self, expression: str) -> tuple[_Program, frozenset[str]] | SelectorFailed:
+        if len(expression) > MAX_LENGTH:
+            return SelectorFailed(f"CEL compile error: longer than {MAX_LENGTH} characters")
+        if largest_size(expression) > MAX_SIZE:
+            return SelectorFailed("CEL compile error: its values may become too large")
+        try:
+            program: _Program = self._environment.compile(expression)
+        except (RuntimeError, ValueError) as error:
+            return SelectorFailed(f"CEL compile error: {_one_line(error)}")
+        return program, frozenset(match[2] for match in _LITERAL.finditer(expression))
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _attribute_value(name: str, attribute: Attribute, features: Features) -> object:
+    if attribute.kind in _PLAIN and not attribute.is_list:
+        return attribute.values[0]
+    if not attribute.kind or (attribute.is_list and not features.list_attributes):
+        raise SelectorFailed(f"CEL runtime error: attribute {name}: unsupported attribute value")
+    values: list[object] = list(attribute.values)
+    if attribute.kind == "version":
+        values = [_version(str(text)) for text in attribute.values]
+    return values if attribute.is_list else values[0]
+
+
+def _quantity(nano: int) -> Value:
+    return {_QUANTITY: str(nano)}
+
+
+def _version(text: str) -> Value:
+    """Return the version as a value, without its build, so that versions that are equal are equal values."""
+    try:
+        version_key(text)
+    except NotAVersion as error:
+        raise SelectorFailed(f"CEL runtime error: {error}") from error
+    return {_SEMVER: text.partition("+")[0]}
+
+
+def _nano(value: Any) -> int:
+    """Return the billionths of an argument. Raises TypeError if it is no quantity."""
+    if not isinstance(value, Mapping) or set(value) != {_QUANTITY}:
+        raise TypeError("no such overload")
+    return int(_plain(value[_QUANTITY]))
+
+
+def _plain(value: Any) -> Any:
+    return value.plain_value() if hasattr(value, "plain_value") else value
+
+
+def _key(value: Any) -> VersionKey:
+    """Return by what an argument is ordered. Raises TypeError if it is no version."""
+    if not isinstance(value, Mapping) or set(value) != {_SEMVER}:
+        raise TypeError("no such overload")
+    return version_key(_plain(value[_SEMVER]))
+
+
+def _compare(one: Any, other: Any) -> int:
+    if isinstance(one, Mapping) and set(one) == {_SEMVER}:
+        version, other_version = _key(one), _key(other)
+        return (version > other_version) - (version < other_version)
+    nano, other_nano = _nano(one), _nano(other)
+    return (nano > other_nano) - (nano < other_nano)
+
+
+def _is_valid(parse: Callable[[str], object], text: str) -> bool:
+    try:
+        parse(text)
+    except (NotAQuantity, NotAVersion):
+        return False
+    return True
+
+
+def _as_integer(value: Any) -> int:
+    nano = _nano(value)
+    if not _is_integer(nano):
+        raise ValueError("cannot convert value to integer")
+    return nano // NANO
+
+
+def _is_integer(nano: int) -> bool:
+    return not nano % NANO and -_INT64 <= nano // NANO < _INT64
+
+
+def _sign(value: Any) -> int:
+    nano = _nano(value)
+    return (nano > 0) - (nano < 0)
+
+
+def _includes(target: Any, value: Any) -> bool:
+    target, value = _plain(target), _plain(value)
+    if not isinstance(target, list):
+        return _equal(target, value)
+    if len(target) > _MAX_ATTRIBUTE_VALUES:
+        raise ValueError(f"'includes' cannot be applied to lists longer than {_MAX_ATTRIBUTE_VALUES} values")
+    return any(_equal(_plain(item), value) for item in target)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+
+
+def _functions(features: Features) -> list[Any]:
+    """Return the functions that Kubernetes adds to CEL for quantities and versions, and that for lists of values."""
+    kinds: list[tuple[str, tuple[Any, ...], bool, Any, Callable[..., object]]] = [
+        ("quantity", (_TEXT,), False, _VALUE, lambda text: _quantity(parse_nano(text))),
+        ("isQuantity", (_TEXT,), False, _BOOL, lambda text: _is_valid(parse_nano, text)),
+        ("sign", (_VALUE,), False, _INT, _sign),
+        ("asInteger", (_VALUE,), True, _INT, _as_integer),
+        ("isInteger", (_VALUE,), True, _BOOL, lambda value: _is_integer(_nano(value))),
+        ("asApproximateFloat", (_VALUE,), True, cel.Type.DOUBLE, lambda value: _nano(value) / NANO),
+        ("add", (_VALUE, _VALUE), True, _VALUE, lambda one, other: _quantity(_nano(one) + _nano(other))),
+        ("add", (_VALUE, _INT), True, _VALUE, lambda one, number: _quantity(_nano(one) + number * NANO)),
+        ("sub", (_VALUE, _VALUE), True, _VALUE, lambda one, other: _quantity(_nano(one) - _nano(other))),
+        ("sub", (_VALUE, _INT), True, _VALUE, lambda one, number: _quantity(_nano(one) - number * NANO)),
+        ("semver", (_TEXT,), False, _VALUE, _version),
+        ("semver", (_TEXT, _BOOL), False, _VALUE, lambda text, loose: _version(_maybe_loose(text, loose))),
+        ("isSemver", (_TEXT,), False, _BOOL, lambda text: _is_valid(version_key, text)),
+        ("isSemver", (_TEXT, _BOOL), False, _BOOL, _is_semver),
+        ("major", (_VALUE,), True, _INT, lambda value: _key(value)[0]),
+        ("minor", (_VALUE,), True, _INT, lambda value: _key(value)[1]),
+        ("patch", (_VALUE,), True, _INT, lambda value: _key(value)[2]),
+        ("compareTo", (_VALUE, _VALUE), True, _INT, _compare),
+        ("isGreaterThan", (_VALUE, _VALUE), True, _BOOL, lambda one, other: _compare(one, other) > 0),
+        ("isLessThan", (_VALUE, _VALUE), True, _BOOL, lambda one, other: _compare(one, other) < 0),
+    ]
+    if features.list_attributes:
+        scalars = (_TEXT, _INT, _BOOL, _VALUE)
+        kinds += [
+            ("includes", (target, value), True, _BOOL, _includes)
+            for target in (cel.Type.LIST, *scalars)
+            for value in scalars
+        ]
+    overloads: dict[str, list[Any]] = {}
+    for name, parameters, is_member, result, implementation in kinds:
+        same_name = overloads.setdefault(name, [])
+        identifier = f"{name}_{len(same_name)}"
+        same_name.append(cel.Overload(identifier, result, list(parameters), is_member, implementation))
+    return [cel.FunctionDecl(name, same_name) for name, same_name in overloads.items()]
+
+
+def _maybe_loose(text: str, loose: bool) -> str:
+    return normalized(text) if loose else text
+
+
+def _is_semver(text: str, loose: bool) -> bool:
+    return _is_valid(lambda version: version_key(_maybe_loose(version, loose)), text)

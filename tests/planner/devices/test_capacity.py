@@ -1,0 +1,51 @@
+"""`orchestrator.planner.devices.capacity`: how much is charged."""
+
+import pytest
+
+from orchestrator.planner.devices.capacity import consumption
+from orchestrator.planner.devices.model import Capacity, Device, Request, RequestPolicy
+from orchestrator.planner.devices.quantity import NANO, parse_nano
+
+MEMORY = RequestPolicy(
+    default_nano=parse_nano("32Gi"),
+    min_nano=parse_nano("1Mi"),
+    max_nano=parse_nano("32Gi"),
+    step_nano=parse_nano("1Mi"),
+    has_range=True,
+)
+SHARES = RequestPolicy(default_nano=NANO, values_nano=(NANO, 2 * NANO, 4 * NANO))
+
+
+def charged(asked: str | None, policy: RequestPolicy | None, value: str = "32Gi") -> int | None:
+    device = Device("gpu-0", capacity={"memory": Capacity(parse_nano(value), policy)})
+    capacity = None if asked is None else (("memory", parse_nano(asked)),)
+    answer = consumption(Request("gpu", "gpu", "gpu", capacity=capacity), device)
+    return None if answer is None else answer["memory"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "policy", "expected"),
+    [
+        (None, None, "32Gi"),
+        ("8Gi", None, "8Gi"),
+        (None, MEMORY, "32Gi"),
+        ("1", MEMORY, "1Mi"),
+        ("1G", MEMORY, "954Mi"),
+        ("16Gi", MEMORY, "16Gi"),
+        ("3", SHARES, "4"),
+        (None, SHARES, "1"),
+    ],
+)
+def test_what_is_basic_is_rounded_up_to_what_the_driver_allows(
+    asked: str | None, policy: RequestPolicy | None, expected: str
+) -> None:
+    assert charged(asked, policy) == parse_nano(expected)
+
+
+@pytest.mark.parametrize(("asked", "policy"), [("40Gi", MEMORY), ("5", SHARES)])
+def test_what_the_driver_does_not_allow_cannot_be_had(asked: str, policy: RequestPolicy) -> None:
+    assert charged(asked, policy) is None
+
+
+def test_a_capacity_that_the_device_does_not_have_cannot_be_had() -> None:
+    assert consumption(Request("gpu", "gpu", "gpu", capacity=(("cores", NANO),)), Device("gpu-0")) is None

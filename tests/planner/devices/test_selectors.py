@@ -1,0 +1,137 @@
+"""`orchestrator.planner.devices.selectors`: what Kubernetes adds to CEL, and what must not be possible."""
+
+import pytest
+
+from orchestrator.planner.devices.model import Attribute, Capacity, Device, Features
+from orchestrator.planner.devices.quantity import parse_nano
+from orchestrator.planner.devices.selectors import MAX_PROGRAMS, DeviceView, SelectorFailed, Selectors
+
+OWN = 'device.attributes["gpu.example.com"]'
+CAPACITY = 'device.capacity["gpu.example.com"]'
+DEVICE = Device(
+    "gpu-0",
+    attributes={
+        "model": Attribute("string", ("V100",)),
+        "index": Attribute("int", (3,)),
+        "ecc": Attribute("bool", (True,)),
+        "driverVersion": Attribute("version", ("550.163.1+build.2",)),
+        "other.example.com/rack": Attribute("string", ("r1",)),
+    },
+    capacity={"memory": Capacity(parse_nano("32Gi"))},
+    shareable=True,
+)
+
+
+def evaluate(expression: str, features: Features | None = None, device: Device = DEVICE) -> bool:
+    return Selectors(features or Features()).matches(expression, DeviceView("gpu.example.com", device))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'device.driver == "gpu.example.com"',
+        f'{OWN}.model == "V100" && {OWN}.index % 2 == 1 && {OWN}.ecc',
+        'device.attributes["other.example.com"].rack.startsWith("r")',
+        "device.allowMultipleAllocations",
+        f'{CAPACITY}.memory == quantity("32768Mi")',
+        f'{CAPACITY}.memory.compareTo(quantity("16Gi")) > 0',
+        f'{CAPACITY}.memory.sub(quantity("1")).isLessThan(quantity("32Gi"))',
+        f'{CAPACITY}.memory.add(1).isGreaterThan(quantity("32Gi"))',
+        f"{CAPACITY}.memory.isInteger() && {CAPACITY}.memory.asInteger() == 34359738368",
+        'isQuantity("1Gi") && !isQuantity("1K") && sign(quantity("-1")) == -1',
+        'quantity("1500m").asApproximateFloat() == 1.5 && !quantity("1500m").isInteger()',
+        f'{OWN}.driverVersion == semver("550.163.1")',
+        f'{OWN}.driverVersion.isGreaterThan(semver("v550", true)) && {OWN}.driverVersion.major() == 550',
+        'isSemver("1.2.3") && !isSemver("v1.2") && isSemver("v1.2", true)',
+        f'cel.bind(own, {OWN}, own.model.lowerAscii().split("1")[0] == "v")',
+        f'!has({OWN}.nvlink) && !("nvlink" in {OWN})',
+        'device.attributes[?"none.example.com"].?x.orValue(1) == 1',
+    ],
+)
+def test_what_kubernetes_evaluates_to_true_is_true(expression: str) -> None:
+    assert evaluate(expression)
+
+
+def test_a_domain_without_attributes_is_empty_but_not_in_the_device() -> None:
+    assert not evaluate('has(device.attributes["none.example.com"].x)')
+    assert not evaluate('"none.example.com" in device.attributes')
+    assert evaluate('"other.example.com" in device.attributes')
+
+
+@pytest.mark.parametrize(
+    ("expression", "why"),
+    [
+        (f"{OWN}.nvlink", "Key not found"),
+        ('device.attributes["none.example.com"].x == 1', "Key not found"),
+        (f"{OWN}.index", "not a bool"),
+        (f"{OWN}.model > {OWN}.index", "No matching overloads"),
+        (f"{CAPACITY}.memory > 3", "CEL runtime error"),
+        (f'{CAPACITY}.memory.isLessThan(semver("1.2.3"))', "no such overload"),
+        ('quantity("x").isInteger()', "is not a quantity"),
+        ('semver("1.2").major() == 1', "is not a semantic version"),
+        ('quantity("1500m").asInteger() == 1', "cannot convert"),
+        ("noSuchName", "undeclared"),
+        ("1 +", "compile error"),
+        (f'"{"x" * 10240}" == ""', "longer than"),
+        ('["a"].includes("a")', "compile error"),
+    ],
+)
+def test_what_fails_says_why_in_one_line(expression: str, why: str) -> None:
+    with pytest.raises(SelectorFailed, match=why) as failure:
+        evaluate(expression)
+    assert "\n" not in str(failure.value)
+
+
+def test_an_expression_cannot_run_for_long() -> None:
+    tens = "[0,1,2,3,4,5,6,7,8,9]"
+    expression = "true"
+    for name in "abcde":
+        expression = f"{tens}.all({name}, {expression})"
+    with pytest.raises(SelectorFailed, match="budget"):
+        evaluate(expression)
+
+
+DOUBLING = "".join(f"cel.bind(x{n}, {f'x{n - 1} + x{n - 1}' if n else repr('a' * 50)}, " for n in range(25))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f"{DOUBLING}size(x24) > 0{')' * 25}",
+        f'"{"a" * 1000}".replace("a", "{"b" * 4000}").replace("b", "{"c" * 4000}").size() > 1',
+        DOUBLING.replace(" + ", ", ").replace("x", "[x", 1) + "true" + ")" * 25,
+    ],
+)
+def test_an_expression_cannot_fill_the_memory(expression: str) -> None:
+    with pytest.raises(SelectorFailed, match="too large"):
+        evaluate(expression)
+
+
+def test_what_people_write_is_far_from_too_large() -> None:
+    uuids = ", ".join(f"'GPU-{number:036x}'" for number in range(200))
+    assert not evaluate(f"cel.bind(own, {OWN}, has(own.model) && own.model in [{uuids}])")
+    assert evaluate(f"{OWN}.model.replace('V', 'v').replace('1', '0').replace('0', 'o') == 'vooo'")
+
+
+def test_lists_of_values_are_read_only_where_they_are_on() -> None:
+    device = Device("gpu-0", attributes={"modes": Attribute("string", ("mig", "graphics"), is_list=True)})
+    with pytest.raises(SelectorFailed, match="attribute modes: unsupported"):
+        evaluate("true", device=device)
+    lists = Features(list_attributes=True)
+    assert evaluate(
+        f'{OWN}.modes.includes("mig") && {OWN}.modes.exists(mode, mode == "graphics")', lists, device
+    )
+    assert not evaluate(f'{OWN}.modes.includes("compute")', lists, device)
+
+
+def test_without_consumable_capacity_a_device_does_not_say_whether_it_can_be_shared() -> None:
+    with pytest.raises(SelectorFailed):
+        evaluate("device.allowMultipleAllocations", Features(consumable_capacity=False))
+
+
+def test_so_many_compiled_expressions_are_kept_and_no_more() -> None:
+    selectors = Selectors(Features())
+    view = DeviceView("gpu.example.com", DEVICE)
+    for number in range(MAX_PROGRAMS + 2):
+        assert selectors.matches(f"{number} >= 0", view)
+    assert len(selectors._programs) == MAX_PROGRAMS
