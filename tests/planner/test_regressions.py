@@ -79,11 +79,12 @@ def test_a_gang_with_sub_groups_has_its_quota_by_an_eviction_that_makes_room_for
 
 def assert_no_gpu_is_given_twice(snapshot: Snapshot) -> None:
     used: dict[tuple[str | None, int], int] = defaultdict(int)
-    sizes = {each.name: each.gpu_count for each in snapshot.nodes}
+    nodes = {each.name: each for each in snapshot.nodes}
     for each in snapshot.workloads:
         for pod in each.pods:
-            if pod.state is PodState.ALLOCATED and pod.node in sizes:
+            if pod.state is PodState.ALLOCATED and pod.node in nodes:
+                node = nodes[pod.node]
                 for device in pod.devices:
-                    assert device < sizes[pod.node or ""]
-                    used[pod.node, device] += pod.request.gpu_portion_milli or 1000
+                    assert device < node.gpu_count
+                    used[pod.node, device] += pod.request.portion_milli(node.gpu_memory_mib)
     assert all(amount <= 1000 for amount in used.values())

@@ -363,6 +363,8 @@ def kept_rooms(step: Step) -> Iterator[Violation]:
             continue
         if pod.id in step.bound or _is_kept(step, workload) or _is_void(step, workload, pod):
             continue
+        if _is_gang_evicted(step, workload):
+            continue
         is_gang = workload.min_member > 1 or workload.groups is not None
         together = [other for other in workload.pods if other.nominated_node] if is_gang else [pod]
         takers = _takers(step, workload, pod)
@@ -411,6 +413,14 @@ def _is_kept(step: Step, workload: Workload) -> bool:
     had = sum(pod.nominated_node is not None and pod.state is not PodState.ALLOCATED for pod in workload.pods)
     have = sum(entry.workload == workload.id for entry in (*step.plan.bindings, *step.plan.nominations))
     return have >= had
+
+
+def _is_gang_evicted(step: Step, workload: Workload) -> bool:
+    """Whether pods that ran were evicted, and what is left with all that was promised makes no gang."""
+    stays = [pod for other, pod in step.running if other.id == workload.id]
+    lost = [pod for pod in workload.pods if pod.id in step.evicted and pod.id not in step.nominated]
+    promised = [pod for pod in workload.pods if pod.state is PodState.PENDING]
+    return bool(lost) and not gang_is_whole(workload, [*stays, *promised])
 
 
 def _is_void(step: Step, workload: Workload, pod: Pod) -> bool:

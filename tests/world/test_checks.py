@@ -176,6 +176,18 @@ def test_a_promise_is_a_room_and_its_own() -> None:
     assert decided(cluster(A1, promised, older), bindings=(bind("b0-0", 2, 3),)) == set()
 
 
+def test_a_promise_ends_with_the_gang_whose_running_pods_are_evicted() -> None:
+    gang = on(workload("g", "b", 1000, pods=3, age=3, gang=True), "n", (0,), (1,))
+    promised = replace(gang.pods[2], nominated_node="n", nominated_devices=(2,))
+    gang = replace(gang, pods=(*gang.pods[:2], promised))
+    teams = (project("a", 2000), project("b", 3000), project("c", 0))
+    snapshot = cluster(gang, workload("a9", "a", 2000, age=9), workload("c9", "c", 1000), projects=teams)
+    lost = (evict("g-0", "a9"), evict("g-1", "a9"))
+    promises = (bind("a9-0", 0, 1), bind("c9-0", 2))
+    assert "nomination-lost" not in decided(snapshot, evictions=lost, nominations=promises)
+    assert "nomination-lost" in decided(snapshot, nominations=(bind("c9-0", 2),))
+
+
 def test_a_promise_of_firm_work_ends_with_its_quota() -> None:
     promised = replace(
         B1, preemptible=False, pods=(replace(B1.pods[0], nominated_node="n", nominated_devices=(2, 3)),)
