@@ -30,17 +30,25 @@ EPOCH: Final = int(os.environ.get("SOURCE_DATE_EPOCH", "1580601600"))
 
 ARCHIVES: Final = ("http://deb.debian.org/debian", "http://deb.debian.org/debian-security")
 SUITE: Final = "bookworm"
+RELEASE: Final = "Debian GNU/Linux 12 (bookworm)"
 PYTHON: Final = "3.11"
 DEBIAN_PACKAGES: Final = (f"python{PYTHON}-minimal", f"libpython{PYTHON}-stdlib", "libstdc++6")
 SITE_PACKAGES: Final = f"usr/local/lib/python{PYTHON}/dist-packages"
-USER: Final = 65532
+CONFIG: Final = {
+    "User": "65532:65532",
+    "Env": ["PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/", "LANG=C.UTF-8"],
+    "Entrypoint": ["muster"],
+    "Cmd": ["operator"],
+    "WorkingDir": "/",
+}
+"""How containers start; the Containerfile says the same."""
 TRUST: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 _LINKS: Final = {"usr/bin/python3": f"python{PYTHON}"}
 _FILES: Final = {
     "etc/passwd": b"root:x:0:0:root:/root:/usr/sbin/nologin\nmuster:x:65532:65532:muster:/:/usr/sbin/nologin\n",
     "etc/group": b"root:x:0:\nmuster:x:65532:\n",
-    "etc/os-release": b'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_ID="12"\n',
+    "etc/os-release": f'PRETTY_NAME="{RELEASE}"\nID=debian\nVERSION_ID="12"\n'.encode(),
 }
 _EMPTY: Final = {"proc": 0o755, "sys": 0o755, "dev": 0o755, "run": 0o755, "tmp": 0o1777}
 _LEFT_OUT: Final = (
@@ -60,7 +68,7 @@ _UNUSED_PACKAGES: Final = {  # what others depend on for their installation, and
     "dpkg": ("usr/bin/dpkg", "usr/bin/update-alternatives"),
     "tar": ("bin/tar",),
 }
-_COMPILED: Final = "--invalidation-mode unchecked-hash"
+COMPILED: Final = "--invalidation-mode unchecked-hash"
 _MADE_BY_UV: Final = ("INSTALLER", "RECORD", "REQUESTED", "direct_url.json", "uv_build.json", "uv_cache.json")
 
 
@@ -119,8 +127,8 @@ def install_packages(directory: Path) -> None:
         _uv(*install, str(wheel))
     shutil.rmtree(directory / "bin", ignore_errors=True)  # they name the Python of this machine
     for record in directory.glob("*.dist-info"):
-        for made in _MADE_BY_UV:
-            (record / made).unlink(missing_ok=True)
+        for name_by_uv in _MADE_BY_UV:
+            (record / name_by_uv).unlink(missing_ok=True)
     (directory / ".lock").unlink(missing_ok=True)
 
 
@@ -158,7 +166,7 @@ done""",
         f'mkdir -p "$1"/{SITE_PACKAGES}',
         f"sync-in {packages} /{SITE_PACKAGES}",
         # no module is compiled at the start of a container, whose root file system is read-only
-        f'chroot "$1" /usr/bin/python{PYTHON} -I -m compileall -q {_COMPILED} /usr/lib/python{PYTHON} /{SITE_PACKAGES}',
+        f'chroot "$1" /usr/bin/python{PYTHON} -I -m compileall -q {COMPILED} /usr/lib/python{PYTHON} /{SITE_PACKAGES}',
     )
     subprocess.run(
         [
@@ -241,17 +249,9 @@ def _add_image(layout: oci.Layout, layer: bytes, version: str) -> Mapping[str, A
         "org.opencontainers.image.version": version,
         "org.opencontainers.image.licenses": "Apache-2.0",
     }
-    config = {
-        "User": f"{USER}:{USER}",
-        "Env": ["PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/", "LANG=C.UTF-8"],
-        "Entrypoint": ["muster"],
-        "Cmd": ["operator"],
-        "WorkingDir": "/",
-        "Labels": labels,
-    }
     created = datetime.fromtimestamp(EPOCH, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return layout.add_image(
-        {"created": created, "config": config},
+        {"created": created, "config": {**CONFIG, "Labels": labels}},
         [(oci.sha256(layer), gzip.compress(layer, 9, mtime=0))],
         compressed=True,
     )

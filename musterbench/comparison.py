@@ -19,9 +19,10 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
+import musterlab.kube_scheduler
 from musterbench.processes import busy_ms, in_flight, peak_rss_bytes, processor_ms
 from musterbench.result import Result
-from musterbench.schedulers import Scheduler, find_kube_scheduler, kube_scheduler, muster
+from musterbench.schedulers import Scheduler, kube_scheduler, muster
 from musterbench.stopwatch import BenchmarkFailed, Stopwatch
 from musterlab.cluster import Lab
 from musterlab.profiles import DEFAULT_PROFILE
@@ -69,7 +70,7 @@ async def compare(
         )
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-bench-")))
-        program = await find_kube_scheduler(as_reporter(report))
+        program = await musterlab.kube_scheduler.find(as_reporter(report))
         lab = await stack.enter_async_context(
             Lab.attached([(DEFAULT_PROFILE, case.nodes)], state_dir=directory / "labs", progress=report)
         )

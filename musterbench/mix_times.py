@@ -71,7 +71,7 @@ def run(
 def measure(name: str, nodes: int, gpus: int, limit_seconds: float, *, bounded: bool = True) -> Result:
     """Decide on the mix once in this process; `seconds` are processor seconds.
 
-    `again_s`: the same decision by a planner with kept books after one running job has ended. `next_s`: the decision
+    `again_s`: the same decision by a planner with its state after one running job has ended. `next_s`: the decision
     after that, once its plan has been carried out, while those that it evicts are still terminating. Unless it is
     `bounded`, a decision does all of its work, however long that takes.
     """
@@ -155,7 +155,7 @@ def show_mixes(results: Sequence[Result], console: Console) -> None:
         decided.add_row(result.case.removeprefix("mix: "), str(result.nodes), *figures)
     console.print(decided)
     console.print(
-        "again: the same with one running job less, by a planner with kept books; next: after that was carried out"
+        "again: the same with one running job less, by a planner with its state; next: after that was carried out"
     )
     for result in results:
         if result.problem:

@@ -39,7 +39,7 @@ def run(
 def measure(build: Builder, nodes: int, gpus: int) -> Result:
     """Decide on the case a few times in this process and keep the fastest; a long one is decided once.
 
-    `again_ms` is the decision on the same cluster by a planner that has kept its books, as the operator's does.
+    `again_ms` is the decision on the same cluster by a planner that has kept its state, as the operator's does.
     """
     case = build(nodes, gpus)
     gc.collect()

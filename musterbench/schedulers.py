@@ -1,11 +1,10 @@
 """The two schedulers that are compared in a lab: muster's operator, and Kubernetes' own kube-scheduler.
 
 Each is a process in a session of its own, killed by the kernel should this process die. Neither is held back by its
-client: kube-scheduler's own limit of 50 requests a second is lifted.
+client: see `musterlab.kube_scheduler`.
 """
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -15,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import musterlab.kube_scheduler
 from musterbench.stopwatch import BenchmarkFailed
-from musterlab import binaries, build, components, pdeathsig_exec, pki
+from musterlab import pdeathsig_exec
 from musterlab.cluster import Lab
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.install import install, service_account_kubeconfig
 from orchestrator.names import SCHEDULER_NAME
-from orchestrator.progress import Reporter
 
 MUSTER: Final = (
     sys.executable,
@@ -29,11 +28,6 @@ MUSTER: Final = (
     "-c",
     "import sys; from orchestrator.cli.main import main; sys.exit(main())",
 )
-KUBE_SCHEDULER: Final = "kube-scheduler"
-REQUESTS_PER_SECOND: Final = 10_000
-"""What kube-scheduler may send a second, and at once: more than the API server of any machine takes."""
-_KUBE_SCHEDULER_USER: Final = "system:kube-scheduler"
-"""The user that Kubernetes gives the rights of a scheduler to when it is made."""
 _VERSION_SECONDS: Final = 30
 _STOP_SECONDS: Final = 30
 _LONGEST_LOG_TAIL: Final = 500
@@ -100,47 +94,15 @@ async def muster(lab: Lab, transport: Transport, directory: Path) -> Scheduler:
     )
 
 
-async def find_kube_scheduler(reporter: Reporter) -> Path:
-    """Find kube-scheduler, or build it from the lab's go.mod.
-
-    Raises:
-        BinariesError: it is nowhere and cannot be built.
-    """
-    programs = await asyncio.to_thread(binaries.find, reporter, build.KUBE_SCHEDULER)
-    return programs.paths[KUBE_SCHEDULER]
-
-
 async def kube_scheduler(lab: Lab, directory: Path, program: Path) -> Scheduler:
-    """Configure kube-scheduler, with a certificate of the user that Kubernetes itself gives a scheduler's rights.
-
-    All but its limit of requests and leader election are its defaults.
-    """
-    certificates = lab.state_directory / "pki"
-    pki.Authority.load(certificates, "ca").issue(KUBE_SCHEDULER, user=_KUBE_SCHEDULER_USER)
-    account = directory / "kube-scheduler.kubeconfig"
-    components.write_kubeconfig(account, certificates, KUBE_SCHEDULER, lab.server, KUBE_SCHEDULER)
-    configuration = directory / "kube-scheduler.yaml"
-    configuration.write_text(json.dumps(_configuration(account)))
+    """Configure kube-scheduler, whose program `musterlab.kube_scheduler` finds."""
     return Scheduler(
-        name=KUBE_SCHEDULER,
+        name=musterlab.kube_scheduler.NAME,
         version=await _output(str(program), "--version"),
         scheduler_name="default-scheduler",
-        command=(str(program), f"--config={configuration}", "--secure-port=0"),
-        log=directory / "kube-scheduler.log",
+        command=musterlab.kube_scheduler.configure(lab, directory, program),
+        log=directory / f"{musterlab.kube_scheduler.NAME}.log",
     )
-
-
-def _configuration(account: Path) -> dict[str, object]:
-    return {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "leaderElection": {"leaderElect": False},
-        "clientConnection": {
-            "kubeconfig": str(account),
-            "qps": REQUESTS_PER_SECOND,
-            "burst": REQUESTS_PER_SECOND,
-        },
-    }
 
 
 async def _output(*command: str) -> str:

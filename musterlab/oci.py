@@ -62,23 +62,14 @@ class Layout:
         Raises:
             ValueError: it is no such archive, or an image in it has no full name.
         """
-        try:
-            with tarfile.open(archive) as source:
-                members = {entry.name.removeprefix("./"): entry for entry in source if entry.isreg()}
-                contents = {
-                    name: file.read()
-                    for name, entry in members.items()
-                    if (file := source.extractfile(entry))
-                }
-            described = json.loads(contents[INDEX])["manifests"]
-            named = {entry["annotations"][NAME]: entry for entry in described}
-        except (tarfile.TarError, KeyError, ValueError, TypeError) as error:
-            raise ValueError(f"{archive}: no OCI archive with names of images: {error!r}") from error
-        for name, content in contents.items():
-            if name.startswith(f"{BLOBS}/"):
-                digest = hashlib.sha256(content).hexdigest()
-                (self._directory / BLOBS / digest).write_bytes(content)
-        return named
+        images = read_index(archive)
+        with tarfile.open(archive) as source:
+            for entry in source:
+                file = source.extractfile(entry) if entry.isreg() else None
+                if file is not None and entry.name.removeprefix("./").startswith(f"{BLOBS}/"):
+                    content = file.read()
+                    (self._directory / BLOBS / hashlib.sha256(content).hexdigest()).write_bytes(content)
+        return images
 
     def write_index(self, images: Mapping[str, Mapping[str, Any]]) -> None:
         """Write the index: the full name of each image with its descriptor."""
@@ -96,6 +87,22 @@ class Layout:
         digest = hashlib.sha256(content).hexdigest()
         (self._directory / BLOBS / digest).write_bytes(content)
         return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(content)}
+
+
+def read_index(archive: Path) -> dict[str, dict[str, Any]]:
+    """Return the descriptors of the images in an OCI archive by their full names.
+
+    Raises:
+        ValueError: it is no such archive, or an image in it has no full name.
+    """
+    try:
+        with tarfile.open(archive) as source:
+            members = {entry.name.removeprefix("./"): entry for entry in source if entry.isreg()}
+            file = source.extractfile(members[INDEX])
+            described = json.loads(file.read())["manifests"] if file else []
+        return {entry["annotations"][NAME]: entry for entry in described}
+    except (tarfile.TarError, KeyError, ValueError, TypeError) as error:
+        raise ValueError(f"{archive}: no OCI archive with names of images: {error!r}") from error
 
 
 def write_archive(directory: Path, target: Path, time_seconds: int) -> None:

@@ -29,6 +29,9 @@ only, with all below them."""
 WRITABLE_DIRECTORIES_ANNOTATION: Final = f"{GROUP}/writable-directories"
 """On a project's namespace: directories of the same form that pods may mount to write, themselves only."""
 
+CLOSED_DIRECTORIES_ANNOTATION: Final = f"{GROUP}/closed-directories"
+"""On a project's namespace: directories of the same form in which other projects write; pods mount nothing below."""
+
 PRIORITY_CLASSES_ANNOTATION: Final = f"{GROUP}/priority-classes"
 """On a project's namespace: comma separated PriorityClasses that its pods may have besides muster's own."""
 
@@ -40,6 +43,9 @@ INGRESS_DOMAIN_ANNOTATION: Final = f"{GROUP}/ingress-domain"
 
 SCHEDULER_ANNOTATION: Final = f"{GROUP}/scheduler"
 """On a project's namespace: the scheduler that pods with GPUs must name, instead of muster's."""
+
+CONTROL_PLANE_ANNOTATION: Final = f"{GROUP}/control-plane"
+"""On a project's namespace: `true` says that its pods may tolerate the taint of the nodes of the control plane."""
 
 EXPOSED_LABEL: Final = f"{GROUP}/exposed"
 """On pods: `true` says that a NodePort or a load balancer leads to them, so that everybody may reach them."""

@@ -99,7 +99,7 @@ def role_for(verb: str, resource: str) -> str | None:
         (
             role
             for role, rules in ROLES.items()
-            if any(verb in each.verbs and resource in each.resources and not each.names for each in rules)
+            if any(verb in rule.verbs and resource in rule.resources and not rule.names for rule in rules)
         ),
         None,
     )

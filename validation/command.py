@@ -14,11 +14,12 @@ from orchestrator.progress import terminal_reporter
 from validation.judge.verdict import Verdict
 from validation.plan import plan
 from validation.scenario.loader import find, load, select
-from validation.targets.kinds import CLUSTER, LAB
+from validation.targets.kinds import CLUSTER, IMAGE, LAB, PROCESS
 
 if TYPE_CHECKING:
     from validation.report.record import Report
     from validation.scenario.loader import LoadedScenario
+    from validation.targets.operator_deployment import OperatorImage
 
 
 @click.command()
@@ -43,6 +44,19 @@ if TYPE_CHECKING:
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     help="Directory of the report. Default: reports/RUN.",
+)
+@click.option(
+    "--operator",
+    type=click.Choice([PROCESS, IMAGE]),
+    default=PROCESS,
+    show_default=True,
+    help="In the lab. process: of this installation, beside simulated nodes. image: of `make image`, on real nodes.",
+)
+@click.option(
+    "--image",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="OCI archive for --operator image. Default: dist/muster-VERSION.oci.tar.",
 )
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Access to the cluster.")
 @click.option("--fail-fast", is_flag=True, help="Run nothing more after the first step that does not pass.")
@@ -84,10 +98,12 @@ def _run(scenarios: "list[LoadedScenario]", options: dict[str, Any]) -> "tuple[R
     from validation.run import Options
     from validation.session import Settings
 
+    image = _operator_image(options)
     reporter = terminal_reporter()
     settings = Settings(
         target=options["target"],
         kubeconfig=options["kubeconfig"],
+        image=image,
         out=options["out"],
         options=Options(
             fail_fast=options["fail_fast"], patience=options["patience"], waivers=_waivers(options["waivers"])
@@ -102,6 +118,21 @@ def _run(scenarios: "list[LoadedScenario]", options: dict[str, Any]) -> "tuple[R
         return run([str(scenario.path) for scenario in scenarios], settings)
     finally:
         reporter.close()
+
+
+def _operator_image(options: dict[str, Any]) -> "OperatorImage | None":
+    """Return the image of the lab's operator, None for a process. Raises before anything is started."""
+    if options["operator"] != IMAGE:
+        if options["image"] is not None:
+            raise UsageError("--image is for --operator image")
+        return None
+    if options["target"] != LAB:
+        raise UsageError(
+            f"--operator is for --target {LAB}: on a cluster the operator is the one that runs there"
+        )
+    from validation.targets.operator_deployment import find_image
+
+    return find_image(options["image"])
 
 
 def _waivers(texts: tuple[str, ...]) -> dict[str, str]:

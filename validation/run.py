@@ -236,7 +236,7 @@ class ValidationRun:
             convergence=result.convergence,
             contradicts_oracle=bool(result.oracle_differences),
             names_erratum=bool(step.errata),
-            target_problem=self.target.problem(),
+            target_problem=await self.target.problem(),
         )
 
     async def _changed(self, timeout_ms: int) -> None:

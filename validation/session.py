@@ -26,7 +26,9 @@ from validation.summary import RunMetadata, summarize
 from validation.targets.base import Target
 from validation.targets.cluster import ClusterTarget
 from validation.targets.kinds import LAB
-from validation.targets.lab import LabTarget
+from validation.targets.lab import LabOperator, LabTarget
+from validation.targets.operator_deployment import OperatorDeployment, OperatorImage
+from validation.targets.operator_process import OperatorProcess
 
 logger = logging.getLogger(__name__)
 
@@ -38,10 +40,14 @@ def run_id(target: str) -> str:
 
 @dataclass(slots=True)
 class Settings:
-    """What a user may choose. `out` None: `reports/<run id>` below the working directory."""
+    """What a user may choose. `out` None: `reports/<run id>` below the working directory.
+
+    `image` is that of the lab's operator; None: the operator of this installation, as a process.
+    """
 
     target: str = LAB
     kubeconfig: Path | None = None
+    image: OperatorImage | None = None
     out: Path | None = None
     options: Options = field(default_factory=Options)
     progress: Reporter = field(default_factory=lambda: Reporter(lambda _: None))
@@ -111,7 +117,13 @@ class ValidationSession:
 
     def _make_target(self) -> Target:
         if self._settings.target == LAB:
-            return LabTarget(self.directory, self._settings.progress)
+            progress, image = self._settings.progress, self._settings.image
+            operator: LabOperator = (
+                OperatorProcess(self.directory, progress)
+                if image is None
+                else OperatorDeployment(image, self.directory, progress)
+            )
+            return LabTarget(operator, self.directory, progress)
         projects = frozenset(name for check in self.checks for name in check.scenario.quotas_milli)
         return ClusterTarget(self._settings.kubeconfig, projects, self._settings.progress)
 

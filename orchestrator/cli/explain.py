@@ -1,6 +1,7 @@
 """`muster explain`: why a job waits, what would make it fit, where its project stands, and who holds the GPUs."""
 
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -116,7 +117,9 @@ def _in_cluster(name: str) -> tuple[dict[str, Any], list[str]]:
         try:
             return view, await capture(client.transport), []
         except Forbidden:
-            return view, None, await client.list_projects()
+            with suppress(Forbidden):  # who is a member and nothing more sees no quotas
+                return view, None, await client.list_projects()
+            return view, None, []
 
     view, captured, projects = run(read)
     answer = {"project": view.project, "status": view.status, "writtenByOperator": view.waits_because}
@@ -219,7 +222,8 @@ def _without_rights(view: "WorkloadView", projects: "list[Project]") -> list[str
         for project in projects
         if project.metadata.name == view.project
     ]
-    return [*lines, "", table(STANDING_HEADER, rows), "", _UNSEEN]
+    standing = ["", table(STANDING_HEADER, rows)] if rows else []
+    return [*lines, *standing, "", _UNSEEN]
 
 
 def _status(project: "Project") -> dict[str, str]:

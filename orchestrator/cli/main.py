@@ -6,8 +6,9 @@ The exit codes are in `EXIT_CODES`.
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -107,21 +108,28 @@ def _plugins() -> "dict[str, EntryPoint]":
 
 def _first_line(plugin: "EntryPoint") -> str:
     """Return the first line of a plugin's docstring, read from its source: importing it would take too long."""
+    docstrings = _docstrings(plugin.module)
+    if docstrings is None:
+        return f"From {plugin.module}, which cannot be found."
+    return docstrings.get(plugin.attr, "").partition("\n")[0] or f"From {plugin.module}."
+
+
+@cache
+def _docstrings(module: str) -> Mapping[str, str] | None:
+    """Return the docstrings of a module's functions by their names, None if there is no such module."""
     import ast
     from importlib.util import find_spec
     from pathlib import Path
 
-    spec = find_spec(plugin.module)
+    spec = find_spec(module)
     if spec is None or spec.origin is None:
-        return f"From {plugin.module}, which cannot be found."
-    tree = ast.parse(Path(spec.origin).read_bytes())
+        return None
     functions = (
         statement
-        for statement in tree.body
-        if isinstance(statement, ast.FunctionDef) and statement.name == plugin.attr
+        for statement in ast.parse(Path(spec.origin).read_bytes()).body
+        if isinstance(statement, ast.FunctionDef)
     )
-    docstring = next((ast.get_docstring(function) for function in functions), None)
-    return docstring.partition("\n")[0] if docstring else f"From {plugin.module}."
+    return {function.name: ast.get_docstring(function) or "" for function in functions}
 
 
 @click.command(

@@ -10,7 +10,12 @@ from typing import Any, Final
 
 import click
 
-from orchestrator.control.operator_config import MAX_CHECKPOINT_GRACE_SECONDS, OperatorConfig
+from orchestrator.control.operator_config import (
+    MAX_CHECKPOINT_GRACE_SECONDS,
+    MAX_PROJECT_OBJECTS,
+    UNLIMITED,
+    OperatorConfig,
+)
 from orchestrator.errors import UsageError
 from orchestrator.planner.model import Settings
 from orchestrator.workloads.protection import PolicyMode
@@ -90,7 +95,30 @@ _CONFIG_OPTIONS: Final = (
         is_flag=True,
         help="Leave the namespaces of projects without NetworkPolicies.",
     ),
+    click.option(
+        "--max-project-pods",
+        metavar="N",
+        default=str(MAX_PROJECT_OBJECTS),
+        show_default=True,
+        help="At most so many pods may be in a project's namespace whose Project says nothing else; unlimited.",
+    ),
+    click.option(
+        "--max-project-jobs",
+        metavar="N",
+        default=str(MAX_PROJECT_OBJECTS),
+        show_default=True,
+        help="The same for Jobs, those that have ended among them.",
+    ),
 )
+
+
+def _count(option: str, text: str) -> int | None:
+    """Return how many; None is `unlimited`."""
+    if text == UNLIMITED:
+        return None
+    if not re.fullmatch("[0-9]{1,8}", text) or not int(text):
+        raise UsageError(f"{option} {text!r} is not possible: give a number from 1, or {UNLIMITED}")
+    return int(text)
 
 
 def _with_config_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,6 +139,8 @@ def _config(
     max_checkpoint_grace: str,
     policies: str,
     no_network_policy: bool,
+    max_project_pods: str,
+    max_project_jobs: str,
 ) -> OperatorConfig:
     from orchestrator.workloads.parsing import parse_duration_seconds
 
@@ -138,6 +168,8 @@ def _config(
         max_checkpoint_grace_seconds=max_grace_seconds,
         policies=PolicyMode(policies),
         network_policy=not no_network_policy,
+        max_project_pods=_count("--max-project-pods", max_project_pods),
+        max_project_jobs=_count("--max-project-jobs", max_project_jobs),
     )
 
 

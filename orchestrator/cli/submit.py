@@ -1,8 +1,9 @@
 """`muster submit`, `muster submit-mpi` and `muster submit-dist`: flags to a Submission, and that to the cluster."""
 
+from __future__ import annotations
+
 import re
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -15,20 +16,19 @@ from orchestrator.cli.message import say
 from orchestrator.cli.output import document
 from orchestrator.cli.session import naming_flags, run
 from orchestrator.cli.settings import Settings
-from orchestrator.cli.submit_request import SubmitRequest
-from orchestrator.cli.template_values import with_templates
-from orchestrator.client.jobs import DuplicateName, Scope, Submitted
 from orchestrator.cluster.errors import ClusterError, Unreachable
 from orchestrator.cluster.quantity import format_time
 from orchestrator.errors import ConfigurationError, UsageError
 from orchestrator.names import NAMESPACE_PREFIX
-from orchestrator.workloads import manifest
-from orchestrator.workloads.parsing import parse_duration_seconds
-from orchestrator.workloads.submission import Submission
 from orchestrator.workloads.values import FRAMEWORKS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from orchestrator.cli.submit_request import SubmitRequest
     from orchestrator.client.aio import AsyncClient
+    from orchestrator.client.jobs import Scope, Submitted
+    from orchestrator.workloads.submission import Submission
 
 Values = dict[str, Any]
 
@@ -80,12 +80,14 @@ class _Options:
 
 
 def _submit(ctx: click.Context, values: Values, framework: str = "") -> int:
+    from orchestrator.cli.submit_request import SubmitRequest
+
     with naming_flags(flags.FLAGS):
         options = _options(values)
         request = SubmitRequest(ctx, values, framework)
         problem = _problem(request)
 
-        async def act(client: "AsyncClient") -> int:
+        async def act(client: AsyncClient) -> int:
             scope = await client.scope()
             filled = await _filled(ctx, client, request, scope, problem)
             if options.dry_run == "client":
@@ -115,7 +117,7 @@ def _submit(ctx: click.Context, values: Values, framework: str = "") -> int:
 
 def _options(values: Values) -> _Options:
     """Take what is not about the job out of the values. Raises UsageError."""
-    from orchestrator.client.port_forward import parse_address
+    from orchestrator.workloads.parsing import parse_duration_seconds
 
     dry_run = {"true": "client", "false": None}.get(values["dry_run"], values["dry_run"])
     addresses = values.pop("address", ())
@@ -126,9 +128,15 @@ def _options(values: Values) -> _Options:
         attach=bool(values.get("attach")),
         token=bool(values.get("jupyter")),
         forward=not values.pop("no_port_forward", None),
-        addresses=tuple(parse_address(part) for text in addresses for part in text.split(",")),
+        addresses=tuple(_addresses(addresses)) if addresses else (),
         patience_seconds=parse_duration_seconds("--wait-timeout", values.pop("wait_timeout", None)) or 0,
     )
+
+
+def _addresses(texts: Sequence[str]) -> Iterator[str]:
+    from orchestrator.client.port_forward import parse_address
+
+    return (parse_address(part) for text in texts for part in text.split(","))
 
 
 def _problem(request: SubmitRequest) -> UsageError | None:
@@ -142,7 +150,7 @@ def _problem(request: SubmitRequest) -> UsageError | None:
 
 async def _filled(
     ctx: click.Context,
-    client: "AsyncClient",
+    client: AsyncClient,
     request: SubmitRequest,
     scope: Scope,
     problem: UsageError | None,
@@ -151,11 +159,15 @@ async def _filled(
     templates = await client.templates_to_apply(request.values["template"], project=scope)
     if problem is not None and not templates:
         raise problem
-    return with_templates(ctx, request.values, templates) if templates else request.values
+    if not templates:
+        return request.values
+    from orchestrator.cli.template_values import with_templates
+
+    return with_templates(ctx, request.values, templates)
 
 
 async def _numbered(
-    client: "AsyncClient", request: SubmitRequest, filled: Mapping[str, Any], scope: Scope
+    client: AsyncClient, request: SubmitRequest, filled: Mapping[str, Any], scope: Scope
 ) -> Submission:
     """Return the submission; a job without a name gets the smallest number that is free."""
     name = request.name or await client.free_job_name(request.name_prefix(filled), project=scope)
@@ -163,13 +175,15 @@ async def _numbered(
 
 
 async def _create(
-    client: "AsyncClient",
+    client: AsyncClient,
     request: SubmitRequest,
     filled: Mapping[str, Any],
     scope: Scope,
     options: _Options,
 ) -> tuple[Submission, Submitted]:
     """Create the job; where another took its number in the meantime, try the next one."""
+    from orchestrator.client.jobs import DuplicateName
+
     attempts = 1 if request.name else _NUMBERING_ATTEMPTS
     while True:
         attempts -= 1
@@ -183,6 +197,8 @@ async def _create(
 
 
 def _render_without_cluster(request: SubmitRequest, project: str, error: Exception) -> int:
+    from orchestrator.client.jobs import Scope
+
     scope = Scope(project, f"{NAMESPACE_PREFIX}{project}")
     _warn(f"namespace {scope.namespace} is a guess, and templates are left out: {error}")
     submission = request.submission(f"{request.name_prefix()}-0", project=project)
@@ -191,6 +207,8 @@ def _render_without_cluster(request: SubmitRequest, project: str, error: Excepti
 
 
 def _manifests(submission: Submission, scope: Scope) -> list[Mapping[str, Any]]:
+    from orchestrator.workloads import manifest
+
     submitted_at = format_time(time.time_ns() // 1000)
     placement = manifest.Placement(scope.project, scope.namespace, submitted_at)
     dependents = manifest.dependent_manifests(submission, placement, owner=None)
@@ -210,7 +228,7 @@ def _warn(line: str) -> None:
     say(f"Warning: {line}", err=True)
 
 
-async def _stay(client: "AsyncClient", scope: Scope, submission: Submission, options: _Options) -> int:
+async def _stay(client: AsyncClient, scope: Scope, submission: Submission, options: _Options) -> int:
     """Wait for the job where something is to be done with it, and do that."""
     forward = submission.service_type == "portforward" and options.forward
     if not (options.attach or options.token or forward):
@@ -243,7 +261,7 @@ async def _stay(client: "AsyncClient", scope: Scope, submission: Submission, opt
     return 0
 
 
-async def _token(client: "AsyncClient", scope: Scope, name: str) -> str:
+async def _token(client: AsyncClient, scope: Scope, name: str) -> str:
     """Return the token that a notebook writes into its log when it starts."""
     from orchestrator.client.streams import LogRequest
 

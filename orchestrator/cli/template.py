@@ -149,7 +149,7 @@ def _record(target: "Template") -> dict[str, Any]:
 
 
 def _name(name: str) -> str:
-    from orchestrator.workloads.values import is_object_name
+    from orchestrator.workloads.name_rules import is_object_name
 
     if not is_object_name(name):
         raise UsageError(

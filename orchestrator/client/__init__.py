@@ -105,8 +105,8 @@ def __dir__() -> list[str]:
 @cache
 def _modules() -> dict[str, str]:
     """Return the module of every public name, from the imports above."""
-    import ast  # noqa: PLC0415  (when a name is used, not when the package is imported)
-    from pathlib import Path  # noqa: PLC0415
+    import ast
+    from pathlib import Path
 
     tree = ast.parse(Path(__file__).read_bytes())
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]

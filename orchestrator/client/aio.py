@@ -6,38 +6,38 @@
 
 Wherever a `project` may be named, None means the one whose namespace is the default of the kubeconfig's context; a
 `Scope` that was looked up before saves looking it up again. Every operation raises MusterError.
+
+What only some operations need is imported by them: most programs, and most commands, use a few.
 """
 
 from __future__ import annotations
 
 import time
 from contextlib import aclosing, asynccontextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.client.error_hints import with_hint
-from orchestrator.client.identity import Identity, IdentityClient
 from orchestrator.client.jobs import Scope, Submitted, WorkloadClient
-from orchestrator.client.nodes import NodeClient, Nodes
-from orchestrator.client.port_forward import ForwardedPort, Listening, listening
-from orchestrator.client.preflight import preflight
 from orchestrator.client.projects import ProjectClient
-from orchestrator.client.streams import Finished, LogRequest, StreamClient, Target
-from orchestrator.client.templates import TemplateClient
-from orchestrator.client.watching import watch_jobs
 from orchestrator.cluster.errors import ClusterError, Forbidden
 from orchestrator.cluster.kubeconfig import Access, load_access, set_default_namespace
 from orchestrator.cluster.quantity import format_time
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import MusterError
 from orchestrator.names import TEMPLATES_NAMESPACE
-from orchestrator.workloads.templates import in_order
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
     from types import TracebackType
     from typing import Any, Self
 
+    from orchestrator.client.identity import Identity
+    from orchestrator.client.nodes import NodeClient, Nodes
+    from orchestrator.client.port_forward import ForwardedPort, Listening
+    from orchestrator.client.streams import Finished, LogRequest, StreamClient, Target
+    from orchestrator.client.templates import TemplateClient
     from orchestrator.cluster.objects import Event, Project, ProjectSpec
     from orchestrator.workloads.nodes import NodeView
     from orchestrator.workloads.submission import Submission
@@ -64,12 +64,27 @@ class AsyncClient:
         self._default_project = default_project
         self._kubeconfig = kubeconfig
         self._context = context
-        self.streams = StreamClient(self.transport)
         self._jobs = WorkloadClient(self.transport)
         self._projects = ProjectClient(self.transport, report=report)
-        self._templates = TemplateClient(self.transport)
-        self._nodes = NodeClient(self.transport)
-        self._identity = IdentityClient(self.transport, access.user)
+
+    @cached_property
+    def streams(self) -> StreamClient:
+        """Logs, commands and ports of containers."""
+        from orchestrator.client.streams import StreamClient
+
+        return StreamClient(self.transport)
+
+    @cached_property
+    def _templates(self) -> TemplateClient:
+        from orchestrator.client.templates import TemplateClient
+
+        return TemplateClient(self.transport)
+
+    @cached_property
+    def _nodes(self) -> NodeClient:
+        from orchestrator.client.nodes import NodeClient
+
+        return NodeClient(self.transport)
 
     @classmethod
     def of_kubeconfig(
@@ -131,6 +146,8 @@ class AsyncClient:
         what you may not check. `submitted_at` is RFC 3339 with microseconds, by default now. With `dry_run` the server
         checks everything and creates nothing. Raises Missing, DuplicateName, HalfCreated.
         """
+        from orchestrator.client.preflight import preflight
+
         scope = await self.scope(project)
         checked = await preflight(self.transport, submission, scope)
         for line in checked.warnings:
@@ -156,6 +173,8 @@ class AsyncClient:
         self, *, project: Where = None, all_projects: bool = False
     ) -> AsyncGenerator[list[WorkloadView], None]:
         """Yield what `list_jobs` returns, now and whenever it has changed; close it (`contextlib.aclosing`)."""
+        from orchestrator.client.watching import watch_jobs
+
         scope = None if all_projects else await self.scope(project)
         async with aclosing(watch_jobs(self.transport, scope)) as states:
             async for views in states:
@@ -194,6 +213,8 @@ class AsyncClient:
 
         Close the generator (`contextlib.aclosing`). Raises NoSuchWorkload, NoSuchPod, NoSuchContainer, NotRunning.
         """
+        from orchestrator.client.streams import LogRequest
+
         target = await self.streams.target(await self.scope(project), name, pod, container)
         async with aclosing(self.streams.log(target, request or LogRequest())) as chunks:
             async for chunk in chunks:
@@ -231,6 +252,8 @@ class AsyncClient:
 
         Raises NoSuchWorkload, NoSuchPod, NotRunning, PortInUse.
         """
+        from orchestrator.client.port_forward import listening
+
         target = await self._running(name, project, pod, None, patience_seconds)
         async with listening(self.streams, target, ports, report=report) as listeners:
             yield listeners
@@ -258,6 +281,8 @@ class AsyncClient:
 
         Raises NoSuchTemplate.
         """
+        from orchestrator.workloads.templates import in_order
+
         return in_order(await self._templates.templates(await self.scope(project)), name)
 
     async def create_template(self, template: Template) -> None:
@@ -319,6 +344,8 @@ class AsyncClient:
 
     async def whoami(self) -> Identity:
         """Return who the cluster takes the user for, and their role in each project that they may see."""
+        from orchestrator.client.identity import IdentityClient
+
         try:
             namespaces = await self._projects.namespaces()
         except Forbidden:
@@ -328,4 +355,4 @@ class AsyncClient:
                 namespaces = {}
             else:
                 namespaces = {scope.namespace: scope.project}
-        return await self._identity.identity(namespaces)
+        return await IdentityClient(self.transport, self.access.user).identity(namespaces)

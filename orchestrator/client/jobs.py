@@ -6,17 +6,17 @@ HalfCreated       what was created could not be removed again after a later step
 NotPossible       the workload is of a kind, or in a state, with which this cannot be done
 """
 
+from __future__ import annotations
+
 import asyncio
-from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from orchestrator import names
-from orchestrator.cluster.connection import Params
 from orchestrator.cluster.errors import AlreadyExists, ClusterError, Forbidden, NotFound, Unreachable
 from orchestrator.cluster.objects import Event, Ingress, Job, Object, Pod, Service, StatefulSet
 from orchestrator.cluster.resources import (
@@ -29,16 +29,19 @@ from orchestrator.cluster.resources import (
     Resource,
     resource_of,
 )
-from orchestrator.cluster.transport import Transport
 from orchestrator.errors import MusterError
-from orchestrator.workloads import manifest
-from orchestrator.workloads.manifest import Manifest, Placement
-from orchestrator.workloads.network import alias_path
+from orchestrator.workloads.name_rules import is_object_name
 from orchestrator.workloads.owner_lists import list_owners
 from orchestrator.workloads.status import has_condition
-from orchestrator.workloads.submission import Submission
-from orchestrator.workloads.values import is_object_name
 from orchestrator.workloads.view import Listing, WorkloadView, events_of, suspended_replicas, workload_views
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orchestrator.cluster.connection import Params
+    from orchestrator.cluster.transport import Transport
+    from orchestrator.workloads.manifest import Manifest
+    from orchestrator.workloads.submission import Submission
 
 _OWNERS: Final[Mapping[Resource, type[Job | StatefulSet]]] = {JOBS: Job, STATEFUL_SETS: StatefulSet}
 
@@ -71,7 +74,7 @@ class Scope:
 class Submitted(Scope):
     """Where a workload was submitted, and the objects that were created, the workload first, as the server has them."""
 
-    objects: list[Manifest] = field(default_factory=list)
+    objects: list[dict[str, Any]] = field(default_factory=list)
 
 
 class WorkloadClient:
@@ -95,7 +98,9 @@ class WorkloadClient:
         Raises DuplicateName when the project has a Job or StatefulSet of
         that name, HalfCreated when undoing failed.
         """
-        placement = Placement(scope.project, scope.namespace, submitted_at, is_restricted)
+        from orchestrator.workloads import manifest
+
+        placement = manifest.Placement(scope.project, scope.namespace, submitted_at, is_restricted)
         resource = manifest.workload_resource(submission)
         if await self._owners(scope.namespace, submission.name):
             raise _duplicate(submission.name)
@@ -275,6 +280,8 @@ class WorkloadClient:
         try:
             page = await self._transport.list(INGRESSES.path(), Ingress)
         except Forbidden:
+            from orchestrator.workloads.network import alias_path
+
             return {alias_path(submission, port) for port in submission.ports}
         return {
             path.path

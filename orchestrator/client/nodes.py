@@ -15,8 +15,8 @@ from orchestrator.cluster.resources import NODES, PODS
 from orchestrator.cluster.timeouts import KUBELET_SECONDS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import MusterError
+from orchestrator.workloads.name_rules import is_object_name
 from orchestrator.workloads.nodes import NodeView, Summary, node_views
-from orchestrator.workloads.values import is_object_name
 
 logger = logging.getLogger(__name__)
 

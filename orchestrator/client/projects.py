@@ -13,25 +13,20 @@ from typing import Any, Final
 
 from orchestrator.client.jobs import Scope, WorkloadClient
 from orchestrator.cluster.errors import AlreadyExists, Forbidden, NotFound
-from orchestrator.cluster.gpu_fraction import gpu_milli
-from orchestrator.cluster.objects import AmountSpec, Metadata, Namespace, Node, Project, ProjectSpec
-from orchestrator.cluster.quantity import cpu_milli, memory_bytes
+from orchestrator.cluster.objects import Metadata, Namespace, Node, Project, ProjectSpec
 from orchestrator.cluster.resources import NAMESPACES, NODES, PROJECTS
 from orchestrator.cluster.timeouts import NAMESPACE_SECONDS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import ConfigurationError, FieldProblem, MusterError
-from orchestrator.names import GPU_RESOURCE, NAMESPACE_PREFIX, PROJECT_LABEL
-from orchestrator.planner.accounting.quota import cpu_excess, gpu_model_excess, memory_excess, quota_excess
-from orchestrator.planner.model import GPU_MODEL_LABEL
+from orchestrator.names import NAMESPACE_PREFIX, PROJECT_LABEL
 from orchestrator.roles import RESEARCHER, VIEWER
+from orchestrator.workloads.name_rules import is_object_name
 from orchestrator.workloads.namespaces import (
     names_its_project,
     namespace_name,
     objection,
     projects_by_namespace,
 )
-from orchestrator.workloads.snapshot import MAX_DEPARTMENTS
-from orchestrator.workloads.values import is_object_name
 
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _MAX_PAUSE_SECONDS: Final = 1.0
@@ -242,75 +237,11 @@ class ProjectClient:
 
 
 def _check(projects: list[Project], name: str, spec: ProjectSpec, nodes: list[Node]) -> None:
+    from orchestrator.client.project_checks import objection_to
+
     specs = {project.metadata.name: project.spec for project in projects} | {name: spec}
-    _check_parents(specs, name)
-    quotas = {project: (one.parent, gpu_milli(one.gpu.quota)) for project, one in specs.items()}
-    installed: dict[str, int] = {}
-    for node in nodes:
-        model = node.metadata.labels.get(GPU_MODEL_LABEL, "")
-        there = gpu_milli(node.status.capacity.get(GPU_RESOURCE, 0))
-        installed[model] = installed.get(model, 0) + there
-    excess = quota_excess(quotas, sum(installed.values()))
-    if excess is None:
-        installed.pop("", None)
-        excess = gpu_model_excess(
-            {project: (*quotas[project], _model_quotas(one)) for project, one in specs.items()}, installed
-        )
-        if excess is not None:
-            raise ProjectRefused(f"the project {name} cannot have these quotas for GPU models: {excess}")
-    if excess is not None:
-        raise ProjectRefused(f"the project {name} cannot have a quota of {spec.gpu.quota} GPUs: {excess}")
-    _check_amounts(specs, name, nodes)
-
-
-def _check_parents(specs: Mapping[str, ProjectSpec], name: str) -> None:
-    """Raise ProjectRefused where the departments above a project are none, a circle, or too many."""
-    above: list[str] = []
-    parent = specs[name].parent
-    if parent is not None and (parent not in specs or parent == name):
-        raise ProjectRefused(f"the parent {parent} is not another project: create it first")
-    while parent is not None and parent in specs and parent not in above:
-        above.append(parent)
-        if parent == name:
-            raise ProjectRefused(
-                f"the departments of {name} would form a circle: {' > '.join([name, *above])}; choose another parent"
-            )
-        parent = specs[parent].parent
-    if len(above) > MAX_DEPARTMENTS:
-        raise ProjectRefused(
-            f"{name} would have {len(above)} departments above it, and at most {MAX_DEPARTMENTS} are possible: "
-            "choose a parent nearer the top"
-        )
-
-
-def _check_amounts(specs: Mapping[str, ProjectSpec], name: str, nodes: list[Node]) -> None:
-    """CPU and memory, as far as the project has quotas for them. Raises ProjectRefused."""
-    spec = specs[name]
-    cpu = {project: (one.parent, _quota(one.cpu, cpu_milli)) for project, one in specs.items()}
-    memory = {project: (one.parent, _quota(one.memory, memory_bytes)) for project, one in specs.items()}
-    there = [node.status.allocatable for node in nodes]
-    excess = cpu_excess(cpu, sum(cpu_milli(str(allocatable.get("cpu", 0))) for allocatable in there))
-    if excess is not None and spec.cpu.quota is not None:
-        raise ProjectRefused(f"the project {name} cannot have a quota of {spec.cpu.quota} CPUs: {excess}")
-    excess = memory_excess(
-        memory, sum(memory_bytes(str(allocatable.get("memory", 0))) for allocatable in there)
-    )
-    if excess is not None and spec.memory.quota is not None:
-        raise ProjectRefused(
-            f"the project {name} cannot have a quota of {spec.memory.quota} of memory: {excess}"
-        )
-
-
-def _quota(amount: AmountSpec, parse: Callable[[str], int]) -> int | None:
-    return None if amount.quota is None else parse(str(amount.quota))
-
-
-def _model_quotas(spec: ProjectSpec) -> dict[str, int]:
-    return {
-        model: gpu_milli(bounds.quota)
-        for model, bounds in spec.gpu.models.items()
-        if bounds.quota is not None
-    }
+    if why := objection_to(specs, name, nodes):
+        raise ProjectRefused(why)
 
 
 def _no_such(name: str) -> NoSuchProject:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator import names
@@ -22,16 +23,17 @@ from orchestrator.workloads.namespaces import projects_by_namespace
 from orchestrator.workloads.view import Listing, workload_views
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from orchestrator.client.jobs import Scope
+    from orchestrator.cluster.resources import Resource
     from orchestrator.cluster.transport import Transport
     from orchestrator.workloads.view import WorkloadView
 
+    OnChange = Callable[[Change[Any]], None]
+
 PAUSE_SECONDS: Final = 0.2
 """Changes come in bursts: one for each pod of a job, and one for each step of a pod."""
-_OF_WORKLOADS: Final = {"labelSelector": names.WORKLOAD_LABEL}
-_OF_PROJECTS: Final = {"labelSelector": names.PROJECT_LABEL}
 
 
 async def watch_jobs(transport: Transport, scope: Scope | None) -> AsyncGenerator[list[WorkloadView], None]:
@@ -39,61 +41,79 @@ async def watch_jobs(transport: Transport, scope: Scope | None) -> AsyncGenerato
 
     Close the generator (`contextlib.aclosing`) when it is left. Failures of the API server are waited out.
     """
-    changed = asyncio.Event()
-
-    def notice(_change: Change[Any]) -> None:
-        changed.set()
-
-    where = scope.namespace if scope else None
-
-    def notice_owner(change: Change[Any]) -> None:
-        owners.see_owner(change)
-
-    def notice_pod(change: Change[Pod]) -> None:
-        notice(change)
-        owners.see_pod(change.object)
-
-    jobs = Reflector(transport, JOBS, Job, namespace=where, on_change=notice_owner)
-    stateful_sets = Reflector(transport, STATEFUL_SETS, StatefulSet, namespace=where, on_change=notice_owner)
-    pods = Reflector(transport, PODS, Pod, namespace=where, on_change=notice_pod)
-    owners = OwnerWatches(
-        transport, {JOBS: jobs, STATEFUL_SETS: stateful_sets}, tell=notice, wake=changed.set, namespace=where
-    )
-    services = Reflector(
-        transport, SERVICES, Service, namespace=where, params=_OF_WORKLOADS, on_change=notice
-    )
-    ingresses = Reflector(
-        transport, INGRESSES, Ingress, namespace=where, params=_OF_WORKLOADS, on_change=notice
-    )
-    namespaces = Reflector(transport, NAMESPACES, Namespace, params=_OF_PROJECTS, on_change=notice)
-    projects = Reflector(transport, PROJECTS, Project, on_change=notice)
-    caches: list[Reflector[Any]] = [jobs, stateful_sets, pods, services, ingresses]
-    if scope is None:
-        caches += [namespaces, projects]
-    tasks = [asyncio.ensure_future(cache.run()) for cache in caches]
-    try:
-        for reflector in caches:
-            await reflector.synced()
-        await owners.start(asyncio.ensure_future)
+    caches = _Caches(transport, scope)
+    async with caches.running():
         while True:
-            changed.clear()
-            yield workload_views(
-                Listing(
-                    {scope.namespace: scope.project}
-                    if scope
-                    else projects_by_namespace(namespaces.objects.values(), projects.objects.values()),
-                    list(jobs.objects.values()),
-                    list(stateful_sets.objects.values()),
-                    list(pods.objects.values()),
-                    list(services.objects.values()),
-                    list(ingresses.objects.values()),
-                    [owner for cache in owners.reflectors() for owner in cache.objects.values()],
-                )
-            )
-            await changed.wait()
+            caches.changed.clear()
+            yield workload_views(caches.listing())
+            await caches.changed.wait()
             await asyncio.sleep(PAUSE_SECONDS)
-    finally:
-        owners.stop()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Caches:
+    """Caches of all that is shown of the jobs of a project, or with None of all. `changed` is set when one changes."""
+
+    def __init__(self, transport: Transport, scope: Scope | None) -> None:
+        where = scope.namespace if scope else None
+
+        def cache(resource: Resource, kind: type[Any], on_change: OnChange, **params: str) -> Reflector[Any]:
+            return Reflector(
+                transport, resource, kind, namespace=where, params=params or None, on_change=on_change
+            )
+
+        self.changed = asyncio.Event()
+        self._scope = scope
+        self._jobs = cache(JOBS, Job, self._see_owner)
+        self._stateful_sets = cache(STATEFUL_SETS, StatefulSet, self._see_owner)
+        self._pods = cache(PODS, Pod, self._see_pod)
+        self._services = cache(SERVICES, Service, self._see, labelSelector=names.WORKLOAD_LABEL)
+        self._ingresses = cache(INGRESSES, Ingress, self._see, labelSelector=names.WORKLOAD_LABEL)
+        self._owners = OwnerWatches(
+            transport, {JOBS: self._jobs, STATEFUL_SETS: self._stateful_sets},
+            tell=self._see, wake=self.changed.set, namespace=where,
+        )  # fmt: skip
+        self._namespaces = cache(NAMESPACES, Namespace, self._see, labelSelector=names.PROJECT_LABEL)
+        self._projects = cache(PROJECTS, Project, self._see)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Keep the caches current; the body begins when all are there."""
+        caches = [self._jobs, self._stateful_sets, self._pods, self._services, self._ingresses]
+        if self._scope is None:
+            caches += [self._namespaces, self._projects]
+        tasks = [asyncio.ensure_future(cache.run()) for cache in caches]
+        try:
+            for cache in caches:
+                await cache.synced()
+            await self._owners.start(asyncio.ensure_future)
+            yield
+        finally:
+            self._owners.stop()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def listing(self) -> Listing:
+        """Return the objects as they are now."""
+        namespaces, projects = self._namespaces.objects.values(), self._projects.objects.values()
+        return Listing(
+            {self._scope.namespace: self._scope.project}
+            if self._scope
+            else projects_by_namespace(namespaces, projects),
+            list(self._jobs.objects.values()),
+            list(self._stateful_sets.objects.values()),
+            list(self._pods.objects.values()),
+            list(self._services.objects.values()),
+            list(self._ingresses.objects.values()),
+            [owner for cache in self._owners.reflectors() for owner in cache.objects.values()],
+        )
+
+    def _see(self, _change: Change[Any]) -> None:
+        self.changed.set()
+
+    def _see_owner(self, change: Change[Any]) -> None:
+        self._owners.see_owner(change)
+
+    def _see_pod(self, change: Change[Pod]) -> None:
+        self._see(change)
+        self._owners.see_pod(change.object)

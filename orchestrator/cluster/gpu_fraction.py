@@ -13,6 +13,8 @@ from typing import Final
 from orchestrator.cluster.quantity import shortened
 
 MAX_GPUS: Final = 1_000_000
+DEVICE_MILLI: Final = 1000
+"""One device. The planner has this number too: it imports nothing of ours."""
 
 
 @lru_cache(maxsize=4096)
@@ -27,7 +29,7 @@ def gpu_milli(gpus: Decimal | str | int) -> int:
         raise ValueError(f"{shortened(str(gpus))} is no number of GPUs; write it like 2 or 0.5") from error
     if not value.is_finite() or value < 0 or value > MAX_GPUS:
         raise ValueError(f"{str(gpus)[:60]} is no number of GPUs; write it like 2 or 0.5")
-    milli = value * 1000
+    milli = value * DEVICE_MILLI
     if milli != milli.to_integral_value():
         raise ValueError(
             f"{str(gpus)[:60]} GPUs has more than three places; a thousandth of a device is the least"

@@ -12,11 +12,10 @@ import ssl
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import yaml
 
-from orchestrator.cluster.exec_plugin import ExecPlugin
 from orchestrator.cluster.kubeconfig_files import (
     Entry,
     Merged,
@@ -162,47 +161,58 @@ def _access(merged: Merged, context_name: str | None) -> Access:
         raise ConfigurationError(
             f"{cluster.file}: server of cluster {cluster.name!r} must be a URL, not {server!r}"
         )
-    for entry, key in (
-        (cluster, "proxy-url"),
-        (user, "username"),
-        (user, "as-uid"),
-        (user, "as-user-extra"),
-    ):
-        if entry.fields.get(key):
-            raise ConfigurationError(f"{entry.file}: {key} of {entry.name!r} is not supported; remove it")
-    token: Callable[[], str | None] = _no_token
-    certificate, key_data = user.data("client-certificate"), user.data("client-key")
-    made_by_plugin = False
-    if user.text("tokenFile"):
-        token = FileToken(user.beside(user.text("tokenFile")))
-    elif user.text("token"):
-        token = user.fields["token"].__str__
-    elif "exec" in user.fields:
-        made_by_plugin = True
-        plugin = ExecPlugin(user, cluster)
-        token = plugin.token
-        issued_certificate, issued_key = plugin.certificate()
-        certificate, key_data = issued_certificate or certificate, issued_key or key_data
-    elif "auth-provider" in user.fields:
-        made_by_plugin = True
-        require_extra("auth-provider")
-        from orchestrator.cluster.auth_provider import credentials  # noqa: PLC0415  (slow to import)
-
-        issued = credentials(merged.files, name, user.name)
-        token = issued.token
-        certificate, key_data = issued.certificate or certificate, issued.key or key_data
+    _refuse_unsupported(cluster, "proxy-url")
+    _refuse_unsupported(user, "username", "as-uid", "as-user-extra")
+    credentials = _credentials(merged, name, user, cluster)
+    certificate, key = credentials.certificate, credentials.key
     return Access(
         server=server,
         namespace=context.text("namespace") or "default",
         context=name,
         user=user_name,
-        ssl=_ssl_context(cluster, user, certificate, key_data) if server.startswith("https:") else None,
-        token=token,
-        token_blocks=made_by_plugin,
+        ssl=_ssl_context(cluster, user, certificate, key) if server.startswith("https:") else None,
+        token=credentials.token,
+        token_blocks=credentials.are_from_plugin,
         tls_server_name=cluster.text("tls-server-name") or None,
         as_user=user.text("as") or None,
         as_groups=tuple(map(str, user.fields.get("as-groups") or ())),
     )
+
+
+def _refuse_unsupported(entry: Entry, *keys: str) -> None:
+    for key in keys:
+        if entry.fields.get(key):
+            raise ConfigurationError(f"{entry.file}: {key} of {entry.name!r} is not supported; remove it")
+
+
+class _Credentials(NamedTuple):
+    """By what a user proves who they are. Tokens of plugins may take as long as their program does."""
+
+    token: Callable[[], str | None]
+    certificate: bytes | None
+    key: bytes | None
+    are_from_plugin: bool = False
+
+
+def _credentials(merged: Merged, context_name: str, user: Entry, cluster: Entry) -> _Credentials:
+    certificate, key = user.data("client-certificate"), user.data("client-key")
+    if user.text("tokenFile"):
+        return _Credentials(FileToken(user.beside(user.text("tokenFile"))), certificate, key)
+    if user.text("token"):
+        return _Credentials(user.fields["token"].__str__, certificate, key)
+    if "exec" in user.fields:
+        from orchestrator.cluster.exec_plugin import ExecPlugin
+
+        plugin = ExecPlugin(user, cluster)
+        issued_certificate, issued_key = plugin.certificate()
+        return _Credentials(plugin.token, issued_certificate or certificate, issued_key or key, True)
+    if "auth-provider" in user.fields:
+        require_extra("auth-provider")
+        from orchestrator.cluster.auth_provider import credentials
+
+        issued = credentials(merged.files, context_name, user.name)
+        return _Credentials(issued.token, issued.certificate or certificate, issued.key or key, True)
+    return _Credentials(_no_token, certificate, key)
 
 
 def _ssl_context(cluster: Entry, user: Entry, certificate: bytes | None, key: bytes | None) -> ssl.SSLContext:

@@ -47,7 +47,7 @@ class NodeAffinity(Wire, frozen=True):
 
 
 class ObjectCounts(Wire, frozen=True):
-    """How many objects of a kind there may be in a project's namespace at once; None: as many as fit."""
+    """How many objects of a kind there may be in a project's namespace at once; None: the operator's default."""
 
     pods: int | None = None
     jobs: int | None = None
@@ -82,6 +82,7 @@ class SecuritySpec(Wire, frozen=True):
     max_termination_grace_seconds: int | None = None
     ingress_domain: str | None = None
     scheduler_name: str | None = None
+    control_plane: bool = False
 
 
 class Subject(Wire, frozen=True):

@@ -30,7 +30,8 @@ logger = logging.getLogger(__name__)
 CLAIM_SECONDS: Final = 120.0
 """How long a provisioner may take; as long GPUs stand idle for it."""
 MISSING_SECONDS: Final = 5.0
-"""How long a claim may be missing: it is made at about the same time as its pod."""
+"""How long a claim may be missing, or the right to write on it: they are made at about the same time as the pod, or
+its project."""
 LOOK_SECONDS: Final = 1.0
 """How often it is looked again although nothing was seen to change: a request may have failed."""
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
@@ -72,6 +73,7 @@ class Claims:
         self._look_seconds = look_seconds
         self._changed = asyncio.Event()
         self._asked: dict[Key, _Asked] = {}
+        self._forbidden: dict[Key, str] = {}
 
     def see(self, change: Change[Any]) -> None:
         """Look again at once when storage has changed."""
@@ -100,6 +102,7 @@ class Claims:
             raise
         finally:
             for key in keys:
+                self._forbidden.pop(key, None)
                 if key in self._asked and self._asked[key].pod == uid:
                     del self._asked[key]
 
@@ -175,11 +178,12 @@ class Claims:
         }
         try:
             await self._transport.patch(CLAIMS.path(*key), {"metadata": metadata}, content_type=MERGE_PATCH)
-        except Forbidden as error:
-            raise ClaimNotReady(f"the claim {key[1]} cannot be given a node: {error}") from error
         except ClusterError as error:
+            if isinstance(error, Forbidden):
+                self._forbidden[key] = str(error)
             logger.info("claim %s/%s: to be given a node later: %s", *key, error)
             return False
+        self._forbidden.pop(key, None)
         return True
 
     def _lose_patience(self, keys: list[Key], why: str, waited_seconds: float) -> None:
@@ -187,6 +191,8 @@ class Claims:
             for key in keys:
                 if self._volumes.claim(key) is None:
                     raise ClaimNotReady(f"there is no claim {key[1]} in {key[0]}")
+                if key in self._forbidden:
+                    raise ClaimNotReady(f"the claim {key[1]} cannot be given a node: {self._forbidden[key]}")
         if waited_seconds >= self._claim_seconds:
             raise ClaimNotReady(f"{why} after {self._claim_seconds:.0f} s")
 

@@ -34,6 +34,7 @@ class Nominations:
         self._shown: dict[str, Assumption | None] = {}
         self._assumed: dict[str, Assumption | None] = {}
         self._under_way: dict[str, asyncio.Future[None]] = {}
+        self._unauthorized: set[str] = set()
 
     @property
     def assumed(self) -> Mapping[str, Assumption | None]:
@@ -68,6 +69,7 @@ class Nominations:
             is_shown = pod is not None and uid not in self._under_way and _says(pod, place)
             if pod is None or is_bound or is_shown:
                 del self._assumed[uid]
+        self._unauthorized &= self._assumed.keys()
 
     def forget(self, uid: str) -> None:
         """What is not sent yet need not be: the pod is being bound, or stays."""
@@ -86,12 +88,12 @@ class Nominations:
         Those that are urgent are written before anything else.
         """
         for uid, place in places.items():
-            if uid in pods and uid not in except_for and self._current(uid) != place:
+            if uid in pods and uid not in except_for and not self._is_written(uid, place):
                 self._write(pods[uid], place, urgent=uid in urgent)
         set_first = [future for uid, future in self._under_way.items() if uid in places]
         for uid in [*self._shown, *(self._assumed.keys() - self._shown.keys())]:
             ends = uid in pods and uid not in places and uid not in except_for
-            if ends and (uid not in self._assumed or self._assumed[uid] is not None):
+            if ends and not (uid in self._assumed and self._is_written(uid, None)):
                 self._write(pods[uid], None, urgent=False, after=set_first)
 
     def under_way(self, uids: Collection[str]) -> list[asyncio.Future[None]]:
@@ -113,8 +115,10 @@ class Nominations:
         if uid in self._assumed and self._assumed[uid] != written:
             self._write(pod, self._assumed[uid], urgent=False)
 
-    def _current(self, uid: str) -> Assumption | None:
-        return self._assumed[uid] if uid in self._assumed else self._shown.get(uid)
+    def _is_written(self, uid: str, place: Assumption | None) -> bool:
+        """Whether that is what the pod says or will say. What was not allowed is tried again by the next decision."""
+        current = self._assumed[uid] if uid in self._assumed else self._shown.get(uid)
+        return current == place and uid not in self._unauthorized
 
     def _write(
         self,
@@ -126,6 +130,7 @@ class Nominations:
     ) -> None:
         uid = pod.metadata.uid
         self._assumed[uid] = place
+        self._unauthorized.discard(uid)
         if uid in self._under_way:
             return
         self._under_way[uid] = asyncio.get_running_loop().create_future()
@@ -142,6 +147,7 @@ class Nominations:
                 call=send,
                 is_due=lambda: uid in self._assumed,
                 refused=lambda: None,  # it goes on without: the next decision rests on what is known here
+                unauthorized=lambda: self._unauthorized.add(uid),
                 over=lambda: self.settle(pod, sent),
                 urgent=urgent,
             ),

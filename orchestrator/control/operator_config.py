@@ -13,6 +13,11 @@ MAX_CHECKPOINT_GRACE_SECONDS: Final = MAX_GRACE_SECONDS
 """A pod may ask for so much time, at most, to save its work after it was evicted. One that asks for none has its own
 termination grace period."""
 
+MAX_PROJECT_OBJECTS: Final = 10_000
+"""So many pods, and so many Jobs, a project has at once whose Project says nothing else."""
+
+UNLIMITED: Final = "unlimited"
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorConfig:
@@ -23,6 +28,9 @@ class OperatorConfig:
     policies: PolicyMode = PolicyMode.DENY
     network_policy: bool = True
     """Whether the namespaces of projects get the default NetworkPolicies."""
+    max_project_pods: int | None = MAX_PROJECT_OBJECTS
+    max_project_jobs: int | None = MAX_PROJECT_OBJECTS
+    """What Kubernetes counts in the namespace of a project that bounds neither itself; None: nothing."""
 
     def arguments(self) -> list[str]:
         """Return the options of `muster operator` that say the same; what has its default is left out."""
@@ -48,6 +56,12 @@ class OperatorConfig:
             options.append(f"--policies={self.policies.value}")
         if not self.network_policy:
             options.append("--no-network-policy")
+        for option, count in (
+            ("--max-project-pods", self.max_project_pods),
+            ("--max-project-jobs", self.max_project_jobs),
+        ):
+            if count != MAX_PROJECT_OBJECTS:
+                options.append(f"{option}={UNLIMITED if count is None else count}")
         return options
 
 

@@ -38,6 +38,7 @@ from orchestrator.planner.gangs import start_chunks
 from orchestrator.planner.model import Plan
 from orchestrator.roles import RESEARCHER
 from orchestrator.workloads import protection
+from orchestrator.workloads.collisions import Granted, granted
 from orchestrator.workloads.namespaces import is_reserved, namespace_name, objection
 from orchestrator.workloads.snapshot import Reading
 
@@ -129,26 +130,27 @@ class ProjectController:
     async def _reconcile(self, project: Project) -> None:
         if not self._is_leader():
             return
+        allowed = granted(project, self._observer.projects.objects.values())
         try:
             try:
-                namespace = await self._namespace_of(project)
+                namespace = await self._namespace_of(project, allowed)
                 await self._bind(namespace, OPERATOR_BINDING, WRITER_ROLE, [_OPERATOR])
                 await self._label(project, namespace)
-                await self._protect(project, namespace)
+                await self._protect(project, namespace, allowed)
                 await self._bound_objects(project, namespace)
                 # last: members come when everything holds that bounds them
                 await self._bind(namespace, MEMBERS_BINDING, RESEARCHER, _members(project))
             except NoNamespace as error:
-                await self._write_status(project, "", str(error))
+                await self._write_status(project, "", allowed, str(error))
             else:
-                await self._write_status(project, namespace)
+                await self._write_status(project, namespace, allowed)
         except Forbidden as error:
             logger.info("project %s: not yet allowed: %s", project.metadata.name, error)
             asyncio.get_running_loop().call_later(REFUSED_SECONDS, self._changed.set)
         except ClusterError as error:
             logger.warning("project %s: %s", project.metadata.name, error)
 
-    async def _namespace_of(self, project: Project) -> str:
+    async def _namespace_of(self, project: Project, allowed: Granted) -> str:
         """The project's namespace, which is made if it is not there. Raises NoNamespace."""
         name = namespace_name(project)
         if is_reserved(name):
@@ -159,7 +161,7 @@ class ProjectController:
                 raise NoNamespace(
                     f"there is no namespace {name}: create it, with the label {PROJECT_LABEL}={project.metadata.name}"
                 )
-            await self._make_namespace(project, name)
+            await self._make_namespace(project, name, allowed)
         elif namespace.metadata.deletion_timestamp is not None:
             raise NoNamespace(
                 f"the namespace {name} is being deleted: the project has another one after that"
@@ -183,7 +185,7 @@ class ProjectController:
         )
         logger.warning("the namespace %s had lost its label %s; restored", name, PROJECT_LABEL)
 
-    async def _make_namespace(self, project: Project, name: str) -> None:
+    async def _make_namespace(self, project: Project, name: str, allowed: Granted) -> None:
         body = {
             "apiVersion": NAMESPACES.api_version,
             "kind": NAMESPACES.kind,
@@ -191,20 +193,22 @@ class ProjectController:
                 "name": name,
                 "labels": {
                     PROJECT_LABEL: project.metadata.name,
-                    **protection.labels(project.spec, self._config.policies),
+                    **protection.labels(allowed.spec, self._config.policies),
                 },
-                "annotations": protection.annotations(project.spec),
+                "annotations": protection.annotations(allowed.spec, allowed.closed),
                 "ownerReferences": [_owner(project)],
             },
         }
         await self._transport.create(NAMESPACES.path(), body)
         logger.info("project %s: made namespace %s", project.metadata.name, name)
 
-    async def _protect(self, project: Project, namespace: str) -> None:
+    async def _protect(self, project: Project, namespace: str, allowed: Granted) -> None:
         """Keep what the policies go by on the namespace, and its NetworkPolicies in it."""
         for known in self._observer.namespaces.objects.values():
             if known.metadata.name == namespace:
-                patch = protection.metadata_patch(project.spec, self._config.policies, known.metadata)
+                patch = protection.metadata_patch(
+                    allowed.spec, self._config.policies, known.metadata, allowed.closed
+                )
                 if patch:
                     path = NAMESPACES.path(None, namespace)
                     await self._transport.patch(path, patch, content_type=MERGE_PATCH)
@@ -236,12 +240,15 @@ class ProjectController:
         self._written[key] = subjects
 
     async def _bound_objects(self, project: Project, namespace: str) -> None:
-        """Let Kubernetes count the project's pods and Jobs, as far as the project bounds them."""
-        key, counts = f"{namespace}/{OBJECTS_QUOTA}", project.spec.objects
+        """Let Kubernetes count the project's pods and Jobs, by the bounds of the project, else the operator's."""
+        key, counts, config = f"{namespace}/{OBJECTS_QUOTA}", project.spec.objects, self._config
         hard = {
-            name: str(count)
-            for name, count in (("count/pods", counts.pods), ("count/jobs.batch", counts.jobs))
-            if count is not None
+            name: str(default if count is None else count)
+            for name, count, default in (
+                ("count/pods", counts.pods, config.max_project_pods),
+                ("count/jobs.batch", counts.jobs, config.max_project_jobs),
+            )
+            if count is not None or default is not None
         }
         if self._written.get(key) == hard:
             return
@@ -256,7 +263,9 @@ class ProjectController:
         )
         self._written[key] = hard
 
-    async def _write_status(self, project: Project, namespace: str, lacks: str = "") -> None:
+    async def _write_status(
+        self, project: Project, namespace: str, allowed: Granted, lacks: str = ""
+    ) -> None:
         """Write the status; `lacks` says why the project has no namespace."""
         key = f"status/{project.metadata.uid}"
         loop = asyncio.get_running_loop()
@@ -265,14 +274,14 @@ class ProjectController:
             loop.call_at(due, self._changed.set)
             return
         self._status_due[key] = loop.time() + STATUS_SECONDS
-        status = self._status(project, namespace, lacks)
+        status = self._status(project, namespace, allowed, lacks)
         if self._written.get(key) == status:
             return
         path = PROJECTS.path(None, project.metadata.name, "status")
         await self._transport.patch(path, {"status": status}, content_type=MERGE_PATCH)
         self._written[key] = status
 
-    def _status(self, project: Project, namespace: str, lacks: str) -> dict[str, Any]:
+    def _status(self, project: Project, namespace: str, allowed: Granted, lacks: str) -> dict[str, Any]:
         name = project.metadata.name
         status: dict[str, Any] = {"namespace": namespace}
         if self._figures is None:
@@ -286,7 +295,9 @@ class ProjectController:
             "allocatedGpu": _gpus(figures.decision.allocated_gpu_milli, name),
             "fairShareGpu": _gpus(figures.decision.shares_gpu_milli, name),
             "pendingWorkloads": figures.waiting.get(name, 0),
-            "conditions": _conditions(project.status.conditions, ready, figures.excess),
+            "conditions": _conditions(
+                project.status.conditions, ready, figures.excess, "; ".join(allowed.problems)
+            ),
         }
         return status
 
@@ -314,12 +325,23 @@ def _gpus(by_project: Mapping[str, int], name: str) -> float:
     return float(Decimal(by_project.get(name, 0)) / 1000)
 
 
-def _conditions(before: list[Condition], ready: _Ready, excess: str | None) -> list[dict[str, str]]:
+def _conditions(
+    before: list[Condition], ready: _Ready, excess: str | None, collisions: str
+) -> list[dict[str, str]]:
     words = ready.problem or "the project takes workloads"
     return [
         _condition(before, "Ready", not ready.problem, ready.otherwise, words),
         _condition(
             before, "QuotaFits", excess is None, "QuotasExceedCluster", excess or "all quotas can be kept"
+        ),
+        _condition(
+            before,
+            "SecurityGranted",
+            not collisions,
+            "Collides",
+            f"not granted, because of an older project: {collisions}"
+            if collisions
+            else "nothing in spec.security collides with another project",
         ),
     ]
 

@@ -12,6 +12,7 @@ from orchestrator.cluster.errors import (
     BudgetRefusal,
     ClusterError,
     Conflict,
+    Forbidden,
     NotFound,
     ServerFault,
     TooManyRequests,
@@ -26,6 +27,9 @@ UNHURRIED_IN_FLIGHT: Final = 16
 """Of the requests in flight, at most so many are of those that wait for the others."""
 FIRST_DELAY_SECONDS: Final = 0.1
 MAX_DELAY_SECONDS: Final = 2.0
+FORBIDDEN_ATTEMPTS: Final = 5
+"""So often, in some seconds, the API server is asked for what it forbids: it learns of role bindings by watches of its
+own, of those in the namespace of a new project and of those that the operator had to write again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,8 @@ class Task:
     """One thing to do to one pod: its name in the log and the call.
 
     `is_due` says whether it is still to be done, `refused` is called when the answer was no, `put_off` with the API
-    server's words when a budget forbade it, `done` when it was carried out, and `over` at the end, whatever the end.
-    What is not urgent gives way to what is.
+    server's words when a budget forbade it, `unauthorized` when the operator went on lacking the right to it, `done`
+    when it was carried out, and `over` at the end, whatever the end. What is not urgent gives way to what is.
     """
 
     what: str
@@ -43,6 +47,7 @@ class Task:
     refused: Callable[[], None]
     done: Callable[[], None] = lambda: None
     put_off: Callable[[str], None] = lambda _why: None
+    unauthorized: Callable[[], None] = lambda: None
     over: Callable[[], None] = lambda: None
     urgent: bool = True
 
@@ -169,6 +174,13 @@ class Requests:
             logger.info("%s: %s", task.what, error)
             task.refused()
             task.put_off(error.message)
+        except Forbidden as error:
+            if attempt < FORBIDDEN_ATTEMPTS:
+                _log_repeat(task, attempt, error)
+                return False
+            logger.warning("%s: refused %d times: %s", task.what, attempt, error)
+            task.refused()
+            task.unauthorized()
         except ClusterError as error:
             overtaken = isinstance(error, NotFound | Conflict)
             logger.log(logging.INFO if overtaken else logging.WARNING, "%s: refused: %s", task.what, error)

@@ -22,7 +22,12 @@ from orchestrator.names import (
     WRITER_ROLE,
 )
 from orchestrator.roles import CONTROLLERS, ROLES
-from orchestrator.workloads.protection import BASELINE_CAPABILITIES, MAX_GRACE_SECONDS, PolicyMode
+from orchestrator.workloads.protection import (
+    BASELINE_CAPABILITIES,
+    CONTROL_PLANE_TAINTS,
+    MAX_GRACE_SECONDS,
+    PolicyMode,
+)
 
 DEFAULT_REPLICAS = 2
 
@@ -138,6 +143,7 @@ def render(
         "request_annotations": REQUEST_ANNOTATIONS,
         "baseline_capabilities": sorted(BASELINE_CAPABILITIES),
         "baseline_sysctls": BASELINE_SYSCTLS,
+        "control_plane_taints": ("", *CONTROL_PLANE_TAINTS),
         "volume_kinds": ("name", *VOLUME_KINDS),
         "inline_drivers": INLINE_DRIVERS,
         "ingress_words": INGRESS_WORDS,

@@ -1,7 +1,7 @@
 """What every decision starts from, kept current by differences instead of being added up again.
 
 Snapshots share what did not change: a workload that is the same object as last time is not looked at. A change of
-nodes or projects opens new books. What the books say never depends on how they came about.
+nodes or projects begins a new state. What the state says never depends on how they came about.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class ClusterState:
         self.ledger.index_free_devices()
 
     def follows(self, snapshot: Snapshot) -> bool:
-        """Take over the new snapshot; False when new books are needed."""
+        """Take over the new snapshot; False when a new state is needed."""
         if not (
             _same(snapshot.nodes, self.snapshot.nodes) and _same(snapshot.projects, self.snapshot.projects)
         ):

@@ -58,7 +58,7 @@ class Planner:
         if state is None or not state.follows(snapshot):
             state = ClusterState(snapshot)
         decided = _decide(state, ACTION_NAMES)
-        # books that a failure left half-done are never used again
+        # a cluster state that a failure left half-done is never used again
         self._state = state
         return decided
 

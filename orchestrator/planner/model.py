@@ -202,7 +202,7 @@ class GpuModelBounds:
 class Project:
     """A team's claim. None as a quota or limit: unlimited. `over_quota_weight` is its part of what is left over.
 
-    A project with children is a department: its workloads are those of its children. Processors and memory are
+    A project with children is a department: its workloads are those of its children. CPU and memory are
     unlimited unless somebody bounds them. For `reclaim_min_runtime_seconds` after its start no other project may take
     a workload's GPUs, for `preempt_min_runtime_seconds` no other workload of the project; None asks the department.
     `moves_non_preemptible` lets work that is not preemptible be moved off unhealthy hardware too.
@@ -290,7 +290,7 @@ class Settings:
     not_ready_grace_seconds: int = 120
     reservation_after_seconds: int | None = 600
     topology_levels: tuple[str, ...] = ()
-    max_work: int | None = 800_000
+    max_work: int | None = 350_000
 
 
 @dataclass(frozen=True, slots=True)

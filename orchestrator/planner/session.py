@@ -452,7 +452,9 @@ class Session:
             if eviction.pod in self._evictions:
                 continue
             if eviction.pod in self._nominations:
-                self._withdraw(eviction)
+                # what this decision moved has a new room, which ends only where its gang does
+                if eviction.pod in self._restored.get(eviction.workload, ()):
+                    self._withdraw(eviction)
                 continue
             self._evictions[eviction.pod] = eviction
             self._evicted.append(eviction.pod)
@@ -506,24 +508,31 @@ class Session:
             self._nominations[pod.id] = Binding(pod.id, workload.id, where.node, where.devices)
 
     def end_useless_promises(self, name: str) -> tuple[Pod, ...]:
-        """Take back what was promised to leaving pods of a gang of which too little is left to start with them.
+        """Take back what was promised to moved pods of a gang of which too little is left to start with them.
 
-        Returns those of them, as they ran, that this decision evicts.
+        Returns those of them that ran, as they ran, and that this decision evicts.
         """
         workload = self.workload(name)
+        restored = self._restored.get(name, ())
         moved = [
-            pod for pod in workload.pods if pod.state is PodState.RELEASING and pod.id in self._nominations
+            pod
+            for pod in workload.pods
+            if pod.id in self._nominations and pod.state is not PodState.ALLOCATED and pod.id not in restored
         ]
         if not moved or any(pod.state is PodState.ALLOCATED for pod in workload.pods):
             return ()
-        again = {pod.id: replace(pod, state=PodState.ALLOCATED) for pod in moved}
+        ran = [pod for pod in moved if pod.state is PodState.RELEASING]
+        again = {pod.id: replace(pod, state=PodState.ALLOCATED) for pod in ran}
         as_it_ran = replace(workload, pods=tuple(again.get(pod.id, pod) for pod in workload.pods))
         if has_gang(self._as_decided(as_it_ran)):
             return ()
         for pod in moved:
             place = self._nominations.pop(pod.id)
             self.ledger.unplace(workload, pod, place.node, place.devices)
-            self._evicted.append(pod.id)  # lost only now
+        self._evicted += again  # lost only now
+        if len(ran) < len(moved):
+            self.reasons.pop(name, None)
+            self._regroup(name)
         return tuple(pod for pod in again.values() if pod.id in self._evictions)
 
     def take_instead(self, evictions: Iterable[Eviction]) -> None:

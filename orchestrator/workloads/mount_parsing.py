@@ -7,16 +7,9 @@ from typing import Final
 
 from orchestrator.cluster.quantity import memory_bytes
 from orchestrator.errors import InvalidField
+from orchestrator.workloads.name_rules import is_object_name
 from orchestrator.workloads.parsing import parse_parts
-from orchestrator.workloads.values import (
-    GIT_TARGET,
-    GitSource,
-    Mount,
-    NewClaim,
-    Port,
-    is_image,
-    is_object_name,
-)
+from orchestrator.workloads.values import GIT_TARGET, GitSource, Mount, NewClaim, Port, is_image
 
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([EPTGMk]i?)?B?")
 _GIT_WORD = re.compile(r"[^\s-]\S*")

@@ -15,19 +15,21 @@ from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.errors import InvalidField
 from orchestrator.names import GPU_RESOURCE, GROUP
-from orchestrator.workloads.values import (
-    MAX_ID,
+from orchestrator.workloads.name_rules import (
     MAX_NAME_LENGTH,
-    MIN_GPU_MEMORY_BYTES,
     NAME_RULE,
-    Toleration,
-    Variable,
-    is_gpu_milli,
-    is_image,
     is_label_value,
     is_object_name,
     is_qualified_name,
     is_workload_name,
+)
+from orchestrator.workloads.values import (
+    MAX_ID,
+    MIN_GPU_MEMORY_BYTES,
+    Toleration,
+    Variable,
+    is_gpu_milli,
+    is_image,
 )
 
 _NUMBER_ROOM: Final = 6

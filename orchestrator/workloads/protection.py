@@ -13,6 +13,7 @@ from orchestrator.cluster.objects import Directory, Metadata, ProjectSpec
 from orchestrator.cluster.projects import BASELINE
 from orchestrator.cluster.resources import NETWORK_POLICIES
 from orchestrator.errors import FieldProblem
+from orchestrator.workloads.collisions import is_below
 from orchestrator.workloads.submission import Submission
 from orchestrator.workloads.values import Mount
 
@@ -35,7 +36,8 @@ class PolicyMode(Enum):
 
 
 MAX_GRACE_SECONDS: Final = 600
-"""The longest termination grace period of pods whose project says nothing else."""
+"""The longest termination grace period of pods whose project says nothing else. So long a pod goes on, at most, once it
+is evicted, unless the operator is told otherwise."""
 
 BASELINE_CAPABILITIES: Final = frozenset(
     (
@@ -56,6 +58,9 @@ BASELINE_CAPABILITIES: Final = frozenset(
 )
 """What containers may add at the level baseline."""
 
+CONTROL_PLANE_TAINTS: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+"""The taints of control-plane nodes, which pods of projects do not tolerate."""
+
 PRIVILEGED: Final = "privileged"
 RESTRICTED: Final = "restricted"
 RESTRICTED_POD: Final = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
@@ -70,10 +75,12 @@ LABELS: Final = (names.POD_SECURITY_LABEL, _ENFORCE, _WARN, _AUDIT)
 ANNOTATIONS: Final = (
     names.READ_ONLY_DIRECTORIES_ANNOTATION,
     names.WRITABLE_DIRECTORIES_ANNOTATION,
+    names.CLOSED_DIRECTORIES_ANNOTATION,
     names.PRIORITY_CLASSES_ANNOTATION,
     names.MAX_TERMINATION_GRACE_ANNOTATION,
     names.INGRESS_DOMAIN_ANNOTATION,
     names.SCHEDULER_ANNOTATION,
+    names.CONTROL_PLANE_ANNOTATION,
 )
 """The annotations of a project's namespace that are the operator's to set."""
 
@@ -96,27 +103,34 @@ def labels(spec: ProjectSpec, mode: PolicyMode) -> dict[str, str]:
     return result | {_ENFORCE: PRIVILEGED if by_policy else level}
 
 
-def annotations(spec: ProjectSpec) -> dict[str, str]:
-    """Return the annotations of the project's namespace; what the project says nothing about is not among them."""
+def annotations(spec: ProjectSpec, closed: Iterable[str] = ()) -> dict[str, str]:
+    """Return the annotations of the project's namespace; what the project says nothing about is not among them.
+
+    Below the `closed` directories its pods mount nothing, whatever it says.
+    """
     security = spec.security
     grace_seconds = security.max_termination_grace_seconds
     values = {
         names.READ_ONLY_DIRECTORIES_ANNOTATION: _sources(security.directories, writable=False),
         names.WRITABLE_DIRECTORIES_ANNOTATION: _sources(security.directories, writable=True),
+        names.CLOSED_DIRECTORIES_ANNOTATION: ",".join(closed),
         names.PRIORITY_CLASSES_ANNOTATION: ",".join(security.priority_classes),
         names.MAX_TERMINATION_GRACE_ANNOTATION: "" if grace_seconds is None else str(grace_seconds),
         names.INGRESS_DOMAIN_ANNOTATION: security.ingress_domain or "",
         names.SCHEDULER_ANNOTATION: security.scheduler_name or "",
+        names.CONTROL_PLANE_ANNOTATION: "true" if security.control_plane else "",
     }
     return {key: value for key, value in values.items() if value}
 
 
-def metadata_patch(spec: ProjectSpec, mode: PolicyMode, known: Metadata) -> dict[str, Any]:
+def metadata_patch(
+    spec: ProjectSpec, mode: PolicyMode, known: Metadata, closed: Iterable[str] = ()
+) -> dict[str, Any]:
     """Return the merge patch that makes the metadata `known` of the namespace what it should be; {} where it is."""
     patch: dict[str, Any] = {}
     for part, keys, right, present in (
         ("labels", LABELS, labels(spec, mode), known.labels),
-        ("annotations", ANNOTATIONS, annotations(spec), known.annotations),
+        ("annotations", ANNOTATIONS, annotations(spec, closed), known.annotations),
     ):
         changes = {key: right.get(key) for key in keys if right.get(key) != present.get(key)}
         if changes:
@@ -160,7 +174,9 @@ def objection(submission: Submission, namespace: Metadata, project: str) -> NotA
                 project=project,
                 level=level,
             )
-    return _directory_objection(submission.volumes, namespace, project)
+    return _directory_objection(submission.volumes, namespace, project) or _toleration_objection(
+        submission, namespace, project
+    )
 
 
 def _capabilities(level: str) -> frozenset[str]:
@@ -168,17 +184,21 @@ def _capabilities(level: str) -> frozenset[str]:
 
 
 def _directory_objection(mounts: Iterable[Mount], namespace: Metadata, project: str) -> NotAllowed | None:
-    read_only, writable = (
+    read_only, writable, closed = (
         [source for source in namespace.annotations.get(key, "").split(",") if source]
-        for key in (names.READ_ONLY_DIRECTORIES_ANNOTATION, names.WRITABLE_DIRECTORIES_ANNOTATION)
+        for key in (
+            names.READ_ONLY_DIRECTORIES_ANNOTATION,
+            names.WRITABLE_DIRECTORIES_ANNOTATION,
+            names.CLOSED_DIRECTORIES_ANNOTATION,
+        )
     )
     for mount in mounts:
         source = f"{mount.nfs_server}:{mount.source}" if mount.nfs_server else mount.source
         is_plain = ".." not in source.split("/") and not any(
-            _is_below(source, directory) for directory in writable
+            is_below(source, directory) for directory in (*writable, *closed)
         )
         is_readable = is_plain and any(
-            source == directory or _is_below(source, directory) for directory in read_only
+            source == directory or is_below(source, directory) for directory in read_only
         )
         if source in writable or (is_readable and mount.read_only):
             continue
@@ -193,8 +213,18 @@ def _directory_objection(mounts: Iterable[Mount], namespace: Metadata, project: 
     return None
 
 
-def _is_below(source: str, directory: str) -> bool:
-    return source.startswith(directory.rstrip("/") + "/")
+def _toleration_objection(submission: Submission, namespace: Metadata, project: str) -> NotAllowed | None:
+    if names.CONTROL_PLANE_ANNOTATION in namespace.annotations:
+        return None
+    for toleration in submission.tolerations:
+        if toleration.key in CONTROL_PLANE_TAINTS and toleration.effect in ("", "NoSchedule"):
+            return NotAllowed(
+                "{tolerations} {key} is not possible in project {project}; "
+                "only who administers the cluster can allow it (spec.security.controlPlane of the Project)",
+                key=toleration.key,
+                project=project,
+            )
+    return None
 
 
 def network_policies(namespace: str) -> list[dict[str, Any]]:

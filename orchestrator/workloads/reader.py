@@ -27,8 +27,9 @@ from orchestrator.workloads.node_reader import NodeReader
 from orchestrator.workloads.outsider_reader import OutsiderReader
 from orchestrator.workloads.owners import KindState
 from orchestrator.workloads.project_reader import ProjectReader
+from orchestrator.workloads.protection import MAX_GRACE_SECONDS
 from orchestrator.workloads.request import concerns_gpus
-from orchestrator.workloads.snapshot import LONGEST_GRACE_SECONDS, Assumption, Observed, Reading
+from orchestrator.workloads.snapshot import Assumption, Observed, Reading
 from orchestrator.workloads.unreadable import Boundary
 from orchestrator.workloads.volumes import StorageObject, Volumes
 from orchestrator.workloads.workload_reader import WorkloadReader
@@ -73,7 +74,7 @@ class Reader:
         self,
         settings: model.Settings = _DEFAULT_SETTINGS,
         *,
-        longest_grace_seconds: int = LONGEST_GRACE_SECONDS,
+        longest_grace_seconds: int = MAX_GRACE_SECONDS,
     ) -> None:
         self._settings = settings
         boundary = Boundary()

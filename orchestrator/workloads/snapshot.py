@@ -28,6 +28,7 @@ from orchestrator.workloads.holdings import held_request
 from orchestrator.workloads.node_terms import Terms
 from orchestrator.workloads.owners import Chain
 from orchestrator.workloads.parsing import parse_duration_seconds
+from orchestrator.workloads.protection import MAX_GRACE_SECONDS
 from orchestrator.workloads.request import (
     MAX_AMOUNT,
     NODE_NAME_LABEL,
@@ -44,8 +45,6 @@ from orchestrator.workloads.unreadable import SetAside, Unreadable
 from orchestrator.workloads.volumes import StorageObject
 
 _SECOND_US = 1_000_000
-LONGEST_GRACE_SECONDS = 600
-"""A pod goes on for so long, at most, once it is evicted, unless the operator is told otherwise."""
 MAX_DEPARTMENTS = 64
 """Above one project. Organisations have three or four levels; the planner goes up from each project, and down."""
 
@@ -230,7 +229,7 @@ def planner_pod(
     volumes: Terms = (),
     part: str = "",
     devices: tuple[int, ...] | None = None,
-    longest_grace_seconds: int = LONGEST_GRACE_SECONDS,
+    longest_grace_seconds: int = MAX_GRACE_SECONDS,
 ) -> model.Pod:
     """The pod in the planner's terms, with a binding or an eviction that is under way. Raises UnreadableRequest.
 
@@ -275,7 +274,7 @@ def held_pod(
     *,
     devices: tuple[int, ...] | None = None,
     evicted: bool = False,
-    longest_grace_seconds: int = LONGEST_GRACE_SECONDS,
+    longest_grace_seconds: int = MAX_GRACE_SECONDS,
 ) -> model.Pod:
     """What a bound pod holds, without all that a decision about it would look at, whether it can be read or not.
 

@@ -10,11 +10,11 @@ from typing import Final
 
 from orchestrator.errors import InvalidField
 from orchestrator.names import INTERACTIVE, TRAIN
+from orchestrator.workloads.name_rules import NAME_RULE, is_workload_name
 from orchestrator.workloads.values import (
     FRAMEWORKS,
     HOME_PATH,
     MIN_GPU_MEMORY_BYTES,
-    NAME_RULE,
     PULL_POLICIES,
     SERVICE_TYPES,
     SHARED_MEMORY_PATH,
@@ -28,7 +28,6 @@ from orchestrator.workloads.values import (
     Variable,
     is_gpu_milli,
     is_image,
-    is_workload_name,
 )
 
 DEVICES_VARIABLE: Final = "NVIDIA_VISIBLE_DEVICES"

@@ -1,18 +1,11 @@
-"""The values that a submission is made of, and the rules for names. Knows neither flags nor Kubernetes objects.
+"""The values that a submission is made of. Knows neither flags nor Kubernetes objects.
 
 `parsing` turns text into these values; `manifest` and the modules beside it render them as objects.
 """
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
-MAX_NAME_LENGTH: Final = 52
-"""A StatefulSet adds a revision hash of 11 characters to a label of at most 63."""
-NAME_RULE: Final = (
-    f"use at most {MAX_NAME_LENGTH} lower case letters, digits and '-', "
-    "starting with a letter and not ending with '-'"
-)
 SERVICE_TYPES: Final = ("portforward", "ingress", "nodeport", "loadbalancer")
 PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
 FRAMEWORKS: Final = ("pytorch", "mpi", "tf")
@@ -25,13 +18,6 @@ HOME_PATH: Final = "/home/runai-home"
 """The path that scripts written for the older command line rely on."""
 GIT_TARGET: Final = "/code"
 GIT_IMAGE: Final = "docker.io/alpine/git:v2.49.1"
-
-_DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_LABEL_VALUE = re.compile(r"([a-zA-Z0-9]([-._a-zA-Z0-9]{0,61}[a-zA-Z0-9])?)?")
-_QUALIFIED_NAME = re.compile(
-    r"([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[a-zA-Z0-9]([-._a-zA-Z0-9]{0,61}[a-zA-Z0-9])?"
-)
-_OBJECT_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +117,6 @@ class RunAs:
     groups: tuple[int, ...] = ()
 
 
-def is_workload_name(text: str) -> bool:
-    """Whether it can be the name of a workload or project: it becomes part of DNS names and of labels."""
-    return len(text) <= MAX_NAME_LENGTH and _DNS_LABEL.fullmatch(text) is not None
-
-
-def is_object_name(text: str) -> bool:
-    """Whether an object could have this name; what could not must never become part of a path or a selector."""
-    return _OBJECT_NAME.fullmatch(text) is not None
-
-
 def is_image(text: str) -> bool:
     """Whether it can be the name of a container image."""
     return bool(text) and not any(character.isspace() for character in text)
@@ -149,13 +125,3 @@ def is_image(text: str) -> bool:
 def is_gpu_milli(gpu_milli: int) -> bool:
     """Whether a pod can ask for so many thousandths of a GPU: whole devices, or a part of one."""
     return 0 < gpu_milli < 1000 or (gpu_milli > 0 and gpu_milli % 1000 == 0)
-
-
-def is_label_value(text: str) -> bool:
-    """Whether it can be the value of a label."""
-    return _LABEL_VALUE.fullmatch(text) is not None
-
-
-def is_qualified_name(text: str) -> bool:
-    """Whether it can be the key of a label, annotation, taint or resource: `[prefix/]name`."""
-    return _QUALIFIED_NAME.fullmatch(text) is not None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from orchestrator import names
-from orchestrator.cluster.gpu_fraction import format_gpu, gpu_milli
+from orchestrator.cluster.gpu_fraction import DEVICE_MILLI, format_gpu, gpu_milli
 from orchestrator.cluster.integers import whole_number
 from orchestrator.cluster.objects import (
     Event,
@@ -25,7 +25,6 @@ from orchestrator.cluster.objects import (
     StatefulSet,
 )
 from orchestrator.cluster.quantity import parse_time, whole_count
-from orchestrator.planner.model import DEVICE_MILLI
 from orchestrator.workloads.owners import Chain, Owners
 from orchestrator.workloads.status import has_condition, pod_status, workload_status
 

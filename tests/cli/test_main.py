@@ -39,6 +39,31 @@ def test_help_imports_no_command_and_no_transport() -> None:
     ]
 
 
+def modules_after(*arguments: str) -> set[str]:
+    """What a process has imported when it has run a command."""
+    call = f"main({list(arguments)!r})"
+    script = f"import sys; from orchestrator.cli.main import main; {call}; print(*sorted(sys.modules))"
+    return set(_python(script).stdout.splitlines()[-1].split())
+
+
+def test_the_help_of_submit_imports_neither_the_client_nor_what_renders_objects() -> None:
+    unneeded = ("orchestrator.client", "orchestrator.planner", "orchestrator.workloads.manifest", "aiohttp")
+    assert [name for name in modules_after("submit", "--help") if name.startswith(unneeded)] == []
+
+
+def test_a_listing_imports_nothing_of_the_planner_and_no_other_command_s_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    unneeded = (
+        "orchestrator.planner", "orchestrator.workloads.snapshot", "orchestrator.workloads.manifest",
+        "orchestrator.client.nodes", "orchestrator.client.streams", "orchestrator.cluster.exec_plugin",
+    )  # fmt: skip
+    modules = modules_after("list")
+    assert "orchestrator.client.jobs" in modules
+    assert [name for name in modules if name.startswith(unneeded)] == []
+
+
 @pytest.mark.parametrize("command", sorted(set(COMMANDS) - FOREIGN_OPTIONS))
 def test_every_command_has_help_and_the_common_options(command: str, muster: Callable[..., Outcome]) -> None:
     outcome = muster(command, "--help")

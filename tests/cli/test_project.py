@@ -100,7 +100,7 @@ def test_quotas_beyond_the_cluster_are_refused(
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("--cpu=161", "the quotas add up to 161 processors, the cluster has 160"),
+        ("--cpu=161", "the quotas add up to 161 CPUs, the cluster has 160"),
         ("--memory=1025Gi", "the quotas add up to 1025Gi of memory, the cluster has 1024Gi"),
     ],
 )

@@ -283,6 +283,19 @@ def test_explain_without_rights_to_the_cluster_says_what_the_operator_wrote(
     assert "with rights to read all nodes and pods" in outcome.out
 
 
+def test_explain_to_a_member_who_sees_no_projects_says_what_the_operator_wrote(
+    muster: Muster, cluster: MemoryApiServer
+) -> None:
+    run_job(muster, cluster, "nine", 9, conditions=[WAITS])
+    cluster.refuse("GET", "/api/v1/pods", 403, "Forbidden")
+    cluster.refuse("GET", "/apis/muster.dev/v1alpha1/projects", 403, "Forbidden")
+    outcome = muster("explain", "nine", "-p", "team-a")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "Written by the operator: TooLarge: as written" in outcome.out
+    assert "QUOTA" not in outcome.out
+    assert muster("explain", "nine", "-p", "team-a", "--json").json["projects"] == []
+
+
 def test_explain_of_a_job_that_runs_or_has_no_pod_says_so(muster: Muster, cluster: MemoryApiServer) -> None:
     run_job(muster, cluster, "one", 2, node="dgx1-1")
     assert muster("explain", "one").lines[0] == "one of team-a runs on dgx1-1."

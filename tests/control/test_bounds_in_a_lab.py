@@ -37,6 +37,7 @@ from tests.control.operators import must, operator, prepare, until_granted
 
 pytestmark = pytest.mark.lab
 
+ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
 PROJECT, OURS = "bounds", "muster-bounds"
 GROUP = "rbac.authorization.k8s.io"
 ACCOUNT = {"kind": "ServiceAccount", "name": "muster-operator", "namespace": "muster-system"}
@@ -105,6 +106,10 @@ def binding(name: str, role: str, *subjects: dict[str, str]) -> dict[str, Any]:
         "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role},
         "subjects": list(subjects),
     }
+
+
+def kind_of(resource: Resource) -> dict[str, str]:
+    return {"apiVersion": resource.api_version, "kind": resource.kind}
 
 
 def pod(name: str) -> dict[str, Any]:
@@ -239,6 +244,27 @@ async def test_a_record_of_an_eviction_is_written_by_the_operator_and_changed_by
         assert read["spec"] == RECORD["spec"]
 
 
+async def test_a_role_of_the_sites_own_does_not_let_anybody_write_the_evidence(
+    site: Site, shared_lab: Lab
+) -> None:
+    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+    await site.admin.create(ROLES.path(OURS), {**kind_of(ROLES), "metadata": {"name": "all"}, "rules": rules})
+    everything = binding("all", "all", user("eve"))
+    everything["roleRef"]["kind"] = "Role"
+    await site.admin.create(ROLE_BINDINGS.path(OURS), everything)
+    await until_granted(site.admin, "eve", "create", EVICTION_RECORDS, OURS)
+    await site.account.create(EVICTION_RECORDS.path(OURS), {**RECORD, "metadata": {"name": "evidence"}})
+    access = load_access(shared_lab.kubeconfig, as_user="eve", as_groups=["system:authenticated"])
+    async with Transport(access) as eve:
+        for attempt in (
+            lambda: eve.create(EVICTION_RECORDS.path(OURS), {**RECORD, "metadata": {"name": "forged"}}),
+            lambda: eve.delete(EVICTION_RECORDS.path(OURS, "evidence")),
+        ):
+            with pytest.raises(Invalid, match="written by the operator alone"):
+                await attempt()
+    await site.admin.delete(EVICTION_RECORDS.path(OURS, "evidence"))
+
+
 async def test_a_project_admin_can_not_stop_reclaim(site: Site) -> None:
     budget = {
         "apiVersion": POD_DISRUPTION_BUDGETS.api_version,
@@ -310,15 +336,16 @@ async def make_and_delete(
     await transport.delete(resource.path(where, "used"))
 
 
-async def test_a_project_has_at_most_so_many_jobs(site: Site, shared_lab: Lab, tmp_path: Path) -> None:
+async def test_a_project_that_says_nothing_has_at_most_so_many_jobs_and_pods(
+    site: Site, shared_lab: Lab, tmp_path: Path
+) -> None:
     account = await prepare(shared_lab.kubeconfig, tmp_path / "operator.kubeconfig")
     container = {"name": "m", "image": "none"}
     template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
-    with operator(account, tmp_path / "operator.log"):
-        await site.admin.patch(PROJECTS.path(name=PROJECT), {"spec": {"objects": {"jobs": 1}}})
+    with operator(account, tmp_path / "operator.log", "operator-0", "--max-project-jobs=1"):
         async with asyncio.timeout(DEADLINE_SECONDS):
             quota: dict[str, Any] = {}
-            while quota.get("used", {}).get("count/jobs.batch") != "0":
+            while quota.get("hard") != {"count/jobs.batch": "1", "count/pods": "10k"} or "used" not in quota:
                 body: dict[str, Any] = await site.admin.get(RESOURCE_QUOTAS.path(OURS, OBJECTS_QUOTA))
                 quota = body.get("status", {})
     jobs = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": template, "suspend": True}}

@@ -235,9 +235,10 @@ async def test_a_claim_that_cannot_be_had_says_why(
     assert why in said
 
 
-async def test_a_refused_or_lost_request_is_made_again(world: World) -> None:
+@pytest.mark.parametrize("code", [403, 409])
+async def test_a_refused_or_lost_request_is_made_again(world: World, code: int) -> None:
     async with serving() as server, Transport(access_to(server)) as transport:
-        server.on("PATCH", CLAIM, refusal(409, "Conflict"), Answer({}))
+        server.on("PATCH", CLAIM, refusal(code), Answer({}))
         made = World(server, transport, 60)
         async with made.executor:
             made.show(DISK, waiting())
@@ -246,6 +247,17 @@ async def test_a_refused_or_lost_request_is_made_again(world: World) -> None:
             made.show(waiting("2", "n-1"), volume("v"), claim("data", "disk", volume="v"))
             await made.settled()
             assert made.bound() == ["job"]
+
+
+async def test_a_claim_on_which_nothing_may_be_written_says_so(hasty: World) -> None:
+    hasty.server._scripts["PATCH", CLAIM] = [refusal(403, "Forbidden", "may not patch")]
+    hasty.show(DISK, waiting())
+    hasty.begin()
+    await hasty.settled()
+    assert hasty.bound() == []
+    ((_, said),) = hasty.unready
+    assert "cannot be given a node" in said
+    assert "may not patch" in said
 
 
 async def test_who_does_not_lead_writes_nothing_and_who_is_gone_is_not_waited_for(world: World) -> None:

@@ -12,7 +12,7 @@ from orchestrator.cluster.objects import Metadata, Pod, PodSpec
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.executor import Executor
 from orchestrator.control.operator import LIMITS
-from orchestrator.control.requests import REQUESTS_IN_FLIGHT
+from orchestrator.control.requests import FORBIDDEN_ATTEMPTS, REQUESTS_IN_FLIGHT
 from orchestrator.planner.model import Binding, Eviction
 from tests.cluster.fake_api_server import (
     CUT,
@@ -136,7 +136,7 @@ async def test_a_binding_replaces_whatever_a_template_says_of_devices_and_says_t
     }
 
 
-@pytest.mark.parametrize("code", [401, 403, 404, 422])
+@pytest.mark.parametrize("code", [401, 404, 422])
 async def test_a_binding_that_is_refused_is_forgotten_and_decided_again(world: World, code: int) -> None:
     world.server.on("POST", BIND, refusal(code))
     world.begin()
@@ -144,6 +144,40 @@ async def test_a_binding_that_is_refused_is_forgotten_and_decided_again(world: W
     assert not world.executor.assumed
     assert world.refused == 1
     assert len(world.server.asked("POST", BIND)) == 1
+
+
+async def test_what_the_operator_may_not_do_yet_is_repeated_until_it_may(world: World) -> None:
+    """The role binding in the namespace of a new project reaches the API server's authorizer a moment later."""
+    world.server.on("POST", BIND, refusal(403), refusal(403), Answer(code=201))
+    world.begin()
+    await world.settled()
+    assert len(world.server.asked("POST", BIND)) == 3
+    assert world.refused == 0
+    assert "uid-job" in world.executor.assumed
+
+
+async def test_an_eviction_that_is_not_allowed_yet_is_repeated(world: World) -> None:
+    world.server.on("PATCH", POD, refusal(403), Answer(pod("job")))
+    world.server.on("POST", EVICT, refusal(403), Answer(code=201))
+    world.begin(evict=True)
+    await world.settled()
+    assert len(world.server.asked("POST", EVICT)) == 2
+    assert world.refused == 0
+    assert world.executor.evicted == {"uid-job"}
+
+
+async def test_what_stays_forbidden_is_given_up_after_so_many_times_and_decided_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.server.on("POST", BIND, refusal(403))
+    world.begin()
+    await world.settled()
+    assert len(world.server.asked("POST", BIND)) == FORBIDDEN_ATTEMPTS
+    assert not world.executor.assumed
+    assert world.refused == 1
+    first, last = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "to be repeated" in first
+    assert f"refused {FORBIDDEN_ATTEMPTS} times" in last
 
 
 async def test_a_binding_whose_outcome_the_watch_shows_is_not_repeated(world: World) -> None:

@@ -11,7 +11,7 @@ from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.reflector import Change
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.executor import Executor
-from orchestrator.control.requests import REQUESTS_IN_FLIGHT, UNHURRIED_IN_FLIGHT
+from orchestrator.control.requests import FORBIDDEN_ATTEMPTS, REQUESTS_IN_FLIGHT, UNHURRIED_IN_FLIGHT
 from orchestrator.names import NOMINATED_DEVICES_ANNOTATION, SUCCESSOR_NOMINATION_ANNOTATION
 from orchestrator.planner.model import Binding, Eviction
 from orchestrator.workloads.nominations import with_nomination
@@ -275,7 +275,34 @@ async def test_a_nomination_without_an_answer_is_repeated(hasty: World, failure:
     assert set(hasty.places()) == {("n1", "0,1")}
 
 
-@pytest.mark.parametrize("code", [403, 404, 422])
+async def test_a_nomination_that_is_not_allowed_yet_is_repeated(world: World) -> None:
+    """In the namespace of a new project nothing changes afterwards that would lead to another decision."""
+    world.script[STATUS] = [refusal(403), refusal(403)]
+    await world.decide(KEPT)
+    assert world.places() == [("n1", "0,1")] * 3
+
+
+async def test_a_nomination_that_stays_forbidden_is_tried_again_by_the_next_decision_and_counts_meanwhile(
+    world: World,
+) -> None:
+    world.script[STATUS] = [refusal(403)] * FORBIDDEN_ATTEMPTS
+    await world.decide(KEPT)
+    assert len(world.places()) == FORBIDDEN_ATTEMPTS
+    assert world.executor.nominated == {"uid-new": PLACE}
+    await world.decide(KEPT)
+    await world.decide(KEPT)
+    assert len(world.places()) == FORBIDDEN_ATTEMPTS + 1
+
+
+async def test_a_nomination_whose_end_stays_forbidden_is_ended_by_the_next_decision(world: World) -> None:
+    world.show(NOMINATED)
+    world.script[STATUS] = [refusal(403)] * FORBIDDEN_ATTEMPTS
+    for _ in range(3):
+        await world.decide()
+    assert world.places() == [(None, None)] * (FORBIDDEN_ATTEMPTS + 1)
+
+
+@pytest.mark.parametrize("code", [404, 422])
 async def test_a_nomination_that_is_refused_still_counts_here_and_is_not_asked_for_again(
     world: World, code: int
 ) -> None:

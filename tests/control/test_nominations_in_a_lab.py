@@ -25,12 +25,10 @@ from orchestrator.names import (
     GPU_DEVICES_ANNOTATION,
     GPU_RESOURCE,
     NOMINATED_DEVICES_ANNOTATION,
-    OPERATOR_ACCOUNT,
     PRIORITY_CLASSES,
     PROJECT_LABEL,
     SCHEDULER_NAME,
     SUCCESSOR_NOMINATION_ANNOTATION,
-    SYSTEM_NAMESPACE,
     TRAIN,
     TYPE_LABEL,
 )
@@ -42,7 +40,7 @@ from orchestrator.workloads.nominations import (
 )
 from orchestrator.workloads.snapshot import Assumption
 from tests.cluster.waiting import DEADLINE_SECONDS, running, until
-from tests.control.operators import operator, prepare, until_granted
+from tests.control.operators import operator, prepare
 
 pytestmark = pytest.mark.lab
 
@@ -247,8 +245,6 @@ async def site(own_lab: Lab, admin: Transport, tmp_path: Path) -> AsyncIterator[
         yield site
 
 
-OPERATOR = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{OPERATOR_ACCOUNT}"
-
 MOMENTS: dict[str, Callable[[Site, str, str], object]] = {
     "when the job comes": lambda site, gains, _loses: site.of(gains),
     "when it is nominated": lambda site, gains, _loses: any(site.nominated.get(gains, [])),
@@ -269,7 +265,6 @@ async def test_room_that_is_made_for_a_job_is_its_own_whenever_the_operator_is_k
     with operator(site.account, log) as first:
         await site.submit("guest", "borrows", 8)
         await until(lambda: site.node_of("borrows"))
-        await until_granted(site.transport, OPERATOR, "patch", PODS, "muster-owner")
 
         def kill_at_the_moment() -> None:
             if MOMENTS[moment](site, "owns", "borrows"):

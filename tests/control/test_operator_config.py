@@ -33,6 +33,10 @@ def arguments(*options: str) -> list[str]:
             ["--spread", "--topology-level=zone", "--topology-level=example.com/rack"],
         ),
         (("--max-checkpoint-grace", "1m"), ["--max-checkpoint-grace=60s"]),
+        (
+            ("--max-project-pods", "500", "--max-project-jobs", "unlimited"),
+            ["--max-project-pods=500", "--max-project-jobs=unlimited"],
+        ),
     ],
 )
 def test_choices_become_arguments_of_the_operator(options: tuple[str, ...], expected: list[str]) -> None:
@@ -45,6 +49,8 @@ def test_choices_become_arguments_of_the_operator(options: tuple[str, ...], expe
         ("--not-ready-grace", "soon"),
         ("--reservation-after", "sometimes"),
         ("--max-moves", "-1"),
+        ("--max-project-pods", "0"),
+        ("--max-project-jobs", "many"),
         ("--topology-level", "a rack"),
         ("--topology-level", "rack", "--topology-level", "rack"),
     ],

@@ -9,6 +9,7 @@ from orchestrator.cluster.objects import Namespace, Project
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.observer import Observer
 from orchestrator.control.operator import unique_identity
+from orchestrator.control.operator_config import DEFAULT_CONFIG, OperatorConfig
 from orchestrator.control.projects import ProjectController
 from orchestrator.planner.model import Plan, Snapshot
 from orchestrator.workloads import protection
@@ -60,10 +61,12 @@ def its_namespace() -> Namespace:
     return made
 
 
-def controller(transport: Transport, *namespaces: Namespace, leads: bool = True) -> ProjectController:
+def controller(
+    transport: Transport, *namespaces: Namespace, leads: bool = True, config: OperatorConfig = DEFAULT_CONFIG
+) -> ProjectController:
     observer = Observer(transport)
     observer.namespaces._objects.update({each.metadata.uid: each for each in namespaces})
-    made = ProjectController(transport, observer, is_leader=lambda: leads)
+    made = ProjectController(transport, observer, config, is_leader=lambda: leads)
     made.note(Reading(Snapshot((), (), ()), {}, {}), Plan((), (), {}, {}, {}))
     return made
 
@@ -89,8 +92,33 @@ async def test_a_new_project_gets_its_namespace_and_what_protects_it_before_its_
         "muster-system",
     )
     assert (members["roleRef"]["name"], members["subjects"][0]["name"]) == ("muster-researcher", "ada")
-    assert quota["spec"]["hard"] == {"count/jobs.batch": "5"}
+    assert quota["spec"]["hard"] == {"count/pods": "10000", "count/jobs.batch": "5"}
     assert status["status"]["conditions"][0]["status"] == "True"
+
+
+@pytest.mark.parametrize(
+    ("config", "objects", "hard"),
+    [
+        (OperatorConfig(), {}, {"count/pods": "10000", "count/jobs.batch": "10000"}),
+        (OperatorConfig(max_project_pods=7, max_project_jobs=None), {}, {"count/pods": "7"}),
+        (OperatorConfig(max_project_pods=None, max_project_jobs=None), {}, {}),
+        (
+            OperatorConfig(max_project_pods=None),
+            {"pods": 3, "jobs": 0},
+            {"count/pods": "3", "count/jobs.batch": "0"},
+        ),
+    ],
+)
+async def test_the_bound_of_a_project_goes_before_the_operators(
+    server: FakeApiServer,
+    transport: Transport,
+    config: OperatorConfig,
+    objects: dict[str, int],
+    hard: dict[str, str],
+) -> None:
+    await controller(transport, its_namespace(), config=config)._reconcile(a_project(objects=objects))
+    (quota,) = server.asked("PATCH", QUOTA)
+    assert quota.body["spec"]["hard"] == hard
 
 
 async def test_what_is_written_is_not_written_again(server: FakeApiServer, transport: Transport) -> None:

@@ -1,5 +1,7 @@
 """The operator as it is shipped: the image of `make image`, deployed by what `operator-yaml` prints, on real nodes.
 
+Covers `image.build` and `validation.targets.operator_deployment`.
+
 The lab has no scheduler for pods that are not muster's; Kubernetes' own places the operator's, as on every cluster.
 """
 
@@ -17,13 +19,14 @@ from typing import Any, Final
 
 import pytest
 
+import musterlab.kube_scheduler
 from image import build
-from musterbench.schedulers import find_kube_scheduler, kube_scheduler
+from musterbench.schedulers import kube_scheduler
 from musterlab import oci
 from musterlab.cluster import Lab
 from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE, WORKLOAD_LABEL
 from orchestrator.progress import Reporter
-from tests.control.operators import must, must_all
+from tests.control.operators import must, must_all, muster
 
 pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]
 
@@ -117,7 +120,7 @@ class Cluster:
 @asynccontextmanager
 async def cluster(archive: Path, directory: Path) -> AsyncIterator[Cluster]:
     """Two real nodes that can pull the image, and Kubernetes' own scheduler."""
-    program = await find_kube_scheduler(Reporter(print))
+    program = await musterlab.kube_scheduler.find(Reporter(print))
     async with Lab.attached(
         state_dir=directory / "labs", name="image", nodes=[("dgx1-v100-32g", 0)], real_nodes=2,
         image_archives=[archive],
@@ -165,3 +168,27 @@ def operate(site: Cluster) -> None:
         for pod in site.operators()
         for status in pod["status"]["containerStatuses"]
     )
+
+
+def test_a_scenario_passes_with_the_operator_of_the_image(archive: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report"
+    options = (
+        "--operator",
+        "image",
+        "--image",
+        str(archive),
+        "--scenario",
+        "muster-victim",
+        "--out",
+        str(out),
+    )
+    done = muster(tmp_path / "no-kubeconfig", "validate", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((out / "report.json").read_text())
+    assert {check["verdict"] for check in report["steps"]} == {"PASS"}
+    digest = oci.read_index(archive)[f"{build.REPOSITORY}:0.1.0"]["digest"]
+    assert report["target"]["operator"].startswith(
+        f"the image {build.REPOSITORY}:0.1.0@{digest} as a Deployment"
+    )
+    assert report["target"]["nodes are"].startswith("real")
+    assert (out / "operator.log").read_text().count("--- muster-operator-") == 2

@@ -1,24 +1,45 @@
-"""The single-function cases of the peer, put to the planner's pure functions."""
+"""The single-function cases of the peer, put to the functions and policies that the planner decides by."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
+from orchestrator.planner.accounting.coverage import Victim
+from orchestrator.planner.accounting.ledger import Ledger
 from orchestrator.planner.accounting.quota import ProjectTree
+from orchestrator.planner.accounting.quota_checks import quota_violation
 from orchestrator.planner.accounting.shares import Claim, divide, divide_surplus, fair_shares
-from orchestrator.planner.model import UNLIMITED, Amounts, Project
+from orchestrator.planner.accounting.tiers import EntitlementTier
+from orchestrator.planner.cluster_state import ClusterState
+from orchestrator.planner.gangs import chunk_amounts
+from orchestrator.planner.model import (
+    UNLIMITED,
+    Amounts,
+    Node,
+    Pod,
+    PodState,
+    Project,
+    Request,
+    Snapshot,
+    Workload,
+)
 from orchestrator.planner.ordering import turn_key
+from orchestrator.planner.preemption.moving import MovePolicy
+from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
 from orchestrator.planner.preemption.reclaim_rules import (
     Figures,
-    holds_more_than_entitled,
-    may_lose,
-    may_reclaim,
-    reclaim_is_allowed,
+    entitled_amounts,
+    exceeds_somewhere,
     restores_quota,
 )
+from orchestrator.planner.session import Session
+
+if TYPE_CHECKING:
+    from orchestrator.planner.preemption.victim_selection import Losses
 
 Case = Mapping[str, Any]
 
+RECLAIMER: Final = "reclaimer"
 RESOURCES = ("gpu", "cpu_milli", "memory")
 
 
@@ -50,16 +71,13 @@ def figures(queue: Case) -> Figures:
         limit=triple(queue, "limit"),
         share=triple(queue, "fair_share"),
         held=triple(queue, "allocated"),
-        held_non_preemptible=triple(queue, "allocated_non_preemptible"),
     )
 
 
 def unlimited_when_unset(queue: Case) -> Figures:
     """The reclaim tables leave limits at zero where they mean none."""
     plain = figures(queue)
-    return Figures(
-        plain.quota, (UNLIMITED, UNLIMITED, UNLIMITED), plain.share, plain.held, plain.held_non_preemptible
-    )
+    return Figures(plain.quota, (UNLIMITED, UNLIMITED, UNLIMITED), plain.share, plain.held)
 
 
 def claims(case: Case, resource: str) -> list[Claim]:
@@ -160,51 +178,102 @@ def hierarchy(case: Case) -> bool:
     )
 
 
-def can_reclaim(case: Case) -> bool:
-    reclaimer = case["reclaimer"]
-    queue = next(each for each in case["queues"] if each["id"] == reclaimer["queue"])
-    found = may_reclaim(
-        figures(queue), requested(reclaimer["requires"]), preemptible=reclaimer["preemptible"]
+def pod(name: str, amounts: Amounts, node: str | None) -> Pod:
+    gpu_milli, cpu_milli, memory_bytes = amounts
+    gpus, portion = divmod(gpu_milli, 1000)
+    request = Request(
+        gpu_count=1 if portion else gpus, gpu_portion_milli=portion,
+        cpu_milli=cpu_milli, memory_bytes=memory_bytes,
+    )  # fmt: skip
+    return Pod(name, name, request, state=PodState.ALLOCATED if node else PodState.PENDING, node=node)
+
+
+def session_of(queues: Mapping[str, Figures], parents: Mapping[str, str | None], case: Case) -> Session:
+    """A decision in which the queues stand as the case says, with its reclaimer waiting, and its victims running."""
+
+    def workload(name: str, project: str, *pods: Pod, preemptible: bool = True) -> Workload:
+        return Workload(name, name, project, 0, preemptible, 1, pods)
+
+    reclaimer, node = case["reclaimer"], Node("node", gpu_count=0, cpu_milli=0, memory_bytes=0)
+    claim = workload(
+        RECLAIMER, reclaimer["queue"], pod(RECLAIMER, requested(reclaimer["requires"]), None),
+        preemptible=reclaimer["preemptible"],
+    )  # fmt: skip
+    running = [
+        workload(f"{name}-{number}", name, pod(f"{name}-{number}", requested(chunk), node.name))
+        for name, chunks in case.get("victims", {}).items()
+        for number, chunk in enumerate(chunks)
+    ]
+    projects = tuple(Project(name, 0, parent=parents.get(name)) for name in queues)
+    session = Session(ClusterState(Snapshot((node,), projects, (claim, *running))))
+    for name, standing in queues.items():
+        session.tree.quota[name], session.tree.limit[name] = standing.quota, standing.limit
+        session.ledger.allocated[name] = list(standing.held)
+        session.shares[name] = standing.share
+    for queue in case["queues"]:
+        session.ledger.non_preemptible[queue["id"]] = list(triple(queue, "allocated_non_preemptible"))
+    session.tree.resources = tuple(
+        resource
+        for resource in range(3)
+        if any(pod.request.amounts[resource] for one in (claim, *running) for pod in one.pods)
     )
+    return session
+
+
+def can_reclaim(case: Case) -> bool:
+    """The tier of the claim, and the quota for what cannot be taken back, as `actions.reclaim` asks for them."""
+    queues = {queue["id"]: figures(queue) for queue in case["queues"]}
+    session = session_of(queues, {}, case)
+    claim = session.workload(RECLAIMER)
+    amounts = requested(case["reclaimer"]["requires"])
+    tier = session.tier(claim, session.next_chunk(claim), levels=1)
+    found = tier is not EntitlementTier.SURPLUS and quota_violation(session.ledger, claim, amounts) is None
     return found is bool(case["expected"]["result"])
 
 
 def is_legal(case: Case) -> bool:
+    """Victim by victim a reason is asked for; in the end the policy accepts what is lost, or not."""
     parents = {queue["id"]: queue.get("parent") for queue in case["queues"]}
-    lineages: dict[str, list[str]] = {}
-    for name, parent in parents.items():
-        lineage, above = [name], parent
-        while above is not None and above in parents:
-            lineage.append(above)
-            above = parents[above]
-        lineages[name] = lineage
-    reclaimer = case["reclaimer"]
-    found = reclaim_is_allowed(
-        {queue["id"]: unlimited_when_unset(queue) for queue in case["queues"]},
-        lineages,
-        reclaimer["queue"],
-        requested(reclaimer["requires"]),
-        {name: [requested(each) for each in chunks] for name, chunks in case["victims"].items()},
-        preemptible=reclaimer["preemptible"],
+    session = session_of(
+        {queue["id"]: unlimited_when_unset(queue) for queue in case["queues"]}, parents, case
     )
+    ledger, policy = session.ledger, ReclaimPolicy(session)
+    claim = session.workload(RECLAIMER)
+    chunk = session.next_chunk(claim)
+    policy.start(claim, chunk)
+    losses: Losses = []
+    for victim in (Victim(workload, workload.pods) for workload in session.running()):
+        reason = policy.eviction_reason(claim, chunk_amounts(chunk), victim)
+        if reason is None:
+            return not case["expected"]["result"]
+        losses.append((victim, reason))
+        move(ledger, victim.workload, victim.pods, -1)
+    quota_is_kept = quota_violation(ledger, claim, chunk_amounts(chunk)) is None
+    move(ledger, claim, chunk, 1)
+    found = quota_is_kept and policy.accepts(session, claim, losses)
     return found is bool(case["expected"]["result"])
+
+
+def move(ledger: Ledger, workload: Workload, pods: Sequence[Pod], sign: int) -> None:
+    for name in ledger.tree.lineage[workload.project]:
+        for resource, amount in enumerate(chunk_amounts(pods)):
+            ledger.allocated[name][resource] += sign * amount
 
 
 def victim_filter(case: Case) -> bool:
-    victim = next(each for each in case["queues"] if each["id"] == case["victim_queue"])
-    reclaimer = next(each for each in case["queues"] if each["id"] == case["reclaimer"]["queue"])
-    found = may_lose(
-        unlimited_when_unset(victim),
-        requested(case["reclaimer"]["requires"]),
-        unlimited_when_unset(reclaimer),
-    )
-    return found is bool(case["expected"]["result"])
+    """Whether the queue's work is a candidate at all; a candidate for consolidation is one that may be moved."""
+    queues = {queue["id"]: unlimited_when_unset(queue) for queue in case["queues"]}
+    session = session_of(queues, {}, case)
+    reclaim = ReclaimPolicy(session)
+    policy = MovePolicy(None, reclaim) if "consolidation" in case["name"] else reclaim
+    amounts = requested(case["reclaimer"]["requires"])
+    is_closed = policy.is_closed(session.workload(RECLAIMER), amounts, case["victim_queue"])
+    return is_closed is not bool(case["expected"]["result"])
 
 
 def fair_share_rule(case: Case) -> bool:
-    found = holds_more_than_entitled(
-        unlimited_when_unset(case["victim_queue"]), requested(case["victim_remaining"])
-    )
+    entitled = entitled_amounts(unlimited_when_unset(case["victim_queue"]))
+    found = exceeds_somewhere(requested(case["victim_remaining"]), entitled)
     return found is bool(case["expected"]["result"])
 
 

@@ -7,7 +7,7 @@ import pytest
 from orchestrator.planner import plan
 from orchestrator.planner.model import UNLIMITED, PodState, Request, Snapshot, Workload
 from orchestrator.planner.ordering import is_over_share, turn_key
-from orchestrator.planner.preemption.reclaim_rules import Figures, may_lose, restores_quota
+from orchestrator.planner.preemption.reclaim_rules import Figures, restores_quota
 from tests.planner.builders import Cluster, node, project, workload
 
 CPU = 1000
@@ -164,24 +164,3 @@ def test_gpus_beyond_the_quota_are_no_reason_to_deny_cpus_within_it(
     taker = Figures(quota=(2, 4, 0), limit=(UNLIMITED,) * 3, share=(9, 9, 9), held=(3, 0, 0))
     loser = Figures(quota=(4, 2, 0), limit=(UNLIMITED,) * 3, share=(9, 9, 9), held=(0, 4, 0))
     assert restores_quota(taker, (gpus, cpus, 0), loser, loser.held) is expected
-
-
-@pytest.mark.parametrize(
-    ("quota", "held", "requested", "expected"),
-    [
-        ((4, 4, 4), (4, 2, 0), (1, 1, 0), False),
-        ((4, 4, 4), (5, 2, 0), (1, 1, 0), True),
-        ((4, 4, 4), (4, 4, 0), (1, 1, 0), True),
-        ((4, UNLIMITED, 4), (2, 9, 0), (0, 1, 0), True),
-        ((4, UNLIMITED, 4), (2, 9, 0), (1, 1, 0), False),
-        ((4, 4, 4), (9, 2, 0), (0, 1, 0), False),
-    ],
-)
-def test_a_side_may_lose_what_is_asked_for_beyond_its_quota(
-    quota: tuple[int, int, int], held: tuple[int, int, int], requested: tuple[int, int, int], expected: bool
-) -> None:
-    side = Figures(quota=quota, limit=(UNLIMITED,) * 3, share=quota, held=held)
-    assert may_lose(side, requested) is expected
-    nobody = Figures(quota=(0, 0, 0), limit=(UNLIMITED,) * 3, share=(9, 9, 9), held=(0, 0, 0))
-    over = any(amount > bound for amount, bound in zip(held, quota, strict=True))
-    assert may_lose(side, requested, nobody) is over

@@ -1,4 +1,4 @@
-"""Quotas for processors and memory that cannot be kept together are named in one line, like those for GPUs."""
+"""Quotas for CPU and memory that cannot be kept together are named in one line, like those for GPUs."""
 
 import pytest
 
@@ -14,20 +14,18 @@ GI = 1 << 30
         (
             {"a": (None, 64_000), "b": (None, 16_500)},
             80_000,
-            "the quotas add up to 80.5 processors, the cluster has 80",
+            "the quotas add up to 80.5 CPUs, the cluster has 80",
         ),
         ({"a": (None, None), "b": (None, 80_000)}, 80_000, None),
         (
             {"d": (None, 10_000), "a": ("d", 8_000), "b": ("d", 4_000)},
             80_000,
-            "the quotas of the projects in d add up to 12 processors, d itself has 10",
+            "the quotas of the projects in d add up to 12 CPUs, d itself has 10",
         ),
         ({"d": (None, None), "a": ("d", 8_000), "b": ("d", 4_000)}, 1_000, None),
     ],
 )
-def test_processors(
-    projects: dict[str, tuple[str | None, int | None]], capacity: int, said: str | None
-) -> None:
+def test_cpus(projects: dict[str, tuple[str | None, int | None]], capacity: int, said: str | None) -> None:
     assert cpu_excess(projects, capacity) == said
 
 

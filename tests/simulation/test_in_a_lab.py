@@ -196,7 +196,7 @@ async def a_deletion(cluster: Cluster, victim: str) -> None:
 
 
 async def a_member(cluster: Cluster, victim: str, kubeconfig: Path) -> None:
-    """Somebody with the rights of a project's members, to whom an administrator lets all quotas be known."""
+    """Somebody with the rights of a project's members, to whom an administrator then lets all quotas be known."""
     project, _, name = victim.partition("/")
     namespace = f"muster-{project}"
     async with Transport(load_access(cluster.kubeconfig)) as transport:
@@ -210,15 +210,8 @@ async def a_member(cluster: Cluster, victim: str, kubeconfig: Path) -> None:
             "subjects": [{"kind": "ServiceAccount", "name": "member", "namespace": namespace}],
         }
         await transport.create(ROLE_BINDINGS.path(namespace), binding)
-        of_all = {
-            **binding,
-            "kind": CLUSTER_ROLE_BINDINGS.kind,
-            "roleRef": {**binding["roleRef"], "name": "muster-user"},
-        }
-        await transport.create(CLUSTER_ROLE_BINDINGS.path(), of_all)
         user = f"system:serviceaccount:{namespace}:member"
         await until_granted(transport, user, "list", PODS, namespace)
-        await until_granted(transport, user, "list", PROJECTS, "")
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         answer: dict[str, Any] = await transport.create(
             SERVICE_ACCOUNTS.path(namespace, "member", "token"), request
@@ -228,6 +221,17 @@ async def a_member(cluster: Cluster, victim: str, kubeconfig: Path) -> None:
     kubeconfig.touch(mode=0o600)
     kubeconfig.write_text(yaml.safe_dump(document))
     member = Cluster(kubeconfig)
+    told = await member.json("explain", name, "-p", project, "--json")
+    assert told["writtenByOperator"]
+    assert told["projects"] == []
+    async with Transport(load_access(cluster.kubeconfig)) as transport:
+        of_all = {
+            **binding,
+            "kind": CLUSTER_ROLE_BINDINGS.kind,
+            "roleRef": {**binding["roleRef"], "name": "muster-user"},
+        }
+        await transport.create(CLUSTER_ROLE_BINDINGS.path(), of_all)
+        await until_granted(transport, user, "list", PROJECTS, "")
     (record,) = await member.json("why-evicted", name, "-p", project, "--json")
     assert record["beneficiary"] == "d-2"
     told = await member.json("explain", name, "-p", project, "--json")

@@ -55,6 +55,7 @@ ATTEMPTS: dict[str, tuple[str, Body]] = {
         template(container=security(privileged=True), nodeName="control-plane", **ROOT),
     ),
     "1-root-of-any-node": ("privileged", template(container=security(privileged=True))),
+    "1-beside-the-control-plane": ("control-plane", template(tolerations=[{"operator": "Exists"}])),
     "1-the-file-system-of-a-node": ("directories", volume({"hostPath": {"path": "/"}})),
     "1-the-exports-of-others": ("directories", volume({"nfs": {"server": "nas", "path": "/team-b"}})),
     "3a-another-scheduler": ("gpu-scheduler", template(container=gpus(8))),

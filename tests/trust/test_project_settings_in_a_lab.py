@@ -52,14 +52,17 @@ pytestmark = pytest.mark.lab
 ENFORCE = "pod-security.kubernetes.io/enforce"
 
 
-async def allow(admin: Transport, **fields: Any) -> Namespace:
-    """Set the security of team-a to these fields; return its namespace as the operator has made it."""
+async def allow(admin: Transport, *, closed: bool = False, **fields: Any) -> Namespace:
+    """Set the security of team-a to these fields; return its namespace as the operator has made it.
+
+    `closed`: others write below its directories.
+    """
     before = await admin.get(PROJECTS.path(None, "team-a"))
     nothing = dict.fromkeys(before["spec"].get("security", {}))
     await admin.patch(PROJECTS.path(None, "team-a"), {"spec": {"security": {**nothing, **fields}}})
     level = fields.get("podSecurity", "baseline")
     expected = len([field for field in fields if field not in {"podSecurity", "directories"}])
-    expected += len({one.get("writable", False) for one in fields.get("directories", ())})
+    expected += len({one.get("writable", False) for one in fields.get("directories", ())}) + closed
     async with asyncio.timeout(DEADLINE_SECONDS):
         while True:
             namespace = await admin.get(NAMESPACES.path(None, HOME), Namespace)
@@ -212,6 +215,57 @@ async def test_directories(project: Transport, ada: Transport, dev: Transport) -
         await dev.create(PODS.path(HOME), pod("x", template(container=security(privileged=True))))
 
 
+async def test_below_a_directory_in_which_another_project_writes_nothing_is_mounted(
+    project: Transport, ada: Transport
+) -> None:
+    """A member of both could otherwise read all of a node: by a link in the one that the other's pod mounts."""
+    writes = {"spec": {"security": {"directories": [{"path": "/data/b", "writable": True}]}}}
+    await project.patch(PROJECTS.path(None, "team-b"), writes)
+    try:
+        await allow(project, closed=True, directories=[{"path": "/data"}])
+        await until_outcome(ada, job("x", volume(host("/data/a"), read_only=True)), "allowed")
+        await until_outcome(ada, job("x", volume(host("/data/b/link"), read_only=True)), "rule directories")
+        assert await outcome(ada, job("x", volume(host("/data/b"), read_only=True))) == "allowed"
+        assert await outcome(ada, job("x", volume(host("/data"), read_only=True))) == "allowed"
+    finally:
+        await project.patch(PROJECTS.path(None, "team-b"), {"spec": {"security": None}})
+
+
+async def test_what_collides_is_the_older_projects(project: Transport) -> None:
+    """team-a was made before team-b."""
+    await allow(project, ingressDomain="example.com", directories=[{"path": "/data/a"}])
+    security = {
+        "ingressDomain": "b.example.com",
+        "directories": [{"path": "/data", "writable": True}, {"path": "/raid"}],
+    }
+    await project.patch(PROJECTS.path(None, "team-b"), {"spec": {"security": security}})
+    try:
+        granted: dict[str, Any] = {}
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while granted.get("status") != "False":
+                status = (await project.get(PROJECTS.path(None, "team-b"))).get("status", {})
+                conditions = {one["type"]: one for one in status.get("conditions", ())}
+                granted = conditions.get("SecurityGranted", {})
+                await asyncio.sleep(0.02)
+        assert granted["message"] == (
+            "not granted, because of an older project: the directory /data, to be written, is above /data/a of "
+            "project team-a; the domain b.example.com collides with example.com of project team-a"
+        )
+        annotations = (await project.get(NAMESPACES.path(None, THEIRS), Namespace)).metadata.annotations
+        assert {key: annotations[key] for key in ANNOTATIONS if key in annotations} == {
+            "muster.dev/read-only-directories": "/raid"
+        }
+    finally:
+        await project.patch(PROJECTS.path(None, "team-b"), {"spec": {"security": None}})
+
+
+async def test_a_project_may_be_allowed_the_control_plane(project: Transport, ada: Transport) -> None:
+    tolerant = job("x", template(tolerations=[{"operator": "Exists"}]))
+    assert "rule control-plane" in await outcome(ada, tolerant)
+    await allow(project, controlPlane=True)
+    await until_outcome(ada, tolerant, "allowed")
+
+
 async def test_privileged_projects_may_what_kubernetes_allows(project: Transport, ada: Transport) -> None:
     content = volume({"hostPath": {"path": "/"}}, hostNetwork=True)
     content["spec"]["containers"][0].update(security(privileged=True))
@@ -289,6 +343,10 @@ async def test_no_other_projects_pods_reach_into_a_namespace(admin: Transport) -
             "-v/--volume /etc is not possible in project team-a, which may mount no directories",
         ),
         (("-v", "/etc:/etc", "--nfs-server", "nas"), "-v/--volume nas:/etc is not possible"),
+        (
+            ("--toleration", "node-role.kubernetes.io/control-plane:NoSchedule"),
+            "--toleration node-role.kubernetes.io/control-plane is not possible in project team-a",
+        ),
     ],
 )
 def test_the_command_line_says_what_is_not_possible_before_anything_is_created(

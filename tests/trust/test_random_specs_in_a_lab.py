@@ -61,7 +61,9 @@ SPEC = st.fixed_dictionaries(
         "initContainers": st.lists(CONTAINER, max_size=1),
         "priorityClassName": st.sampled_from(["muster-train", "muster-inference", "system-node-critical"]),
         "hostNetwork": st.booleans(),
-        "tolerations": st.just([{"operator": "Exists"}]),
+        "tolerations": st.sampled_from(
+            [[{"key": "any", "operator": "Exists"}]] * 3 + [[{"operator": "Exists"}]]
+        ),
     },
 )
 OBJECT = st.fixed_dictionaries(

@@ -12,7 +12,7 @@ from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import CRDS, INGRESSES, JOBS, NAMESPACES, NODES, PODS, SERVICES, Resource
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.install import apply
-from orchestrator.names import PRIORITY_CLASSES
+from orchestrator.names import OPERATOR_ACCOUNT, PRIORITY_CLASSES
 from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.trust.objects import (
     HOME,
@@ -35,6 +35,7 @@ pytestmark = pytest.mark.lab
 DRY_RUN = {"dryRun": "All"}
 CLAIM = [{"name": "gpu", "resourceClaimName": "gpu"}]
 DEVICE_CLASS = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 PROBE = {"httpGet": {"host": "10.0.0.1", "port": 80}}
 
 REFUSED = {
@@ -69,6 +70,8 @@ REFUSED = {
     "priority-class-higher": template(priorityClassName="trust-highest"),
     "termination-grace": template(terminationGracePeriodSeconds=31_536_000),
     "termination-grace-nearest": template(terminationGracePeriodSeconds=601),
+    "control-plane": template(tolerations=[{"key": CONTROL_PLANE, "operator": "Exists"}]),
+    "control-plane-every-taint": template(tolerations=[{"operator": "Exists", "effect": "NoSchedule"}]),
     "host-namespaces": template(hostNetwork=True),
     "host-namespaces-pid": template(hostPID=True),
     "host-namespaces-ipc": template(hostIPC=True),
@@ -118,6 +121,13 @@ ALLOWED = {
     "sysctl": template(securityContext={"sysctls": [{"name": "net.ipv4.tcp_syncookies", "value": "1"}]}),
     "memory": volume({"emptyDir": {"medium": "Memory"}}),
     "volume-claim": volume({"persistentVolumeClaim": {"claimName": "data"}}),
+    "tolerations": template(
+        tolerations=[
+            {"key": "interactive-only", "operator": "Exists"},
+            {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
+            {"operator": "Exists", "effect": "NoExecute"},
+        ]
+    ),
     "affinity": template(nodeSelector={"kubernetes.io/hostname": "dgx1-1"}),
     **{name: template(priorityClassName=name) for name in PRIORITY_CLASSES},
 }
@@ -160,6 +170,7 @@ RULES = {
     "annotation-size",
     "priority-class",
     "termination-grace",
+    "control-plane",
     "host-namespaces",
     "privileged",
     "capabilities",
@@ -242,6 +253,36 @@ async def test_the_operator_alone_changes_the_annotations_that_it_decides_by(
             await operator.patch(path, patch)
         with pytest.raises(Invalid, match="rule operator-annotations"):
             await dev.patch(path, {"metadata": {"annotations": None}})
+    finally:
+        await admin.delete(path, grace_seconds=0)
+
+
+async def test_a_toleration_of_the_control_plane_is_not_added_later(dev: Transport, admin: Transport) -> None:
+    path = PODS.path(HOME, "tolerates")
+    await dev.create(PODS.path(HOME), pod("tolerates", template()))
+    try:
+        known = (await admin.get(path))["spec"]["tolerations"]  # the API server adds some of its own
+        other, forbidden = (
+            {"spec": {"tolerations": [*known, {"key": taint, "operator": "Exists"}]}}
+            for taint in ("site/any", CONTROL_PLANE)
+        )
+        await dev.patch(path, other, params=DRY_RUN)
+        with pytest.raises(Invalid, match="rule control-plane"):
+            await dev.patch(path, forbidden)
+    finally:
+        await admin.delete(path, grace_seconds=0)
+
+
+async def test_a_reason_of_an_eviction_is_not_written_in_the_operators_name(
+    dev: Transport, admin: Transport
+) -> None:
+    """By a field manager of its name, by which a new leader takes it for its predecessor's."""
+    path = PODS.path(HOME, "forged")
+    await dev.create(PODS.path(HOME), pod("forged", template()))
+    try:
+        reason = {"metadata": {"annotations": {"muster.dev/eviction-reason": "by the rule of quota"}}}
+        with pytest.raises(Invalid, match="rule operator-annotations"):
+            await dev.patch(path, reason, params={"fieldManager": OPERATOR_ACCOUNT})
     finally:
         await admin.delete(path, grace_seconds=0)
 

@@ -95,6 +95,24 @@ def test_a_cluster_that_cannot_be_reached_leaves_a_report_that_is_not_green(tmp_
     assert "muster-victim/fill: ERROR" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--operator", "image"), "there is no image dist/muster-0.1.0.oci.tar: build it with `make image`"),
+        (("--operator", "image", "--target", "cluster"), "--operator is for --target lab"),
+        (("--image", "operator.tar"), "--image is for --operator image"),
+    ],
+)
+def test_an_operator_that_cannot_be_had_is_refused_before_anything_starts(
+    options: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    done = validate(*options, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert message in line
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.lab
 def test_a_scenario_passes_on_a_real_api_server(tmp_path: Path) -> None:
     done = validate("--scenario", "muster-victim", "--out", str(tmp_path / "r"), cwd=tmp_path)

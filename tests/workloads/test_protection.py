@@ -13,7 +13,7 @@ from orchestrator.workloads.protection import (
     objection,
 )
 from orchestrator.workloads.submission import Submission
-from orchestrator.workloads.values import Mount, RunAs
+from orchestrator.workloads.values import Mount, RunAs, Toleration
 
 LEVEL, ENFORCE = "muster.dev/pod-security", "pod-security.kubernetes.io/enforce"
 WARN, AUDIT = "pod-security.kubernetes.io/warn", "pod-security.kubernetes.io/audit"
@@ -55,8 +55,12 @@ def test_the_annotations_say_what_the_project_says_and_no_more() -> None:
             max_termination_grace_seconds=0,
             ingress_domain="example.com",
             scheduler_name="other",
-        )
+            control_plane=True,
+        ),
+        ["/raid/sets/b"],
     ) == {
+        "muster.dev/closed-directories": "/raid/sets/b",
+        "muster.dev/control-plane": "true",
         "muster.dev/read-only-directories": "/raid/sets",
         "muster.dev/writable-directories": "/scratch,nas:/home",
         "muster.dev/priority-classes": "one,two",
@@ -103,6 +107,34 @@ def test_a_submission_is_refused_before_anything_is_created(
     asked = submission(**values)
     error = objection(asked, namespace, "p")
     assert (error is None) if problem is None else problem in str(error)
+
+
+def test_what_is_below_a_directory_in_which_others_write_is_not_mounted() -> None:
+    project = spec(directories=[Directory(path="/data")])
+    namespace = Metadata(
+        labels=labels(project, PolicyMode.DENY), annotations=annotations(project, ["/data/b", "/data/c"])
+    )
+    for source, is_possible in (("/data", True), ("/data/a", True), ("/data/b", True), ("/data/c/x", False)):
+        error = objection(submission(volumes=(Mount(source, "/x", read_only=True),)), namespace, "p")
+        assert (error is None) is is_possible, source
+
+
+@pytest.mark.parametrize(
+    ("toleration", "is_possible"),
+    [
+        (Toleration("node-role.kubernetes.io/control-plane"), False),
+        (Toleration("node-role.kubernetes.io/master", effect="NoSchedule"), False),
+        (Toleration("node-role.kubernetes.io/control-plane", effect="NoExecute"), True),
+        (Toleration("nvidia.com/gpu"), True),
+    ],
+)
+def test_the_control_plane_is_tolerated_where_the_project_says_so(
+    toleration: Toleration, is_possible: bool
+) -> None:
+    asked = submission(tolerations=(toleration,))
+    for project, expected in ((spec(), is_possible), (spec(control_plane=True), True)):
+        namespace = Metadata(labels=labels(project, PolicyMode.DENY), annotations=annotations(project))
+        assert (objection(asked, namespace, "p") is None) is expected
 
 
 @pytest.mark.parametrize("source", ["/raid/mine/link", "/raid/mine/link/etc"])

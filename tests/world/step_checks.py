@@ -291,6 +291,8 @@ def minimum_runtimes(step: Step) -> Iterator[Violation]:
         field = "preempt_min_runtime_seconds" if same else "reclaim_min_runtime_seconds"
         seconds = 0 if side is None else step.tree.nearest(side, field)
         stays = [pod for workload, pod in step.running if workload.id == victim.id]
+        # what is moved has a place, and goes on
+        stays += [pod for pod in victim.pods if pod.id in step.evicted and pod.id in step.nominated]
         is_over = now_us >= victim.started_at_us + seconds * SECOND_US
         if seconds and not is_over and not gang_is_whole(victim, stays):
             yield Violation(
@@ -370,6 +372,11 @@ def kept_rooms(step: Step) -> Iterator[Violation]:
             for name in step.tree.lineage[workload.project]
         ):
             continue  # its project's limits went to more urgent work, and then the room to somebody else
+        if not workload.preemptible and not all(
+            within(add(step.firm_after[name], amounts), step.tree.quota(name))
+            for name in step.tree.lineage[workload.project]
+        ):
+            continue  # the quota, which it must stay within, is smaller than when it was promised
         # once somebody with a better claim has a part of it, the rest is of no use to the pod, or to its gang
         claims = [binding for other in together for binding in _takers(step, workload, other)]
         if takers and not any(_has_better_claim(step, binding, workload) for binding in claims):
@@ -450,7 +457,20 @@ def _has_better_claim(step: Step, binding: Binding, loser: Workload) -> bool:
     ours = step.tier(taker, step.held_before, step.chunk_bound_or_nominated(taker.id), common)
     # What more urgent work of its project was promised uses up its quotas as if it ran.
     held = {name: add(amounts, _promised(step, name)) for name, amounts in step.held_after.items()}
-    return ours < step.tier(loser, held, _claim_of_gang(loser), common)
+    if ours < step.tier(loser, held, _claim_of_gang(loser), common):
+        return True
+    return ours < 2 and _restores_quota(step, held, binding, loser)
+
+
+def _restores_quota(step: Step, held: dict[str, Amounts], binding: Binding, loser: Workload) -> bool:
+    """Whether the side that takes stays within its quota, and the other would be above its own: reclaim's rule."""
+    ours, theirs = step.tree.sides(step.workloads[binding.workload].project, loser.project)
+    if ours is None or theirs is None:
+        return False
+    claim = step.pods[binding.pod].request.amounts
+    return within(held[ours], step.tree.quota(ours), claim) and not within(
+        add(held[theirs], _claim_of_gang(loser)), step.tree.quota(theirs)
+    )
 
 
 def _claim_of_gang(workload: Workload) -> Amounts:

@@ -176,6 +176,45 @@ def test_a_promise_is_a_room_and_its_own() -> None:
     assert decided(cluster(A1, promised, older), bindings=(bind("b0-0", 2, 3),)) == set()
 
 
+def test_a_promise_of_firm_work_ends_with_its_quota() -> None:
+    promised = replace(
+        B1, preemptible=False, pods=(replace(B1.pods[0], nominated_node="n", nominated_devices=(2, 3)),)
+    )
+    other = workload("a9", "a", 2000, age=9)
+    for quota_milli, checks in ((2000, {"nomination-lost"}), (1000, set())):
+        teams = (project("a", 2000), project("b", quota_milli))
+        snapshot = cluster(A1, promised, other, projects=teams)
+        assert decided(snapshot, bindings=(bind("a9-0", 2, 3),)) == checks
+
+
+@pytest.mark.parametrize(("quota_milli", "checks"), [(3000, set()), (1000, {"nomination-lost"})])
+def test_who_is_within_the_quota_of_its_department_takes_the_room_of_a_borrower(
+    quota_milli: int, checks: set[str]
+) -> None:
+    """Both are beyond the quotas of their own projects, and within their fair shares."""
+    teams = (
+        project("left", quota_milli),
+        project("right", 0),
+        project("a", 1000, parent="left"),
+        project("b", 0, parent="right"),
+    )
+    promised = replace(B1, pods=(replace(B1.pods[0], nominated_node="n", nominated_devices=(2, 3)),))
+    snapshot = cluster(promised, workload("a9", "a", 2000, age=9), projects=teams)
+    shares = {"left": 2000, "a": 2000, "right": 2000, "b": 2000}
+    wrong = check_step(snapshot, Plan((bind("a9-0", 2, 3),), (), shares, NOBODY, {}, ()))
+    assert {violation.check for violation in wrong} - {"shares", "reasons"} == checks
+
+
+def test_what_is_moved_counts_for_the_minimum_runtime_of_its_workload() -> None:
+    teams = (project("a", 0, reclaim_min_runtime_seconds=60), project("b", 4000))
+    elastic = on(workload("a8", "a", 1000, pods=2), "n", (0,), (1,))
+    snapshot = cluster(elastic, B1, gpus=2, nodes=(node("n", 2), node("m", 1)), projects=teams, now_us=2)
+    losses = (evict("a8-0", "b1", "consolidation"), evict("a8-1", "b1"))
+    assert decided(snapshot, evictions=losses) == {"minimum-runtime"}
+    moved = Binding("a8-0", "a8", "m", (0,))
+    assert decided(snapshot, evictions=losses, nominations=(moved,)) == set()
+
+
 @pytest.mark.parametrize(("pods", "checks"), [(2, set()), (1, {"nomination-lost"})])
 def test_the_claim_of_a_gang_with_sub_groups_is_that_of_all_its_pods(pods: int, checks: set[str]) -> None:
     """Both pods together are beyond the quota, and who is within its own has the better claim; one is not."""

@@ -31,7 +31,7 @@ class Target(Protocol):
     def describe(self) -> dict[str, Any]:
         """What the report says about the target; nothing secret."""
 
-    def problem(self) -> str:
+    async def problem(self) -> str:
         """What is wrong with the cluster now, in one line; empty if nothing is known to be."""
 
     async def stop(self) -> None:

@@ -78,7 +78,7 @@ class ClusterTarget:
         """The cluster in the report. Its address is not part of it."""
         return {"kind": self.kind}
 
-    def problem(self) -> str:
+    async def problem(self) -> str:
         """Nothing is known about processes of a cluster that is not ours."""
         return ""
 

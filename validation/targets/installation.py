@@ -1,4 +1,4 @@
-"""Installs the orchestrator in a lab as on every site: `muster install` with the lab's site file."""
+"""Installs the orchestrator in a lab as on every site: `muster install` with a site file that comes with muster."""
 
 import asyncio
 import contextlib
@@ -11,18 +11,15 @@ from deployment import content
 from validation.errors import TargetError
 from validation.targets.process import ENTRY
 
-SITE = "lab"
 
-
-async def install(kubeconfig: Path, journals: Path, progress: Callable[[str], None]) -> None:
+async def install(site: str, kubeconfig: Path, journals: Path, progress: Callable[[str], None]) -> None:
     """Run every stage that applies in a lab; each line of the run is passed on. Raises TargetError."""
-    site = content.find().inventories / SITE
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *ENTRY,
         "install",
         "-i",
-        str(site),
+        str(content.find().inventories / site),
         "--state-dir",
         str(journals.absolute()),
         stdin=asyncio.subprocess.DEVNULL,

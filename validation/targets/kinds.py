@@ -1,6 +1,9 @@
-"""The kinds of target, as `--target` names them."""
+"""The kinds of target, as `--target` names them, and of operators in a lab, as `--operator` does."""
 
 from typing import Final
 
 LAB: Final = "lab"
 CLUSTER: Final = "cluster"
+
+PROCESS: Final = "process"
+IMAGE: Final = "image"

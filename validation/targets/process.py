@@ -1,4 +1,4 @@
-"""The programs that a run starts: muster's command line, and the operator of the lab."""
+"""The programs that a run starts: muster's command line, and what runs beside a lab."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import musterlab.pdeathsig_exec
@@ -57,9 +57,9 @@ async def run_command(line: str, kubeconfig: Path, *, started_ms: int, timeout_s
 
 
 async def start_with_pdeathsig(
-    arguments: list[str], *, log: Path, environment: Mapping[str, str]
+    command: Sequence[str], *, log: Path, environment: Mapping[str, str]
 ) -> asyncio.subprocess.Process:
-    """Start muster with `arguments`; output goes to `log`. The kernel kills it when this process dies."""
+    """Start a command; output goes to `log`. The kernel kills it when this process dies."""
     with log.open("ab") as output:
         return await asyncio.create_subprocess_exec(
             sys.executable,
@@ -67,9 +67,7 @@ async def start_with_pdeathsig(
             "-S",
             str(musterlab.pdeathsig_exec.__file__),
             str(os.getpid()),
-            sys.executable,
-            *ENTRY,
-            *arguments,
+            *command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=asyncio.subprocess.STDOUT,

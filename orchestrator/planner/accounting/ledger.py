@@ -76,7 +76,7 @@ class NodeAccount:
         self.idle_devices = max(0, self.unused_devices - self.lost)
 
     def has_room(self, request: Request, *, later: bool) -> bool:
-        """Whether processors, memory and a pod slot are there; `later` counts what is being released."""
+        """Whether CPU, memory and a pod slot are there; `later` counts what is being released."""
         cpu = self.cpu_used_milli - (self.cpu_releasing_milli if later else 0)
         memory = self.memory_used_bytes - (self.memory_releasing_bytes if later else 0)
         pods = self.pods_used - (self.pods_releasing if later else 0)
@@ -104,7 +104,10 @@ class NodeAccount:
 
     def whole_devices(self, *, later: bool) -> list[int]:
         """Indices of the devices that a pod could be given whole; as many unused ones are left out as were lost."""
-        whole = [d for d in range(self.node.gpu_count) if self.free_milli(d, later=later) == DEVICE_MILLI]
+        held: Iterable[int] = self.used_milli
+        if later and self.pods_releasing:
+            held = map(sub, self.used_milli, self.releasing_milli)
+        whole = [device for device, milli in enumerate(held) if milli <= 0]
         return whole[: max(0, len(whole) - self.lost)] if self.lost else whole
 
     def count_whole_devices(self, *, later: bool) -> int:
@@ -225,13 +228,12 @@ class Ledger:
 
     def figures(self, name: str, shares: Mapping[str, Amounts]) -> Figures:
         """Where the project or department stands now."""
-        held, non_preemptible = self.allocated[name], self.non_preemptible[name]
+        held = self.allocated[name]
         return Figures(
             quota=self.tree.quota[name],
             limit=self.tree.limit[name],
             share=shares[name],
             held=(held[0], held[1], held[2]),
-            held_non_preemptible=(non_preemptible[0], non_preemptible[1], non_preemptible[2]),
         )
 
     def with_idle_devices(self, count: int) -> Iterator[int]:

@@ -18,8 +18,8 @@ def quota_excess(
 
 
 def cpu_excess(projects: Mapping[str, tuple[str | None, int | None]], capacity_cpu_milli: int) -> str | None:
-    """`quota_excess` for processors; amounts are `cpu_milli`."""
-    return _excess(projects, capacity_cpu_milli, gpus, "processors")
+    """`quota_excess` for CPU; amounts are `cpu_milli`."""
+    return _excess(projects, capacity_cpu_milli, gpus, "CPUs")
 
 
 def memory_excess(
@@ -127,7 +127,7 @@ class ProjectTree:
     """The projects with their parents and children. An unknown or circular parent counts as none.
 
     `quota` and `limit` are by project and resource, UNLIMITED where nothing is set; `resources` are the indices of
-    those that somebody bounds: GPUs always, processors and memory only then. `model_quota` and `model_limit` are by
+    those that somebody bounds: GPUs always, CPU and memory only then. `model_quota` and `model_limit` are by
     project and GPU model, for the `models` that somebody bounds; without a quota of its own for a model, a project
     has none of it, and a department what its projects have.
     """

@@ -58,7 +58,10 @@ def allocate_released(session: Session) -> None:
         if not spare:
             return
         small = [workload for workload in waiting if chunk_gpu_milli(session.next_chunk(workload)) <= spare]
-        turns = session.turns(small)
+        # Whatever is started meanwhile, nobody's tier gets better by it.
+        turns = session.turns(
+            [workload for workload in small if session.tier(workload, session.next_chunk(workload)) <= level]
+        )
         while (workload := turns.pop()) is not None:
             grown = False
             chunk = session.next_chunk(workload)

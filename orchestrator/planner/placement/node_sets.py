@@ -16,7 +16,7 @@ NodeSet = int
 _Value = TypeVar("_Value", bound=Hashable)
 
 MAX_CACHED = 20_000
-"""Entries in one cache; above that it is emptied, as books may be kept for weeks."""
+"""Entries in one cache; above that it is emptied, as a cluster state may be kept for weeks."""
 
 _FEW_AMOUNTS = 8
 

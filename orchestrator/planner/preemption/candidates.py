@@ -5,7 +5,7 @@ them may go, and for whom, is for the policies to say. Pieces show the work as i
 for in a decision, but they are made node by node, as a large cluster has many more than a claim ever looks at.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
 
@@ -17,6 +17,7 @@ from orchestrator.planner.preemption.victims import VictimKey, victim_order
 from orchestrator.planner.session import Session
 
 _ORDER = attrgetter("order")
+_WORK_OF_PIECE = 10
 
 
 class Piece:
@@ -54,7 +55,7 @@ class Piece:
         self.pod_count = len(pods)
         self.is_harmless = False
         self.is_covered = False
-        self.pods_on: dict[int, list[Pod]] = {}
+        self.pods_on: Mapping[int, Sequence[Pod]] = {}
         self._victim: Victim | None = None
 
     @property
@@ -126,7 +127,20 @@ class Candidates:
                 is_here = len(workload.pods) == 1
                 pieces += mine if is_here else [piece for piece in mine if position in piece.pods_on]
             pieces.sort(key=_ORDER)
+            self._session.work.spend(_WORK_OF_PIECE * len(pieces))
         return pieces
+
+    def movable_milli(self, position: int) -> int:
+        """What pods on that node hold that could move elsewhere: as much as the moves of `on`, without making those."""
+        evicted = self._session.ledger.evicted
+        node = self._session.ledger.nodes[position].node.name
+        return sum(
+            pod.request.gpu_milli
+            for workload in self._workloads_on.get(position, ())
+            if _is_movable(workload)
+            for pod in workload.pods
+            if pod.state is PodState.ALLOCATED and pod.node == node and pod.id not in evicted
+        )
 
     def of(self, project: str, *, moves: bool = False) -> list[Piece]:
         """The pieces of the project."""
@@ -170,16 +184,13 @@ class Candidates:
 
     def _complete(self, pieces: list[Piece]) -> list[Piece]:
         """The pieces with what they need to know of nodes, quotas and nominations."""
-        nominated, positions = self._nominated, self._positions
+        nominated = self._nominated
         for piece in pieces:
             covered = self._covered.get(piece.project)
             if covered is None:
                 covered = self._covered_pods(piece.project)
-            pods_on = piece.pods_on
+            piece.pods_on = self._pods_on(piece.pods)
             for pod in piece.pods:
-                position = positions.get(pod.node or "")
-                if position is not None:
-                    pods_on.setdefault(position, []).append(pod)
                 if pod.id in covered:
                     piece.is_covered = True
                 # Whoever only has nominations has started nothing: it waits on, and no work is lost.
@@ -187,6 +198,19 @@ class Candidates:
                     piece.pod_count -= 1
             piece.is_harmless = not piece.pod_count
         return pieces
+
+    def _pods_on(self, pods: tuple[Pod, ...]) -> Mapping[int, Sequence[Pod]]:
+        """The pods that run by the position of their node."""
+        positions = self._positions
+        if len(pods) == 1:
+            position = positions.get(pods[0].node or "")
+            return {} if position is None else {position: pods}
+        pods_on: dict[int, list[Pod]] = {}
+        for pod in pods:
+            position = positions.get(pod.node or "")
+            if position is not None:
+                pods_on.setdefault(position, []).append(pod)
+        return pods_on
 
     def _covered_pods(self, project: str) -> frozenset[str]:
         """Ids of the pods that the project's quota covers, as it is filled at the beginning."""
@@ -210,10 +234,14 @@ def _evictions(workload: Workload) -> list[Piece]:
     return pieces
 
 
-def _moves(workload: Workload, sequence: int) -> list[Piece]:
+def _is_movable(workload: Workload) -> bool:
     # Some of it is on its way already, or has just arrived: the rest moves when that runs. What completes a gang again
     # would lose its place with the rest.
-    if any(pod.state is PodState.RELEASING or _is_successor(pod) for pod in workload.pods):
+    return not any(pod.state is PodState.RELEASING or _is_successor(pod) for pod in workload.pods)
+
+
+def _moves(workload: Workload, sequence: int) -> list[Piece]:
+    if not _is_movable(workload):
         return []
     pods = [pod for pod in reversed(workload.pods) if pod.state is PodState.ALLOCATED]
     return [

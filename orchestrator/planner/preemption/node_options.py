@@ -4,7 +4,7 @@ A set is minimal: without any one of its pieces the pod does not fit. Nodes hold
 smaller ones first, up to a bound.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
@@ -142,6 +142,10 @@ class _Node:
         count = account.node.gpu_count
         self._free = [account.free_milli(device, later=True) for device in range(count)]
         self._blocked = account.blocked
+        self._fitting = sum(
+            free >= need.portion_milli and device not in account.blocked
+            for device, free in enumerate(self._free)
+        )
         self._held: list[dict[int, int]] = []
         self._amounts: list[tuple[int, int, int, int]] = []
         for piece in pieces:
@@ -183,14 +187,32 @@ class _Node:
             return None
         if not need.devices:
             return total
-        freed: dict[int, int] = {}
-        for index in indices:
-            for device, share in self._held[index].items():
-                freed[device] = freed.get(device, 0) + share
-        return self._excess_of_devices(freed, total)
+        if len(indices) == 1:
+            freed = self._held[indices[0]]
+        else:
+            freed = {}
+            for index in indices:
+                for device, share in self._held[index].items():
+                    freed[device] = freed.get(device, 0) + share
+        excess_of_devices = self._excess_beside_lost if self._lost else self._excess_of_devices
+        return excess_of_devices(freed, total)
 
-    def _excess_of_devices(self, freed: dict[int, int], total: int) -> int | None:
+    def _excess_of_devices(self, freed: Mapping[int, int], total: int) -> int | None:
         """`total` less what is needed of it: the devices that fit, those that need least of what is freed first."""
+        portion, free = self._need.portion_milli, self._free
+        missing = self._need.devices - self._fitting
+        costs = [
+            portion - free[device]
+            for device, share in freed.items()
+            if free[device] < portion <= free[device] + share
+        ]
+        if len(costs) < missing:
+            return None
+        costs.sort()
+        return total - sum(costs[: max(0, missing)])
+
+    def _excess_beside_lost(self, freed: Mapping[int, int], total: int) -> int | None:
+        """As `_excess_of_devices` where devices are lost, nobody knows which: so many whole ones count for nothing."""
         portion, lost = self._need.portion_milli, self._lost
         costs: list[int] = []
         for device, free in enumerate(self._free):

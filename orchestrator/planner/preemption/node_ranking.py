@@ -24,7 +24,6 @@ _Harm = tuple[int, int, int]
 _Losers = tuple[tuple[str, ...], tuple[int, ...]]
 _WORK_OF_NODE = 12
 _WORK_OF_SET = 9
-_WORK_OF_COUNT = 2
 _WORK_OF_OPTION = 3
 
 
@@ -157,9 +156,8 @@ class NodeRanking:
             account, self._request, pieces, spare_covered=self._spare_covered
         )
         if whole_devices is not None:
-            return whole_devices[0], _WORK_OF_NODE + _WORK_OF_COUNT * whole_devices[
-                1
-            ] + _WORK_OF_OPTION * len(whole_devices[0])
+            options, work = whole_devices
+            return options, _WORK_OF_NODE + work + _WORK_OF_OPTION * len(options)
         options, looked = minimal_options(account, self._request, pieces)
         return options, _WORK_OF_NODE + _WORK_OF_SET * looked
 

@@ -111,14 +111,9 @@ class _Repacking:
         weights: list[tuple[int, int]] = []
         for position, account in enumerate(self._ledger.nodes):
             if account.node.schedulable:
-                liftable = {
-                    pod.id: pod.request.gpu_milli
-                    for piece in self._selector.candidates.on(position, moves=True)
-                    if piece.is_move and not piece.is_gone(self._ledger.evicted)
-                    for pod in piece.pods_on[position]
-                }
                 accepts = self._session.placer.accepts(account, self._workload, largest)
-                weight = account.later_milli * 4 + sum(liftable.values()) + 1_000_000 * accepts
+                movable_milli = self._selector.candidates.movable_milli(position)
+                weight = account.later_milli * 4 + movable_milli + 1_000_000 * accepts
                 weights.append((-weight, position))
         self._session.work.spend(_WORK_OF_NODE * len(self._ledger.nodes))
         return sorted(position for _, position in sorted(weights)[:_MAX_NODES])

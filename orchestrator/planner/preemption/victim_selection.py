@@ -25,6 +25,7 @@ Losses = list[tuple[Victim, EvictionReason]]
 """What a search takes for one chunk: the victims, and the rule by which each may go."""
 _FEW_NODES = 64
 """With more nodes than this, CPU and memory are rounded up so that similar pods share what is counted."""
+_WORK_OF_ROOM = 3
 Order = Callable[[Piece], tuple[object, ...]]
 
 
@@ -242,6 +243,7 @@ class VictimSelector:
             for pod in self._session.next_chunk(workload):
                 cpu, memory = max(cpu, pod.request.cpu_milli), max(memory, pod.request.memory_bytes)
         largest = Request(cpu_milli=cpu, memory_bytes=memory)
+        self._session.work.spend(_WORK_OF_ROOM * len(self._ledger.nodes))
         return all(account.has_room(largest, later=True) for account in self._ledger.nodes)
 
 

@@ -15,6 +15,8 @@ from orchestrator.planner.preemption.node_options import MAX_EXHAUSTIVE, Option,
 _ORDER = attrgetter("order")
 _Amounts = tuple[int, int, int, int]
 """Devices, CPU, memory and pod slots."""
+_WORK_OF_COUNT = 2
+_WORK_OF_SEARCH = 4
 
 
 class _Kind:
@@ -32,7 +34,7 @@ def whole_device_options(
 ) -> tuple[list[Option], int] | None:
     """The least of alike minimal options on this node, and the work that it took; None where parts of devices count.
 
-    `pieces` are in their order. A set of several pieces is looked at in about a microsecond.
+    `pieces` are in their order.
     """
     if request.is_shared or account.lost or account.blocked or len(pieces) > MAX_EXHAUSTIVE:
         return None
@@ -46,7 +48,9 @@ def whole_device_options(
         singles = _singles(account.position, pieces, free, missing, spare_covered=spare_covered)
         if singles is None:
             return None
-        return [option_of((piece,), piece.gpu_milli - excess_less) for piece in singles], len(singles)
+        return [
+            option_of((piece,), piece.gpu_milli - excess_less) for piece in singles
+        ], _WORK_OF_COUNT * len(singles)
     kinds = _kinds(account.position, pieces, free, counts_rest=counts_rest, spare_covered=spare_covered)
     if kinds is None:
         return None
@@ -55,13 +59,13 @@ def whole_device_options(
         options = [
             option_of(members, sum([piece.gpu_milli for piece in members]) - excess_less) for members in sets
         ]
-        return options, steps
+        return options, _WORK_OF_COUNT * steps
     search = _Search(kinds, (missing, need.cpu_milli, need.memory_bytes, need.slots))
     options = [
         option_of(members, sum([piece.gpu_milli for piece in members]) - excess_less)
         for members in search.run()
     ]
-    return options, search.steps
+    return options, _WORK_OF_SEARCH * search.steps
 
 
 def _free_devices(account: NodeAccount) -> set[int]:

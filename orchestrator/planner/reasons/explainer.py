@@ -13,23 +13,20 @@ from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.node_sets import Column, NodeSet, node_set, positions_in
 from orchestrator.planner.placement.placer import devices_for
 from orchestrator.planner.preemption.reclaim_rules import entitled_amounts
-from orchestrator.planner.reasons.remedies import Remedies
-from orchestrator.planner.reasons.texts import (
+from orchestrator.planner.reasons.node_texts import (
     CPU_AND_MEMORY,
     POD_SLOT,
     Fragmented,
     Full,
-    GangEvicted,
     GpuMemoryTooLarge,
     HeldForOther,
     NodesKept,
-    Nominated,
     NoNodeMatches,
     NoRoom,
-    Obstacle,
-    Overtaken,
     TooLarge,
 )
+from orchestrator.planner.reasons.remedies import Remedies
+from orchestrator.planner.reasons.texts import GangEvicted, Nominated, Obstacle, Overtaken
 from orchestrator.planner.session import Session
 
 _NO_ROOM = NoRoom()

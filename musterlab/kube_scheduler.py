@@ -1,0 +1,57 @@
+"""Kubernetes' own scheduler in a lab: for pods that are nobody else's, such as those of muster's Deployment.
+
+A lab starts none by itself. It is not held back by its client: its limit of 50 requests a second is lifted.
+"""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Final
+
+from musterlab import binaries, build, components, pki
+from musterlab.cluster import Lab
+from orchestrator.progress import Reporter
+
+NAME: Final = "kube-scheduler"
+REQUESTS_PER_SECOND: Final = 10_000
+"""What it may send a second, and at once: more than the API server of any machine takes."""
+_USER: Final = "system:kube-scheduler"
+"""The user that Kubernetes gives the rights of a scheduler to when it is made."""
+
+
+async def find(reporter: Reporter) -> Path:
+    """Find the program, or build it from the lab's go.mod.
+
+    Raises:
+        BinariesError: it is nowhere and cannot be built.
+    """
+    programs = await asyncio.to_thread(binaries.find, reporter, build.KUBE_SCHEDULER)
+    return programs.paths[NAME]
+
+
+def configure(lab: Lab, directory: Path, program: Path) -> tuple[str, ...]:
+    """Write access and configuration into `directory`; return the command that runs it.
+
+    Its certificate is of the user that Kubernetes itself gives a scheduler's rights. All but its limit of requests and
+    leader election are its defaults.
+    """
+    certificates = lab.state_directory / "pki"
+    pki.Authority.load(certificates, "ca").issue(NAME, user=_USER)
+    account = directory / f"{NAME}.kubeconfig"
+    components.write_kubeconfig(account, certificates, NAME, lab.server, NAME)
+    configuration = directory / f"{NAME}.yaml"
+    configuration.write_text(json.dumps(_configuration(account)))
+    return (str(program), f"--config={configuration}", "--secure-port=0")
+
+
+def _configuration(account: Path) -> dict[str, object]:
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {
+            "kubeconfig": str(account),
+            "qps": REQUESTS_PER_SECOND,
+            "burst": REQUESTS_PER_SECOND,
+        },
+    }

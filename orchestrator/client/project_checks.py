@@ -1,0 +1,86 @@
+"""What stands against a project before it is created or changed: its quotas beside those of others, its departments."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from orchestrator.cluster.gpu_fraction import gpu_milli
+from orchestrator.cluster.objects import AmountSpec, Node, ProjectSpec
+from orchestrator.cluster.quantity import cpu_milli, memory_bytes
+from orchestrator.names import GPU_RESOURCE
+from orchestrator.planner.accounting.quota import cpu_excess, gpu_model_excess, memory_excess, quota_excess
+from orchestrator.planner.model import GPU_MODEL_LABEL
+from orchestrator.workloads.snapshot import MAX_DEPARTMENTS
+
+
+def objection_to(specs: Mapping[str, ProjectSpec], name: str, nodes: Sequence[Node]) -> str:
+    """Return what stands against a project as `specs` has it among all others on these nodes; empty if nothing does."""
+    return (
+        _objection_to_parents(specs, name)
+        or _objection_to_gpus(specs, name, nodes)
+        or _objection_to_amounts(specs, name, nodes)
+    )
+
+
+def _objection_to_gpus(specs: Mapping[str, ProjectSpec], name: str, nodes: Sequence[Node]) -> str:
+    quotas = {project: (one.parent, gpu_milli(one.gpu.quota)) for project, one in specs.items()}
+    installed: dict[str, int] = {}
+    for node in nodes:
+        model = node.metadata.labels.get(GPU_MODEL_LABEL, "")
+        there = gpu_milli(node.status.capacity.get(GPU_RESOURCE, 0))
+        installed[model] = installed.get(model, 0) + there
+    excess = quota_excess(quotas, sum(installed.values()))
+    if excess is not None:
+        return f"the project {name} cannot have a quota of {specs[name].gpu.quota} GPUs: {excess}"
+    installed.pop("", None)
+    model_quotas = {project: (*quotas[project], _model_quotas(one)) for project, one in specs.items()}
+    excess = gpu_model_excess(model_quotas, installed)
+    if excess is not None:
+        return f"the project {name} cannot have these quotas for GPU models: {excess}"
+    return ""
+
+
+def _objection_to_parents(specs: Mapping[str, ProjectSpec], name: str) -> str:
+    """Where the departments above a project are none, a circle, or too many."""
+    above: list[str] = []
+    parent = specs[name].parent
+    if parent is not None and (parent not in specs or parent == name):
+        return f"the parent {parent} is not another project: create it first"
+    while parent is not None and parent in specs and parent not in above:
+        above.append(parent)
+        if parent == name:
+            return f"the departments of {name} would form a circle: {' > '.join([name, *above])}; choose another parent"
+        parent = specs[parent].parent
+    if len(above) > MAX_DEPARTMENTS:
+        return (
+            f"{name} would have {len(above)} departments above it, and at most {MAX_DEPARTMENTS} are possible: "
+            "choose a parent nearer the top"
+        )
+    return ""
+
+
+def _objection_to_amounts(specs: Mapping[str, ProjectSpec], name: str, nodes: Sequence[Node]) -> str:
+    """CPU and memory, as far as the project has quotas for them."""
+    spec = specs[name]
+    cpu = {project: (one.parent, _quota(one.cpu, cpu_milli)) for project, one in specs.items()}
+    memory = {project: (one.parent, _quota(one.memory, memory_bytes)) for project, one in specs.items()}
+    there = [node.status.allocatable for node in nodes]
+    excess = cpu_excess(cpu, sum(cpu_milli(str(allocatable.get("cpu", 0))) for allocatable in there))
+    if excess is not None and spec.cpu.quota is not None:
+        return f"the project {name} cannot have a quota of {spec.cpu.quota} CPUs: {excess}"
+    excess = memory_excess(
+        memory, sum(memory_bytes(str(allocatable.get("memory", 0))) for allocatable in there)
+    )
+    if excess is not None and spec.memory.quota is not None:
+        return f"the project {name} cannot have a quota of {spec.memory.quota} of memory: {excess}"
+    return ""
+
+
+def _quota(amount: AmountSpec, parse: Callable[[str], int]) -> int | None:
+    return None if amount.quota is None else parse(str(amount.quota))
+
+
+def _model_quotas(spec: ProjectSpec) -> dict[str, int]:
+    return {
+        model: gpu_milli(bounds.quota)
+        for model, bounds in spec.gpu.models.items()
+        if bounds.quota is not None
+    }

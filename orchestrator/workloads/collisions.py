@@ -1,0 +1,82 @@
+"""What two projects cannot both have: a domain, and directories of which one project could lead the other elsewhere.
+
+Whoever writes in a directory can put a link in the place of anything below it, and a pod that mounts a path through
+that link mounts what it leads to, anywhere on the node. So nobody mounts what is below a directory that another project
+writes. Where two projects were given such things, the older one keeps its own. Pure.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from orchestrator.cluster.objects import Directory, Project, ProjectSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What a project has of what its specification says.
+
+    Pods mount nothing below the `closed` directories, in which other projects write. `problems` are sentences, one for
+    each thing that an older project stands against.
+    """
+
+    spec: ProjectSpec
+    closed: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def granted(project: Project, projects: Iterable[Project]) -> Granted:
+    """Return what the project has beside all others; `projects` may hold itself."""
+    security = project.spec.security
+    if not (security.directories or security.ingress_domain):
+        return Granted(project.spec)
+    others = [other for other in projects if other.metadata.name != project.metadata.name]
+    older = [other for other in others if _age(other) < _age(project)]
+    directories, problems = [], []
+    for directory in security.directories:
+        problem = next(_directory_problems(directory, older), None)
+        if problem is None:
+            directories.append(directory)
+        else:
+            problems.append(problem)
+    domain = security.ingress_domain
+    for other in older if domain else ():
+        theirs = other.spec.security.ingress_domain
+        if domain and theirs and (_is_within(domain, theirs) or _is_within(theirs, domain)):
+            problems.append(f"the domain {domain} collides with {theirs} of project {other.metadata.name}")
+            domain = None
+    readable = [directory for directory in directories if not directory.writable]
+    closed = {
+        theirs.source
+        for other in others
+        for theirs in other.spec.security.directories
+        if theirs.writable
+        and any(theirs.source == mine.source or is_below(theirs.source, mine.source) for mine in readable)
+    }
+    changed = msgspec.structs.replace(security, directories=directories, ingress_domain=domain)
+    spec = msgspec.structs.replace(project.spec, security=changed)
+    return Granted(spec, tuple(sorted(closed)), tuple(problems))
+
+
+def is_below(source: str, directory: str) -> bool:
+    """Whether the source, `/path` of nodes or `server:/path`, is below the directory and not itself."""
+    return source != directory and source.startswith(directory.rstrip("/") + "/")
+
+
+def _directory_problems(mine: Directory, older: Iterable[Project]) -> Iterator[str]:
+    for other in older:
+        for theirs in other.spec.security.directories:
+            name = other.metadata.name
+            if theirs.writable and is_below(mine.source, theirs.source):
+                yield f"the directory {mine.source} is below {theirs.source}, where project {name} writes"
+            if mine.writable and is_below(theirs.source, mine.source):
+                yield f"the directory {mine.source}, to be written, is above {theirs.source} of project {name}"
+
+
+def _is_within(domain: str, other: str) -> bool:
+    return domain == other or domain.endswith(f".{other}")
+
+
+def _age(project: Project) -> tuple[str, str]:
+    return project.metadata.creation_timestamp, project.metadata.name

@@ -1,0 +1,38 @@
+"""The rules for names of objects and labels. Light: a shell that completes a word imports it."""
+
+import re
+from typing import Final
+
+MAX_NAME_LENGTH: Final = 52
+"""A StatefulSet adds a revision hash of 11 characters to a label of at most 63."""
+NAME_RULE: Final = (
+    f"use at most {MAX_NAME_LENGTH} lower case letters, digits and '-', "
+    "starting with a letter and not ending with '-'"
+)
+
+_DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_LABEL_VALUE = re.compile(r"([a-zA-Z0-9]([-._a-zA-Z0-9]{0,61}[a-zA-Z0-9])?)?")
+_QUALIFIED_NAME = re.compile(
+    r"([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[a-zA-Z0-9]([-._a-zA-Z0-9]{0,61}[a-zA-Z0-9])?"
+)
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+
+
+def is_workload_name(text: str) -> bool:
+    """Whether it can be the name of a workload or project: it becomes part of DNS names and of labels."""
+    return len(text) <= MAX_NAME_LENGTH and _DNS_LABEL.fullmatch(text) is not None
+
+
+def is_object_name(text: str) -> bool:
+    """Whether an object could have this name; what could not must never become part of a path or a selector."""
+    return _OBJECT_NAME.fullmatch(text) is not None
+
+
+def is_label_value(text: str) -> bool:
+    """Whether it can be the value of a label."""
+    return _LABEL_VALUE.fullmatch(text) is not None
+
+
+def is_qualified_name(text: str) -> bool:
+    """Whether it can be the key of a label, annotation, taint or resource: `[prefix/]name`."""
+    return _QUALIFIED_NAME.fullmatch(text) is not None

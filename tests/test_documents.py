@@ -1,0 +1,38 @@
+"""What the documents name is there."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TEST = re.compile(r"`(?P<file>tests/[\w/]+\.py)(?:::(?P<name>\w+))?`")
+NAMED = [
+    pytest.param(match["file"], match["name"], id=match[0].strip("`"))
+    for path in sorted((ROOT / "docs").glob("*.md"))
+    for match in TEST.finditer(path.read_text(encoding="utf-8"))
+]
+
+
+@cache
+def functions(file: str) -> frozenset[str]:
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    return frozenset(
+        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+
+
+@pytest.mark.parametrize(("file", "name"), NAMED)
+def test_every_test_that_a_document_names_is_there(file: str, name: str | None) -> None:
+    assert (ROOT / file).is_file()
+    assert name is None or name in functions(file)
+
+
+def test_the_table_of_attempts_names_a_test_in_every_row() -> None:
+    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    rows = text.partition("## Attempts\n")[2].partition("\n## ")[0].splitlines()
+    attempts = [row for row in rows if row.startswith("| ")][1:]
+    assert len(attempts) >= 40
+    assert [row for row in attempts if "::test_" not in row] == []

@@ -1,0 +1,120 @@
+"""Which project has a domain or a directory that two ask for, and below which directories pods mount nothing."""
+
+from typing import Any
+
+import pytest
+
+from orchestrator.cluster.objects import Project
+from orchestrator.workloads.collisions import granted
+from tests.workloads.objects import decoded
+
+
+def project(name: str, created: str = "2026-01-01T00:00:00Z", **security: Any) -> Project:
+    metadata = {"name": name, "uid": f"uid-{name}", "creationTimestamp": created}
+    return decoded(Project, metadata=metadata, spec={"gpu": {"quota": 1}, "security": security})
+
+
+def directory(path: str, *, writable: bool = False, server: str | None = None) -> dict[str, Any]:
+    return {"path": path, "writable": writable, **({"nfsServer": server} if server else {})}
+
+
+@pytest.mark.parametrize(
+    ("older", "younger", "problem"),
+    [
+        ({}, {"directories": [directory("/data", writable=True)]}, None),
+        (
+            {"directories": [directory("/data", writable=True)]},
+            {"directories": [directory("/data", writable=True), directory("/data2")]},
+            None,
+        ),
+        (
+            {"directories": [directory("/data", writable=True)]},
+            {"directories": [directory("/data/b")]},
+            "the directory /data/b is below /data, where project a writes",
+        ),
+        (
+            {"directories": [directory("/", writable=True)]},
+            {"directories": [directory("/data")]},
+            "the directory /data is below /, where project a writes",
+        ),
+        (
+            {"directories": [directory("/data/b")]},
+            {"directories": [directory("/data", writable=True)]},
+            "the directory /data, to be written, is above /data/b of project a",
+        ),
+        ({"directories": [directory("/data")]}, {"directories": [directory("/data/b", writable=True)]}, None),
+        (
+            {"directories": [directory("/data", writable=True, server="nas")]},
+            {"directories": [directory("/data/b"), directory("/data/b", server="other")]},
+            None,
+        ),
+        (
+            {"directories": [directory("/data", writable=True, server="nas")]},
+            {"directories": [directory("/data/b", server="nas")]},
+            "the directory nas:/data/b is below nas:/data, where project a writes",
+        ),
+        ({"ingressDomain": "example.com"}, {"ingressDomain": "other.com"}, None),
+        ({"ingressDomain": "example.com"}, {"ingressDomain": "anexample.com"}, None),
+        *(
+            (
+                {"ingressDomain": theirs},
+                {"ingressDomain": mine},
+                f"the domain {mine} collides with {theirs} of project a",
+            )
+            for theirs, mine in (
+                ("example.com", "example.com"),
+                ("example.com", "b.example.com"),
+                ("b.example.com", "example.com"),
+            )
+        ),
+    ],
+)
+def test_what_collides_is_the_older_projects(
+    older: dict[str, Any], younger: dict[str, Any], problem: str | None
+) -> None:
+    first, second = project("a", **older), project("b", "2026-01-01T00:00:01Z", **younger)
+    everybody = [second, first]
+    assert granted(first, everybody).spec == first.spec
+    assert granted(first, everybody).problems == ()
+    outcome = granted(second, everybody)
+    assert outcome.problems == (() if problem is None else (problem,))
+    assert (outcome.spec == second.spec) is (problem is None)
+
+
+def test_of_two_that_were_made_in_one_second_the_first_by_name_has_it() -> None:
+    both = [project(name, ingressDomain="example.com") for name in ("b", "a")]
+    b, a = (granted(each, both).spec.security.ingress_domain for each in both)
+    assert (a, b) == ("example.com", None)
+
+
+def test_only_what_collides_is_kept_back() -> None:
+    first = project("a", directories=[directory("/data", writable=True)], ingressDomain="a.example.com")
+    second = project(
+        "b",
+        directories=[directory("/data/x"), directory("/raid")],
+        ingressDomain="a.example.com",
+        maxTerminationGraceSeconds=5,
+    )
+    security = granted(second, [first, second]).spec.security
+    assert [each.path for each in security.directories] == ["/raid"]
+    assert security.ingress_domain is None
+    assert security.max_termination_grace_seconds == 5
+
+
+def test_below_what_others_write_in_a_directory_that_one_reads_nothing_is_mounted() -> None:
+    reads = project("a", directories=[directory("/data"), directory("/exports", server="nas")])
+    others = [
+        project("b", directories=[directory("/data/b", writable=True), directory("/data/sets")]),
+        project("c", directories=[directory("/data", writable=True), directory("/exports", writable=True)]),
+        project("d", directories=[directory("/exports/d", writable=True, server="nas")]),
+    ]
+    assert granted(reads, [reads, *others]).closed == ("/data", "/data/b", "nas:/exports/d")
+    assert granted(others[0], [reads, others[0]]).closed == ()
+
+
+def test_whoever_has_neither_directories_nor_a_domain_has_what_it_says() -> None:
+    plain = project("a", podSecurity="restricted")
+    writes = project("b", directories=[directory("/", writable=True)])
+    outcome = granted(plain, [plain, writes])
+    assert outcome.spec is plain.spec
+    assert (outcome.closed, outcome.problems) == ((), ())

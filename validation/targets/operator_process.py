@@ -1,0 +1,113 @@
+"""muster's operator as a process beside a lab whose nodes are simulated, with the rights of its own account."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from musterlab.cluster import Lab
+from orchestrator.cluster.errors import NotFound
+from orchestrator.cluster.objects import Lease
+from orchestrator.cluster.resources import LEASES
+from orchestrator.cluster.transport import Transport
+from orchestrator.control.install import service_account_kubeconfig
+from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE
+from validation.errors import TargetError
+from validation.scenario.schema import Cluster
+from validation.targets.process import ENTRY, end, start_with_pdeathsig
+
+OPERATOR_PYTHONPATH = "MUSTER_OPERATOR_PYTHONPATH"
+"""Environment variable: directories in front of PYTHONPATH for the operator alone, so that another one can
+be tried.
+"""
+
+READY_SECONDS = 60.0
+STOP_SECONDS = 10.0
+
+
+class OperatorProcess:
+    """The operator of this installation; its output goes to operator.log in the run's directory."""
+
+    site = "lab"
+
+    def __init__(self, run_directory: Path, progress: Callable[[str], None]) -> None:
+        self._log = run_directory / "operator.log"
+        self._progress = progress
+        self._process: asyncio.subprocess.Process | None = None
+
+    @contextlib.asynccontextmanager
+    async def lab(self, cluster: Cluster) -> AsyncIterator[Lab]:
+        """Run a lab with simulated nodes."""
+        nodes = ((cluster.profile, cluster.nodes),)
+        async with Lab.attached(nodes=nodes, progress=self._progress) as lab:
+            yield lab
+
+    @contextlib.asynccontextmanager
+    async def running(self, lab: Lab, transport: Transport) -> AsyncIterator[None]:
+        """Run the operator. Raises TargetError if it does not lead in time."""
+        with tempfile.TemporaryDirectory(prefix="muster-validate-") as private:
+            access = Path(private) / "operator.kubeconfig"
+            await service_account_kubeconfig(transport, lab.kubeconfig, access)
+            environment = _environment(access)
+            self._log.parent.mkdir(parents=True, exist_ok=True)
+            self._process = await start_with_pdeathsig(
+                [sys.executable, *ENTRY, "operator"], log=self._log, environment=environment
+            )
+            try:
+                await self._until_it_leads(transport, self._process)
+                yield
+            finally:
+                await end(self._process, grace_seconds=STOP_SECONDS)
+                self._process = None
+
+    async def problem(self) -> str:
+        """Tell whether it has ended."""
+        if self._process is None or self._process.returncode is None:
+            return ""
+        return f"the operator ended with exit code {self._process.returncode}, see {self._log.name}"
+
+    def describe(self) -> dict[str, str]:
+        """Return the operator, and what its cluster is like, for the report."""
+        operator = "a process of this installation, beside the cluster"
+        if os.environ.get(OPERATOR_PYTHONPATH):
+            operator = "not the installed one: replaced through the environment"
+        return {"nodes are": "simulated (kwok); no container runs", "operator": operator}
+
+    async def _until_it_leads(self, transport: Transport, process: asyncio.subprocess.Process) -> None:
+        """The lease has no event that we watch, so it is read until it is held, the operator ends or time
+        is up.
+        """
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline:
+            with contextlib.suppress(NotFound):
+                lease = await transport.get(LEASES.path(SYSTEM_NAMESPACE, LEASE_NAME), Lease)
+                if lease.spec.holder_identity:
+                    return
+            try:
+                await asyncio.wait_for(asyncio.shield(process.wait()), 0.1)
+            except TimeoutError:
+                continue
+            raise TargetError(f"the operator did not start: {await self.problem()}: {_last_line(self._log)}")
+        raise TargetError(f"the operator holds no lease after {READY_SECONDS:g} s, see {self._log}")
+
+
+def _environment(access: Path) -> dict[str, str]:
+    """Return the operator's environment. Raises TargetError if it is to be replaced by nothing."""
+    environment = {**os.environ, "KUBECONFIG": str(access)}
+    replacement = environment.get(OPERATOR_PYTHONPATH)
+    if not replacement:
+        return environment
+    if not any((Path(part) / "orchestrator").is_dir() for part in replacement.split(os.pathsep)):
+        raise TargetError(f"{OPERATOR_PYTHONPATH}={replacement}: there is no directory `orchestrator` in it")
+    inherited = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = os.pathsep.join([replacement, *([inherited] if inherited else [])])
+    return environment
+
+
+def _last_line(log: Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1] if lines else "it printed nothing"
