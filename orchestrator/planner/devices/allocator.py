@@ -47,7 +47,10 @@ class ClaimGroup:
 
 
 class DeviceAllocator:
-    """Slices and classes as they are now, and the ledger of what is held."""
+    """Slices and classes as they are now, and the ledger of what is held.
+
+    `looked_at` counts the devices that searches looked at: the work that a decision is bounded by.
+    """
 
     def __init__(self, features: Features | None = None) -> None:
         self._features = features or Features()
@@ -57,6 +60,7 @@ class DeviceAllocator:
         self._shapes: dict[tuple[ClaimSpec, ...], int] = {}
         self._in_vain: dict[int, tuple[set[str], int]] = {}
         self.ledger = DeviceLedger()
+        self.looked_at = 0
 
     def observe(self, slices: Sequence[ResourceSlice], classes: Mapping[str, DeviceClass]) -> None:
         """Take these for all slices and classes that there are. Slices that did not change are the same objects."""
@@ -118,18 +122,22 @@ class DeviceAllocator:
                 matches=self._matches,
                 max_work=max_work,
             )
-            if not search.run():
-                if node.invalid is None:
-                    return Unsatisfiable()
-                return Failed(
-                    f"pool {'/'.join(node.invalid.pool_id)} is invalid: {node.invalid.invalid_because}",
-                    only_this_node=True,
-                )
-            return self._answer(node.place, claims, search)
+            try:
+                is_possible = search.run()
+            finally:
+                self.looked_at += search.looked_at
+            if is_possible:
+                return self._answer(node.place, claims, search)
         except WorkBoundExceeded:
             return WorkBoundReached()
         except CannotAllocate as error:
             return Failed(str(error))
+        if node.invalid is None:
+            return Unsatisfiable()
+        return Failed(
+            f"pool {'/'.join(node.invalid.pool_id)} is invalid: {node.invalid.invalid_because}",
+            only_this_node=True,
+        )
 
     def _answer(self, place: NodePlace, claims: Sequence[Claim], search: Search) -> Allocated:
         allocations = []

@@ -81,7 +81,7 @@ class _Progress:
 
 
 class Search:
-    """One search for the devices of some claims together, on one node."""
+    """One search for the devices of some claims together, on one node. `looked_at` counts devices, each time anew."""
 
     def __init__(
         self,
@@ -100,7 +100,8 @@ class Search:
         self._features = features
         self._ledger = ledger
         self._matches = matches
-        self._work_remaining = max_work
+        self._max_work = max_work
+        self.looked_at = 0
         self._progress = _Progress([[] for _ in claims], [{} for _ in claims])
         self._counters = CounterBook(ledger)
         self._constraints = [
@@ -253,8 +254,8 @@ class Search:
             in_vain.add(self._likeness(candidate))
 
     def _work(self) -> None:
-        self._work_remaining -= 1
-        if self._work_remaining < 0:
+        self.looked_at += 1
+        if self.looked_at > self._max_work:
             raise WorkBoundExceeded
 
     def _is_shareable(self, device: Device) -> bool:

@@ -270,7 +270,9 @@ def test_a_search_that_looks_at_too_much_is_given_up() -> None:
     slices = resource_slice(*(device(f"gpu-{index}", attributes={"numa": index}) for index in range(32)))
     hard = claim(exactly(count=16), constraints=[Constraint(NUMA, distinct=True)])
     other = claim(exactly(count=17), name="other")
-    assert ask(allocator(slices), hard, other, max_work=500) == WorkBoundReached()
+    devices = allocator(slices)
+    assert ask(devices, hard, other, max_work=500) == WorkBoundReached()
+    assert devices.looked_at == 501
 
 
 def test_devices_that_are_as_good_as_each_other_are_not_tried_one_by_one() -> None:
