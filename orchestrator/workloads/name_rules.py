@@ -1,4 +1,6 @@
-"""The rules for names of objects and labels. Light: a shell that completes a word imports it."""
+"""The rules for names of objects and labels. Light, and compiled when used: a shell that completes a word
+imports it.
+"""
 
 import re
 from typing import Final
@@ -10,29 +12,29 @@ NAME_RULE: Final = (
     "starting with a letter and not ending with '-'"
 )
 
-_DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_LABEL_VALUE = re.compile(r"([a-zA-Z0-9]([-._a-zA-Z0-9]{0,61}[a-zA-Z0-9])?)?")
-_QUALIFIED_NAME = re.compile(
+_DNS_LABEL: Final = r"[a-z]([-a-z0-9]*[a-z0-9])?"
+_LABEL_VALUE: Final = r"([a-zA-Z0-9]([-._a-zA-Z0-9]{0,61}[a-zA-Z0-9])?)?"
+_QUALIFIED_NAME: Final = (
     r"([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[a-zA-Z0-9]([-._a-zA-Z0-9]{0,61}[a-zA-Z0-9])?"
 )
-_OBJECT_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+_OBJECT_NAME: Final = r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?"
 
 
 def is_workload_name(text: str) -> bool:
     """Whether it can be the name of a workload or project: it becomes part of DNS names and of labels."""
-    return len(text) <= MAX_NAME_LENGTH and _DNS_LABEL.fullmatch(text) is not None
+    return len(text) <= MAX_NAME_LENGTH and re.fullmatch(_DNS_LABEL, text) is not None
 
 
 def is_object_name(text: str) -> bool:
     """Whether an object could have this name; what could not must never become part of a path or a selector."""
-    return _OBJECT_NAME.fullmatch(text) is not None
+    return re.fullmatch(_OBJECT_NAME, text) is not None
 
 
 def is_label_value(text: str) -> bool:
     """Whether it can be the value of a label."""
-    return _LABEL_VALUE.fullmatch(text) is not None
+    return re.fullmatch(_LABEL_VALUE, text) is not None
 
 
 def is_qualified_name(text: str) -> bool:
     """Whether it can be the key of a label, annotation, taint or resource: `[prefix/]name`."""
-    return _QUALIFIED_NAME.fullmatch(text) is not None
+    return re.fullmatch(_QUALIFIED_NAME, text) is not None
