@@ -113,7 +113,10 @@ class Departures:
         return not self._remaining
 
     def carry_out(self, plan: Plan) -> bool:
-        """Apply the plan and let the time until the next decision pass. False: the snapshot is the same as before."""
+        """Apply the plan and let the time until the next decision pass. False: the cluster is the same as before.
+
+        Who is left over is decided on next, which makes a difference; who no longer is had the turn that was owed.
+        """
         before = self.snapshot
         self.snapshot = apply_plan(before, plan)
         self._remaining = {pod: number - 1 for pod, number in self._remaining.items()}
@@ -121,7 +124,8 @@ class Departures:
         if evicted:
             self._start(pod for pod in _releasing(self.snapshot) if pod.id in evicted)
         self._finish()
-        return self.snapshot is not before
+        owes_turns = bool(plan.left_over) and plan.left_over != before.left_over
+        return owes_turns or self.snapshot.workloads is not before.workloads
 
     def lose(self, pods: Iterable[str]) -> None:
         """Remove pods at once, as when their node fails; their successors wait."""

@@ -87,7 +87,7 @@ def test_a_new_site_has_a_name_of_its_own_and_can_be_planned(site: SiteUnderTest
         (["Here"], "a site cannot be called Here"),
         (
             ["other", "--like", "none"],
-            "--like none: there is no such site; there are current, example, lab, tr4858",
+            "--like none: there is no such site; there are current, example, lab, lab-real-nodes, tr4858",
         ),
         (["full/other"], "cannot be written: Not a directory"),
     ],

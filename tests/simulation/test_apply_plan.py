@@ -84,3 +84,14 @@ def test_what_a_decision_did_not_reach_is_in_the_next_snapshot() -> None:
     after = apply_plan(a_snapshot(B_1), replace(NOTHING, left_over=("b-1",)))
     assert after.left_over == ("b-1",)
     assert apply_plan(after, replace(NOTHING, left_over=("b-1",))) is after
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_changed"), [(("b-1",), (), False), ((), ("b-1",), True), ((), (), False)]
+)
+def test_who_is_left_over_makes_a_difference_and_who_had_the_turn_makes_none(
+    before: tuple[str, ...], now: tuple[str, ...], is_changed: bool
+) -> None:
+    cluster = Departures(replace(a_snapshot(B_1, A_1), left_over=before), lambda _: 0)
+    assert cluster.carry_out(replace(NOTHING, left_over=now)) is is_changed
+    assert cluster.snapshot.left_over == now
