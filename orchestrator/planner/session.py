@@ -44,7 +44,7 @@ from orchestrator.planner.reasons.texts import (
     Obstacle,
     QuotaReached,
 )
-from orchestrator.planner.work_bound import WorkBound
+from orchestrator.planner.work_bound import WorkBound, work_of_decision
 
 _Built = TypeVar("_Built")
 
@@ -90,7 +90,10 @@ class Session:
         self._evictions: dict[str, Eviction] = {}
         self._evicted: list[str] = []
         self._bound_nominees: set[str] = set()
-        self.work = WorkBound(self.snapshot.settings.max_work, lambda: self.placer.looked_at)
+        self.work = WorkBound(
+            work_of_decision(self.snapshot.settings.max_work, len(self.snapshot.nodes)),
+            lambda: self.placer.looked_at,
+        )
         self._left_over: dict[str, None] = {}
         self._built: dict[object, object] = {}
         self._left_over_before = frozenset(self.snapshot.left_over)

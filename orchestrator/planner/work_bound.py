@@ -10,6 +10,15 @@ _LEAST_TURNS = 8
 """So many workloads have their turn in each action whatever they cost: on a large cluster counting its nodes alone may
 use up the bound."""
 
+_NODES = 500
+
+
+def work_of_decision(max_work: int | None, node_count: int) -> int | None:
+    """`max_work` on up to 500 nodes, twice as much from 1,000 on: counting the nodes uses up the smaller."""
+    if max_work is None:
+        return None
+    return max_work * min(max(node_count, _NODES), 2 * _NODES) // _NODES
+
 
 class WorkBound:
     """What is left of the bound for one action after another; `looked_at` counts the nodes that placing looked at."""

@@ -2,6 +2,7 @@
 
 from orchestrator.planner import plan
 from orchestrator.planner.model import Plan, Settings, Snapshot, Workload
+from orchestrator.planner.work_bound import work_of_decision
 from tests.planner.builders import node, project, workload
 from tests.planner.test_better import running
 
@@ -35,3 +36,9 @@ def test_who_is_not_reached_is_named_and_nobody_is_left_over_without_a_bound() -
 def test_who_was_left_over_is_first_in_the_next_decision() -> None:
     decision = decide(lent=1, claims=3, left_over=("new-02",))
     assert [place.workload for place in decision.nominations] == ["new-02"]
+
+
+def test_from_500_to_1000_nodes_the_bound_doubles() -> None:
+    bounds = [work_of_decision(1000, nodes) for nodes in (1, 500, 750, 1000, 4000)]
+    assert bounds == [1000, 1000, 1500, 2000, 2000]
+    assert work_of_decision(None, 4000) is None
