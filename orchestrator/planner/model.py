@@ -279,8 +279,8 @@ class Settings:
     is moved after `not_ready_grace_seconds`. For a workload that asks for more than one GPU, is entitled to them and
     has waited for `reservation_after_seconds`, room is kept; None: never.
     `topology_levels` are the node labels of the cluster's topology from the widest to the closest, which workloads may
-    name. `max_work` bounds what one decision does, in units of about a microsecond on one processor (a node or a victim
-    that is looked at); None: no bound.
+    name. `max_work` bounds what one decision does on up to 500 nodes (`work_bound` says how it grows), in units of
+    about a microsecond on one processor (a node or a victim that is looked at); None: no bound.
     """
 
     max_consolidation_victims: int | None = 16

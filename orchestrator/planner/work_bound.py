@@ -1,7 +1,8 @@
 """How much one decision may do before it leaves work for the next one.
 
-The bound is `Settings.max_work`, in units of about a microsecond on one processor: counted, not timed, so that a
-decision depends on the snapshot alone. Each action may use a part of it; whom it does not reach is first next time.
+The bound is `Settings.max_work`, on more than 500 nodes up to twice that, in units of about a microsecond on one
+processor: counted, not timed, so that a decision depends on the snapshot alone. Each action may use a part of it; whom
+it does not reach is first next time.
 """
 
 from collections.abc import Callable
