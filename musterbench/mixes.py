@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+from orchestrator.planner.labels import LabelRequirement
 from orchestrator.planner.model import (
     Constraints,
-    LabelRequirement,
     Node,
     Plan,
     Pod,

@@ -8,6 +8,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from orchestrator.planner.labels import LabelRequirement
+
 DEVICE_MILLI = 1000
 """One whole GPU, in `gpu_milli`."""
 
@@ -38,15 +40,6 @@ class Toleration:
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LabelRequirement:
-    """One expression of a node selector term: operators `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt`, `Lt`."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from orchestrator.cluster.quantity import cpu_milli, memory_bytes, parse_time
 from orchestrator.document import Document
 from orchestrator.errors import MusterError
 from orchestrator.planner import model
+from orchestrator.planner.labels import LabelRequirement
 from orchestrator.simulation import forms
 from orchestrator.simulation.devices import Devices
 from orchestrator.simulation.extra_fields import from_file, uncovered
@@ -202,7 +203,7 @@ class _Reader:
             node_selector=tuple(sorted(_first(sources, "node_selector", {}).items())),
             node_terms=tuple(
                 tuple(
-                    model.LabelRequirement(requirement.key, requirement.operator, tuple(requirement.values))
+                    LabelRequirement(requirement.key, requirement.operator, tuple(requirement.values))
                     for requirement in term
                 )
                 for term in terms

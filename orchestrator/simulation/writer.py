@@ -8,6 +8,7 @@ import yaml
 
 from orchestrator.cluster.quantity import cpu_milli, format_time, memory_bytes
 from orchestrator.planner import model
+from orchestrator.planner.labels import LabelRequirement
 from orchestrator.simulation import forms
 from orchestrator.simulation.extra_fields import camel, default_of, to_file, uncovered
 
@@ -158,7 +159,7 @@ def _request(request: model.Request) -> Plain:
     }
 
 
-def _expression(part: model.Taint | model.Toleration | model.LabelRequirement) -> Plain:
+def _expression(part: model.Taint | model.Toleration | LabelRequirement) -> Plain:
     """A taint, toleration or requirement: its fields have the same names in the file."""
     return dict(to_file(part))
 

@@ -4,7 +4,7 @@ from itertools import product
 from typing import Final
 
 from orchestrator.cluster.objects import NodeSelector
-from orchestrator.planner.model import LabelRequirement
+from orchestrator.planner.labels import LabelRequirement
 from orchestrator.workloads.unreadable import UnreadableRequest
 
 Terms = tuple[tuple[LabelRequirement, ...], ...]

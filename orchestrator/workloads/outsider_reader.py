@@ -11,11 +11,12 @@ from typing import Final
 from orchestrator.cluster.objects import Pod
 from orchestrator.names import WORKLOAD_LABEL
 from orchestrator.planner import model
+from orchestrator.planner.labels import LabelRequirement
 from orchestrator.workloads.device_reader import DeviceReader
 from orchestrator.workloads.dict_ops import put
 from orchestrator.workloads.snapshot import created_at_us, held_pod, started_at_us
 
-_NOWHERE: Final = model.Constraints(node_terms=((model.LabelRequirement("metadata.name", "In"),),))
+_NOWHERE: Final = model.Constraints(node_terms=((LabelRequirement("metadata.name", "In"),),))
 """No node has an empty set of names: whoever would move the pod finds no place for it."""
 
 

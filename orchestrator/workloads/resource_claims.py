@@ -35,7 +35,7 @@ from orchestrator.planner.devices.model import (
     ResultConfiguration,
 )
 from orchestrator.planner.devices.quantity import NotAQuantity, format_nano, parse_nano
-from orchestrator.planner.model import LabelRequirement
+from orchestrator.planner.labels import LabelRequirement
 
 MAX_LISTED: Final = 64
 """Requests, constraints, selectors and configurations of one claim or class; the API has half of that."""

@@ -7,7 +7,7 @@ consumer, the topologies that the class allows.
 from typing import Final
 
 from orchestrator.cluster.objects import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
-from orchestrator.planner.model import LabelRequirement
+from orchestrator.planner.labels import LabelRequirement
 from orchestrator.workloads.dict_ops import put
 from orchestrator.workloads.node_terms import Terms, both, terms_of
 

@@ -11,9 +11,9 @@ from fractions import Fraction
 from typing import Any
 
 from orchestrator.planner import plan
+from orchestrator.planner.labels import LabelRequirement
 from orchestrator.planner.model import (
     Constraints,
-    LabelRequirement,
     Node,
     Plan,
     Pod,

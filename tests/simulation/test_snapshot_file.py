@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from orchestrator.cluster.quantity import parse_time
 from orchestrator.errors import UsageError
 from orchestrator.planner import model
+from orchestrator.planner.labels import LabelRequirement
 from orchestrator.simulation import forms
 from orchestrator.simulation.extra_fields import uncovered
 from orchestrator.simulation.reader import load
@@ -167,7 +168,7 @@ workloads:
     )
     assert pod.constraints == model.Constraints(
         (("zone", "x"),),
-        ((model.LabelRequirement("zone", "In", ("x", "y")),),),
+        ((LabelRequirement("zone", "In", ("x", "y")),),),
         (model.Toleration("k", "Exists"),),
     )
     top, team = snapshot.projects
@@ -282,7 +283,7 @@ def requests(draw: st.DrawFn) -> model.Request:
 
 @st.composite
 def constraints(draw: st.DrawFn) -> model.Constraints:
-    requirement = st.builds(model.LabelRequirement, TEXTS, TEXTS, st.lists(TEXTS, max_size=2).map(tuple))
+    requirement = st.builds(LabelRequirement, TEXTS, TEXTS, st.lists(TEXTS, max_size=2).map(tuple))
     term = st.lists(requirement, max_size=2).map(tuple)
     return model.Constraints(
         node_selector=tuple(sorted(draw(LABELS).items())),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.cluster.objects import NodeSelector
-from orchestrator.planner.model import LabelRequirement
+from orchestrator.planner.labels import LabelRequirement
 from orchestrator.planner.placement.predicates import matches_requirement
 from orchestrator.workloads.node_terms import MAX_TERMS, Terms, both, terms_of
 from orchestrator.workloads.unreadable import UnreadableRequest

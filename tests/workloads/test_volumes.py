@@ -5,7 +5,7 @@ import pytest
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.reflector import Change
 from orchestrator.planner import plan
-from orchestrator.planner.model import LabelRequirement
+from orchestrator.planner.labels import LabelRequirement
 from orchestrator.workloads.node_terms import Terms, both
 from orchestrator.workloads.reader import Reader
 from orchestrator.workloads.volumes import StorageObject, Volumes, claims_of

@@ -13,16 +13,8 @@ from orchestrator.planner.model import DEVICE_MILLI, Amounts, PodState
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from orchestrator.planner.model import (
-        LabelRequirement,
-        Node,
-        Pod,
-        Project,
-        Request,
-        Snapshot,
-        SubGroup,
-        Workload,
-    )
+    from orchestrator.planner.labels import LabelRequirement
+from orchestrator.planner.model import Node, Pod, Project, Request, Snapshot, SubGroup, Workload
 
 NOTHING: Amounts = (0, 0, 0)
 RESOURCES = (0, 1, 2)

@@ -16,7 +16,7 @@ from orchestrator.planner.devices.model import (
     ResultConfiguration,
 )
 from orchestrator.planner.devices.search import CannotAllocate, Choice
-from orchestrator.planner.model import LabelRequirement
+from orchestrator.planner.labels import LabelRequirement
 
 
 def allocation(

@@ -8,7 +8,8 @@ in microseconds, also where every pod has constraints of its own.
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from orchestrator.planner.model import DEVICE_MILLI, Amounts, Constraints, LabelRequirement, Node, Request
+from orchestrator.planner.labels import LabelRequirement
+from orchestrator.planner.model import DEVICE_MILLI, Amounts, Constraints, Node, Request
 from orchestrator.planner.placement.predicates import matches_requirement, tolerates
 
 NodeSet = int

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from orchestrator.planner.model import Constraints, LabelRequirement, Node, Taint, Toleration
+from orchestrator.planner.labels import LabelRequirement
+from orchestrator.planner.model import Constraints, Node, Taint, Toleration
 
 _INT64_DIGITS = 19
 """Of the longest 64 bit integer."""

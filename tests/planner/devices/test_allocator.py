@@ -24,7 +24,7 @@ from orchestrator.planner.devices.model import (
 )
 from orchestrator.planner.devices.pools import NodePlace
 from orchestrator.planner.devices.quantity import parse_nano
-from orchestrator.planner.model import LabelRequirement
+from orchestrator.planner.labels import LabelRequirement
 from tests.planner.devices.builders import (
     CLASS,
     DRIVER,

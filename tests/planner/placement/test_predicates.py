@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.planner.model import LabelRequirement
+from orchestrator.planner.labels import LabelRequirement
 from orchestrator.planner.placement.predicates import matches_requirement
 
 LARGEST = str(2**63 - 1)
