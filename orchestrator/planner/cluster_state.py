@@ -36,6 +36,7 @@ class ClusterState:
         self.incomplete: dict[str, None] = {}
         self.nodes = NodeSets([account.node for account in self.ledger.nodes])
         self.demand = Demand(self.tree, self.nodes)
+        self.ledger.claims.observe(snapshot.dynamic)
         self._gpu_sizes_mib = sorted({node.gpu_memory_mib for node in snapshot.nodes if node.gpu_memory_mib})
         for workload in snapshot.workloads:
             self._enter(workload)
@@ -48,6 +49,8 @@ class ClusterState:
         ):
             return False
         before, after = self.snapshot.workloads, snapshot.workloads
+        if snapshot.dynamic is not self.snapshot.dynamic:
+            self.ledger.claims.observe(snapshot.dynamic)
         self.snapshot = snapshot
         if _same(before, after):
             return True

@@ -8,6 +8,14 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from orchestrator.planner.devices.model import (
+    NO_DYNAMIC_RESOURCES,
+    Allocation,
+    Claim,
+    ClaimSpec,
+    DeviceId,
+    DynamicResources,
+)
 from orchestrator.planner.labels import LabelRequirement
 
 DEVICE_MILLI = 1000
@@ -59,7 +67,8 @@ class Request:
     """What one pod asks for: whole devices, or the same part of `shared_devices` devices.
 
     The part is `gpu_portion_milli` (1 to 999 thousandths), or `gpu_memory_mib` of each device's memory; the latter is
-    a larger portion of a smaller device.
+    a larger portion of a smaller device. `claims` is what its claims without devices ask for: their GPUs are counted in
+    the other fields, and which devices fit is a matter of the allocator.
     """
 
     gpu_count: int = 0
@@ -68,6 +77,7 @@ class Request:
     memory_bytes: int = 0
     gpu_memory_mib: int = 0
     shared_devices: int = 1
+    claims: tuple[ClaimSpec, ...] = ()
 
     @property
     def gpu_milli(self) -> int:
@@ -111,6 +121,8 @@ class Pod:
     until it is bound; of a releasing pod, the room that is kept for the pod that its controller makes next.
     `stuck`: it should be gone by now and is not, so nothing is promised on what it holds. `max_runtime_seconds` is how
     long it may run by its own declaration; if it runs, `ends_by_us` is when that is over, 0 when nothing is declared.
+    `claims` are the keys of its resource claims, `extended_claim` what is to be claimed for its GPUs on a node that
+    publishes them in slices.
     """
 
     id: str
@@ -127,6 +139,8 @@ class Pod:
     ends_by_us: int = 0
     nominated_node: str | None = None
     nominated_devices: tuple[int, ...] = ()
+    claims: tuple[str, ...] = ()
+    extended_claim: Claim | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +245,8 @@ class Node:
     and are taken from the top.
     `unhealthy` says what is wrong with the whole node ("": nothing), `unhealthy_since_us` since when it is not ready
     (0: somebody said so, there is nothing to wait for). `unhealthy_gpus` are indices of GPUs that must not be used;
-    of `lost_gpus` more the index is not known, only that nobody can be given so many.
+    of `lost_gpus` more the index is not known, only that nobody can be given so many. `published_gpus` are its GPUs by
+    index where a driver publishes them in slices: pods get them by claims only.
     """
 
     name: str
@@ -251,6 +266,7 @@ class Node:
     unhealthy_gpus: tuple[int, ...] = ()
     lost_gpus: int = 0
     foreign_devices: tuple[int, ...] = ()
+    published_gpus: tuple[DeviceId, ...] = ()
 
     @property
     def usable_gpus(self) -> int:
@@ -309,16 +325,27 @@ class Snapshot:
     settings: Settings = Settings()
     budgets: tuple[Budget, ...] = ()
     left_over: tuple[str, ...] = ()
+    dynamic: DynamicResources = NO_DYNAMIC_RESOURCES
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimGrant:
+    """What a claim of a pod gets with the pod's binding. `extended`: the claim is to be made first."""
+
+    claim: Claim
+    allocation: Allocation
+    extended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A pod gets these devices of this node, now."""
+    """A pod gets these devices of this node, now. `grants` are for its claims that hold nothing yet."""
 
     pod: str
     workload: str
     node: str
     devices: tuple[int, ...]
+    grants: tuple[ClaimGrant, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +374,7 @@ class Waiting(enum.Enum):
     HELD = "HeldForAnother"
     UNKNOWN_PROJECT = "UnknownProject"
     INCOMPLETE_GANG = "IncompleteGang"
+    CLAIMS = "ClaimsNotAllocatable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +392,8 @@ class Plan:
     `nominations` are all that hold after this decision, made now or before: places of pods that wait for capacity that
     is being released, under the id of the pending pod, or of the pod that is evicted and comes back there.
     `left_over` are the workloads that the decision's bound on work did not let it reach.
-    `endangered` says, by workload, why one stays on unhealthy hardware.
+    `endangered` says, by workload, why one stays on unhealthy hardware. `deallocations` are claims (keys) whose devices
+    keep the only pod that waits for them from every node.
     """
 
     bindings: tuple[Binding, ...]
@@ -375,3 +404,4 @@ class Plan:
     nominations: tuple[Binding, ...] = ()
     left_over: tuple[str, ...] = ()
     endangered: Mapping[str, str] = field(default_factory=dict)
+    deallocations: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar, cast
 
+from orchestrator.planner.accounting.claim_grants import grant_claims, held_in_vain
 from orchestrator.planner.accounting.gpu_models import GpuModels
 from orchestrator.planner.accounting.quota import preempt_min_runtime, reclaim_min_runtime
 from orchestrator.planner.accounting.quota_checks import incomplete, violation
@@ -35,6 +36,7 @@ from orchestrator.planner.placement.reservations import Reservation, Reservation
 from orchestrator.planner.preemption.budgets import Budgets
 from orchestrator.planner.reasons.texts import (
     LEFT_OVER,
+    ClaimsOvertaken,
     GangEvicted,
     Hindrances,
     LimitKept,
@@ -63,6 +65,7 @@ class Session:
         self.tree = state.tree
         self.ledger = state.ledger
         self.ledger.changes.clear()
+        self.ledger.claims.begin()
         self.node_sets = state.nodes
         self.reservations = Reservations(self.may_use)
         self.placer = Placer(
@@ -544,8 +547,15 @@ class Session:
 
     def plan(self) -> Plan:
         """The decision as data."""
+        bindings = self._bindings
+        if self.snapshot.dynamic.slices or self.snapshot.dynamic.claims:
+            bindings = grant_claims(self.ledger, bindings, self.workload)
+            for lost in self._bindings.keys() - bindings.keys():
+                name = self._bindings[lost].workload
+                self.reasons[name] = ClaimsOvertaken()
+                self._left_over[name] = None
         return Plan(
-            bindings=tuple(self._bindings.values()),
+            bindings=tuple(bindings.values()),
             evictions=tuple(self._evictions.values()),
             shares_gpu_milli={name: share[0] for name, share in self.shares.items()},
             allocated_gpu_milli=self.ledger.allocated_gpu_milli,
@@ -553,6 +563,7 @@ class Session:
             nominations=tuple(self._nominations.values()),
             left_over=tuple(sorted(filter(self._is_left_over, self._left_over))),
             endangered={key: self.endangered[key] for key in sorted(self.endangered)},
+            deallocations=held_in_vain(self.ledger, map(self.workload, self.reasons), bindings),
         )
 
     def _is_left_over(self, name: str) -> bool:

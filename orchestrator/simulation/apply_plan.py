@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from orchestrator.planner.model import Binding, Plan, Pod, PodState, Snapshot, Workload
+from orchestrator.simulation.claims import carry_out_grants, claims_after, own_claims, release_claims
 
 _GENERATION: Final = "+"
 """Between the id of a pod and the number of its successor."""
@@ -27,9 +28,15 @@ def apply_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
         _apply(workload, bindings, evicted, nominations, now_us) for workload in snapshot.workloads
     )
     is_same = all(new is old for new, old in zip(workloads, snapshot.workloads, strict=True))
-    if is_same and plan.left_over == snapshot.left_over:
+    dynamic = carry_out_grants(snapshot, plan)
+    if is_same and plan.left_over == snapshot.left_over and dynamic is snapshot.dynamic:
         return snapshot
-    return replace(snapshot, workloads=snapshot.workloads if is_same else workloads, left_over=plan.left_over)
+    return replace(
+        snapshot,
+        workloads=snapshot.workloads if is_same else workloads,
+        left_over=plan.left_over,
+        dynamic=dynamic,
+    )
 
 
 def after_decision(snapshot: Snapshot, plan: Plan) -> Snapshot:
@@ -59,7 +66,7 @@ def remove_pods(snapshot: Snapshot, gone: Iterable[str], successors: Mapping[str
             if pod.id in ids and pod.nominated_node is not None and pod.id in successors:
                 nominated_pods[successors[pod.id]] = pod
     workloads = tuple(_remove(workload, ids, nominated_pods) for workload in snapshot.workloads)
-    return replace(snapshot, workloads=workloads)
+    return replace(snapshot, workloads=workloads, dynamic=release_claims(snapshot.dynamic, ids))
 
 
 def successor(pod: Pod) -> Pod:
@@ -75,6 +82,7 @@ def successor(pod: Pod) -> Pod:
         devices=(),
         stuck=False,
         ends_by_us=0,
+        claims=own_claims(pod),
     )
 
 
@@ -125,7 +133,11 @@ class Departures:
             self._start(pod for pod in _releasing(self.snapshot) if pod.id in evicted)
         self._finish()
         owes_turns = bool(plan.left_over) and plan.left_over != before.left_over
-        return owes_turns or self.snapshot.workloads is not before.workloads
+        return (
+            owes_turns
+            or self.snapshot.workloads is not before.workloads
+            or self.snapshot.dynamic is not before.dynamic
+        )
 
     def lose(self, pods: Iterable[str]) -> None:
         """Remove pods at once, as when their node fails; their successors wait."""
@@ -190,6 +202,7 @@ def _running(pod: Pod, binding: Binding, now_us: int) -> Pod:
         ends_by_us=ends_by_us,
         nominated_node=None,
         nominated_devices=(),
+        claims=claims_after(pod, binding),
     )
 
 
@@ -226,7 +239,8 @@ def _with_successors(
             # while the old pod is there, the nomination for the next one is written on the old one
             pods += [new] if is_gone else [pod, _nominated(new, None)]
         workloads.append(replace(workload, pods=tuple(pods), waiting_since_us=now_us))
-    return replace(snapshot, workloads=tuple(workloads)), successors
+    dynamic = release_claims(snapshot.dynamic, predecessors) if is_gone else snapshot.dynamic
+    return replace(snapshot, workloads=tuple(workloads), dynamic=dynamic), successors
 
 
 def _remove(workload: Workload, gone: frozenset[str], nominated_pods: Mapping[str, Pod]) -> Workload:

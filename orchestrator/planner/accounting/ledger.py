@@ -10,6 +10,7 @@ promised, so that a decision made in the last cycle is not made again in this on
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import sub
 
+from orchestrator.planner.accounting.claim_ledger import ClaimLedger
 from orchestrator.planner.accounting.free_index import FreeIndex
 from orchestrator.planner.accounting.quota import ProjectTree
 from orchestrator.planner.model import (
@@ -170,6 +171,7 @@ class Ledger:
 
     def __init__(self, nodes: Sequence[Node], tree: ProjectTree) -> None:
         self.tree = tree
+        self.claims = ClaimLedger()
         self.nodes = [
             NodeAccount(node, position)
             for position, node in enumerate(sorted(nodes, key=lambda node: node.name))
@@ -212,6 +214,10 @@ class Ledger:
         for pod in workload.pods:
             if pod.node is None:
                 continue
+            if pod.claims:
+                self.claims.use(pod, sign)
+                if pod.state is PodState.RELEASING and not pod.stuck:
+                    self.claims.give_back(pod, sign)
             account = self.by_name.get(pod.node)
             if account is not None:
                 devices = _devices(account, pod)
@@ -256,8 +262,12 @@ class Ledger:
         account = self.by_name[node]
         self._occupy(account, workload, pod, devices, 1)
         self._charge(workload, pod.request, account, 1)
+        if self.claims.concern(account.node, pod):
+            self.claims.enter(pod, self.claims.choose(account.node, pod))
 
         def undo() -> None:
+            if self.claims.concern(account.node, pod):
+                self.claims.leave(pod)
             self._occupy(account, workload, pod, devices, -1)
             self._charge(workload, pod.request, account, -1)
 
@@ -268,10 +278,13 @@ class Ledger:
         account = self.by_name[node]
         self._occupy(account, workload, pod, devices, -1)
         self._charge(workload, pod.request, account, -1)
+        granted = self.claims.leave(pod) if self.claims.concern(account.node, pod) else None
 
         def undo() -> None:
             self._occupy(account, workload, pod, devices, 1)
             self._charge(workload, pod.request, account, 1)
+            if granted is not None:
+                self.claims.enter(pod, granted)
 
         self._log.append(undo)
 
@@ -284,8 +297,12 @@ class Ledger:
         if account is not None:
             self._release(account, pod.request, _devices(account, pod), 1)
         self._charge(workload, pod.request, account, -1)
+        if pod.claims:
+            self.claims.give_back(pod, 1)
 
         def undo() -> None:
+            if pod.claims:
+                self.claims.give_back(pod, -1)
             self.evicted.discard(pod.id)
             if account is not None:
                 self._release(account, pod.request, _devices(account, pod), -1)

@@ -231,6 +231,11 @@ class Claim:
     name: str
     spec: ClaimSpec
 
+    @property
+    def key(self) -> str:
+        """Its namespace and name: what pods refer to."""
+        return f"{self.namespace}/{self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceResult:
@@ -261,6 +266,27 @@ class Allocation:
     results: tuple[DeviceResult, ...]
     config: tuple[ResultConfiguration, ...] = ()
     nodes: NodeTerm | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedClaim:
+    """A claim as it is in the cluster: what it holds, and the pods (uids) that it is reserved for."""
+
+    claim: Claim
+    allocation: Allocation | None = None
+    reserved_for: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicResources:
+    """All that drivers publish and claims ask for. What did not change is the same object as before."""
+
+    slices: tuple[ResourceSlice, ...] = ()
+    classes: tuple[DeviceClass, ...] = ()
+    claims: tuple[ObservedClaim, ...] = ()
+
+
+NO_DYNAMIC_RESOURCES: Final = DynamicResources()
 
 
 @dataclass(frozen=True, slots=True)

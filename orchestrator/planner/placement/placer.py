@@ -63,7 +63,7 @@ class Placer:
             return placement
         if placement is None:
             return self._find(workload, pod, positions, later=True)
-        if pod.request.is_shared and self._opens_device(placement):
+        if pod.request.is_shared and not pod.claims and self._opens_device(placement):
             return self._find_shared_later(workload, pod, positions) or placement
         return placement
 
@@ -81,6 +81,8 @@ class Placer:
             if positions is not None and position not in positions:
                 continue
             self.looked_at += 1
+            if account.node.published_gpus:
+                continue
             portion = account.share_milli(pod.request)
             shared = [
                 (account.free_milli(device, later=True), device)
@@ -102,12 +104,20 @@ class Placer:
         account, request = self.ledger.by_name.get(node), pod.request
         if account is None or not self.accepts(account, workload, pod):
             return None
-        count = request.shared_devices if request.is_shared else request.gpu_count
-        if len(set(devices)) != count or len(devices) != count:
-            return None
         if not account.has_room(request, later=True) or not self._may_take(account, workload, pod):
             return None
         now = account.has_room(request, later=False)
+        if self.ledger.claims.concern(account.node, pod):
+            return self._keep_by_claims(account, pod, now=now)
+        return self._keep_devices(account, request, devices, now=now)
+
+    @staticmethod
+    def _keep_devices(
+        account: NodeAccount, request: Request, devices: tuple[int, ...], *, now: bool
+    ) -> Placement | None:
+        count = request.shared_devices if request.is_shared else request.gpu_count
+        if len(set(devices)) != count or len(devices) != count:
+            return None
         share = account.share_milli(request) if count else 0
         for device in devices:
             if not 0 <= device < account.node.gpu_count or account.free_milli(device, later=True) < share:
@@ -116,7 +126,27 @@ class Placer:
         if account.lost and not _spares_lost(account, devices, later=True):
             return None
         now = now and (not account.lost or _spares_lost(account, devices, later=False))
-        return Placement(node, devices, promised=not now)
+        return Placement(account.node.name, devices, promised=not now)
+
+    def _keep_by_claims(self, account: NodeAccount, pod: Pod, *, now: bool) -> Placement | None:
+        """The node with whatever devices the pod's claims get there: one is as good as another to a claim."""
+        for later in (False, True) if now else (True,):
+            devices = self._devices_for(account, "", pod, later=later)
+            if devices is not None:
+                return Placement(account.node.name, devices, promised=later)
+        return None
+
+    def _devices_for(
+        self, account: NodeAccount, project: str, pod: Pod, *, later: bool
+    ) -> tuple[int, ...] | None:
+        """Indices of the GPUs that the pod gets on this node, () for none; None when they are not there."""
+        claims = self.ledger.claims
+        if not claims.concern(account.node, pod):
+            return devices_for(account, pod.request, project, later=later)
+        before = claims.allocator.looked_at
+        devices = claims.devices(account.node, pod, later=later)
+        self.looked_at += claims.allocator.looked_at - before
+        return devices
 
     def accepts(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
         """Whether the node's labels, taints and the project's node types let the pod in."""
@@ -146,7 +176,7 @@ class Placer:
             return None
         if not self._may_take(account, workload, pod):
             return None
-        devices = devices_for(account, pod.request, workload.project, later=True)
+        devices = self._devices_for(account, workload.project, pod, later=True)
         if devices is None or not self._leaves_reserved(account, workload, pod, devices, later=True):
             return None
         return devices
@@ -187,7 +217,7 @@ class Placer:
             lent = self._is_promised(account, workload, pod)
             if lent and second is not None:
                 continue
-            devices = devices_for(account, pod.request, workload.project, later=later)
+            devices = self._devices_for(account, workload.project, pod, later=later)
             if devices is None or not self._leaves_reserved(account, workload, pod, devices, later=later):
                 continue
             placement = Placement(account.node.name, devices, promised=later)
@@ -276,6 +306,11 @@ class Placer:
             if choice is None:
                 continue
             chosen = tuple(device for _, _, device in choice)
+            if self.ledger.claims.concern(account.node, pod):
+                by_claims = self._devices_for(account, workload.project, pod, later=later)
+                if by_claims is None:
+                    continue
+                chosen = by_claims
             if not self._leaves_reserved(account, workload, pod, chosen, later=later):
                 continue
             foreign, free, _ = choice[0]

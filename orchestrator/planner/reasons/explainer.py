@@ -16,6 +16,8 @@ from orchestrator.planner.preemption.reclaim_rules import entitled_amounts
 from orchestrator.planner.reasons.node_texts import (
     CPU_AND_MEMORY,
     POD_SLOT,
+    ClaimsNotAllocatable,
+    DevicesTaken,
     Fragmented,
     Full,
     GpuMemoryTooLarge,
@@ -96,6 +98,10 @@ class Explainer:
 
     def _impossible(self, workload: Workload, chunk: Chunk) -> Obstacle | None:
         """Why no release would help."""
+        problems = self._session.ledger.claims.problems
+        for pod in chunk if problems else ():
+            if pod.id in problems:
+                return ClaimsNotAllocatable(problems[pod.id])
         pods = {(pod.request, id(pod.constraints)): pod for pod in chunk}
         for pod in pods.values():
             admitting = self._session.placer.admitting(workload, pod)
@@ -128,7 +134,8 @@ class Explainer:
         resource = next((resource for resource in range(3) if requested[resource]), 1)
         free = self._columns().total(resource, admitting)
         if free >= requested[resource]:
-            return self._fragmented(workload, chunk)
+            claims = len(pod.claims) or len(pod.request.claims)
+            return DevicesTaken(claims) if claims else self._fragmented(workload, chunk)
         figures = session.ledger.figures(workload.project, session.shares)
         most = entitled_amounts(figures)[resource]
         return Full(

@@ -75,6 +75,33 @@ class GpuMemoryTooLarge:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimsNotAllocatable:
+    """Its resource claims cannot be allocated, whatever becomes free; `why` is the allocator's reason."""
+
+    why: str
+    code: ClassVar[Waiting] = Waiting.CLAIMS
+
+    @property
+    def message(self) -> str:
+        """The allocator's reason."""
+        return f"its resource claims cannot be allocated: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class DevicesTaken:
+    """Nodes have enough GPUs, CPU and memory, but not the devices that its claims ask for."""
+
+    claims: int
+    code: ClassVar[Waiting] = Waiting.FRAGMENTED
+
+    @property
+    def message(self) -> str:
+        """What is not free together."""
+        claims = "resource claim asks" if self.claims == 1 else f"{self.claims} resource claims ask"
+        return f"no node that matches has all devices free that its {claims} for"
+
+
+@dataclass(frozen=True, slots=True)
 class NoRoom:
     """It found no place so far. What is said of that is worked out when the decision is complete."""
 

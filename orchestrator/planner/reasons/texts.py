@@ -102,6 +102,18 @@ class ModelPromised:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimsOvertaken:
+    """Its place was decided on, and then something else of the decision took the devices of its claims."""
+
+    code: ClassVar[Waiting] = Waiting.FRAGMENTED
+
+    @property
+    def message(self) -> str:
+        """That it is decided on again."""
+        return "the devices of its resource claims went to others in the same decision; it is decided on again at once"
+
+
+@dataclass(frozen=True, slots=True)
 class LimitKept:
     """What the project may hold is kept for a workload that has waited for longer."""
 

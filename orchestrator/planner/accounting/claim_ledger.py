@@ -1,0 +1,273 @@
+"""Which claims hold devices, during one decision: the half of the ledger that is about resource claims.
+
+The accounts of nodes count GPUs by index, for quotas and to choose victims; which devices a claim really gets is the
+allocator's answer. Both are changed together, by the ledger, and undone together.
+
+    observed      what claims hold in the cluster, whoever allocated it
+    leaving       claims of which every user was evicted: their devices count as free only where releases do
+    granted       what claims get in this decision
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.planner.devices.allocator import DeviceAllocator
+from orchestrator.planner.devices.model import (
+    Allocated,
+    Allocation,
+    Answer,
+    Claim,
+    DeviceId,
+    DynamicResources,
+    Failed,
+    ObservedClaim,
+    WorkBoundReached,
+)
+from orchestrator.planner.devices.pools import NodePlace, matches_term
+from orchestrator.planner.model import ClaimGrant, Node, Pod
+
+_NONE: Final[Mapping[str, int]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What a placed pod has by claims: those that hold something since this decision, by key, and its own."""
+
+    keys: tuple[str, ...] = ()
+    new: tuple[ClaimGrant, ...] = ()
+    is_short: bool = False
+
+
+_NOTHING: Final = Granted()
+
+
+class ClaimLedger:
+    """Claims and devices between decisions, and what pods that are placed or evicted do to them.
+
+    `problems` say, by pod id, why its claims cannot be allocated anywhere, for want of devices apart.
+    """
+
+    def __init__(self) -> None:
+        self.allocator = DeviceAllocator()
+        self.problems: dict[str, str] = {}
+        self._claims: dict[str, ObservedClaim] = {}
+        self._users: dict[str, int] = {}
+        self._leaving: dict[str, int] = {}
+        self._leaving_on: dict[str, dict[str, int]] = {}
+        self._shared: dict[str, tuple[Allocation, int]] = {}
+        self._placed: dict[str, list[Granted]] = {}
+        self._answers: dict[tuple[str, str], tuple[int, bool, tuple[ClaimGrant, ...]]] = {}
+        self._indices: dict[str, tuple[tuple[DeviceId, ...], dict[DeviceId, int]]] = {}
+        self._version = 0
+
+    def observe(self, dynamic: DynamicResources) -> None:
+        """Take these for all slices, classes and claims that there are."""
+        self.allocator.observe(dynamic.slices, {listed.name: listed for listed in dynamic.classes})
+        before, self._claims = self._claims, {listed.claim.key: listed for listed in dynamic.claims}
+        for key, known in before.items():
+            now = self._claims.get(key)
+            if known.allocation is not None and (now is None or now.allocation != known.allocation):
+                self.allocator.ledger.release(known.allocation)
+        for key, listed in self._claims.items():
+            earlier = before.get(key)
+            if listed.allocation is not None and (earlier is None or earlier.allocation != listed.allocation):
+                self.allocator.ledger.take(listed.allocation)
+
+    def begin(self) -> None:
+        """Begin a decision."""
+        self.allocator.ledger.forget_undo()
+        self._answers.clear()
+        self.problems.clear()
+
+    def concern(self, node: Node, pod: Pod) -> bool:
+        """Whether what the pod gets on the node is decided by claims."""
+        return bool(pod.claims or (node.published_gpus and pod.request.gpu_milli))
+
+    def devices(self, node: Node, pod: Pod, *, later: bool) -> tuple[int, ...] | None:
+        """The indices of the GPUs that the pod's claims get on the node; None when they cannot be had there."""
+        grants = self._grants(node, pod, later=later)
+        if grants is None:
+            return None
+        self._answers[pod.id, node.name] = (self._version, later, grants)
+        return self._devices(node, pod, grants)
+
+    def choose(self, node: Node, pod: Pod) -> Granted:
+        """What the pod has by claims if it is placed on the node now."""
+        version, _, grants = self._answers.get((pod.id, node.name), (-1, False, ()))
+        if version != self._version:
+            again = self._grants(node, pod, later=False)
+            if again is None:
+                again = self._grants(node, pod, later=True)
+            if again is None:
+                return Granted(is_short=True)
+            grants = again
+        return Granted(pod.claims, grants)
+
+    def enter(self, pod: Pod, granted: Granted) -> None:
+        """Count what a placed pod has."""
+        self._version += 1
+        self._placed.setdefault(pod.id, []).append(granted)
+        for grant in granted.new:
+            self.allocator.ledger.take(grant.allocation)
+            if not grant.extended:
+                self._shared[grant.claim.key] = (grant.allocation, 0)
+        for key in granted.keys:
+            if key in self._shared:
+                allocation, users = self._shared[key]
+                self._shared[key] = (allocation, users + 1)
+
+    def leave(self, pod: Pod) -> Granted:
+        """Count it no longer; what others use too stays. Returns what `enter` puts back."""
+        self._version += 1
+        stack = self._placed[pod.id]
+        granted = stack.pop()
+        if not stack:
+            del self._placed[pod.id]
+        regained: list[ClaimGrant] = []
+        for grant in granted.new:
+            if grant.extended:
+                self.allocator.ledger.release(grant.allocation)
+                regained.append(grant)
+        for key in granted.keys:
+            if key not in self._shared:
+                continue
+            allocation, users = self._shared[key]
+            if users > 1:
+                self._shared[key] = (allocation, users - 1)
+                continue
+            del self._shared[key]
+            self.allocator.ledger.release(allocation)
+            regained.append(ClaimGrant(self._claims[key].claim, allocation))
+        return Granted(granted.keys, tuple(regained), granted.is_short)
+
+    def use(self, pod: Pod, sign: int) -> None:
+        """Count (`sign` 1) or no longer (-1) a pod that has a node among the users of its claims."""
+        for key in pod.claims:
+            _add(self._users, key, sign)
+
+    def give_back(self, pod: Pod, sign: int) -> None:
+        """Mark (`sign` 1) or unmark (-1) a pod that has a node as leaving."""
+        self._version += 1
+        on_node = self._leaving_on.setdefault(pod.node or "", {})
+        for key in pod.claims:
+            _add(self._leaving, key, sign)
+            _add(on_node, key, sign)
+        if not on_node:
+            del self._leaving_on[pod.node or ""]
+
+    def granted(self, node: Node, pod: Pod) -> tuple[tuple[ClaimGrant, ...], tuple[int, ...]] | None:
+        """What the claims of a placed pod get, and the indices of its GPUs; None when it lacks some of it."""
+        stack = self._placed.get(pod.id)
+        granted = stack[-1] if stack else _NOTHING
+        if granted.is_short or (not stack and self.concern(node, pod)):
+            return None
+        own = tuple(grant for grant in granted.new if grant.extended)
+        keys = [key for key in granted.keys if key in self._shared]
+        shared = [ClaimGrant(self._claims[key].claim, self._shared[key][0]) for key in keys]
+        grants = (*shared, *own)
+        return grants, self._devices(node, pod, grants)
+
+    def in_vain(self, pods: Iterable[Pod]) -> list[str]:
+        """Keys of claims that hold devices for nobody but these pods, which wait."""
+        waiting = {pod.id for pod in pods}
+        keys = dict.fromkeys(key for pod in pods for key in pod.claims)
+        return [
+            key
+            for key in keys
+            if (listed := self._claims.get(key)) is not None
+            and listed.allocation is not None
+            and not self._users.get(key)
+            and waiting.issuperset(listed.reserved_for)
+        ]
+
+    def _devices(self, node: Node, pod: Pod, grants: Iterable[ClaimGrant]) -> tuple[int, ...]:
+        if not pod.request.gpu_milli and not pod.request.is_shared:
+            return ()
+        indices = self._indices_of(node)
+        allocations = [grant.allocation for grant in grants]
+        new = {grant.claim.key for grant in grants}
+        for key in pod.claims:
+            held = None if key in new else self._held(key)
+            if held is not None:
+                allocations.append(held)
+        devices = {
+            indices[result.device_id]
+            for allocation in allocations
+            for result in allocation.results
+            if result.device_id in indices and not result.admin_access
+        }
+        return tuple(sorted(devices))
+
+    def _indices_of(self, node: Node) -> dict[DeviceId, int]:
+        known = self._indices.get(node.name)
+        if known is None or known[0] is not node.published_gpus:
+            indices = {device_id: index for index, device_id in enumerate(node.published_gpus)}
+            known = self._indices[node.name] = (node.published_gpus, indices)
+        return known[1]
+
+    def _held(self, key: str) -> Allocation | None:
+        """What a pod that is placed now shares with those that use the claim; None: the claim is allocated for it."""
+        if key in self._shared:
+            return self._shared[key][0]
+        listed = self._claims.get(key)
+        return None if listed is None or self._is_leaving(key) else listed.allocation
+
+    def _is_leaving(self, key: str) -> bool:
+        users = self._users.get(key, 0)
+        return bool(users) and self._leaving.get(key, 0) >= users
+
+    def _grants(self, node: Node, pod: Pod, *, later: bool) -> tuple[ClaimGrant, ...] | None:
+        """What the pod's claims would get on the node; None when they cannot be had."""
+        place = NodePlace(node.name, node.labels)
+        missing: list[Claim] = []
+        for key in pod.claims:
+            held = self._held(key)
+            if held is not None:
+                if held.nodes is not None and not matches_term(place, held.nodes):
+                    return None
+                continue
+            listed = self._claims.get(key)
+            if listed is None:
+                return None
+            missing.append(listed.claim)
+        extended = pod.extended_claim if node.published_gpus else None
+        if extended is not None:
+            missing.append(extended)
+        elif not pod.claims:
+            return None  # such a node gives GPUs to claims alone
+        if not missing:
+            return ()
+        answer = self._ask(place, missing, later=later)
+        if isinstance(answer, Allocated):
+            return tuple(
+                ClaimGrant(claim, allocation, claim is extended)
+                for claim, allocation in zip(missing, answer.allocations, strict=True)
+            )
+        if isinstance(answer, Failed) and not answer.only_this_node:
+            self.problems[pod.id] = answer.why
+        elif isinstance(answer, WorkBoundReached):
+            self.problems[pod.id] = (
+                "the search for devices was given up: its claims have too many combinations"
+            )
+        return None
+
+    def _ask(self, place: NodePlace, claims: list[Claim], *, later: bool) -> Answer:
+        ledger = self.allocator.ledger
+        mark = ledger.checkpoint()
+        if later:
+            for key in self._leaving_on.get(place.name, _NONE):
+                listed = self._claims.get(key)
+                if listed is not None and listed.allocation is not None and self._is_leaving(key):
+                    ledger.release(listed.allocation)
+        answer = self.allocator.allocate(place, self.allocator.group(claims))
+        ledger.rollback(mark)
+        return answer
+
+
+def _add(counts: dict[str, int], key: str, number: int) -> None:
+    total = counts.get(key, 0) + number
+    if total:
+        counts[key] = total
+    else:
+        counts.pop(key, None)

@@ -1,0 +1,76 @@
+"""What becomes of resource claims when a plan is carried out, and when pods go. Pure.
+
+A claim is reserved for the pods that are bound with it, and holds its devices until the last of them is gone. The claim
+that is made for a pod's whole GPUs goes with the pod.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from orchestrator.planner.devices.model import DynamicResources, ObservedClaim
+from orchestrator.planner.model import Binding, Plan, Pod, Snapshot
+
+_EXTENDED = "-extended-resources"
+
+
+def carry_out_grants(snapshot: Snapshot, plan: Plan) -> DynamicResources:
+    """The claims with what the plan's bindings give them, and without what it takes back."""
+    dynamic = snapshot.dynamic
+    bindings = {binding.pod: binding for binding in plan.bindings}
+    if not dynamic.claims and not any(binding.grants for binding in plan.bindings):
+        return dynamic
+    claims = {listed.claim.key: listed for listed in dynamic.claims}
+    before = dict(claims)
+    for key in plan.deallocations:
+        claims[key] = ObservedClaim(claims[key].claim)
+    for workload in snapshot.workloads:
+        for pod in workload.pods:
+            if pod.id not in bindings:
+                continue
+            for grant in bindings[pod.id].grants:
+                claim = grant.claim
+                if grant.extended:
+                    claim = replace(claim, uid=extended_name(pod), name=extended_name(pod))
+                claims[claim.key] = replace(
+                    claims.get(claim.key, ObservedClaim(claim)), allocation=grant.allocation
+                )
+            for key in claims_after(pod, bindings[pod.id]):
+                claims[key] = replace(claims[key], reserved_for=(*claims[key].reserved_for, pod.id))
+    return dynamic if claims == before else replace(dynamic, claims=tuple(claims.values()))
+
+
+def claims_after(pod: Pod, binding: Binding) -> tuple[str, ...]:
+    """The keys of the pod's claims once it is bound."""
+    extended = (f"{grant.claim.namespace}/{extended_name(pod)}" for grant in binding.grants if grant.extended)
+    return (*pod.claims, *extended)
+
+
+def extended_name(pod: Pod) -> str:
+    """The name of the claim for the pod's whole GPUs."""
+    return f"{pod.id}{_EXTENDED}"
+
+
+def own_claims(pod: Pod) -> tuple[str, ...]:
+    """The keys of the claims that the pod's successor has too."""
+    return tuple(key for key in pod.claims if not key.endswith(f"/{extended_name(pod)}"))
+
+
+def release_claims(dynamic: DynamicResources, gone: Iterable[str]) -> DynamicResources:
+    """The claims when these pods are gone."""
+    pods = frozenset(gone)
+    claims = []
+    for listed in dynamic.claims:
+        if pods.isdisjoint(listed.reserved_for):
+            claims.append(listed)
+            continue
+        users = tuple(user for user in listed.reserved_for if user not in pods)
+        if users:
+            claims.append(replace(listed, reserved_for=users))
+        elif not listed.claim.name.endswith(_EXTENDED):
+            claims.append(ObservedClaim(listed.claim))
+    return (
+        dynamic
+        if len(claims) == len(dynamic.claims)
+        and all(new is old for new, old in zip(claims, dynamic.claims, strict=True))
+        else replace(dynamic, claims=tuple(claims))
+    )

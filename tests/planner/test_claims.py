@@ -1,0 +1,279 @@
+"""Claims in decisions: quotas, gangs, reclaim, moves and what is held in vain, on nodes that publish their GPUs."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from orchestrator.planner import Planner, plan
+from orchestrator.planner.devices.model import (
+    Claim,
+    ClaimSpec,
+    DynamicResources,
+    NodeChoice,
+    ObservedClaim,
+    RequestChoice,
+)
+from orchestrator.planner.model import (
+    Node,
+    Plan,
+    PodState,
+    Project,
+    Request,
+    Snapshot,
+    Waiting,
+    Workload,
+)
+from orchestrator.simulation.apply_plan import after_decision
+from tests.planner import builders
+from tests.planner.devices.builders import CLASS, DRIVER, device, exactly, resource_slice
+
+
+def published(node: str, gpus: int = 8) -> Node:
+    return builders.node(
+        node, gpus, published_gpus=tuple((DRIVER, node, f"gpu-{index}") for index in range(gpus))
+    )
+
+
+def claimed(name: str, *requests: RequestChoice) -> Claim:
+    return Claim(f"uid-{name}", "team", name, ClaimSpec(requests or (exactly(),)))
+
+
+def job(name: str, project: str, *claims: Claim, pods: int = 1, age: int = 0, **changes: object) -> Workload:
+    """A workload whose pods have one claim each, or all of these together if there is one pod."""
+    base = builders.workload(name, project, 0, age=age, pods=pods, **changes)  # type: ignore[arg-type]
+    groups = [claims] if pods == 1 else [(claim,) for claim in claims]
+    return replace(
+        base,
+        pods=tuple(
+            replace(pod, request=_request(group), claims=tuple(claim.key for claim in group))
+            for pod, group in zip(base.pods, groups, strict=True)
+        ),
+    )
+
+
+def _request(claims: Iterable[Claim]) -> Request:
+    specs = tuple(claim.spec for claim in claims)
+    count = sum(choice.alternatives[0].count for spec in specs for choice in spec.requests)
+    return Request(gpu_count=count, claims=specs)
+
+
+class Claims:
+    """A cluster of nodes that publish their GPUs, from decision to decision."""
+
+    def __init__(self, nodes: Iterable[Node], projects: Iterable[Project]) -> None:
+        nodes = tuple(nodes)
+        slices = tuple(
+            resource_slice(
+                *(device(f"gpu-{index}", attributes={"index": index}) for index in range(node.gpu_count)),
+                pool=node.name,
+                nodes=NodeChoice(node_name=node.name),
+            )
+            for node in nodes
+            if node.published_gpus
+        )
+        self.snapshot = Snapshot(nodes, tuple(projects), (), dynamic=DynamicResources(slices, (CLASS,)))
+        self._planner = Planner()
+
+    def submit(self, workload: Workload, *claims: Claim) -> None:
+        dynamic = self.snapshot.dynamic
+        listed = (*dynamic.claims, *(ObservedClaim(claim) for claim in claims))
+        self.snapshot = replace(
+            self.snapshot,
+            workloads=(*self.snapshot.workloads, workload),
+            dynamic=replace(dynamic, claims=listed),
+        )
+
+    def step(self) -> Plan:
+        decision = plan(self.snapshot)
+        assert self._planner.plan(self.snapshot) == decision, "books that were kept decide differently"
+        self.snapshot = after_decision(self.snapshot, decision)
+        self.check()
+        return decision
+
+    def settle(self) -> Plan:
+        for _ in range(20):
+            decision = self.step()
+            if not decision.bindings and not decision.evictions:
+                return decision
+        raise AssertionError("the plan never came to rest")
+
+    def check(self) -> None:
+        """No device has two owners, and what pods are said to have is what their claims have."""
+        owners: dict[object, str] = {}
+        held = {listed.claim.key: listed.allocation for listed in self.snapshot.dynamic.claims}
+        for key, allocation in held.items():
+            for result in allocation.results if allocation else ():
+                assert owners.setdefault(result.device_id, key) == key
+        for workload in self.snapshot.workloads:
+            for pod in workload.pods:
+                if pod.state is PodState.ALLOCATED and pod.claims and pod.request.gpu_count:
+                    devices = {
+                        int(result.device_id[2].removeprefix("gpu-"))
+                        for key in pod.claims
+                        if (allocation := held[key]) is not None
+                        for result in allocation.results
+                    }
+                    assert devices == set(pod.devices)
+
+    def running(self) -> set[str]:
+        return {
+            workload.name
+            for workload in self.snapshot.workloads
+            if all(pod.state is PodState.ALLOCATED for pod in workload.pods)
+        }
+
+
+def test_a_claim_is_allocated_with_the_binding_of_its_pod() -> None:
+    cluster = Claims([published("node-1")], [builders.project("a", 8000)])
+    claim = claimed("one")
+    cluster.submit(job("one", "a", claim), claim)
+    (binding,) = cluster.step().bindings
+    (grant,) = binding.grants
+    assert grant.claim == claim
+    assert [result.device_id for result in grant.allocation.results] == [(DRIVER, "node-1", "gpu-0")]
+    assert binding.devices == (0,)
+    assert not grant.extended
+
+
+def test_two_claims_never_have_one_device_and_what_is_full_waits() -> None:
+    cluster = Claims([published("node-1", 2)], [builders.project("a", 2000)])
+    for age, name in enumerate(("one", "two", "three")):
+        cluster.submit(job(name, "a", claimed(name), age=age), claimed(name))
+    last = cluster.settle()
+    assert cluster.running() == {"one", "two"}
+    assert set(last.pending) == {"three"}
+
+
+def test_a_selector_decides_on_the_device() -> None:
+    cluster = Claims([published("node-1")], [builders.project("a", 8000)])
+    claim = claimed("one", exactly(selectors=(f'device.attributes["{DRIVER}"].index == 5',)))
+    cluster.submit(job("one", "a", claim), claim)
+    assert cluster.step().bindings[0].devices == (5,)
+
+
+def test_what_no_device_satisfies_is_said() -> None:
+    cluster = Claims([published("node-1")], [builders.project("a", 8000)])
+    claim = claimed("one", exactly(selectors=(f'device.attributes["{DRIVER}"].index == 50',)))
+    cluster.submit(job("one", "a", claim), claim)
+    reason = cluster.step().pending["one"]
+    assert reason.code is Waiting.FRAGMENTED
+    assert "no node that matches has all devices free that its resource claim asks for" in reason.message
+
+
+def test_a_class_that_is_not_there_is_said() -> None:
+    cluster = Claims([published("node-1")], [builders.project("a", 8000)])
+    claim = claimed("one", exactly(class_name="none"))
+    cluster.submit(job("one", "a", claim), claim)
+    reason = cluster.step().pending["one"]
+    assert reason.code is Waiting.CLAIMS
+    assert "none" in reason.message
+
+
+def test_claims_count_against_the_quota_and_are_reclaimed() -> None:
+    cluster = Claims([published("node-1", 4)], [builders.project("a", 2000), builders.project("b", 2000)])
+    for number in range(4):
+        claim = claimed(f"a{number}")
+        cluster.submit(job(claim.name, "a", claim, age=number), claim)
+    cluster.settle()
+    assert len(cluster.running()) == 4
+    owed = claimed("b", exactly(count=2))
+    cluster.submit(job("b", "b", owed, age=9), owed)
+    decision = cluster.step()
+    assert {eviction.workload for eviction in decision.evictions} == {"a2", "a3"}
+    cluster.settle()
+    assert "b" in cluster.running()
+    assert len(cluster.running()) == 3
+
+
+def test_a_gang_gets_the_claims_of_all_its_pods_or_none() -> None:
+    cluster = Claims([published("node-1", 2), published("node-2", 1)], [builders.project("a", 8000)])
+    claims = [claimed(f"g{number}") for number in range(4)]
+    cluster.submit(job("gang", "a", *claims, pods=4, gang=True), *claims)
+    assert not cluster.step().bindings
+    fewer = claims[:3]
+    cluster.snapshot = replace(cluster.snapshot, workloads=())
+    cluster.submit(job("three", "a", *fewer, pods=3, gang=True))
+    assert len(cluster.step().bindings) == 3
+
+
+def test_pods_that_share_a_claim_run_on_one_node_and_it_counts_once() -> None:
+    cluster = Claims([published("node-1", 1), published("node-2", 1)], [builders.project("a", 2000)])
+    shared = claimed("shared")
+    both = job("both", "a", shared, shared, pods=2, gang=True)
+    first, second = both.pods
+    both = replace(both, pods=(first, replace(second, request=Request())))
+    cluster.submit(both, shared)
+    bindings = cluster.step().bindings
+    assert len({binding.node for binding in bindings}) == 1
+    assert len(bindings) == 2
+    (listed,) = cluster.snapshot.dynamic.claims
+    assert len(listed.reserved_for) == 2
+
+
+def test_whole_gpus_are_claimed_on_a_node_that_publishes_them() -> None:
+    cluster = Claims([published("node-1", 2)], [builders.project("a", 2000)])
+    plain = builders.workload("plain", "a", 2000)
+    (pod,) = plain.pods
+    extended = claimed("extended", exactly("container-0-request-0", count=2))
+    cluster.submit(replace(plain, pods=(replace(pod, extended_claim=extended),)))
+    (binding,) = cluster.step().bindings
+    assert [grant.extended for grant in binding.grants] == [True]
+    assert binding.devices == (0, 1)
+
+
+def test_without_a_class_for_them_whole_gpus_are_not_given_on_such_a_node() -> None:
+    cluster = Claims([published("node-1", 2)], [builders.project("a", 2000)])
+    cluster.submit(builders.workload("plain", "a", 1000))
+    assert not cluster.step().bindings
+
+
+def test_a_node_without_slices_gives_no_claim_anything() -> None:
+    cluster = Claims([builders.node("node-1")], [builders.project("a", 2000)])
+    claim = claimed("one")
+    cluster.submit(job("one", "a", claim), claim)
+    assert not cluster.step().bindings
+
+
+def test_what_others_allocated_is_nobody_elses() -> None:
+    cluster = Claims([published("node-1", 1)], [builders.project("a", 2000)])
+    theirs = claimed("theirs")
+    cluster.submit(job("theirs", "a", theirs), theirs)
+    cluster.step()
+    foreign = cluster.snapshot.dynamic.claims
+    cluster.snapshot = replace(
+        cluster.snapshot,
+        nodes=(replace(cluster.snapshot.nodes[0], foreign_devices=(0,), foreign=Request(gpu_count=1)),),
+        workloads=(),
+    )
+    mine = claimed("mine")
+    cluster.submit(job("mine", "a", mine), mine)
+    assert not cluster.step().bindings
+    assert cluster.snapshot.dynamic.claims[: len(foreign)] == foreign
+
+
+def test_devices_that_are_held_for_a_pod_that_cannot_have_them_are_given_back() -> None:
+    cluster = Claims([published("node-1", 1), published("node-2", 1)], [builders.project("a", 2000)])
+    claim = claimed("one")
+    cluster.submit(job("one", "a", claim), claim)
+    allocation = plan(cluster.snapshot).bindings[0].grants[0].allocation
+    held = ObservedClaim(claim, allocation, ("one-0",))
+    node = replace(cluster.snapshot.nodes[0], schedulable=False)
+    cluster.snapshot = replace(
+        cluster.snapshot,
+        nodes=(node, cluster.snapshot.nodes[1]),
+        dynamic=replace(cluster.snapshot.dynamic, claims=(held,)),
+    )
+    assert cluster.step().deallocations == ("team/one",)
+    assert cluster.step().bindings[0].node == "node-2"
+
+
+def test_a_claim_that_holds_devices_already_is_bound_where_they_are() -> None:
+    cluster = Claims([published("node-1", 1), published("node-2", 1)], [builders.project("a", 2000)])
+    claim = claimed("one")
+    cluster.submit(job("one", "a", claim), claim)
+    allocation = plan(cluster.snapshot).bindings[0].grants[0].allocation
+    held = ObservedClaim(claim, allocation, ("one-0",))
+    cluster.snapshot = replace(cluster.snapshot, dynamic=replace(cluster.snapshot.dynamic, claims=(held,)))
+    (binding,) = cluster.step().bindings
+    assert binding.node == "node-1"
+    assert binding.devices == (0,)
+    assert binding.grants == ()
