@@ -53,7 +53,7 @@ def job(name: str, project: str, *claims: Claim, pods: int = 1, age: int = 0, **
 def _request(claims: Iterable[Claim]) -> Request:
     specs = tuple(claim.spec for claim in claims)
     count = sum(choice.alternatives[0].count for spec in specs for choice in spec.requests)
-    return Request(gpu_count=count, claims=specs)
+    return Request(gpu_count=count, claim_specs=specs)
 
 
 class Claims:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from orchestrator.cluster.quantity import parse_time
 from orchestrator.errors import UsageError
 from orchestrator.planner import model
+from orchestrator.planner.devices import model as devices
 from orchestrator.planner.labels import LabelRequirement
 from orchestrator.simulation import forms
 from orchestrator.simulation.extra_fields import uncovered
@@ -259,12 +261,62 @@ def amounts(most: int = 10**15) -> st.SearchStrategy[int]:
 def rest(kind: type) -> dict[str, st.SearchStrategy[Any]]:
     """Any value for each field that has no short form."""
     hints = typing.get_type_hints(kind)
-    return {each.name: st.from_type(hints[each.name]) for each in uncovered(kind, forms.COVERED[kind])}
+    return {
+        each.name: st.sampled_from(OF_CLAIMS[kind, each.name])
+        if (kind, each.name) in OF_CLAIMS
+        else st.from_type(hints[each.name])
+        for each in uncovered(kind, forms.COVERED[kind])
+    }
+
+
+CLAIM = devices.Claim(
+    "uid",
+    "team-a",
+    "claim",
+    devices.ClaimSpec(
+        requests=(
+            devices.RequestChoice(
+                "gpu",
+                (
+                    devices.Request(
+                        "gpu/large",
+                        "gpu",
+                        "gpu.example.com",
+                        selectors=("true",),
+                        count=2,
+                        tolerations=(devices.DeviceToleration("key", seconds=3),),
+                        capacity=(("memory", 1 << 64),),
+                    ),
+                ),
+                is_prioritized=True,
+            ),
+        ),
+        constraints=(devices.Constraint("numa", distinct=True, requests=("gpu",)),),
+        config=(devices.Configuration("{}", ("gpu",)),),
+    ),
+)
+ALLOCATION = devices.Allocation(
+    results=(devices.DeviceResult("gpu", ("d", "pool", "gpu-0"), share_id="x", consumed=(("memory", 7),)),),
+    config=(devices.ResultConfiguration(True, devices.Configuration("{}")),),
+    nodes=devices.NodeTerm(fields=(LabelRequirement("metadata.name", "In", ("a",)),)),
+)
+# what a driver publishes compares by identity: see the test of slices
+OF_CLAIMS: dict[tuple[type, str], list[Any]] = {
+    (model.Request, "claim_specs"): [(), (CLAIM.spec,)],
+    (model.Pod, "extended_claim"): [None, CLAIM],
+    (model.Snapshot, "dynamic"): [
+        devices.NO_DYNAMIC_RESOURCES,
+        devices.DynamicResources(
+            classes=(devices.DeviceClass("gpu", ("true",), (devices.Configuration("{}"),)),),
+            claims=(devices.ObservedClaim(CLAIM, ALLOCATION, ("pod",)),),
+        ),
+    ],
+}
 
 
 NAMES = st.text("abc-.0123456789", min_size=1, max_size=5)
 TEXTS = st.text(max_size=4)
-GPUS = st.one_of(
+GPUS: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.fixed_dictionaries({"gpu_count": st.integers(0, 16)}),
     st.fixed_dictionaries({"gpu_portion_milli": st.integers(1, 999)}),
 )
@@ -298,7 +350,7 @@ def constraints(draw: st.DrawFn) -> model.Constraints:
 @st.composite
 def pods(draw: st.DrawFn, pod_id: str) -> model.Pod:
     node, nominated = draw(st.none() | NAMES), draw(st.none() | NAMES)
-    devices = st.lists(st.integers(0, 15), max_size=3).map(tuple)
+    indices = st.lists(st.integers(0, 15), max_size=3).map(tuple)
     running = st.sampled_from([model.PodState.ALLOCATED, model.PodState.RELEASING])
     return model.Pod(
         id=pod_id,
@@ -307,9 +359,9 @@ def pods(draw: st.DrawFn, pod_id: str) -> model.Pod:
         constraints=draw(constraints()),
         state=model.PodState.PENDING if node is None else draw(running),
         node=node,
-        devices=() if node is None else draw(devices),
+        devices=() if node is None else draw(indices),
         nominated_node=nominated,
-        nominated_devices=() if nominated is None else draw(devices),
+        nominated_devices=() if nominated is None else draw(indices),
         **{name: draw(each) for name, each in rest(model.Pod).items()},
     )
 
@@ -390,6 +442,34 @@ def test_what_is_written_is_read_back_exactly(snapshot: model.Snapshot, tmp_path
     path = tmp_path / "any.yaml"
     path.write_text(dump(snapshot), encoding="utf-8")
     assert load(path) == snapshot
+
+
+def test_slices_are_read_back_as_they_were_written(tmp_path: Path) -> None:
+    published = devices.ResourceSlice(
+        "slice",
+        "gpu.example.com",
+        "node-1",
+        generation=3,
+        nodes=devices.NodeChoice(node_name="node-1"),
+        counter_sets=(devices.CounterSet("set", (("memory", 4),)),),
+        devices=(
+            devices.Device(
+                "gpu-0",
+                attributes={
+                    "uuid": devices.Attribute("string", ("GPU-0",)),
+                    "index": devices.Attribute("int", (1,)),
+                },
+                capacity={"memory": devices.Capacity(32 << 60, devices.RequestPolicy(default_nano=1 << 60))},
+                taints=(devices.DeviceTaint("key", "value", "NoSchedule"),),
+                shareable=True,
+            ),
+        ),
+    )
+    snapshot = model.Snapshot((), (), (), dynamic=devices.DynamicResources((published,)))
+    path = tmp_path / "slices.yaml"
+    path.write_text(dump(snapshot), encoding="utf-8")
+    (read,) = load(path).dynamic.slices
+    assert dataclasses.asdict(read) == dataclasses.asdict(published)
 
 
 def test_a_file_is_plain_yaml_for_everybody(loaded: Callable[[str], model.Snapshot]) -> None:

@@ -134,7 +134,7 @@ class Explainer:
         resource = next((resource for resource in range(3) if requested[resource]), 1)
         free = self._columns().total(resource, admitting)
         if free >= requested[resource]:
-            claims = len(pod.claims) or len(pod.request.claims)
+            claims = len(pod.claims) or len(pod.request.claim_specs)
             return DevicesTaken(claims) if claims else self._fragmented(workload, chunk)
         figures = session.ledger.figures(workload.project, session.shares)
         most = entitled_amounts(figures)[resource]
