@@ -14,6 +14,11 @@ LEASE_NAME: Final = "muster-operator"
 """In the system namespace: on this lease the operators elect which of them leads."""
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
+GPU_DRIVER: Final = "gpu.nvidia.com"
+"""NVIDIA's driver for dynamic resource allocation, which publishes GPUs in slices."""
+
+CLAIM_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+"""Kubernetes' own: on a claim that holds devices."""
 
 PROJECT_LABEL: Final = f"{GROUP}/project"
 """On a namespace: the project whose workloads live there, for selectors. Nothing is decided by it alone, see

@@ -52,6 +52,11 @@ _VIEWING: Final = (
     Rule("networking.k8s.io", ("ingresses",), _SEE),
     Rule("policy", ("poddisruptionbudgets",), _SEE),
     Rule("muster.dev", ("evictionrecords",), _SEE),
+    Rule(
+        "resource.k8s.io",
+        ("resourceclaims", "resourceclaimtemplates", "resourceslices", "deviceclasses"),
+        _SEE,
+    ),
     *CONTROLLERS,
 )
 _RESEARCHING: Final = (
@@ -60,6 +65,7 @@ _RESEARCHING: Final = (
     Rule("", ("services",), _CHANGE),
     Rule("networking.k8s.io", ("ingresses",), _CHANGE),
     Rule("", ("persistentvolumeclaims",), ("create", "delete")),
+    Rule("resource.k8s.io", ("resourceclaims", "resourceclaimtemplates"), ("create", "delete")),
     # who may create pods in a namespace can read its secrets through them
     Rule("", ("secrets",), ("get", "create", "delete")),
     Rule("", ("pods",), ("delete",)),

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from orchestrator.cluster.pods import NodeSelector  # noqa: TC001  (msgspec evaluates the annotation)
-from orchestrator.cluster.wire import Metadata, Wire
+from orchestrator.cluster.wire import Condition, Metadata, Wire
 
 QuantityText = str | int
 
@@ -132,17 +132,34 @@ class ResourceClaimConsumer(Wire, frozen=True):
     uid: str = ""
 
 
+class AllocatedDeviceStatus(Wire, frozen=True):
+    """What a driver says of a device that a claim holds."""
+
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    share_id: str = msgspec.field(default="", name="shareID")
+    conditions: list[Condition] = []
+
+
 class ResourceClaimStatus(Wire, frozen=True):
     """What a claim holds, and for whom."""
 
     allocation: AllocationResult | None = None
     reserved_for: list[ResourceClaimConsumer] = []
+    devices: list[AllocatedDeviceStatus] = []
+
+
+class ClaimMetadata(Metadata, frozen=True):
+    """What keeps a claim from being deleted is in `finalizers`."""
+
+    finalizers: list[str] = []
 
 
 class ResourceClaim(Wire, frozen=True):
     """A claim of devices."""
 
-    metadata: Metadata = Metadata()
+    metadata: ClaimMetadata = ClaimMetadata()
     spec: ResourceClaimSpec = ResourceClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()
 

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from orchestrator.cluster.errors import NotFound
 from orchestrator.cluster.resources import Resource
 from orchestrator.cluster.wire import Wire
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from orchestrator.cluster.transport import Transport
 
 
@@ -30,6 +33,18 @@ class ApiResourceList(Wire, frozen=True):
     """What the API server serves of one group and version."""
 
     resources: list[ApiResource] = []
+
+
+class ServedVersion(Wire, frozen=True):
+    """One version of an API group."""
+
+    version: str
+
+
+class ApiGroup(Wire, frozen=True):
+    """The versions of one API group that the API server serves."""
+
+    versions: list[ServedVersion] = []
 
 
 class _Anything(msgspec.Struct):
@@ -56,6 +71,16 @@ async def discover(transport: Transport, api_version: str, kind: str) -> Resourc
         ):
             return Resource(group, version, resource.name, kind)
     return None
+
+
+async def served_version(transport: Transport, group: str, versions: Sequence[str]) -> str | None:
+    """Return the first of these versions of the group that is served; None for none. Raises ClusterError leaves."""
+    try:
+        served = await transport.get(f"/apis/{group}", ApiGroup)
+    except NotFound:
+        return None
+    known = {listed.version for listed in served.versions}
+    return next((version for version in versions if version in known), None)
 
 
 async def probe(transport: Transport, resource: Resource, namespace: str | None = None) -> None:

@@ -117,6 +117,14 @@ class PodVolume(Wire, frozen=True):
     ephemeral: EphemeralSource | None = None
 
 
+class PodResourceClaim(Wire, frozen=True):
+    """A claim of devices that a pod refers to, by its name or by that of the template that it is made from."""
+
+    name: str
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
 class PodSpec(Wire, frozen=True):
     """What a pod asks for, and the node that it is bound to ("" while it is not)."""
 
@@ -136,6 +144,7 @@ class PodSpec(Wire, frozen=True):
     active_deadline_seconds: int | None = None
     restart_policy: str = ""
     termination_grace_period_seconds: int | None = None
+    resource_claims: tuple[PodResourceClaim, ...] = ()
 
 
 class ContainerStateWaiting(Wire, frozen=True):
@@ -190,6 +199,28 @@ FINISHED: Final = ("Succeeded", "Failed")
 """The phases in which a pod has ended and holds nothing any more."""
 
 
+class PodResourceClaimStatus(Wire, frozen=True):
+    """The claim that was made from a template; none, if the pod turned out to need none."""
+
+    name: str
+    resource_claim_name: str | None = None
+
+
+class ContainerRequestMapping(Wire, frozen=True):
+    """Which request of the claim for extended resources serves a resource of a container."""
+
+    container_name: str
+    resource_name: str
+    request_name: str
+
+
+class ExtendedResourceClaimStatus(Wire, frozen=True):
+    """The claim that a scheduler made for the extended resources of a pod."""
+
+    resource_claim_name: str = ""
+    request_mappings: tuple[ContainerRequestMapping, ...] = ()
+
+
 class PodStatus(Wire, frozen=True):
     """How a pod is; `phase` is Pending, Running, Succeeded, Failed or Unknown."""
 
@@ -201,6 +232,8 @@ class PodStatus(Wire, frozen=True):
     init_container_statuses: list[ContainerStatus] = []
     start_time: str = ""
     nominated_node_name: str = ""
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
+    extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
     host_ip: str = msgspec.field(default="", name="hostIP")
     pod_ip: str = msgspec.field(default="", name="podIP")
 

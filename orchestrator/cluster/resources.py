@@ -105,6 +105,13 @@ PRIORITY_CLASSES: Final = Resource(
 )
 RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota")
 EVICTION_RECORDS: Final = Resource(GROUP, "v1alpha1", "evictionrecords", "EvictionRecord")
+RESOURCE_SLICES: Final = Resource(
+    "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False
+)
+DEVICE_CLASSES: Final = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
+RESOURCE_CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
+DRA_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
+"""Of resource.k8s.io, the best first: slices, classes and claims are read in each of them."""
 SELF_SUBJECT_ACCESS_REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
 )

@@ -17,11 +17,13 @@ from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.reflector import Change
 from orchestrator.cluster.timeouts import OPERATOR_REQUEST_SECONDS
 from orchestrator.cluster.transport import Transport
+from orchestrator.control.claim_grants import ClaimGrants, has_conditions
 from orchestrator.control.claims import ClaimNotReady, Claims
 from orchestrator.control.nominations import Nominations
 from orchestrator.control.operator_config import MAX_CHECKPOINT_GRACE_SECONDS
 from orchestrator.control.requests import Requests, Task, keep
 from orchestrator.names import ADMITTED_ANNOTATION, EVICTION_REASON_ANNOTATION, GPU_DEVICES_ANNOTATION
+from orchestrator.planner.devices.model import ObservedClaim
 from orchestrator.planner.model import Binding, Eviction
 from orchestrator.workloads.nominations import bound_annotations, leaving_annotations
 from orchestrator.workloads.request import grace_seconds
@@ -37,8 +39,9 @@ class Executor:
     `assumed`, `evicted` and `nominated` are what was begun and has not been seen on the watch yet. `on_refused` is
     called when something was refused for good: it has to be decided again; `on_evicted` when an eviction went through,
     `on_forbidden`, with the API server's words, when a disruption budget did not allow it; `on_bound`, with the uid,
-    when a binding was answered. A pod with claims is bound when `claims` has them ready; when it has not,
-    `on_unready` is told why. Nothing is begun unless `is_leader()`.
+    when a binding was answered. A pod with volumes is bound when `claims` has them ready; when it has not,
+    `on_unready` is told why. What its resource claims get is written by `grants` before. Nothing is begun unless
+    `is_leader()`.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Executor:
         on_bound: Callable[[str], None] = lambda _uid: None,
         on_unready: Callable[[Pod, str], None] = lambda _pod, _why: None,
         claims: Claims | None = None,
+        grants: ClaimGrants | None = None,
         max_checkpoint_grace_seconds: int = MAX_CHECKPOINT_GRACE_SECONDS,
         request_seconds: float = OPERATOR_REQUEST_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -63,6 +67,7 @@ class Executor:
         self._on_bound = on_bound
         self._on_unready = on_unready
         self._claims = claims
+        self._grants = grants
         self._max_checkpoint_grace_seconds = max_checkpoint_grace_seconds
         self._requests = Requests(is_leader=is_leader, request_seconds=request_seconds, sleep=sleep)
         self._nominations = Nominations(transport, self._requests)
@@ -86,6 +91,11 @@ class Executor:
     def assumed(self) -> Mapping[str, Assumption]:
         """Bindings that the watch has not shown yet, by pod uid."""
         return dict(self._assumed)
+
+    @property
+    def assumed_claims(self) -> Mapping[str, ObservedClaim]:
+        """Claims that hold devices of which the watch does not show that yet, by key."""
+        return {} if self._grants is None else self._grants.assumed
 
     @property
     def evicted(self) -> frozenset[str]:
@@ -134,6 +144,8 @@ class Executor:
             if pod is None or is_leaving(pod, self._max_checkpoint_grace_seconds):
                 self._evicted.discard(uid)
         self._nominations.confirm(pods, self._evicted)
+        if self._grants is not None:
+            self._grants.confirm()
 
     def begin(
         self,
@@ -141,8 +153,11 @@ class Executor:
         bindings: Iterable[Binding],
         pods: Mapping[str, Pod],
         nominations: Collection[Binding] = (),
+        deallocations: Iterable[str] = (),
     ) -> None:
         """Evict, bind and nominate in the background. What is refused is decided again, on fresh state.
+
+        `deallocations` are claims, by key, whose devices are taken back.
 
         `nominations` are all that are in force; whatever pods say beyond them is taken away. Nobody is evicted before
         those who get the room say so: an operator that dies in between would make it for somebody else.
@@ -161,6 +176,8 @@ class Executor:
             self._requests.put(request, after=self._nominations.under_way(others))
         for task, prepare in bound:
             self._start(task, prepare)
+        for key in deallocations:
+            self._deallocate(key)
 
     async def idle(self) -> None:
         """Wait until nothing is under way, whatever else waits for its volumes."""
@@ -191,14 +208,25 @@ class Executor:
         self._nominations.forget(uid)
         devices = ",".join(str(device) for device in binding.devices)
         claims = self._claims if pod.spec.volumes and claims_of(pod) else None
+        grants = self._grants if pod.spec.resource_claims or binding.grants else None
+        keys = grants.begin(pod, binding) if grants else ()
 
         def refused() -> None:
             self._assumed.pop(uid, None)
             self._on_refused()
+            self._end_grants(keys, refused=True)
 
-        task = Task(
-            what=f"bind {pod.metadata.namespace}/{pod.metadata.name} to {binding.node} devices [{devices}]",
-            call=lambda: bind(
+        def done() -> None:
+            self._on_bound(uid)
+            self._end_grants(keys, refused=False)
+
+        async def send() -> None:
+            if grants is not None:
+                await grants.write(pod, binding)
+            await bind_pod()
+
+        def bind_pod() -> Awaitable[None]:
+            return bind(
                 self._transport,
                 namespace=pod.metadata.namespace,
                 name=pod.metadata.name,
@@ -206,15 +234,44 @@ class Executor:
                 node=binding.node,
                 # the devices always: what a template carries there is not to stay
                 annotations={**emptied, GPU_DEVICES_ANNOTATION: devices, ADMITTED_ANNOTATION: uid},
-            ),
+            )
+
+        task = Task(
+            what=f"bind {pod.metadata.namespace}/{pod.metadata.name} to {binding.node} devices [{devices}]",
+            call=send,
             is_due=lambda: uid in self._assumed,
             refused=refused,
-            done=lambda: self._on_bound(uid),
+            done=done,
             put_off=lambda why: self._on_unready(pod, why),
         )
-        if claims is None:
+        waits_for_devices = grants if has_conditions(binding) else None
+        if claims is None and waits_for_devices is None:
             return task, None
-        return task, lambda: claims.ready(pod, binding.node, lambda: uid in self._assumed)
+
+        async def prepare() -> None:
+            if claims is not None:
+                await claims.ready(pod, binding.node, lambda: uid in self._assumed)
+            if waits_for_devices is not None:
+                await waits_for_devices.wait_for_conditions(pod, binding, lambda: uid in self._assumed)
+
+        return task, prepare
+
+    def _end_grants(self, keys: tuple[str, ...], *, refused: bool) -> None:
+        if self._grants is not None and keys:
+            keep(self._preparing, self._grants.end(keys, refused=refused))
+
+    def _deallocate(self, key: str) -> None:
+        grants = self._grants
+        if grants is None:
+            return
+        self._requests.put(
+            Task(
+                what=f"take the devices of claim {key} back",
+                call=lambda: grants.deallocate(key),
+                is_due=lambda: True,
+                refused=self._on_refused,
+            )
+        )
 
     def _eviction(self, pod: Pod, eviction: Eviction, place: Assumption | None) -> Task:
         """The request; it says on the pod which place is kept for its successor, as that stands when it is sent."""

@@ -6,8 +6,10 @@ Owners of pods are watched as pods refer to them, see `owner_watches`.
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from orchestrator.cluster.device_objects import DeviceClass, ResourceClaim, ResourceSlice
 from orchestrator.cluster.objects import (
     FINISHED,
     Namespace,
@@ -24,6 +26,7 @@ from orchestrator.cluster.objects import (
 from orchestrator.cluster.reflector import Change, Reflector
 from orchestrator.cluster.resources import (
     CLAIMS,
+    DEVICE_CLASSES,
     JOBS,
     NAMESPACES,
     NODES,
@@ -32,6 +35,8 @@ from orchestrator.cluster.resources import (
     PODS,
     PROJECTS,
     REPLICA_SETS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     ROLE_BINDINGS,
     STATEFUL_SETS,
     STORAGE_CLASSES,
@@ -60,12 +65,14 @@ SLICE: Final = 1000
 class Observer:
     """Keeps the caches; `changed` is set whenever something changed that a decision may depend on."""
 
-    def __init__(self, transport: "Transport") -> None:
+    def __init__(self, transport: "Transport", *, dra_version: str | None = None) -> None:
+        """`dra_version` is the version of resource.k8s.io that the API server serves, None for none."""
         self.changed = asyncio.Event()
         self._listeners: list[Callable[[Change[Any]], None]] = []
         self._followers: list[Callable[[Change[Any]], None]] = []
         self._is_binding: Callable[[str, str], bool] = lambda _uid, _node: False
         self._is_nominating: Callable[[Pod], bool] = lambda _pod: False
+        self._is_granting: Callable[[Any], bool] = lambda _object: False
         self.nodes = Reflector(transport, NODES, Node, on_change=self._node_changed)
         self.pods = Reflector(transport, PODS, Pod, on_change=self._pod_changed)
         self.namespaces = Reflector(transport, NAMESPACES, Namespace, on_change=self._namespace_changed)
@@ -80,6 +87,17 @@ class Observer:
                 (PERSISTENT_VOLUMES, PersistentVolume),
                 (STORAGE_CLASSES, StorageClass),
             )
+        )
+        self.dynamic = tuple(
+            Reflector(
+                transport, replace(resource, version=dra_version), kind, on_change=self._dynamic_changed
+            )
+            for resource, kind in (
+                (DEVICE_CLASSES, DeviceClass),
+                (RESOURCE_SLICES, ResourceSlice),
+                (RESOURCE_CLAIMS, ResourceClaim),
+            )
+            if dra_version is not None
         )
         self._bindings = tuple(
             Reflector(
@@ -127,12 +145,19 @@ class Observer:
                     if count % SLICE == 0:
                         await asyncio.sleep(0)
 
-    def expect(self, is_binding: Callable[[str, str], bool], is_nominating: Callable[[Pod], bool]) -> None:
+    def expect(
+        self,
+        is_binding: Callable[[str, str], bool],
+        is_nominating: Callable[[Pod], bool],
+        is_granting: Callable[[Any], bool],
+    ) -> None:
         """Take what tells what this process does itself, so that its echo is no news.
 
-        `is_binding` tells it for a pod's uid and a node, `is_nominating` for a pod with another nomination than before.
+        `is_binding` tells it for a pod's uid and a node, `is_nominating` for a pod with another nomination than before,
+        `is_granting` for a resource claim.
         """
         self._is_binding, self._is_nominating = is_binding, is_nominating
+        self._is_granting = is_granting
 
     @asynccontextmanager
     async def running(self) -> "AsyncIterator[asyncio.TaskGroup]":
@@ -161,6 +186,7 @@ class Observer:
     def _reflectors(self) -> Iterator[Reflector[Any]]:
         # namespaces before pods: whoever follows then knows at once whose each pod is
         yield from (self.claims, self.volumes, self.storage_classes)
+        yield from self.dynamic
         yield from (self.nodes, self.namespaces, self.projects, self.pods, self.budgets)
         yield from self._bindings
         yield from (self.jobs, self.stateful_sets, self.replica_sets)
@@ -202,6 +228,11 @@ class Observer:
         self._tell_followers(change)
         self._notify(change)
 
+    def _dynamic_changed(self, change: Change[Any]) -> None:
+        self._tell_followers(change)
+        if not (change.type == "modified" and self._is_granting(change.object)):
+            self._notify(change)
+
     def _budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
         before = change.previous
         if before is None or change.type == "deleted" or before.status != change.object.status:
@@ -235,6 +266,7 @@ def _pod_matters(before: Pod, after: Pod) -> bool:
         before.spec.node_name != after.spec.node_name
         or before.spec.scheduling_gates != after.spec.scheduling_gates
         or before.metadata.generation != after.metadata.generation
+        or before.status.resource_claim_statuses != after.status.resource_claim_statuses
         or before.metadata.labels != after.metadata.labels
         or _but_nomination(before) != _but_nomination(after)
         or before.metadata.deletion_timestamp != after.metadata.deletion_timestamp

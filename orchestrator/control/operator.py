@@ -9,9 +9,11 @@ import socket
 import uuid
 from contextlib import AsyncExitStack
 
+from orchestrator.cluster.discovery import served_version
 from orchestrator.cluster.errors import LeaseLost
 from orchestrator.cluster.kubeconfig import Access
 from orchestrator.cluster.lease import LeaseElection
+from orchestrator.cluster.resources import DRA_VERSIONS, RESOURCE_CLAIMS
 from orchestrator.cluster.timeouts import OPERATOR_REQUEST_SECONDS, Limits
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.health import Health, serving
@@ -126,7 +128,8 @@ async def _lead(
     """Decide on caches that were listed after the lease was won: they show all that the leader before did."""
     health.leading()
     spare_the_caches()
-    observer = Observer(transport)
+    dra_version = await served_version(transport, RESOURCE_CLAIMS.group, DRA_VERSIONS)
+    observer = Observer(transport, dra_version=dra_version)
     async with observer.running() as group:
         spare_the_caches()
         projects = ProjectController(transport, observer, config, is_leader=election.is_leader)
@@ -147,6 +150,7 @@ async def _lead(
             health=health,
             planner=Planner().plan,
             config=config,
+            dra_version=dra_version,
         )
         logger.info("leading: %d nodes, %d pods", len(observer.nodes.objects), len(observer.pods.objects))
         limits = TimeLimits(

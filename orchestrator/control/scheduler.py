@@ -15,6 +15,7 @@ from typing import Final
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.audit import Audit
+from orchestrator.control.claim_grants import ClaimGrants
 from orchestrator.control.claims import Claims
 from orchestrator.control.conditions import ConditionWriter
 from orchestrator.control.events import Announcer
@@ -69,6 +70,7 @@ class SchedulerLoop:
         planner: Callable[[Snapshot], Plan] = plan,
         config: OperatorConfig = DEFAULT_CONFIG,
         wall_clock: Callable[[], float] = time.time,
+        dra_version: str | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._observer = observer
@@ -85,6 +87,7 @@ class SchedulerLoop:
         self._announcer = Announcer(transport)
         self._lag = WatchLag(loop.time)
         self._claims = Claims(transport, self._reader.volumes, self._labels_of, is_leader=is_leader)
+        self._grants = ClaimGrants(transport, self._reader.claims, version=dra_version)
         self._executor = Executor(
             transport,
             is_leader=is_leader,
@@ -94,6 +97,7 @@ class SchedulerLoop:
             on_bound=self._lag.answered,
             on_unready=self._note_unready,
             claims=self._claims,
+            grants=self._grants,
             max_checkpoint_grace_seconds=config.max_checkpoint_grace_seconds,
         )
         self._requeue_holds = RequeueHolds(
@@ -113,7 +117,7 @@ class SchedulerLoop:
         )
         self._rest_seconds = 0.0
         self._follows = False
-        observer.expect(self._is_echo, self._executor.is_nominating)
+        observer.expect(self._is_echo, self._executor.is_nominating, self._grants.is_echo)
         observer.listen(self._requeue_holds.see)
         observer.listen(self._claims.see)
 
@@ -195,6 +199,7 @@ class SchedulerLoop:
             nominated={**inherited, **self._executor.nominated},
             now_us=self.now_us(),
             left_over=self._left_over,
+            assumed_claims=self._executor.assumed_claims,
             budgets=self._budgets.read(
                 self._observer.budgets.objects.values(), pods, self._executor.evicted, self._refused_now()
             ),
@@ -204,7 +209,9 @@ class SchedulerLoop:
         reading = self._name(reading, decided, pods)
         self._on_plan(reading, decision)
         self._audit.know(reading, decision)
-        self._executor.begin(decision.evictions, decision.bindings, pods, decision.nominations)
+        self._executor.begin(
+            decision.evictions, decision.bindings, pods, decision.nominations, decision.deallocations
+        )
         self._requeue_holds.take(decision, inherited)
         self._left_over = decision.left_over
         undecided = reasons(decided, reading.snapshot)

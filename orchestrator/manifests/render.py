@@ -131,6 +131,7 @@ def render(
         "objects_quota": OBJECTS_QUOTA,
         "account": OPERATOR_ACCOUNT,
         "prefix": NAMESPACE_PREFIX,
+        "claim_finalizer": names.CLAIM_FINALIZER,
         "selected_node": SELECTED_NODE_ANNOTATION,
         "priority_classes": PRIORITY_CLASSES,
         "roles": ROLES,

@@ -67,8 +67,8 @@ class Request:
     """What one pod asks for: whole devices, or the same part of `shared_devices` devices.
 
     The part is `gpu_portion_milli` (1 to 999 thousandths), or `gpu_memory_mib` of each device's memory; the latter is
-    a larger portion of a smaller device. `claim_specs` is what its claims without devices ask for: their GPUs are counted
-    in the other fields, and which devices fit is a matter of the allocator.
+    a larger portion of a smaller device. `claim_specs` is what its claims without devices ask for: their GPUs are
+    counted in the other fields, and which devices fit is a matter of the allocator.
     """
 
     gpu_count: int = 0

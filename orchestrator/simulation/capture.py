@@ -7,11 +7,15 @@ annotation value leaves the cluster.
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from orchestrator.cluster.device_objects import DeviceClass, ResourceClaim, ResourceSlice
+from orchestrator.cluster.discovery import served_version
 from orchestrator.cluster.errors import Forbidden, NotFound
 from orchestrator.cluster.objects import Namespace, Node, Object, Pod, PodDisruptionBudget, Project
 from orchestrator.cluster.resources import (
+    DEVICE_CLASSES,
+    DRA_VERSIONS,
     JOBS,
     NAMESPACES,
     NODES,
@@ -19,6 +23,8 @@ from orchestrator.cluster.resources import (
     PODS,
     PROJECTS,
     REPLICA_SETS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     STATEFUL_SETS,
     Resource,
 )
@@ -26,6 +32,7 @@ from orchestrator.cluster.transport import Transport
 from orchestrator.errors import ConfigurationError
 from orchestrator.planner.model import Settings, Snapshot
 from orchestrator.simulation.settings import SettingsUnknown, settings_in_force
+from orchestrator.workloads.claim_reader import DynamicObject
 from orchestrator.workloads.owner_lists import list_owners
 from orchestrator.workloads.reader import read
 from orchestrator.workloads.snapshot import Observed
@@ -62,6 +69,7 @@ async def capture(transport: Transport) -> Capture:
     pods = await transport.list(PODS.path(), Pod)
     budgets, unseen = await _budgets(transport)
     owners, unread = await list_owners(transport, pods.items, {**jobs, **stateful_sets, **replica_sets})
+    dynamic, unlisted = await _dynamic(transport)
     settings, doubt = await _settings(transport)
     reading = read(
         Observed(
@@ -72,13 +80,14 @@ async def capture(transport: Transport) -> Capture:
             owners=(jobs, stateful_sets, replica_sets, owners),
             now_us=time.time_ns() // 1000,
             budgets={budget.metadata.uid: budget for budget in budgets},
+            dynamic=dynamic,
         ),
         settings,
     )
     names = {pod.metadata.uid: f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods.items}
     left_out = [f"pod {names[uid]}: {why}" for uid, why in reading.unreadable_pods.items()]
     left_out += [f"project {name}: {why}" for name, why in reading.unreadable_projects.items()]
-    return Capture(reading.snapshot, tuple(sorted([*left_out, *unseen, *unread])), doubt)
+    return Capture(reading.snapshot, tuple(sorted([*left_out, *unseen, *unread, *unlisted])), doubt)
 
 
 async def _settings(transport: Transport) -> tuple[Settings, str]:
@@ -96,6 +105,26 @@ async def _budgets(transport: Transport) -> tuple[list[PodDisruptionBudget], lis
     except Forbidden as error:
         return [], [f"disruption budgets: {error.message}"]
     return list(page.items), []
+
+
+async def _dynamic(transport: Transport) -> tuple[list[DynamicObject], list[str]]:
+    """Slices, classes and claims, and a line for each kind that may not be read."""
+    version = await served_version(transport, RESOURCE_CLAIMS.group, DRA_VERSIONS)
+    listed: list[DynamicObject] = []
+    unseen: list[str] = []
+    kinds: tuple[tuple[Resource, type[DynamicObject]], ...] = (
+        (DEVICE_CLASSES, DeviceClass),
+        (RESOURCE_SLICES, ResourceSlice),
+        (RESOURCE_CLAIMS, ResourceClaim),
+    )
+    for resource, kind in kinds if version else ():
+        try:
+            page = await transport.list(replace(resource, version=version or "").path(), kind)
+        except Forbidden as error:
+            unseen.append(f"{resource.plural}: {error.message}")
+        else:
+            listed += page.items
+    return listed, unseen
 
 
 async def _owners(transport: Transport, resource: Resource) -> Mapping[str, Object]:

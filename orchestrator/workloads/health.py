@@ -7,6 +7,7 @@ from orchestrator.cluster.integers import whole_number
 from orchestrator.cluster.objects import Node
 from orchestrator.cluster.quantity import parse_time, whole_count
 from orchestrator.names import GPU_MEMORY_LABEL, GPU_RESOURCE, UNHEALTHY_GPUS_ANNOTATION, UNHEALTHY_KEY
+from orchestrator.workloads.published_gpus import PublishedGpus
 from orchestrator.workloads.request import MAX_AMOUNT, MAX_DEVICES
 
 NEVER_US: Final = 1 << 62
@@ -28,11 +29,23 @@ class NodeHealth:
     lost_gpus: int = 0
 
 
-def node_health(node: Node) -> NodeHealth:
+def gives_gpus_twice(node: Node, published: PublishedGpus | None) -> bool:
+    """Whether both a device plugin and a driver that publishes slices give the node's GPUs to pods."""
+    return published is not None and str(node.status.allocatable.get(GPU_RESOURCE, 0)) != "0"
+
+
+def node_health(node: Node, published: PublishedGpus | None = None) -> NodeHealth:
     """Read a node's health. GPUs that are in its capacity and not allocatable count as lost.
 
-    Raises ValueError when the number of GPUs cannot be read.
+    Where a driver publishes the node's GPUs these count, and what it taints is unhealthy. Raises ValueError when the
+    number of GPUs cannot be read.
     """
+    if published is not None:
+        marked = named_gpus(node.metadata.annotations.get(UNHEALTHY_GPUS_ANNOTATION, ""), len(published.ids))
+        unhealthy, since_us = _whole_node(node)
+        return NodeHealth(
+            len(published.ids), unhealthy, since_us, tuple(sorted({*marked, *published.tainted}))
+        )
     allocatable = whole_count(str(node.status.allocatable.get(GPU_RESOURCE, 0)))
     count = max(allocatable, whole_count(str(node.status.capacity.get(GPU_RESOURCE, 0))))
     if count > MAX_DEVICES:
@@ -82,7 +95,9 @@ def _time_us(timestamp: str | None) -> int:
         return NEVER_US
 
 
-def gpu_memory_mib(node: Node) -> int:
-    """Return the memory of each of the node's GPUs in MiB, 0 where it does not say."""
+def gpu_memory_mib(node: Node, published: PublishedGpus | None = None) -> int:
+    """Return the memory of each of the node's GPUs in MiB, 0 where neither its driver nor a label says it."""
+    if published is not None and published.memory_mib:
+        return published.memory_mib
     mib = whole_number(node.metadata.labels.get(GPU_MEMORY_LABEL, ""))
     return mib if mib is not None and mib <= MAX_AMOUNT >> 20 else 0

@@ -1,17 +1,25 @@
 """The nodes of a snapshot, read again when they change or when what other schedulers' pods hold on them does."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 from orchestrator.cluster.objects import Node, Pod
+from orchestrator.names import GPU_DRIVER, GPU_RESOURCE
 from orchestrator.planner import model
+from orchestrator.workloads.claim_reader import ClaimReader
 from orchestrator.workloads.device_reader import DeviceReader
 from orchestrator.workloads.dict_ops import discard, put
+from orchestrator.workloads.health import gives_gpus_twice
 from orchestrator.workloads.request import Held, held_on_node
 from orchestrator.workloads.snapshot import planner_node
 from orchestrator.workloads.unreadable import Boundary, SetAside, Unreadable
+
+TWICE: Final = (
+    f"its GPUs are given to pods twice, as {GPU_RESOURCE} by a device plugin and in slices by {GPU_DRIVER}: "
+    "remove one of the two from it"
+)
 
 _NOTHING: Final[Mapping[str, tuple[Pod, Held]]] = MappingProxyType({})
 _UNKNOWN: Final = Held(None, None)
@@ -20,8 +28,16 @@ _UNKNOWN: Final = Held(None, None)
 class NodeReader:
     """The nodes with what pods hold on them that are in no workload, sorted by name."""
 
-    def __init__(self, devices: DeviceReader, boundary: Boundary) -> None:
+    def __init__(
+        self,
+        devices: DeviceReader,
+        claims: ClaimReader,
+        boundary: Boundary,
+        is_ours: Callable[[str], bool],
+    ) -> None:
         self._devices = devices
+        self._claims = claims
+        self._is_ours = is_ours
         self._boundary = boundary
         self._nodes: dict[str, Node] = {}
         self._foreign: dict[str, dict[str, tuple[Pod, Held]]] = {}
@@ -72,6 +88,11 @@ class NodeReader:
 
     def set_aside(self) -> Iterator[SetAside]:
         """Yield what decisions do not count with."""
+        for name, published in self._claims.gpus().items():
+            node = self._nodes.get(name)
+            if node is not None and gives_gpus_twice(node, published):
+                why = f"{TWICE}; no pod is placed there"
+                yield SetAside("Node", "", name, node.metadata.uid, why)
         for name, unreadable in self._unreadable.items():
             yield SetAside("Node", "", name, self._nodes[name].metadata.uid, unreadable.why)
         for pods in self._foreign.values():
@@ -86,5 +107,7 @@ class NodeReader:
         if node is None:
             return None
         held = [use for _, use in self._foreign.get(name, _NOTHING).values()]
-        devices = self._devices.foreign_devices(name)
-        return self._boundary.read(f"node {name}", lambda: planner_node(node, held, devices))
+        by_claims = self._claims.foreign_gpus(name, self._is_ours)
+        devices = tuple(sorted({*self._devices.foreign_devices(name), *by_claims}))
+        published = self._claims.gpus().get(name)
+        return self._boundary.read(f"node {name}", lambda: planner_node(node, held, devices, published))

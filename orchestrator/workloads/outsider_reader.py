@@ -12,8 +12,10 @@ from orchestrator.cluster.objects import Pod
 from orchestrator.names import WORKLOAD_LABEL
 from orchestrator.planner import model
 from orchestrator.planner.labels import LabelRequirement
+from orchestrator.workloads.claim_reader import ClaimReader
 from orchestrator.workloads.device_reader import DeviceReader
 from orchestrator.workloads.dict_ops import put
+from orchestrator.workloads.request import readable_request
 from orchestrator.workloads.snapshot import created_at_us, held_pod, started_at_us
 
 _NOWHERE: Final = model.Constraints(node_terms=((LabelRequirement("metadata.name", "In"),),))
@@ -24,9 +26,14 @@ class OutsiderReader:
     """The workloads that such pods are, sorted by id."""
 
     def __init__(
-        self, devices: DeviceReader, project_of: Mapping[str, str], longest_grace_seconds: int
+        self,
+        devices: DeviceReader,
+        claims: ClaimReader,
+        project_of: Mapping[str, str],
+        longest_grace_seconds: int,
     ) -> None:
         self._devices = devices
+        self._claims = claims
         self._project_of = project_of
         self._longest_grace_seconds = longest_grace_seconds
         self._pods: dict[str, Pod] = {}
@@ -41,6 +48,9 @@ class OutsiderReader:
         if is_there or uid in self._pods:
             put(self._pods, uid, pod if is_there else None)
             self._touched.add(uid)
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._pods
 
     def touch(self, uids: Iterable[str]) -> None:
         """Read these again, if they are among the pods: they hold other devices."""
@@ -68,6 +78,7 @@ class OutsiderReader:
         planned = held_pod(
             pod,
             devices=self._devices.devices(metadata.uid),
+            claims=self._claims.read_pod(pod, readable_request(pod), pod.spec.node_name),
             evicted=metadata.uid in self._evicted,
             longest_grace_seconds=self._longest_grace_seconds,
         )

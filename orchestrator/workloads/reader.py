@@ -9,7 +9,7 @@ stays the very same object, by which the planner knows that it need not look: a 
 node's heartbeat.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from operator import attrgetter
 from types import MappingProxyType
@@ -19,7 +19,9 @@ from orchestrator.cluster.objects import FINISHED, Namespace, Node, Pod, Project
 from orchestrator.cluster.reflector import Change
 from orchestrator.names import SCHEDULER_NAME
 from orchestrator.planner import model
+from orchestrator.planner.devices.model import ObservedClaim
 from orchestrator.workloads.budgets import planner_budgets
+from orchestrator.workloads.claim_reader import ClaimReader, DynamicObject, may_have_claims
 from orchestrator.workloads.device_reader import DeviceReader
 from orchestrator.workloads.dict_ops import put
 from orchestrator.workloads.namespaces import NamespaceOwners
@@ -40,6 +42,7 @@ _NO_PODS: Final[Mapping[str, Pod]] = MappingProxyType({})
 _NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 _NO_ASSUMPTIONS: Final[Mapping[str, Assumption]] = MappingProxyType({})
 _NO_NOMINATIONS: Final[Mapping[str, Assumption | None]] = MappingProxyType({})
+_NO_CLAIMS: Final[Mapping[str, ObservedClaim]] = MappingProxyType({})
 _DEFAULT_SETTINGS: Final = model.Settings()
 
 
@@ -51,6 +54,7 @@ def read(observed: Observed, settings: model.Settings = _DEFAULT_SETTINGS) -> Re
         observed.projects.values(),
         observed.nodes.values(),
         observed.storage,
+        observed.dynamic,
         *(owners.values() for owners in observed.owners),
         observed.pods.values(),
     ):
@@ -83,17 +87,21 @@ class Reader:
         self._merged: tuple[Workloads, Workloads, Workloads] = ((), (), ())
         self._projects = ProjectReader(boundary)
         self._devices = DeviceReader()
-        self._nodes = NodeReader(self._devices, boundary)
+        self.claims = ClaimReader(boundary)
+        self._nodes = NodeReader(self._devices, self.claims, boundary, self._is_ours)
         self.volumes = Volumes()
         self._workloads = WorkloadReader(
             self._namespaces.project_of,
             self.volumes,
             self._devices,
+            self.claims,
             levels=settings.topology_levels,
             longest_grace_seconds=longest_grace_seconds,
             boundary=boundary,
         )
-        self._outsiders = OutsiderReader(self._devices, self._namespaces.project_of, longest_grace_seconds)
+        self._outsiders = OutsiderReader(
+            self._devices, self.claims, self._namespaces.project_of, longest_grace_seconds
+        )
 
     @property
     def behind(self) -> int:
@@ -126,6 +134,9 @@ class Reader:
             self._projects.note(changed, is_there=is_there)
             for namespace in self._namespaces.note_project(changed, is_there=is_there):
                 self._change_owner(namespace)
+        elif isinstance(changed, DynamicObject):
+            nodes, pods = self.claims.note(changed, is_there=is_there)
+            self._touch(nodes, pods)
         elif isinstance(changed, StorageObject):
             self._workloads.note_claims(self.volumes.note(changed, is_there=is_there))
         elif isinstance(changed, KindState):
@@ -144,6 +155,7 @@ class Reader:
         now_us: int = 0,
         budgets: tuple[model.Budget, ...] = (),
         left_over: tuple[str, ...] = (),
+        assumed_claims: Mapping[str, ObservedClaim] = _NO_CLAIMS,
     ) -> Reading:
         """Build the planner's snapshot. What cannot be read is left out and named.
 
@@ -151,8 +163,9 @@ class Reader:
         show yet; a nomination of None has ended. `placeholders` are pods that are to come; `unschedulable` has, by uid,
         why pods wait for something else than the planner. `now_us` is the time of the decision; 0: rules about
         time do not apply. `budgets` are the budgets for disruption, `left_over` the workloads that the last decision
-        did not reach.
+        did not reach. `assumed_claims` are claims, by key, as they are once what is under way is written.
         """
+        self._touch((), self.claims.assume(assumed_claims))
         self._workloads.overlay(assumed, evicted, placeholders, unschedulable, nominated)
         self._read_devices(assumed, nominated)
         workloads = self._workloads.read(now_us)
@@ -167,10 +180,12 @@ class Reader:
             settings=self._settings,
             budgets=budgets,
             left_over=left_over,
+            dynamic=self.claims.dynamic(),
         )
         unreadable = self._workloads.unreadable(now_us)
         set_aside = chain(
             self._nodes.set_aside(),
+            self.claims.set_aside(),
             self._projects.set_aside(),
             self._workloads.set_aside(unreadable),
             (entry for entry in self._devices.set_aside() if entry.uid not in unreadable),
@@ -201,13 +216,32 @@ class Reader:
         runs_elsewhere = bool(
             is_there and not is_ours and pod.spec.node_name and pod.status.phase not in FINISHED
         )
-        has_gpus = runs_elsewhere and concerns_gpus(pod)
+        has_claims = may_have_claims(pod)
+        has_gpus = runs_elsewhere and (has_claims or concerns_gpus(pod))
         is_outsider = has_gpus and bool(self._namespaces.project_of.get(pod.metadata.namespace))
         put(self._others, pod.metadata.uid, pod if has_gpus else None)
         self._workloads.note_pod(pod, is_there=is_ours)
         self._outsiders.note(pod, is_there=is_outsider)
         self._nodes.note_foreign(pod, pod.spec.node_name if runs_elsewhere and not is_outsider else "")
-        self._devices.note_pod(pod, is_there=is_there, is_foreign=not (is_ours or is_outsider))
+        # which GPUs a pod has by claims is written in them
+        self._devices.note_pod(
+            pod, is_there=is_there and not has_claims, is_foreign=not (is_ours or is_outsider)
+        )
+        if has_claims:
+            is_active = is_there and pod.status.phase not in FINISHED
+            self._touch(self.claims.nodes_of(pod), self.claims.note_pod(pod, is_there=is_active))
+            self._touch(self.claims.nodes_of(pod), ())
+
+    def _is_ours(self, uid: str) -> bool:
+        """Whether what the pod holds is counted for a workload."""
+        return uid in self._outsiders or self._workloads.pod(uid) is not None
+
+    def _touch(self, nodes: Iterable[str], pods: Collection[str]) -> None:
+        """Read these again."""
+        for name in nodes:
+            self._nodes.touch(name)
+        self._workloads.touch(pods)
+        self._outsiders.touch(pods)
 
     def _change_owner(self, namespace: str) -> None:
         """The namespace went to another project, with all that is in it."""

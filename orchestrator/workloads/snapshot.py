@@ -22,13 +22,15 @@ from orchestrator.names import (
 )
 from orchestrator.planner import model
 from orchestrator.planner.gangs import has_gang
+from orchestrator.workloads.claim_reader import DynamicObject, PodClaims
 from orchestrator.workloads.gangs import required
-from orchestrator.workloads.health import gpu_memory_mib, node_health
+from orchestrator.workloads.health import gives_gpus_twice, gpu_memory_mib, node_health
 from orchestrator.workloads.holdings import held_request
-from orchestrator.workloads.node_terms import Terms
+from orchestrator.workloads.node_terms import Terms, both
 from orchestrator.workloads.owners import Chain
 from orchestrator.workloads.parsing import parse_duration_seconds
 from orchestrator.workloads.protection import MAX_GRACE_SECONDS
+from orchestrator.workloads.published_gpus import PublishedGpus
 from orchestrator.workloads.request import (
     MAX_AMOUNT,
     NODE_NAME_LABEL,
@@ -75,6 +77,7 @@ class Observed:
     now_us: int = 0
     budgets: Mapping[str, PodDisruptionBudget] = field(default_factory=dict)
     storage: Sequence[StorageObject] = ()
+    dynamic: Sequence[DynamicObject] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +168,21 @@ def _seconds(name: str, duration: str | None) -> int | None:
         raise ValueError(str(error)) from error
 
 
-def planner_node(node: Node, held: Iterable[Held] = (), foreign_devices: tuple[int, ...] = ()) -> model.Node:
+def planner_node(
+    node: Node,
+    held: Iterable[Held] = (),
+    foreign_devices: tuple[int, ...] = (),
+    published: PublishedGpus | None = None,
+) -> model.Node:
     """The node in the planner's terms, with what pods of other schedulers hold on it beside those devices.
 
-    Raises ValueError when what it has cannot be read.
+    `published` are the GPUs that a driver publishes for it. Raises ValueError when what it has cannot be read.
     """
     allocatable = node.status.allocatable
-    health = node_health(node)
+    health = node_health(node, published)
+    labels = {**node.metadata.labels, NODE_NAME_LABEL: node.metadata.name}
+    if published is not None and published.model:
+        labels.setdefault(model.GPU_MODEL_LABEL, published.model)
     cpu = _amount(allocatable, "cpu", cpu_milli)
     memory = _amount(allocatable, "memory", memory_bytes)
     foreign = list(held)
@@ -181,9 +192,11 @@ def planner_node(node: Node, held: Iterable[Held] = (), foreign_devices: tuple[i
         cpu_milli=cpu,
         memory_bytes=memory,
         pod_slots=whole_count(str(allocatable.get("pods", 110))),
-        labels={**node.metadata.labels, NODE_NAME_LABEL: node.metadata.name},
+        labels=labels,
         taints=tuple(model.Taint(taint.key, taint.value, taint.effect) for taint in node.spec.taints),
-        schedulable=not health.unhealthy and not node.spec.unschedulable,
+        schedulable=not health.unhealthy
+        and not node.spec.unschedulable
+        and not gives_gpus_twice(node, published),
         node_type=node.metadata.labels.get(NODE_TYPE_LABEL, ""),
         foreign=model.Request(
             gpu_count=len(foreign_devices),
@@ -192,11 +205,12 @@ def planner_node(node: Node, held: Iterable[Held] = (), foreign_devices: tuple[i
         ),
         foreign_pods=len(foreign),
         foreign_devices=foreign_devices,
-        gpu_memory_mib=gpu_memory_mib(node),
+        gpu_memory_mib=gpu_memory_mib(node, published),
         unhealthy=health.unhealthy,
         unhealthy_since_us=health.since_us,
         unhealthy_gpus=health.unhealthy_gpus,
         lost_gpus=health.lost_gpus,
+        published_gpus=() if published is None else published.ids,
     )
 
 
@@ -229,6 +243,7 @@ def planner_pod(
     volumes: Terms = (),
     part: str = "",
     devices: tuple[int, ...] | None = None,
+    claims: PodClaims | None = None,
     longest_grace_seconds: int = MAX_GRACE_SECONDS,
 ) -> model.Pod:
     """The pod in the planner's terms, with a binding or an eviction that is under way. Raises UnreadableRequest.
@@ -236,16 +251,19 @@ def planner_pod(
     `nominated` is the place that is kept for it or, if it leaves, for its successor; a pod that stays has none.
     `levels` are the cluster's levels of topology, `volumes` what the pod's volumes ask of its node, `part` its part of
     the gang that its controller implies. `devices` are what it holds of its node's GPUs, whatever its annotation says;
-    None: that counts.
+    None: that counts. `claims` is what its resource claims are.
     """
     node = pod.spec.node_name or (assumed.node if assumed else None)
     state = model.PodState.PENDING
-    request = pod_request(pod)
+    request = pod_request(pod) if claims is None else claims.request
+    terms = volumes if claims is None else both(volumes, claims.terms)
     held: tuple[int, ...] = ()
     if node:
         state = _state(pod, longest_grace_seconds, evicted=evicted)
         if assumed and not pod.spec.node_name:
             held = assumed.devices
+        elif claims is not None and claims.keys:
+            held = claims.devices
         elif devices is not None:
             held, request = devices, held_request(request, devices)
         elif request.gpu_count or request.is_shared:
@@ -256,7 +274,7 @@ def planner_pod(
         id=pod.metadata.uid,
         name=pod.metadata.name,
         request=request,
-        constraints=pod_constraints(pod, volumes),
+        constraints=pod_constraints(pod, terms),
         state=state,
         node=node,
         devices=held,
@@ -265,6 +283,8 @@ def planner_pod(
         ends_by_us=_ends_by_us(pod) if node else 0,
         nominated_node=nominated.node if nominated else None,
         nominated_devices=nominated.devices if nominated else (),
+        claims=() if claims is None else claims.keys,
+        extended_claim=None if claims is None else claims.extended,
     )
 
 
@@ -273,20 +293,24 @@ def held_pod(
     assumed: Assumption | None = None,
     *,
     devices: tuple[int, ...] | None = None,
+    claims: PodClaims | None = None,
     evicted: bool = False,
     longest_grace_seconds: int = MAX_GRACE_SECONDS,
 ) -> model.Pod:
     """What a bound pod holds, without all that a decision about it would look at, whether it can be read or not.
 
-    `devices` as for `planner_pod`.
+    `devices` and `claims` as for `planner_pod`.
     """
     held = assumed.devices if assumed and not pod.spec.node_name else devices
-    if held is None:
+    if claims is not None:
+        held = claims.devices
+    elif held is None:
         held = devices_of(pod)
     return model.Pod(
         id=pod.metadata.uid,
         name=pod.metadata.name,
-        request=held_request(readable_request(pod), held),
+        request=held_request(readable_request(pod), held) if claims is None else claims.request,
+        claims=() if claims is None else claims.keys,
         state=_state(pod, longest_grace_seconds, evicted=evicted),
         node=pod.spec.node_name or (assumed.node if assumed else None),
         devices=held,

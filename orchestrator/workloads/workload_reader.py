@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Final
 from orchestrator.cluster.objects import FINISHED, Object, Pod
 from orchestrator.names import PREEMPTIBLE_ANNOTATION
 from orchestrator.planner import model
+from orchestrator.workloads.claim_reader import ClaimReader, PodClaims
 from orchestrator.workloads.controllers import Gang
 from orchestrator.workloads.device_reader import DeviceReader
 from orchestrator.workloads.dict_ops import discard, put
 from orchestrator.workloads.nominations import nomination_of
 from orchestrator.workloads.owners import Chain, KindState, Membership
+from orchestrator.workloads.request import pod_request, readable_request
 from orchestrator.workloads.snapshot import (
     Assumption,
     Together,
@@ -31,9 +33,11 @@ from orchestrator.workloads.volumes import Key, Volumes, claims_of
 if TYPE_CHECKING:
     from orchestrator.workloads.node_terms import Terms
 
-    _Known = tuple[Assumption | None, bool, Assumption | None, Terms, str, tuple[int, ...] | None]
+    _Known = tuple[
+        Assumption | None, bool, Assumption | None, Terms, str, tuple[int, ...] | None, PodClaims | None
+    ]
     """Of a pod, beyond itself: its binding, whether it is evicted, its nomination, what its volumes ask of its node,
-    its part of the gang, the devices that it holds whatever its annotation says."""
+    its part of the gang, the devices that it holds whatever its annotation says, its resource claims."""
 
 _NO_PODS: Final[Mapping[str, Pod]] = MappingProxyType({})
 _ABSENT: Final = object()
@@ -57,6 +61,7 @@ class WorkloadReader:
         project_of: Mapping[str, str],
         volumes: Volumes,
         devices: DeviceReader,
+        claims: ClaimReader,
         *,
         levels: tuple[str, ...],
         longest_grace_seconds: int,
@@ -64,6 +69,7 @@ class WorkloadReader:
     ) -> None:
         self._boundary = boundary
         self._devices = devices
+        self._claims = claims
         self._longest_grace_seconds = longest_grace_seconds
         self._project_of = project_of
         self._volumes = volumes
@@ -293,6 +299,7 @@ class WorkloadReader:
             pod,
             self._assumed.get(uid),
             devices=self._devices.devices(uid),
+            claims=self._claims.read_pod(pod, readable_request(pod), self._node_of(pod)),
             evicted=uid in self._evicted,
             longest_grace_seconds=self._longest_grace_seconds,
         )
@@ -317,7 +324,8 @@ class WorkloadReader:
         nominated = self._nominated[uid] if uid in self._nominated else nomination_of(pod)
         part = "" if gang is None else gang.part_of(pod.metadata.labels)
         devices = self._devices.devices(uid)
-        around: _Known = (assumed, evicted, nominated, self._volumes.terms(pod), part, devices)
+        claims = self._claims.read_pod(pod, pod_request(pod), self._node_of(pod))
+        around: _Known = (assumed, evicted, nominated, self._volumes.terms(pod), part, devices, claims)
         known = self._read_pods.get(uid)
         if known is not None and known[0] is pod and known[1] == around:
             return known[2]
@@ -330,6 +338,7 @@ class WorkloadReader:
             volumes=around[3],
             part=part,
             devices=devices,
+            claims=claims,
             longest_grace_seconds=self._longest_grace_seconds,
         )
         if known is not None and known[2] == planned:

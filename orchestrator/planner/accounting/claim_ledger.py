@@ -10,9 +10,9 @@ allocator's answer. Both are changed together, by the ledger, and undone togethe
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
-from orchestrator.planner.devices.allocator import DeviceAllocator
 from orchestrator.planner.devices.model import (
     Allocated,
     Allocation,
@@ -26,6 +26,9 @@ from orchestrator.planner.devices.model import (
 )
 from orchestrator.planner.devices.pools import NodePlace, matches_term
 from orchestrator.planner.model import ClaimGrant, Node, Pod
+
+if TYPE_CHECKING:
+    from orchestrator.planner.devices.allocator import DeviceAllocator
 
 _NONE: Final[Mapping[str, int]] = {}
 
@@ -49,7 +52,6 @@ class ClaimLedger:
     """
 
     def __init__(self) -> None:
-        self.allocator = DeviceAllocator()
         self.problems: dict[str, str] = {}
         self._claims: dict[str, ObservedClaim] = {}
         self._users: dict[str, int] = {}
@@ -61,8 +63,17 @@ class ClaimLedger:
         self._indices: dict[str, tuple[tuple[DeviceId, ...], dict[DeviceId, int]]] = {}
         self._version = 0
 
+    @cached_property
+    def allocator(self) -> "DeviceAllocator":
+        """What knows the devices. Most clusters publish none: they need not wait until the CEL library is loaded."""
+        from orchestrator.planner.devices.allocator import DeviceAllocator  # noqa: PLC0415
+
+        return DeviceAllocator()
+
     def observe(self, dynamic: DynamicResources) -> None:
         """Take these for all slices, classes and claims that there are."""
+        if not (dynamic.slices or dynamic.claims or self._claims or "allocator" in self.__dict__):
+            return
         self.allocator.observe(dynamic.slices, {listed.name: listed for listed in dynamic.classes})
         before, self._claims = self._claims, {listed.claim.key: listed for listed in dynamic.claims}
         for key, known in before.items():
@@ -76,7 +87,8 @@ class ClaimLedger:
 
     def begin(self) -> None:
         """Begin a decision."""
-        self.allocator.ledger.forget_undo()
+        if "allocator" in self.__dict__:
+            self.allocator.ledger.forget_undo()
         self._answers.clear()
         self.problems.clear()
 

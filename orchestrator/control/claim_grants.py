@@ -1,0 +1,303 @@
+"""Devices for claims: what is written on them between a decision and the binding of a pod.
+
+For each claim of the pod, in the order that Kubernetes asks of schedulers:
+
+    finalizer ──> status: allocation, reservedFor ──> binding conditions, if the devices have some ──> pod bound
+
+All of it is safe to repeat. Until the watch shows an allocation that was begun, it counts as held, whatever became of
+the pod, so that its devices are given to nobody else.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+from orchestrator.cluster.device_objects import ResourceClaim
+from orchestrator.cluster.errors import ClusterError, Conflict, NotFound
+from orchestrator.cluster.objects import Pod
+from orchestrator.cluster.resources import PODS, RESOURCE_CLAIMS
+from orchestrator.cluster.transport import MERGE_PATCH, Transport
+from orchestrator.control.claims import ClaimNotReady
+from orchestrator.names import CLAIM_FINALIZER
+from orchestrator.planner.devices.model import Allocation, ObservedClaim
+from orchestrator.planner.model import Binding, ClaimGrant
+from orchestrator.workloads.claim_reader import ClaimReader
+from orchestrator.workloads.extended_claims import claim_name, claim_object, request_mappings
+from orchestrator.workloads.resource_claims import UnreadableDevices, allocation_object, read_allocation
+
+logger = logging.getLogger(__name__)
+
+MAX_USERS: Final = 256
+"""Pods for which one claim can be reserved: the API server takes no more."""
+ATTEMPTS: Final = 5
+POLL_SECONDS: Final = 1.0
+CONDITIONS_SECONDS: Final = 600.0
+"""So long kube-scheduler waits for binding conditions by default."""
+
+
+class ClaimGrants:
+    """Writes what claims get. `assumed` are the claims as they are once what was begun has been written, by key."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        reader: ClaimReader,
+        *,
+        version: str | None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._transport = transport
+        self._reader = reader
+        self._claims = replace(RESOURCE_CLAIMS, version=version or RESOURCE_CLAIMS.version)
+        self._sleep = sleep
+        self._assumed: dict[str, ObservedClaim] = {}
+        self._writing: dict[str, int] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @property
+    def assumed(self) -> Mapping[str, ObservedClaim]:
+        """Claims whose allocation was begun and has not been seen on the watch yet."""
+        return dict(self._assumed)
+
+    def is_echo(self, claim: object) -> bool:
+        """Whether it is this process that changes the claim."""
+        if not isinstance(claim, ResourceClaim):
+            return False
+        return f"{claim.metadata.namespace}/{claim.metadata.name}" in self._assumed
+
+    def confirm(self) -> None:
+        """Forget the allocations that the watch shows by now, and claims that are gone and are not being written."""
+        for key in list(self._assumed):
+            shown = self._reader.shown(key)
+            is_shown = shown is not None and shown.status.allocation is not None
+            is_dropped = key not in self._writing and (shown is None or shown.status.allocation is None)
+            if is_shown or is_dropped:
+                del self._assumed[key]
+
+    def begin(self, pod: Pod, binding: Binding) -> tuple[str, ...]:
+        """Count what the binding gives to the pod's claims as held; the keys are to be handed to `end`."""
+        keys = []
+        for grant in binding.grants:
+            claim = grant.claim
+            if grant.extended:
+                claim = replace(claim, name=claim_name(pod))
+            keys.append(claim.key)
+            self._writing[claim.key] = self._writing.get(claim.key, 0) + 1
+            known = self._assumed.get(claim.key)
+            users = known.reserved_for if known else ()
+            self._assumed[claim.key] = ObservedClaim(claim, grant.allocation, (*users, pod.metadata.uid))
+        return tuple(keys)
+
+    async def end(self, keys: Iterable[str], *, refused: bool) -> None:
+        """The pod was bound, or will not be. Where that is not known of a claim, the API server is asked."""
+        for key in keys:
+            if refused and not await self._is_allocated(key):
+                self._assumed.pop(key, None)
+            count = self._writing.pop(key, 0) - 1
+            if count > 0:
+                self._writing[key] = count
+
+    async def write(self, pod: Pod, binding: Binding) -> None:
+        """Allocate and reserve all claims of the pod. Raises Conflict when somebody was faster, and other leaves."""
+        granted = {grant.claim.key: grant for grant in binding.grants if not grant.extended}
+        for key in self._keys(pod):
+            lock = self._locks.setdefault(key, asyncio.Lock())
+            async with lock:  # pods that share a claim would only be in each other's way
+                await self._reserve(key, pod, granted.get(key))
+        for grant in binding.grants:
+            if grant.extended:
+                await self._make_extended(pod, grant)
+
+    async def wait_for_conditions(self, pod: Pod, binding: Binding, is_due: Callable[[], bool]) -> None:
+        """Write, and wait until the drivers have prepared the devices. Raises ClaimNotReady."""
+        try:
+            await self.write(pod, binding)
+            waited_seconds = 0.0
+            while is_due():
+                states = [await self._conditions(grant, pod) for grant in binding.grants]
+                if all(states):
+                    return
+                if waited_seconds >= CONDITIONS_SECONDS:
+                    raise ClaimNotReady(f"its devices were not ready after {CONDITIONS_SECONDS:.0f} s")
+                await self._sleep(POLL_SECONDS)
+                waited_seconds += POLL_SECONDS
+        except ClusterError as error:
+            raise ClaimNotReady(str(error)) from error
+
+    async def deallocate(self, key: str) -> None:
+        """Take the devices of a claim back that holds them for nobody; one that was made for a pod's GPUs goes."""
+        shown = self._reader.shown(key)
+        if shown is None or shown.status.allocation is None:
+            return
+        metadata = shown.metadata
+        path = self._claims.path(metadata.namespace, metadata.name)
+        version = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+        body = {"metadata": version, "status": {"allocation": None, "reservedFor": None, "devices": None}}
+        await self._transport.patch(f"{path}/status", body, content_type=MERGE_PATCH)
+
+    def _keys(self, pod: Pod) -> list[str]:
+        """The claims that the pod names, or that were made for it."""
+        made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+        names = (
+            reference.resource_claim_name or made.get(reference.name)
+            for reference in pod.spec.resource_claims
+        )
+        return [f"{pod.metadata.namespace}/{name}" for name in dict.fromkeys(names) if name]
+
+    async def _reserve(self, key: str, pod: Pod, grant: ClaimGrant | None) -> None:
+        namespace, _, name = key.partition("/")
+        path = self._claims.path(namespace, name)
+        claim = self._reader.shown(key)
+        for attempt in range(ATTEMPTS):
+            if claim is None or attempt:
+                claim = await self._transport.get(path, ResourceClaim)
+            try:
+                await self._reserve_as_it_is(path, claim, pod, grant)
+            except _Changed:
+                continue
+            return
+        raise Conflict(f"the claim {key} is changed by others all the time", status=409, reason="Conflict")
+
+    async def _reserve_as_it_is(
+        self, path: str, claim: ResourceClaim, pod: Pod, grant: ClaimGrant | None
+    ) -> None:
+        """Raises _Changed if the claim is not as it is known, Conflict if it is of no use to the pod any more."""
+        metadata, status = claim.metadata, claim.status
+        users = [consumer for consumer in status.reserved_for if consumer.uid != pod.metadata.uid]
+        if status.allocation is not None:
+            if grant is not None and not _is_same(claim, grant.allocation):
+                raise _conflict(f"somebody else allocated the claim {path}")
+            if len(users) < len(status.reserved_for):
+                return
+        elif grant is None:
+            raise _conflict(f"the claim {path} has lost its devices")
+        if metadata.deletion_timestamp is not None:
+            raise _conflict(f"the claim {path} is being deleted")
+        if len(users) >= MAX_USERS:
+            raise _conflict(f"{MAX_USERS} pods use the claim {path} already")
+        version = metadata.resource_version
+        if grant is not None and status.allocation is None and CLAIM_FINALIZER not in metadata.finalizers:
+            body = {
+                "metadata": {
+                    "uid": metadata.uid,
+                    "resourceVersion": version,
+                    "finalizers": [*metadata.finalizers, CLAIM_FINALIZER],
+                }
+            }
+            changed = await self._patch(path, body)
+            version = changed.metadata.resource_version
+        written: dict[str, Any] = {
+            "reservedFor": [
+                *({"resource": user.resource, "name": user.name, "uid": user.uid} for user in users),
+                {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid},
+            ]
+        }
+        if grant is not None and status.allocation is None:
+            written["allocation"] = _allocation(grant.allocation)
+        await self._patch(
+            f"{path}/status",
+            {"metadata": {"uid": metadata.uid, "resourceVersion": version}, "status": written},
+        )
+
+    async def _patch(self, path: str, body: dict[str, Any]) -> ResourceClaim:
+        try:
+            return await self._transport.patch(path, body, ResourceClaim, content_type=MERGE_PATCH)
+        except Conflict as error:
+            raise _Changed from error
+
+    async def _make_extended(self, pod: Pod, grant: ClaimGrant) -> None:
+        """Make the claim for the pod's whole GPUs, allocate it, and tell the kubelet which request is for whom."""
+        namespace, name = pod.metadata.namespace, claim_name(pod)
+        path = self._claims.path(namespace, name)
+        body = claim_object(pod, grant.claim, self._claims.api_version)
+        body["metadata"]["finalizers"] = [CLAIM_FINALIZER]
+        try:
+            claim = await self._transport.create(self._claims.path(namespace), body, ResourceClaim)
+        except Conflict:
+            claim = await self._transport.get(path, ResourceClaim)
+            owner = claim.metadata.controller
+            if owner is None or owner.uid != pod.metadata.uid:
+                raise _conflict(f"the claim {path} belongs to somebody else") from None
+        if claim.status.allocation is None or not claim.status.reserved_for:
+            try:
+                await self._reserve_as_it_is(path, claim, pod, grant)
+            except _Changed as error:
+                raise _conflict(f"the claim {path} was changed") from error
+        elif not _is_same(claim, grant.allocation):
+            raise _conflict(f"the claim {path} holds other devices")
+        status = {
+            "extendedResourceClaimStatus": {
+                "resourceClaimName": name,
+                "requestMappings": request_mappings(pod),
+            }
+        }
+        await self._transport.patch(
+            PODS.path(namespace, pod.metadata.name, "status"),
+            {"metadata": {"uid": pod.metadata.uid}, "status": status},
+            content_type=MERGE_PATCH,
+        )
+
+    async def _conditions(self, grant: ClaimGrant, pod: Pod) -> bool:
+        """Whether all devices of the claim are ready. Raises ClaimNotReady if one of them failed."""
+        name = claim_name(pod) if grant.extended else grant.claim.name
+        claim = await self._transport.get(self._claims.path(grant.claim.namespace, name), ResourceClaim)
+        for result in grant.allocation.results:
+            known = {
+                condition.type: condition.status == "True"
+                for device in claim.status.devices
+                if (device.driver, device.pool, device.device) == result.device_id
+                for condition in device.conditions
+            }
+            failed = [name for name in result.binding_failure_conditions if known.get(name)]
+            if failed:
+                raise ClaimNotReady(
+                    f"the device {'/'.join(result.device_id)} could not be prepared: {failed[0]}"
+                )
+            if not all(known.get(name) for name in result.binding_conditions):
+                return False
+        return True
+
+    async def _is_allocated(self, key: str) -> bool:
+        """Whether the claim holds devices by now; one of which nothing can be learned counts as if it did."""
+        namespace, _, name = key.partition("/")
+        try:
+            claim = await self._transport.get(self._claims.path(namespace, name), ResourceClaim)
+        except NotFound:
+            return False
+        except ClusterError as error:
+            logger.info("claim %s: not known whether it was allocated: %s", key, error)
+            return True
+        return claim.status.allocation is not None
+
+
+class _Changed(Exception):
+    """The claim is not as it was known: it has to be read again."""
+
+
+def has_conditions(binding: Binding) -> bool:
+    """Whether the devices that the binding gives have to be prepared before the pod is bound."""
+    return any(result.binding_conditions for grant in binding.grants for result in grant.allocation.results)
+
+
+def _conflict(message: str) -> Conflict:
+    return Conflict(message, status=409, reason="Conflict")
+
+
+def _allocation(allocation: Allocation) -> dict[str, Any]:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {**allocation_object(allocation), "allocationTimestamp": now}
+
+
+def _is_same(claim: ResourceClaim, allocation: Allocation) -> bool:
+    """Whether the claim holds these very devices."""
+    try:
+        held = read_allocation(claim)
+    except UnreadableDevices:
+        return False
+    return held is not None and [
+        (result.request, result.device_id, result.share_id) for result in held.results
+    ] == [(result.request, result.device_id, result.share_id) for result in allocation.results]

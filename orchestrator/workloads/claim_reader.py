@@ -1,0 +1,349 @@
+"""Slices, classes and claims as they change, and what they mean for nodes and pods.
+
+What a pod's claims ask for counts as GPUs of one of the pods that share them: of the oldest that has a node, else of
+the oldest. The others need the same devices and count nothing.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from orchestrator.cluster.device_objects import DeviceClass, ResourceClaim, ResourceSlice
+from orchestrator.cluster.objects import Pod
+from orchestrator.names import GPU_RESOURCE
+from orchestrator.planner.devices import model as dra
+from orchestrator.planner.model import Request
+from orchestrator.workloads.claim_amounts import GpuClasses, claimed_gpus, held_gpus
+from orchestrator.workloads.dict_ops import discard, put
+from orchestrator.workloads.extended_claims import extended_claim
+from orchestrator.workloads.node_terms import Terms, both
+from orchestrator.workloads.published_gpus import PublishedGpus, gpus_by_node
+from orchestrator.workloads.resource_claims import read_allocation, read_claim, read_class, read_slice
+from orchestrator.workloads.unreadable import Boundary, SetAside, Unreadable, UnreadableRequest
+
+DynamicObject = ResourceSlice | DeviceClass | ResourceClaim
+
+T = TypeVar("T")
+
+_NOBODY: Final[Mapping[str, Pod]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaims:
+    """What a pod's claims are to the planner: their keys, the GPUs that they count as, where they can be used.
+
+    `devices` are the indices of the GPUs that they hold on the pod's node.
+    """
+
+    keys: tuple[str, ...]
+    request: Request
+    terms: Terms = ()
+    devices: tuple[int, ...] = ()
+    extended: dra.Claim | None = None
+
+
+class ClaimReader:
+    """The objects of dynamic resource allocation by name, kept current by `note`."""
+
+    def __init__(self, boundary: Boundary) -> None:
+        self._boundary = boundary
+        self._slices: dict[str, dra.ResourceSlice] = {}
+        self._classes: dict[str, dra.DeviceClass] = {}
+        self._extended: dict[str, str] = {}
+        self._claims: dict[str, dra.ObservedClaim | Unreadable] = {}
+        self._objects: dict[str, ResourceClaim] = {}
+        self._unreadable: dict[tuple[str, str], SetAside] = {}
+        self._users: dict[str, dict[str, Pod]] = {}
+        self._keys_on: dict[str, dict[str, str]] = {}
+        self._keys_of: dict[str, tuple[str, ...]] = {}
+        self._assumed: Mapping[str, dra.ObservedClaim] = {}
+        self._gpus: Mapping[str, PublishedGpus] | None = {}
+        self._gpu_classes: GpuClasses | None = None
+        self._dynamic: dra.DynamicResources | None = dra.NO_DYNAMIC_RESOURCES
+
+    def note(self, changed: DynamicObject, *, is_there: bool) -> tuple[set[str], set[str]]:
+        """Take a change; return the names of nodes and the uids of pods that it may concern."""
+        self._dynamic = None
+        if isinstance(changed, ResourceClaim):
+            return self._note_claim(changed, is_there=is_there)
+        if isinstance(changed, DeviceClass):
+            read = self._read("DeviceClass", changed, lambda: read_class(changed)) if is_there else None
+            put(self._classes, changed.metadata.name, read)
+            put(
+                self._extended,
+                changed.metadata.name,
+                changed.spec.extended_resource_name if is_there else None,
+            )
+            self._gpu_classes = None
+            return set(), set(self._keys_of)
+        published = self._read("ResourceSlice", changed, lambda: read_slice(changed)) if is_there else None
+        put(self._slices, changed.metadata.name, published)
+        before = self.gpus()
+        self._gpus = None
+        after = self.gpus()
+        nodes = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+        if nodes:
+            self._gpu_classes = None
+        return nodes, set(self._keys_of) if nodes else set()
+
+    def note_pod(self, pod: Pod, *, is_there: bool) -> set[str]:
+        """Take a change of a pod that may have claims; return the uids of those that share them with it."""
+        uid = pod.metadata.uid
+        before = self._keys_of.get(uid, ())
+        keys = tuple(_keys(pod)) if is_there and may_have_claims(pod) else ()
+        for key in before:
+            discard(self._users, key, uid)
+        for key in keys:
+            self._users.setdefault(key, {})[uid] = pod
+        put(self._keys_of, uid, keys or None)
+        return {other for key in (*before, *keys) for other in self._users.get(key, _NOBODY)} - {uid}
+
+    def assume(self, claims: Mapping[str, dra.ObservedClaim]) -> set[str]:
+        """Take what is being written on claims; return the uids of the pods that it may concern."""
+        changed = {
+            key for key in claims.keys() | self._assumed.keys() if claims.get(key) != self._assumed.get(key)
+        }
+        if not changed:
+            return set()
+        self._assumed = dict(claims)
+        self._dynamic = None
+        return {uid for key in changed for uid in self._users.get(key, _NOBODY)}
+
+    def gpus(self) -> Mapping[str, PublishedGpus]:
+        """The GPUs that are published, by node."""
+        if self._gpus is None:
+            self._gpus = gpus_by_node(self._slices.values())
+        return self._gpus
+
+    def dynamic(self) -> dra.DynamicResources:
+        """Everything in the planner's terms; the same object while nothing changes."""
+        if self._dynamic is None:
+            claims = {
+                key: listed for key, listed in self._claims.items() if isinstance(listed, dra.ObservedClaim)
+            }
+            claims.update(self._assumed)
+            self._dynamic = dra.DynamicResources(
+                tuple(self._slices[name] for name in sorted(self._slices)),
+                tuple(self._classes[name] for name in sorted(self._classes)),
+                tuple(claims[key] for key in sorted(claims)),
+            )
+        return self._dynamic
+
+    def claim(self, key: str) -> dra.ObservedClaim | None:
+        """The claim as it is, or as it is being written."""
+        listed = self._assumed.get(key) or self._claims.get(key)
+        return listed if isinstance(listed, dra.ObservedClaim) else None
+
+    def shown(self, key: str) -> ResourceClaim | None:
+        """The claim as the API server has it, as far as the watch shows."""
+        return self._objects.get(key)
+
+    def foreign_gpus(self, node: str, is_ours: Callable[[str], bool]) -> tuple[int, ...]:
+        """The indices of the GPUs of a node that claims hold which are reserved for nobody whom muster counts."""
+        gpus = self.gpus().get(node)
+        if gpus is None:
+            return ()
+        indices = {device_id: index for index, device_id in enumerate(gpus.ids)}
+        held: set[int] = set()
+        for key in self._keys_on.get(node, ()):
+            listed = self.claim(key)
+            if (
+                listed is None
+                or listed.allocation is None
+                or not listed.reserved_for
+                or any(map(is_ours, listed.reserved_for))
+            ):
+                continue
+            held.update(
+                indices[result.device_id]
+                for result in listed.allocation.results
+                if result.device_id in indices and not result.admin_access
+            )
+        return tuple(sorted(held))
+
+    def nodes_of(self, pod: Pod) -> set[str]:
+        """The nodes where the pod's claims hold devices."""
+        return {
+            name
+            for key in self._keys_of.get(pod.metadata.uid, ())
+            if (listed := self.claim(key)) is not None and listed.allocation is not None
+            for name in _nodes_of(listed.allocation)
+        }
+
+    def read_pod(self, pod: Pod, request: Request, node: str | None) -> PodClaims | None:
+        """What the pod's claims are on its node, or on any (None). Raises UnreadableRequest when it has to wait.
+
+        `request` is what it asks for beside its claims.
+        """
+        made = self._made_for_gpus(pod)
+        extended = self._extended_claim(pod, request) if node is None and made is None else None
+        if not may_have_claims(pod):
+            return None if extended is None else PodClaims((), request, extended=extended)
+        if made is not None:
+            request = replace(request, gpu_count=0)  # they are what that claim holds
+        keys = tuple(_keys(pod)) if node else tuple(self._usable_keys(pod))
+        if node is None and made is not None:
+            keys = (*keys, made)
+        held, missing = [], []
+        terms: Terms = ()
+        for key in keys:
+            listed = self.claim(key)
+            if listed is None:
+                continue
+            is_counted = self._is_counted(key, pod)
+            if listed.allocation is None:
+                missing.append((listed.claim.spec, is_counted))
+                continue
+            if node is None and listed.allocation.nodes is not None:
+                where = listed.allocation.nodes
+                terms = both(terms, ((*where.expressions, *where.fields),))
+            if is_counted:
+                held.append(listed.allocation)
+        gpus = self.gpus()
+        amounts = claimed_gpus([spec for spec, is_counted in missing if is_counted], self._classes_of_gpus())
+        indices: tuple[int, ...] = ()
+        if held:
+            on_node = (
+                gpus.get(node)
+                if node
+                else next(
+                    (gpus[name] for allocation in held for name in _nodes_of(allocation) if name in gpus),
+                    None,
+                )
+            )
+            amounts, indices = amounts.plus(held_gpus(held, on_node)), held_gpus(held, on_node).devices
+        return PodClaims(
+            keys,
+            amounts.added_to(request, tuple(spec for spec, _ in missing)),
+            terms,
+            indices if node else (),
+            extended,
+        )
+
+    def set_aside(self) -> Iterator[SetAside]:
+        """Yield the objects that cannot be read."""
+        yield from self._unreadable.values()
+
+    def _note_claim(self, changed: ResourceClaim, *, is_there: bool) -> tuple[set[str], set[str]]:
+        key = f"{changed.metadata.namespace}/{changed.metadata.name}"
+        before = self._claims.get(key)
+        put(self._objects, key, changed if is_there else None)
+        read = self._boundary.read(f"ResourceClaim {key}", lambda: _observed(changed)) if is_there else None
+        put(self._claims, key, read)
+        self._remember("ResourceClaim", changed, read)
+        nodes: set[str] = set()
+        for listed, sign in ((before, -1), (read, 1)):
+            if isinstance(listed, dra.ObservedClaim) and listed.allocation is not None:
+                for name in _nodes_of(listed.allocation):
+                    nodes.add(name)
+                    if sign > 0:
+                        self._keys_on.setdefault(name, {})[key] = key
+                    else:
+                        discard(self._keys_on, name, key)
+        return nodes, set(self._users.get(key, _NOBODY))
+
+    def _read(self, kind: str, changed: DynamicObject, read: Callable[[], T]) -> T | None:
+        outcome = self._boundary.read(f"{kind} {changed.metadata.name}", read)
+        self._remember(kind, changed, outcome)
+        return None if isinstance(outcome, Unreadable) else outcome
+
+    def _remember(self, kind: str, changed: DynamicObject, outcome: object) -> None:
+        metadata = changed.metadata
+        why = outcome.why if isinstance(outcome, Unreadable) else None
+        entry = None if why is None else SetAside(kind, metadata.namespace, metadata.name, metadata.uid, why)
+        put(self._unreadable, (kind, metadata.uid), entry)
+
+    def _usable_keys(self, pod: Pod) -> Iterator[str]:
+        """The claims of a pod that waits; raises UnreadableRequest if it has to wait for one of them."""
+        made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+        for reference in pod.spec.resource_claims:
+            name = reference.resource_claim_name
+            if name is None:
+                if reference.name not in made:
+                    template = reference.resource_claim_template_name
+                    raise UnreadableRequest(
+                        f"its claim {reference.name} is not made from its template {template} yet"
+                    )
+                name = made[reference.name]
+                if name is None:
+                    continue
+            key = f"{pod.metadata.namespace}/{name}"
+            self._check_usable(pod, key, from_template=reference.resource_claim_name is None)
+            yield key
+
+    def _check_usable(self, pod: Pod, key: str, *, from_template: bool) -> None:
+        listed, observed = self._claims.get(key), self._objects.get(key)
+        if listed is None or observed is None:
+            raise UnreadableRequest(f"there is no ResourceClaim {key}")
+        if isinstance(listed, Unreadable):
+            raise UnreadableRequest(f"its ResourceClaim {key} cannot be read: {listed.why}")
+        if observed.metadata.deletion_timestamp is not None:
+            raise UnreadableRequest(f"its ResourceClaim {key} is being deleted")
+        owner = observed.metadata.controller
+        if from_template and (owner is None or owner.uid != pod.metadata.uid):
+            raise UnreadableRequest(f"its ResourceClaim {key} was not made for it")
+
+    def _is_counted(self, key: str, pod: Pod) -> bool:
+        users = self._users.get(key, _NOBODY).values()
+        first = min(users, key=_before_others, default=pod)
+        return first.metadata.uid == pod.metadata.uid
+
+    def _classes_of_gpus(self) -> GpuClasses:
+        if self._gpu_classes is None:
+            samples = {sample for gpus in self.gpus().values() for sample in gpus.samples}
+            most = max((len(gpus.ids) for gpus in self.gpus().values()), default=0)
+            self._gpu_classes = GpuClasses(self._classes, samples, most)
+        return self._gpu_classes
+
+    def _made_for_gpus(self, pod: Pod) -> str | None:
+        """The key of the claim that was made for the pod's whole GPUs, if it is there and holds them."""
+        extended = pod.status.extended_resource_claim_status
+        if extended is None:
+            return None
+        key = f"{pod.metadata.namespace}/{extended.resource_claim_name}"
+        listed = self.claim(key)
+        return None if listed is None or listed.allocation is None else key
+
+    def _extended_claim(self, pod: Pod, request: Request) -> dra.Claim | None:
+        """The claim for the pod's whole GPUs on a node that publishes them, if there is a class for that."""
+        serving = sorted(name for name, resource in self._extended.items() if resource == GPU_RESOURCE)
+        if not serving or not request.gpu_count:
+            return None
+        return extended_claim(pod, serving[0])
+
+
+def _observed(claim: ResourceClaim) -> dra.ObservedClaim:
+    return dra.ObservedClaim(
+        read_claim(claim),
+        read_allocation(claim),
+        tuple(consumer.uid for consumer in claim.status.reserved_for if consumer.resource == "pods"),
+    )
+
+
+def may_have_claims(pod: Pod) -> bool:
+    """Whether the pod has claims of its own, or one that was made for its whole GPUs."""
+    return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
+
+
+def _keys(pod: Pod) -> Iterable[str]:
+    """The keys of the claims that the pod names or that were made for it."""
+    made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+    names = [
+        reference.resource_claim_name or made.get(reference.name) for reference in pod.spec.resource_claims
+    ]
+    extended = pod.status.extended_resource_claim_status
+    if extended is not None:
+        names.append(extended.resource_claim_name)
+    return dict.fromkeys(f"{pod.metadata.namespace}/{name}" for name in names if name)
+
+
+def _before_others(pod: Pod) -> tuple[bool, str, str]:
+    return not pod.spec.node_name, pod.metadata.creation_timestamp, pod.metadata.uid
+
+
+def _nodes_of(allocation: dra.Allocation) -> Iterator[str]:
+    """The names of the nodes that the allocation is bound to, as far as it names them."""
+    for requirement in allocation.nodes.fields if allocation.nodes is not None else ():
+        if requirement.key == "metadata.name" and requirement.operator == "In":
+            yield from requirement.values

@@ -1,0 +1,111 @@
+"""The claim for whole GPUs of a pod (`nvidia.com/gpu`) on a node that publishes them in slices. Pure.
+
+Its form is kube-scheduler's: one request for each container, named by the places of the container and of the resource.
+The kubelet finds a container's devices by the mappings that are written into the pod's status.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from orchestrator.cluster.objects import Container, Pod
+from orchestrator.cluster.quantity import whole_count
+from orchestrator.names import GPU_RESOURCE
+from orchestrator.planner.devices.model import Claim, ClaimSpec, Request, RequestChoice
+
+NAME_INFIX: Final = "-extended-resources-"
+"""Between the name of the pod and what makes the claim's name its own."""
+MADE_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
+MAX_NAME: Final = 253
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerGpus:
+    """The whole GPUs of one container, and the request of the claim that is for them."""
+
+    container: str
+    request: str
+    count: int
+
+
+def containers_with_gpus(pod: Pod) -> tuple[ContainerGpus, ...]:
+    """The containers that ask for whole GPUs. Raises ValueError for a number that cannot be read."""
+    starters = len(pod.spec.init_containers)
+    listed = []
+    for place, container in enumerate(pod.spec.containers, start=starters):
+        amounts = _amounts(container)
+        count = whole_count(str(amounts.get(GPU_RESOURCE, 0)))
+        if count:
+            position = sorted(amounts).index(GPU_RESOURCE)
+            listed.append(ContainerGpus(container.name, f"container-{place}-request-{position}", count))
+    return tuple(listed)
+
+
+def extended_claim(pod: Pod, class_name: str) -> Claim | None:
+    """The claim that is to be made for the pod; None where containers that only start it ask for GPUs too."""
+    if any(_amounts(container).get(GPU_RESOURCE) for container in pod.spec.init_containers):
+        return None
+    requests = tuple(
+        RequestChoice(gpus.request, (Request(gpus.request, gpus.request, class_name, count=gpus.count),))
+        for gpus in containers_with_gpus(pod)
+    )
+    metadata = pod.metadata
+    return (
+        Claim("", metadata.namespace, f"{metadata.name}{NAME_INFIX}", ClaimSpec(requests))
+        if requests
+        else None
+    )
+
+
+def claim_name(pod: Pod) -> str:
+    """The name of the claim for the pod's whole GPUs: the same however often it is made."""
+    metadata = pod.metadata
+    ending = f"{NAME_INFIX}{metadata.uid[:8]}"
+    return f"{metadata.name[: MAX_NAME - len(ending)]}{ending}"
+
+
+def claim_object(pod: Pod, claim: Claim, api_version: str) -> dict[str, Any]:
+    """The claim as it is made; its fields are those of v1 and v1beta2, or of v1beta1."""
+    metadata = pod.metadata
+    requests = []
+    for choice in claim.spec.requests:
+        (request,) = choice.alternatives
+        fields = {
+            "deviceClassName": request.class_name,
+            "allocationMode": request.mode,
+            "count": request.count,
+        }
+        requests.append(
+            {"name": request.name, **(fields if api_version.endswith("v1beta1") else {"exactly": fields})}
+        )
+    return {
+        "apiVersion": api_version,
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": claim_name(pod),
+            "namespace": metadata.namespace,
+            "annotations": {MADE_ANNOTATION: "true"},
+            "ownerReferences": [
+                {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "name": metadata.name,
+                    "uid": metadata.uid,
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": {"devices": {"requests": requests}},
+    }
+
+
+def request_mappings(pod: Pod) -> list[dict[str, str]]:
+    """By container, the request that its GPUs are for, as the pod's status has it."""
+    return [
+        {"containerName": gpus.container, "resourceName": GPU_RESOURCE, "requestName": gpus.request}
+        for gpus in containers_with_gpus(pod)
+    ]
+
+
+def _amounts(container: Container) -> dict[str, str | int]:
+    """What Kubernetes takes as the container's requests: limits, where nothing else is said."""
+    return {**container.resources.limits, **container.resources.requests}
