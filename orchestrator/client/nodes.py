@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from orchestrator.client.published import published_gpus
 from orchestrator.cluster.errors import ClusterError, Forbidden, NotFound
 from orchestrator.cluster.objects import Node, Pod
 from orchestrator.cluster.resources import NODES, PODS
@@ -45,28 +46,30 @@ class NodeClient:
 
     async def nodes(self, *, usage: bool = False) -> Nodes:
         """Return all nodes; with `usage` also what the kubelets measured, as far as they answer."""
-        nodes, pods = await asyncio.gather(
+        nodes, pods, published = await asyncio.gather(
             self._transport.list(NODES.path(), Node),
             self._transport.list(PODS.path(), Pod, params=_WITH_NODE),
+            published_gpus(self._transport),
         )
         if not usage:
-            return Nodes(node_views(nodes.items, pods.items))
+            return Nodes(node_views(nodes.items, pods.items, published=published))
         summaries, denied = await self._summaries(node.metadata.name for node in nodes.items)
-        return Nodes(node_views(nodes.items, pods.items, summaries), denied)
+        return Nodes(node_views(nodes.items, pods.items, summaries, published), denied)
 
     async def node(self, name: str) -> NodeView:
         """Return one node with what its kubelet measured. Raises NoSuchNode."""
         if not is_object_name(name):
             raise _no_such(name)
         try:
-            node, pods = await asyncio.gather(
+            node, pods, published = await asyncio.gather(
                 self._transport.get(NODES.path(name=name), Node),
                 self._transport.list(PODS.path(), Pod, params={"fieldSelector": f"spec.nodeName={name}"}),
+                published_gpus(self._transport),
             )
         except NotFound as error:
             raise _no_such(name) from error
         summaries, _ = await self._summaries([name])
-        return node_views([node], pods.items, summaries)[0]
+        return node_views([node], pods.items, summaries, published)[0]
 
     async def _summaries(self, names: Iterable[str]) -> tuple[dict[str, Summary], Forbidden | None]:
         """Return what the kubelets of these nodes say, and the refusal if they may not be asked."""

@@ -1,31 +1,52 @@
 """What stands against a project before it is created or changed: its quotas beside those of others, its departments."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
-from orchestrator.cluster.gpu_fraction import gpu_milli
+from orchestrator.cluster.gpu_fraction import DEVICE_MILLI, gpu_milli
 from orchestrator.cluster.objects import AmountSpec, Node, ProjectSpec
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.names import GPU_RESOURCE
 from orchestrator.planner.accounting.quota import cpu_excess, gpu_model_excess, memory_excess, quota_excess
 from orchestrator.planner.model import GPU_MODEL_LABEL
+from orchestrator.workloads.published_gpus import PublishedGpus
 from orchestrator.workloads.snapshot import MAX_DEPARTMENTS
 
+_NONE: Final[Mapping[str, PublishedGpus]] = {}
 
-def objection_to(specs: Mapping[str, ProjectSpec], name: str, nodes: Sequence[Node]) -> str:
-    """Return what stands against a project as `specs` has it among all others on these nodes; empty if nothing does."""
+
+def objection_to(
+    specs: Mapping[str, ProjectSpec],
+    name: str,
+    nodes: Sequence[Node],
+    published: Mapping[str, PublishedGpus] = _NONE,
+) -> str:
+    """Return what stands against a project as `specs` has it among all others on these nodes; empty if nothing does.
+
+    `published` are the GPUs that drivers publish, by node.
+    """
     return (
         _objection_to_parents(specs, name)
-        or _objection_to_gpus(specs, name, nodes)
+        or _objection_to_gpus(specs, name, nodes, published)
         or _objection_to_amounts(specs, name, nodes)
     )
 
 
-def _objection_to_gpus(specs: Mapping[str, ProjectSpec], name: str, nodes: Sequence[Node]) -> str:
+def _objection_to_gpus(
+    specs: Mapping[str, ProjectSpec],
+    name: str,
+    nodes: Sequence[Node],
+    published: Mapping[str, PublishedGpus],
+) -> str:
     quotas = {project: (one.parent, gpu_milli(one.gpu.quota)) for project, one in specs.items()}
     installed: dict[str, int] = {}
     for node in nodes:
-        model = node.metadata.labels.get(GPU_MODEL_LABEL, "")
-        there = gpu_milli(node.status.capacity.get(GPU_RESOURCE, 0))
+        by_driver = published.get(node.metadata.name)
+        if by_driver is None:
+            there = gpu_milli(node.status.capacity.get(GPU_RESOURCE, 0))
+        else:
+            there = len(by_driver.ids) * DEVICE_MILLI
+        model = node.metadata.labels.get(GPU_MODEL_LABEL) or (by_driver.model if by_driver else "")
         installed[model] = installed.get(model, 0) + there
     excess = quota_excess(quotas, sum(installed.values()))
     if excess is not None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from orchestrator.client.jobs import Scope, WorkloadClient
+from orchestrator.client.published import published_gpus
 from orchestrator.cluster.errors import AlreadyExists, Forbidden, NotFound
 from orchestrator.cluster.objects import Metadata, Namespace, Node, Project, ProjectSpec
 from orchestrator.cluster.resources import NAMESPACES, NODES, PROJECTS
@@ -27,6 +28,7 @@ from orchestrator.workloads.namespaces import (
     objection,
     projects_by_namespace,
 )
+from orchestrator.workloads.published_gpus import PublishedGpus
 
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _MAX_PAUSE_SECONDS: Final = 1.0
@@ -232,15 +234,24 @@ class ProjectClient:
         except NotFound as error:
             raise _no_such(name) from error
 
-    async def _nodes(self) -> list[Node]:
-        return (await self._transport.list(NODES.path(), Node)).items
+    async def _nodes(self) -> tuple[list[Node], Mapping[str, PublishedGpus]]:
+        """The nodes, and the GPUs that drivers publish, by node."""
+        nodes, published = await asyncio.gather(
+            self._transport.list(NODES.path(), Node), published_gpus(self._transport)
+        )
+        return nodes.items, published
 
 
-def _check(projects: list[Project], name: str, spec: ProjectSpec, nodes: list[Node]) -> None:
+def _check(
+    projects: list[Project],
+    name: str,
+    spec: ProjectSpec,
+    installed: tuple[list[Node], Mapping[str, PublishedGpus]],
+) -> None:
     from orchestrator.client.project_checks import objection_to
 
     specs = {project.metadata.name: project.spec for project in projects} | {name: spec}
-    if why := objection_to(specs, name, nodes):
+    if why := objection_to(specs, name, *installed):
         raise ProjectRefused(why)
 
 

@@ -149,7 +149,7 @@ class Observer:
         self,
         is_binding: Callable[[str, str], bool],
         is_nominating: Callable[[Pod], bool],
-        is_granting: Callable[[Any], bool],
+        is_granting: Callable[[Any], bool] = lambda _claim: False,
     ) -> None:
         """Take what tells what this process does itself, so that its echo is no news.
 

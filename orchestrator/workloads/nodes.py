@@ -5,7 +5,7 @@ node's kubelet measured, and unknown where it did not.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from orchestrator import names
@@ -13,10 +13,18 @@ from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.cluster.objects import Node, Pod, Wire
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.planner.model import DEVICE_MILLI, Request
+from orchestrator.workloads.claim_reader import may_have_claims
 from orchestrator.workloads.device_reader import DeviceReader
 from orchestrator.workloads.health import NodeHealth, gpu_memory_mib, node_health
 from orchestrator.workloads.holdings import held_request
-from orchestrator.workloads.request import UnreadableRequest, gpu_request, pod_request
+from orchestrator.workloads.published_gpus import PublishedGpus
+from orchestrator.workloads.request import (
+    UnreadableRequest,
+    devices_of,
+    gpu_request,
+    is_admitted,
+    pod_request,
+)
 from orchestrator.workloads.status import has_condition
 
 GPU_PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
@@ -138,9 +146,12 @@ class Summary(Wire, frozen=True):
 
 
 def node_views(
-    nodes: Iterable[Node], pods: Iterable[Pod], summaries: Mapping[str, Summary] | None = None
+    nodes: Iterable[Node],
+    pods: Iterable[Pod],
+    summaries: Mapping[str, Summary] | None = None,
+    published: Mapping[str, PublishedGpus] | None = None,
 ) -> list[NodeView]:
-    """Return the nodes by name; `summaries` are by the name of the node."""
+    """Return the nodes by name; `summaries`, and the GPUs that drivers publish, are by the name of the node."""
     by_name = sorted(nodes, key=lambda node: node.metadata.name)
     on_node: dict[str, list[Pod]] = {}
     devices = DeviceReader()
@@ -150,12 +161,18 @@ def node_views(
         if pod.spec.node_name and pod.status.phase not in _ENDED:
             on_node.setdefault(pod.spec.node_name, []).append(pod)
             is_foreign = pod.spec.scheduler_name != names.SCHEDULER_NAME
-            devices.note_pod(pod, is_there=True, is_foreign=is_foreign)
+            devices.note_pod(pod, is_there=not may_have_claims(pod), is_foreign=is_foreign)
     for _ in devices.read(lambda _uid: None, {}, {}):
         pass
-    measured = summaries or {}
+    measured, by_driver = summaries or {}, published or {}
     return [
-        _view(node, on_node.get(node.metadata.name, ()), devices, measured.get(node.metadata.name))
+        _view(
+            node,
+            on_node.get(node.metadata.name, ()),
+            devices,
+            measured.get(node.metadata.name),
+            by_driver.get(node.metadata.name),
+        )
         for node in by_name
     ]
 
@@ -205,11 +222,17 @@ def record(view: NodeView) -> dict[str, Any]:
     }
 
 
-def _view(node: Node, pods: Iterable[Pod], devices: DeviceReader, summary: Summary | None) -> NodeView:
+def _view(
+    node: Node,
+    pods: Iterable[Pod],
+    devices: DeviceReader,
+    summary: Summary | None,
+    published: PublishedGpus | None,
+) -> NodeView:
     metadata, status = node.metadata, node.status
-    memory_mib = gpu_memory_mib(node)
+    memory_mib = gpu_memory_mib(node, published)
     used = summary.usage_by_pod() if summary else {}
-    health = _health(node)
+    health = _health(node, published)
     return NodeView(
         name=metadata.name,
         uid=metadata.uid,
@@ -218,7 +241,7 @@ def _view(node: Node, pods: Iterable[Pod], devices: DeviceReader, summary: Summa
         role=_role(metadata.labels),
         address=_address(node),
         node_type=metadata.labels.get(names.NODE_TYPE_LABEL, ""),
-        gpu_product=metadata.labels.get(GPU_PRODUCT_LABEL, ""),
+        gpu_product=metadata.labels.get(GPU_PRODUCT_LABEL) or (published.model if published else ""),
         gpu_memory_bytes=memory_mib << 20,
         gpu_milli=health.gpu_count * DEVICE_MILLI,
         gpu_unhealthy_milli=(len(health.unhealthy_gpus) + health.lost_gpus) * DEVICE_MILLI,
@@ -233,10 +256,10 @@ def _view(node: Node, pods: Iterable[Pod], devices: DeviceReader, summary: Summa
     )
 
 
-def _health(node: Node) -> NodeHealth:
+def _health(node: Node, published: PublishedGpus | None) -> NodeHealth:
     """Its health; one whose GPUs cannot be counted is shown without any, with the reason."""
     try:
-        return node_health(node)
+        return node_health(node, published)
     except ValueError as error:
         return NodeHealth(gpu_count=0, unhealthy=f"it cannot be read: {error}")
 
@@ -247,7 +270,10 @@ def _pod(pod: Pod, held: tuple[int, ...] | None, memory_mib: int, used: Usage) -
         request = pod_request(pod)
     except UnreadableRequest:
         request = gpu_request(pod)
-    if held is not None:
+    if held is None and may_have_claims(pod) and is_admitted(pod):
+        held_by_claims = devices_of(pod)
+        request = replace(request, gpu_count=len(held_by_claims))
+    elif held is not None:
         request = held_request(request, held)
     metadata = pod.metadata
     return NodePod(

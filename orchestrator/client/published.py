@@ -1,0 +1,30 @@
+"""The GPUs that drivers publish in slices, as the command line counts them beside those of device plugins."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from orchestrator.cluster.device_objects import ResourceSlice
+from orchestrator.cluster.discovery import served_version
+from orchestrator.cluster.errors import Forbidden, NotFound
+from orchestrator.cluster.resources import DRA_VERSIONS, RESOURCE_SLICES
+from orchestrator.cluster.transport import Transport
+from orchestrator.workloads.published_gpus import PublishedGpus, gpus_by_node
+from orchestrator.workloads.resource_claims import UnreadableDevices, read_slice
+
+
+async def published_gpus(transport: Transport) -> Mapping[str, PublishedGpus]:
+    """Return them by node; of slices that may not be seen or cannot be read, none."""
+    try:
+        version = await served_version(transport, RESOURCE_SLICES.group, DRA_VERSIONS)
+        if version is None:
+            return {}
+        page = await transport.list(replace(RESOURCE_SLICES, version=version).path(), ResourceSlice)
+    except (Forbidden, NotFound):
+        return {}
+    slices = []
+    for published in page.items:
+        try:
+            slices.append(read_slice(published))
+        except UnreadableDevices:
+            continue  # the operator sets it aside by name
+    return gpus_by_node(slices)
