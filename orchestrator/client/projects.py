@@ -9,10 +9,9 @@ ProjectRefused       the change would promise GPUs that do not exist, or take aw
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator.client.jobs import Scope, WorkloadClient
-from orchestrator.client.published import published_gpus
 from orchestrator.cluster.errors import AlreadyExists, Forbidden, NotFound
 from orchestrator.cluster.objects import Metadata, Namespace, Node, Project, ProjectSpec
 from orchestrator.cluster.resources import NAMESPACES, NODES, PROJECTS
@@ -28,7 +27,9 @@ from orchestrator.workloads.namespaces import (
     objection,
     projects_by_namespace,
 )
-from orchestrator.workloads.published_gpus import PublishedGpus
+
+if TYPE_CHECKING:
+    from orchestrator.workloads.published_gpus import PublishedGpus
 
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _MAX_PAUSE_SECONDS: Final = 1.0
@@ -234,8 +235,10 @@ class ProjectClient:
         except NotFound as error:
             raise _no_such(name) from error
 
-    async def _nodes(self) -> tuple[list[Node], Mapping[str, PublishedGpus]]:
+    async def _nodes(self) -> "tuple[list[Node], Mapping[str, PublishedGpus]]":
         """The nodes, and the GPUs that drivers publish, by node."""
+        from orchestrator.client.published import published_gpus
+
         nodes, published = await asyncio.gather(
             self._transport.list(NODES.path(), Node), published_gpus(self._transport)
         )
@@ -246,7 +249,7 @@ def _check(
     projects: list[Project],
     name: str,
     spec: ProjectSpec,
-    installed: tuple[list[Node], Mapping[str, PublishedGpus]],
+    installed: "tuple[list[Node], Mapping[str, PublishedGpus]]",
 ) -> None:
     from orchestrator.client.project_checks import objection_to
 

@@ -127,6 +127,10 @@ class MemoryApiServer:
 
     def _special(self, path: str, body: JSON) -> tuple[int, JSON] | None:
         """Answer what is no object that is kept: reviews, and what a kubelet says."""
+        if len(path.split("/")) == 3 and path.startswith("/apis/"):
+            versions = {each.version: None for each in self._resources if f"/apis/{each.group}" == path}
+            group = {"kind": "APIGroup", "versions": [{"version": version} for version in versions]}
+            return (200, group) if versions else _failure(404, "NotFound", "no such group")
         if len(path.split("/")) == 4 and path.startswith("/apis/"):
             served = [each for each in self._resources if f"/apis/{each.api_version}" == path]
             answer = {"kind": "APIResourceList", "resources": [_served(each) for each in served]}

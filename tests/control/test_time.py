@@ -25,6 +25,7 @@ WRITES_DATES = {
     "cluster/exec_plugin.py": "whether a credential has reached the time at which its plugin says that it ends",
     "cluster/lease.py": "when a lease was renewed, for people; it is never compared",
     "control/audit.py": "when a pod was evicted, for people",
+    "control/claim_grants.py": "when a claim was allocated, from which kube-scheduler counts a limit",
     "control/conditions.py": "since when a pod waits, for people",
     "control/events.py": "when an event happened, for people",
     "control/projects.py": "since when a condition of a project holds, for people",
