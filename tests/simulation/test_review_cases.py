@@ -60,6 +60,7 @@ EXPECTED = {
     "moved-for-the-less-urgent-first": Expectation(
         4, runs={"w010": None, "w015": None, "w016": None, "w017": None, "w022": None}
     ),
+    "pod-slots-need-a-swap": Expectation(2, runs={"w004": None, "w006": None, "w008": None, "w014": None}),
     "pod-slots-need-two-moves": Expectation(
         3, runs={"w006": None, "w007": "n1", "w009": "n1", "w010": "n2"}, waits=("w008",)
     ),

@@ -161,10 +161,11 @@ class _Repacking:
         if index == len(items):
             return True
         item = items[index]
-        for where in self._choices(item, index):
+        for where in self._choices(items, index, places):
             moves_left = moves - (item.piece is not None and not _stays(item, where))
-            if moves_left < 0:
-                continue
+            # Where it was comes first: without it, with too many that cannot stay, no other place helps.
+            if moves_left < 0 or self._homes.count_lost(index) > moves_left:
+                return False
             self._steps += 1
             self._steps_left -= 1
             if self._steps_left < 0:
@@ -181,13 +182,16 @@ class _Repacking:
             self._ledger.rollback(checkpoint)
         return False
 
-    def _choices(self, item: _Item, index: int) -> Iterator[Placement]:
+    def _choices(
+        self, items: Sequence[_Item], index: int, places: Sequence[tuple[_Item, Placement]]
+    ) -> Iterator[Placement]:
         """Where the pod could be: a lifted one first where it was."""
         placer = self._session.placer
+        item = items[index]
         home = item.pod.node if item.piece is not None else None
         if home is not None and (where := placer.keep(item.workload, item.pod, home, item.pod.devices)):
             yield where
-        for position in self._positions:
+        for position in self._positions_for(items, index, places):
             account = self._ledger.nodes[position]
             default = placer.fits_on(account, item.workload, item.pod)
             if default is None:
@@ -201,6 +205,15 @@ class _Repacking:
                     continue
                 if devices == default or self._may_have(item, account, devices):
                     yield Placement(account.node.name, devices, promised=True)
+
+    def _positions_for(
+        self, items: Sequence[_Item], index: int, places: Sequence[tuple[_Item, Placement]]
+    ) -> Sequence[int]:
+        """The nodes to look at; of alike pods of the chunk none goes before the one put down last."""
+        if not index or not _are_alike(items[index - 1], items[index]):
+            return self._positions
+        last = self._ledger.by_name[places[-1][1].node].position
+        return self._positions[self._positions.index(last) :]
 
     def _may_have(self, item: _Item, account: NodeAccount, devices: tuple[int, ...]) -> bool:
         """Whether other devices than those that the placer would take are open to the pod as well."""
@@ -241,6 +254,17 @@ class _Repacking:
         if not self._policy.accepts_places(self._session, self._workload, losses, _by_workload(moved)):
             return None
         return losses, placed
+
+
+def _are_alike(first: _Item, second: _Item) -> bool:
+    """Whether they are pods of the chunk that could change places."""
+    return (
+        first.piece is None
+        and second.piece is None
+        and first.pod.request == second.pod.request
+        and first.pod.constraints == second.pod.constraints
+        and first.pod.max_runtime_seconds == second.pod.max_runtime_seconds
+    )
 
 
 def _stays(item: _Item, where: Placement) -> bool:
