@@ -66,6 +66,9 @@ EXPECTED = {
     ),
     "promise-goes-to-a-victim": Expectation(3, runs={"w010": None, "w011": None}, waits=("w016",)),
     "quota-lost-piece-by-piece": Expectation(0, runs={"w004": "n0", "w006": "n2"}, waits=("w005",)),
+    "quota-needs-a-chain-of-moves": Expectation(
+        4, runs={"w007": "n2", "w009": "n2", "w011": "n2", "w012": None, "w014": None}
+    ),
     "quota-needs-a-move-and-an-eviction": Expectation(
         2, runs={"r0": "node0", "r1": "node0", "p1": "node1"}, waits=("r2", "p0")
     ),
