@@ -51,6 +51,7 @@ EXPECTED = {
     ),
     "loop-gang-while-leaving": Expectation(2, runs={"urgent": None}, waits=("a1", "a2", "a3")),
     "loop-move-while-leaving": Expectation(1, runs={"s1": "n2", "s2": "n2", "big": "n1"}),
+    "loop-of-three-rules": Expectation(0, runs={"w004": "n0", "w008": "n0", "w011": None}, waits=("w005",)),
     "loop-quota-rule": Expectation(
         8, runs={"j0071": None, "j0060": None, "j0097": None, "j0079": None, "j0081": None, "j0082": None}
     ),
