@@ -462,9 +462,11 @@ class Session:
                 if eviction.pod in self._restored.get(eviction.workload, ()):
                     self._withdraw(eviction)
                 continue
+            workload = self.workload(eviction.workload)
+            if any(pod.id == eviction.pod and pod.state is PodState.PENDING for pod in workload.pods):
+                continue  # it only had a room, which somebody else has by now
             self._evictions[eviction.pod] = eviction
             self._evicted.append(eviction.pod)
-            workload = self.workload(eviction.workload)
             pods = tuple(
                 replace(pod, state=PodState.RELEASING) if pod.id == eviction.pod else pod
                 for pod in workload.pods

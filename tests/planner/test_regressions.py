@@ -77,6 +77,18 @@ def test_a_gang_with_sub_groups_has_its_quota_by_an_eviction_that_makes_room_for
     assert Counter(each.workload for each in decision.nominations) == {"p0/claim": 3, "p1/fraction": 1}
 
 
+def test_two_rooms_of_one_workload_go_to_two_others_and_nobody_is_evicted() -> None:
+    decision = first_decision("rooms-of-one-go-to-two")
+    assert decision.evictions == ()
+    assert {each.workload for each in decision.nominations} == {"p/first", "p/second"}
+
+
+def test_who_has_a_room_leaves_what_is_free_to_more_urgent_work_of_its_project() -> None:
+    decision = first_decision("urgent-work-beside-a-room")
+    assert [each.workload for each in decision.bindings] == ["p/urgent"]
+    assert [(each.workload, each.node) for each in decision.nominations] == [("p/older", "n1")]
+
+
 def assert_no_gpu_is_given_twice(snapshot: Snapshot) -> None:
     used: dict[tuple[str | None, int], int] = defaultdict(int)
     nodes = {each.name: each for each in snapshot.nodes}

@@ -51,6 +51,7 @@ EXPECTED = {
     ),
     "loop-gang-while-leaving": Expectation(2, runs={"urgent": None}, waits=("a1", "a2", "a3")),
     "loop-move-while-leaving": Expectation(1, runs={"s1": "n2", "s2": "n2", "big": "n1"}),
+    "loop-of-three-rules": Expectation(0, runs={"w004": "n0", "w008": "n0", "w011": None}, waits=("w005",)),
     "loop-quota-rule": Expectation(
         8, runs={"j0071": None, "j0060": None, "j0097": None, "j0079": None, "j0081": None, "j0082": None}
     ),
@@ -60,11 +61,15 @@ EXPECTED = {
     "moved-for-the-less-urgent-first": Expectation(
         4, runs={"w010": None, "w015": None, "w016": None, "w017": None, "w022": None}
     ),
+    "pod-slots-need-a-swap": Expectation(2, runs={"w004": None, "w006": None, "w008": None, "w014": None}),
     "pod-slots-need-two-moves": Expectation(
         3, runs={"w006": None, "w007": "n1", "w009": "n1", "w010": "n2"}, waits=("w008",)
     ),
     "promise-goes-to-a-victim": Expectation(3, runs={"w010": None, "w011": None}, waits=("w016",)),
     "quota-lost-piece-by-piece": Expectation(0, runs={"w004": "n0", "w006": "n2"}, waits=("w005",)),
+    "quota-needs-a-chain-of-moves": Expectation(
+        4, runs={"w007": "n2", "w009": "n2", "w011": "n2", "w012": None, "w014": None}
+    ),
     "quota-needs-a-move-and-an-eviction": Expectation(
         2, runs={"r0": "node0", "r1": "node0", "p1": "node1"}, waits=("r2", "p0")
     ),

@@ -307,7 +307,8 @@ def caps(step: Step) -> Iterator[Violation]:
         yield Violation("cap", f"{len(step.evicted)} evictions, {settings.max_evictions} are allowed")
     moved: dict[str, set[str]] = {}
     for eviction in step.plan.evictions:
-        if eviction.pod in step.nominated and eviction.beneficiary != eviction.workload:
+        # Who goes by another rule, and fits elsewhere, is not moved to make the room.
+        if eviction.rule == "consolidation" and eviction.beneficiary != eviction.workload:
             moved.setdefault(eviction.beneficiary, set()).add(eviction.workload)
     most = settings.max_consolidation_victims
     for beneficiary, workloads in moved.items():

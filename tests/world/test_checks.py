@@ -150,7 +150,10 @@ def test_caps_budgets_and_minimum_runtimes_hold() -> None:
     capped = cluster(A1, A2, B1, settings=Settings(max_evictions=0))
     assert decided(capped, evictions=losses) == {"cap"}
     unmoved = cluster(A1, A2, B1, gpus=6, settings=Settings(max_consolidation_victims=0))
-    assert decided(unmoved, evictions=losses, nominations=(bind("a2-0", 4, 5),)) == {"cap"}
+    moves = (evict("a2-0", "b1", "consolidation"),)
+    assert decided(unmoved, evictions=moves, nominations=(bind("a2-0", 4, 5),)) == {"cap"}
+    # what is taken back is not moved to make the room, though it fits elsewhere
+    assert decided(unmoved, evictions=losses, nominations=(bind("a2-0", 4, 5),)) == set()
     protected = cluster(A1, A2, B1, budgets=(Budget("pdb", 0, ("a2-0",)),))
     assert decided(protected, evictions=losses) == {"budget"}
     teams = (project("a", 2000, reclaim_min_runtime_seconds=60), project("b", 2000))

@@ -1,5 +1,7 @@
 """Give what is free, best founded requests first, project by project in the order of turns, disturbing nobody."""
 
+from collections.abc import Iterable
+
 from orchestrator.planner.accounting.tiers import EntitlementTier, tier, tier_with_model
 from orchestrator.planner.actions.evicting import ROOM_IS_MISSING, better_claims, lacks_only
 from orchestrator.planner.actions.hopeless import Hopeless
@@ -24,10 +26,10 @@ def allocate(session: Session) -> None:
     rearranger = Rearranger(session)
     waiting = session.pending()
     for level in EntitlementTier:
-        # Where room has come free it need not wait for a release; but at its tier, as its claim is no better.
-        for nominee in session.waiting_nominees():
-            if _tier_without_nomination(session, nominee) <= level:
-                start_nominated_elsewhere(session, nominee)
+        # Where room has come free it need not wait for a release; but at its tier, as its claim is no better, and after
+        # more urgent work of its project: that would take the place from it, when its own room is somebody else's.
+        ahead, behind = _by_queue(session.waiting_nominees(), waiting)
+        _start_elsewhere(session, ahead, level)
         turns = session.turns(waiting)
         waiting, stuck = [], []
         while (workload := turns.pop()) is not None:
@@ -39,11 +41,36 @@ def allocate(session: Session) -> None:
             elif not grown:
                 stuck.append(workload)
             turns.settle(workload.project, workload if grown and session.next_chunk(workload) else None)
+        _start_elsewhere(session, behind, level)
         for workload in stuck:
             if rearranger.start(workload):
                 hopeless.clear()
                 waiting += [workload] if session.next_chunk(workload) else []
     _prefer_older(session, explainer)
+
+
+def _by_queue(
+    nominees: Iterable[Workload], waiting: Iterable[Workload]
+) -> tuple[list[Workload], list[Workload]]:
+    """Those who come first in the queues of their projects, and those behind somebody who waits."""
+    ahead: list[Workload] = []
+    behind: list[Workload] = []
+    first: dict[str, tuple[int, int, str, str]] = {}
+    for nominee in nominees:
+        if not first:
+            for workload in waiting:
+                order = workload_order(workload)
+                first[workload.project] = min(order, first.get(workload.project, order))
+        order = workload_order(nominee)
+        (behind if first.get(nominee.project, order) < order else ahead).append(nominee)
+    return ahead, behind
+
+
+def _start_elsewhere(session: Session, nominees: Iterable[Workload], level: EntitlementTier) -> None:
+    """Start nominees of this tier where room is free."""
+    for nominee in nominees:
+        if _tier_without_nomination(session, nominee) <= level:
+            start_nominated_elsewhere(session, nominee)
 
 
 def allocate_released(session: Session) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.quota import preempt_min_runtime
 from orchestrator.planner.accounting.quota_checks import keeps_limits, quota_violation
+from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.actions.evicting import (
     ROOM_IS_MISSING,
     better_claims,
@@ -158,7 +159,7 @@ def preempt_lower_for(
     for other in granted:
         session.suspend(other)
     least_urgent = _least_urgent(session, workload, selector, policy)
-    if least_urgent is None or (granted and _is_due_to_others(session, workload, least_urgent[1], granted)):
+    if least_urgent is None or _is_due_to_others(session, workload, least_urgent, granted):
         session.ledger.rollback(checkpoint)
         hopeless.add(session, workload, chunk, owner)
         return False
@@ -209,13 +210,27 @@ def _priorities_below(selector: VictimSelector, workload: Workload) -> set[int]:
 
 
 def _is_due_to_others(
-    session: Session, workload: Workload, placed: Placed, suspended: Sequence[Workload]
+    session: Session, workload: Workload, outcome: tuple[Losses, Placed], suspended: Sequence[Workload]
 ) -> bool:
-    """Whether other projects have a better claim to what less urgent work of this one gives back."""
+    """Whether others have a better claim: projects, to what less urgent work of this one gives back, or the victims.
+
+    A victim that asks for CPUs alone may be entitled to them where the workload borrows GPUs. Unless it fits elsewhere
+    it would take the room of others for them, and these the workload's.
+    """
+    losses, placed = outcome
+    chunk = tuple(pod for pod, _ in placed)
     checkpoint = session.ledger.checkpoint()
+    moved = move_elsewhere(session, losses)
+    entitled = any(
+        victim.workload.id not in moved
+        and session.tier(victim.workload, victim.pods) is not EntitlementTier.SURPLUS
+        for victim, _ in losses
+    )
+    session.ledger.rollback(checkpoint)
     for pod, where in placed:
         session.ledger.unplace(workload, pod, where.node, where.devices)
-    due = better_claims(session, workload, tuple(pod for pod, _ in placed), suspended)
+    due = entitled and session.tier(workload, chunk) is EntitlementTier.SURPLUS
+    due = due or bool(suspended and better_claims(session, workload, chunk, suspended))
     session.ledger.rollback(checkpoint)
     return due
 

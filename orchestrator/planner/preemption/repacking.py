@@ -1,20 +1,22 @@
-"""Room made by packing some nodes anew: everything that may go or move is lifted, then put down again, largest first.
+"""Room made by packing some nodes anew: everything that may go or move is lifted, then put down again.
 
-The last resort, where taking one set of pieces off one node does not help: moves that make room for other moves. It
-looks at a few nodes only, in a bounded number of steps.
+The last resort, where taking one set of pieces off one node does not help: moves that make room for other moves. Who
+waits is put down first, in any place; where that is one too many, one of those who were there goes to any other place,
+and so on until all others can be where they were. It looks at a few nodes only, in a bounded number of steps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, combinations, islice
+from operator import itemgetter
 
-from orchestrator.planner.accounting.ledger import Ledger, NodeAccount
+from orchestrator.planner.accounting.ledger import NodeAccount
 from orchestrator.planner.accounting.quota_checks import limiting
 from orchestrator.planner.gangs import Chunk, chunk_amounts, has_topology
-from orchestrator.planner.model import DEVICE_MILLI, Pod, Request, Workload
+from orchestrator.planner.model import Request, Workload
 from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.placement.placer import Placement
 from orchestrator.planner.preemption.candidates import Piece
+from orchestrator.planner.preemption.homes import Homes, Lifted
 from orchestrator.planner.preemption.moving import MovePolicy
 from orchestrator.planner.preemption.search import sparing
 from orchestrator.planner.preemption.victim_selection import Losses, VictimSelector
@@ -30,15 +32,7 @@ _MAX_SETS = 6
 _MAX_COMBINATIONS = 70
 _WORK_OF_STEP = 40
 _WORK_OF_NODE = 8
-
-
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """A pod to put down; `piece` is the move that it is lifted by, None for a pod of the chunk."""
-
-    workload: Workload
-    pod: Pod
-    piece: Piece | None
+_Place = tuple[Lifted, Placement]
 
 
 def repack_for(
@@ -75,7 +69,7 @@ class _Repacking:
         self._positions = self._choose_nodes()
         self._steps = 0
         self._steps_left = 0
-        self._homes = _Homes((), self._ledger)
+        self._homes = Homes((), self._ledger)
         self._are_few = len(self._ledger.nodes) <= _FEW_NODES
         self._max_steps = _MAX_STEPS if self._are_few else _STEPS_AMONG_MANY
 
@@ -86,10 +80,10 @@ class _Repacking:
             self._ledger.rollback(checkpoint)
             return None  # whoever is moved is still there
         lifted = [piece for piece in self._pieces() if piece.is_move and self._lift(piece)]
-        items = [_Item(self._workload, pod, None) for pod in self._chunk]
-        items += [_Item(piece.workload, piece.victim.pods[0], piece) for piece in lifted]
+        items = [Lifted(self._workload, pod, None) for pod in self._chunk]
+        items += [Lifted(piece.workload, piece.victim.pods[0], piece) for piece in lifted]
         items.sort(key=lambda item: (-item.pod.request.gpu_milli, item.piece is not None))
-        places: list[tuple[_Item, Placement]] = []
+        places: list[_Place] = []
         fits = self._put_down_with_fewest_moves(items, places)
         # Everything that may go was lifted; who has most to lose is the first to be put back.
         spared = {id(piece) for piece in reversed(evicted) if self._put_back(piece)} if fits else set()
@@ -97,9 +91,7 @@ class _Repacking:
         self._session.work.spend(self._steps * _WORK_OF_STEP)
         if not fits:
             return None
-        moved = [
-            (item, where) for item, where in places if item.piece is not None and not _stays(item, where)
-        ]
+        moved = [(item, where) for item, where in places if item.piece is not None]
         outcome = self._carry_out([piece for piece in evicted if id(piece) not in spared], moved, places)
         if outcome is None:
             self._ledger.rollback(checkpoint)
@@ -143,28 +135,27 @@ class _Repacking:
             return False
         return True
 
-    def _put_down_with_fewest_moves(self, items: list[_Item], places: list[tuple[_Item, Placement]]) -> bool:
-        """Place all items so that as few as possible of those that are lifted go anywhere else."""
-        lifted = sum(item.piece is not None for item in items)
-        most = min(lifted, self._policy.max_moves)
+    def _put_down_with_fewest_moves(self, items: Sequence[Lifted], places: list[_Place]) -> bool:
+        """Place the chunk's pods so that as few as possible of those that are lifted go anywhere else."""
+        lifted = [item for item in items if item.piece is not None]
+        chunk = tuple(item for item in items if item.piece is None)
+        most = min(len(lifted), self._policy.max_moves)
         self._steps_left = self._max_steps
-        self._homes = _Homes(items, self._ledger)
-        for moves in sorted({*range(min(most, _FEW_MOVES) + 1), most}):
-            if self._put_down(items, 0, places, moves):
-                return True
-        return False
+        self._homes = Homes(lifted, self._ledger)
+        allowed = sorted({*range(min(most, _FEW_MOVES) + 1), most})
+        return any(self._put_down(chunk, places, moves) for moves in allowed)
 
-    def _put_down(
-        self, items: list[_Item], index: int, places: list[tuple[_Item, Placement]], moves: int
-    ) -> bool:
-        """Place all items from this one on, with so many moves at most; backtracks until the bound on steps."""
-        if index == len(items):
-            return True
-        item = items[index]
-        for where in self._choices(item, index):
-            moves_left = moves - (item.piece is not None and not _stays(item, where))
-            if moves_left < 0:
-                continue
+    def _put_down(self, waiting: tuple[Lifted, ...], places: list[_Place], moves: int) -> bool:
+        """Place these pods, and those in whose place they come, so many of them at most; all others where they were.
+
+        Backtracks until the bound on steps.
+        """
+        if self._homes.count_lost() > moves:
+            return False
+        if not waiting:
+            return self._make_way(places, moves)
+        item, *others = waiting
+        for where in self._choices(item, places):
             self._steps += 1
             self._steps_left -= 1
             if self._steps_left < 0:
@@ -172,37 +163,74 @@ class _Repacking:
             checkpoint = self._ledger.checkpoint()
             self._ledger.place(item.workload, item.pod, where.node, where.devices)
             places.append((item, where))
-            # Whoever cannot stay has to move: with too many of them there is no need to look at each.
-            if self._homes.count_lost(index) <= moves_left and self._put_down(
-                items, index + 1, places, moves_left
-            ):
+            if self._put_down(tuple(others), places, moves):
                 return True
             places.pop()
             self._ledger.rollback(checkpoint)
         return False
 
-    def _choices(self, item: _Item, index: int) -> Iterator[Placement]:
-        """Where the pod could be: a lifted one first where it was."""
+    def _make_way(self, places: list[_Place], moves: int) -> bool:
+        """Put all others down where they were; whoever of them is one too many goes somewhere else first."""
+        crowd = self._homes.crowd()
+        if not crowd and (misfit := self._put_down_at_home()) is not None:
+            crowd = [misfit]
+        if not crowd:
+            return True
+        stays: list[Lifted] = []
+        for item in crowd if moves else ():
+            if self._homes.stays(item):
+                continue
+            self._homes.remove(item)
+            if self._put_down((item,), places, moves - 1):
+                return True
+            # One of the crowd has to go. All ways in which this one does were tried, so it is one of the others.
+            self._homes.add(item, stays=True)
+            stays.append(item)
+        for item in stays:
+            self._homes.add(item)
+        return False
+
+    def _put_down_at_home(self) -> Lifted | None:
+        """Put all who stay down where they were; whoever cannot be there, with the ledger as it was."""
+        checkpoint = self._ledger.checkpoint()
+        for item in self._homes.items():
+            where = self._session.placer.keep(item.workload, item.pod, item.pod.node or "", item.pod.devices)
+            if where is None:
+                self._ledger.rollback(checkpoint)
+                return item
+            self._ledger.place(item.workload, item.pod, where.node, where.devices)
+        return None
+
+    def _choices(self, item: Lifted, places: Sequence[_Place]) -> Iterator[Placement]:
+        """Where the pod could be; for one that has to go, places in which few others were come first."""
         placer = self._session.placer
-        home = item.pod.node if item.piece is not None else None
-        if home is not None and (where := placer.keep(item.workload, item.pod, home, item.pod.devices)):
-            yield where
-        for position in self._positions:
+        home = (item.pod.node, frozenset(item.pod.devices)) if item.piece is not None else None
+        choices: list[tuple[int, Placement]] = []
+        for position in self._positions_for(item, places):
             account = self._ledger.nodes[position]
             default = placer.fits_on(account, item.workload, item.pod)
             if default is None:
                 continue
             # Among many nodes a step is better spent on another node than on other parts of the same GPUs.
-            residents = (
-                self._homes.on(position, index) if self._are_few or not item.pod.request.is_shared else {}
-            )
+            residents = self._homes.on(position) if self._are_few or not item.pod.request.is_shared else {}
             for devices in _device_sets(account, item.pod.request, default, residents):
-                if (account.node.name, devices) == (home, item.pod.devices):
+                if (account.node.name, frozenset(devices)) == home:
                     continue
                 if devices == default or self._may_have(item, account, devices):
-                    yield Placement(account.node.name, devices, promised=True)
+                    in_the_way = {other for device in devices for other in residents.get(device, ())}
+                    choices.append((len(in_the_way), Placement(account.node.name, devices, promised=True)))
+        if item.piece is not None:
+            choices.sort(key=itemgetter(0))
+        return iter([where for _, where in choices])
 
-    def _may_have(self, item: _Item, account: NodeAccount, devices: tuple[int, ...]) -> bool:
+    def _positions_for(self, item: Lifted, places: Sequence[_Place]) -> Sequence[int]:
+        """The nodes to look at; of alike pods of the chunk none goes before the one put down last."""
+        if not places or not _are_alike(places[-1][0], item):
+            return self._positions
+        last = self._ledger.by_name[places[-1][1].node].position
+        return self._positions[self._positions.index(last) :]
+
+    def _may_have(self, item: Lifted, account: NodeAccount, devices: tuple[int, ...]) -> bool:
         """Whether other devices than those that the placer would take are open to the pod as well."""
         lets = self._session.reservations.lets
         return lets(account, item.workload, item.pod, devices, later=True) and (
@@ -225,8 +253,8 @@ class _Repacking:
     def _carry_out(
         self,
         evicted: list[Piece],
-        moved: list[tuple[_Item, Placement]],
-        places: list[tuple[_Item, Placement]],
+        moved: list[_Place],
+        places: list[_Place],
     ) -> tuple[Losses, Placed] | None:
         """The outcome on the ledger, checked by the policy as a whole."""
         pieces = [*evicted, *(item.piece for item, _ in moved if item.piece is not None)]
@@ -243,61 +271,22 @@ class _Repacking:
         return losses, placed
 
 
-def _stays(item: _Item, where: Placement) -> bool:
-    return (where.node, where.devices) == (item.pod.node, item.pod.devices)
+def _are_alike(first: Lifted, second: Lifted) -> bool:
+    """Whether they are pods of the chunk that could change places."""
+    return (
+        first.piece is None
+        and second.piece is None
+        and first.pod.request == second.pod.request
+        and first.pod.constraints == second.pod.constraints
+        and first.pod.max_runtime_seconds == second.pod.max_runtime_seconds
+    )
 
 
-def _by_workload(moved: list[tuple[_Item, Placement]]) -> dict[str, Placed]:
+def _by_workload(moved: list[_Place]) -> dict[str, Placed]:
     places: dict[str, Placed] = {}
     for item, where in moved:
         places.setdefault(item.workload.id, []).append((item.pod, where))
     return places
-
-
-class _Homes:
-    """Which of the lifted pods that are not put down yet were on which devices, by the position of the node."""
-
-    def __init__(self, items: Sequence[_Item], ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._by_position: dict[int, list[tuple[int, Pod]]] = {}
-        self._lost: dict[int, tuple[int, int, int]] = {}
-        for index, item in enumerate(items):
-            account = ledger.by_name.get(item.pod.node or "")
-            if item.piece is not None and account is not None:
-                self._by_position.setdefault(account.position, []).append((index, item.pod))
-
-    def on(self, position: int, index: int) -> dict[int, tuple[int, ...]]:
-        """By device, the indices of the items behind this one that were there."""
-        residents: dict[int, tuple[int, ...]] = {}
-        for other, pod in self._by_position.get(position, ()):
-            if other > index:
-                for device in pod.devices:
-                    residents[device] = (*residents.get(device, ()), other)
-        return residents
-
-    def count_lost(self, index: int) -> int:
-        """How many of the items behind this one cannot all be where they were, at least."""
-        total = 0
-        for position, homes in self._by_position.items():
-            account = self._ledger.nodes[position]
-            count = sum(other > index for other, _ in homes)
-            version, before, lost = self._lost.get(position, (-1, 0, 0))
-            if (version, before) != (account.version, count):
-                lost = _count_lost(account, [pod for other, pod in homes if other > index])
-                self._lost[position] = (account.version, count, lost)
-            total += lost
-        return total
-
-
-def _count_lost(account: NodeAccount, pods: Sequence[Pod]) -> int:
-    """How many of these pods cannot be where they were on the node, at least."""
-    lost_count = 0
-    for pod in pods:
-        least = DEVICE_MILLI - account.share_milli(pod.request)
-        lost_count += any(
-            account.used_milli[device] - account.releasing_milli[device] > least for device in pod.devices
-        )
-    return max(lost_count, len(pods) - (account.node.pod_slots - account.pods_used + account.pods_releasing))
 
 
 def _device_sets(
