@@ -1,6 +1,6 @@
 """What is corrected in NVIDIA's mock of the driver's library when it is built.
 
-Its sources stay as they are: `go build -overlay` reads changed copies in the place of three files. A correction that no
+Its sources stay as they are: `go build -overlay` reads changed copies in the place of four files. A correction that no
 longer fits the sources fails the build.
 """
 
@@ -47,6 +47,14 @@ CORRECTIONS = (
         "InstanceId = 0xFFFFFFFF\n",
         times=2,
     ),
+    Correction(
+        "a GPU that fell off the bus still has its UUID, by which its error is told from those of others",
+        "engine/device.go",
+        "GetUUID() (string, nvml.Return) {\n\tif ret := d.handleLookupReturn(); ret != nvml.SUCCESS {\n"
+        '\t\treturn "", ret\n\t}\n',
+        "GetUUID() (string, nvml.Return) {\n",
+        times=1,
+    ),
 )
 
 
@@ -64,7 +72,7 @@ def write_overlay(sources: Path, directory: Path) -> Path:
             raise BinariesError(
                 f"the mock's {correction.file} is not as expected, to correct that {correction.why}"
             )
-        copied = directory / original.name
+        copied = directory / correction.file.replace("/", "-")
         copied.write_text(text.replace(correction.before, correction.after))
         replaced[str(original)] = str(copied)
     overlay = directory / "overlay.json"

@@ -19,6 +19,7 @@ MAXIMUM_COUNT = 8
 
 _NODE_PROFILES = {"v100": "dgx1-v100-32g", "a100": "dgx-a100-80g", "h100": "dgx-h100"}
 _WRITTEN = re.compile(rf"({'|'.join(_NODE_PROFILES)})x([1-{MAXIMUM_COUNT}])")
+_SHARES = re.compile("memory|unlimited|disabled|[1-9][0-9]*")
 _OF_OURS = Path(__file__).parent / "v100.yaml"
 _DRIVER_PARTS = ("major", "minor", "rev")
 _MIB = 1 << 20
@@ -87,8 +88,12 @@ def parse(written: str, stack: Stack, consumable_shares: str) -> Gpus:
     """Read `v100x8`.
 
     Raises:
-        UsageError: it is not a known model and a number.
+        UsageError: it is not a known model and a number, or the DRA driver does not know such shares.
     """
+    if not _SHARES.fullmatch(consumable_shares):
+        raise UsageError(
+            f"shares {consumable_shares!r}: give memory, unlimited, disabled, or a number above 0"
+        )
     match = _WRITTEN.fullmatch(written)
     if match is None:
         models = ", ".join(_NODE_PROFILES)

@@ -28,6 +28,12 @@ def test_gpus_that_the_mock_does_not_have_are_refused(written: str) -> None:
         models.parse(written, "dra", "memory")
 
 
+@pytest.mark.parametrize("shares", ["half", "0", "-1", ""])
+def test_shares_that_the_dra_driver_does_not_know_are_refused(shares: str) -> None:
+    with pytest.raises(UsageError, match="give memory, unlimited, disabled, or a number above 0"):
+        models.parse("v100x8", "dra", shares)
+
+
 def test_no_two_nodes_of_a_lab_have_a_uuid_in_common() -> None:
     gpus = models.parse("v100x8", "dra", "memory")
     uuids = [device["uuid"] for node in range(1, 9) for device in gpus.mock_profile(node, NOWHERE)["devices"]]

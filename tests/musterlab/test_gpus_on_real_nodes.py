@@ -14,7 +14,7 @@ import yaml
 from musterlab import binaries, kube_scheduler, supervisor
 from musterlab.build import KUBE_SCHEDULER
 from musterlab.cluster import Lab, start
-from musterlab.errors import BinariesError
+from musterlab.errors import BinariesError, LabConflict
 from musterlab.gpus.live import NodeGpus, Process
 from musterlab.gpus.models import Gpus
 from musterlab.gpus.recipe import GPU_PROGRAMS
@@ -125,14 +125,24 @@ def test_containers_see_the_gpus_that_the_kubelet_gave_them(plugin_lab: Lab) -> 
     assert "nvidia" not in kubectl(plugin_lab, "exec", "more", "-c", "c2", "--", "ls", "/dev")
 
 
-def test_an_error_of_the_driver_takes_one_gpu_away(plugin_lab: Lab, eventually: Eventually) -> None:
+def test_a_gpu_with_an_error_and_a_lost_one_are_no_longer_to_be_had(
+    plugin_lab: Lab, eventually: Eventually
+) -> None:
     gpus = NodeGpus(plugin_lab)
     gpus.send_xid("5", 48)
     eventually(lambda: gpus_to_be_had(plugin_lab) == "7", "seven GPUs are left")
-    assert [state.index for state in gpus.states() if state.changes] == [5]
+    gpus.lose("6")
+    eventually(lambda: gpus_to_be_had(plugin_lab) == "6", "six GPUs are left")
+    assert [state.index for state in gpus.states() if state.changes] == [5, 6]
     gpus.restore("all")
     restart_plugin(plugin_lab)
     eventually(lambda: gpus_to_be_had(plugin_lab) == "8", "a plugin that was started again has all")
+
+
+def test_a_lab_that_runs_with_other_gpus_is_another_one(plugin_lab: Lab) -> None:
+    directory = plugin_lab.state_directory.parent
+    with pytest.raises(LabConflict, match="GPUs v100x8 by device-plugin, not v100x4 by device-plugin"):
+        start("gpus", nodes=0, real_nodes=1, state_dir=directory, gpus=Gpus("v100", 4, "device-plugin"))
 
 
 def restart_plugin(lab: Lab) -> None:
@@ -200,8 +210,7 @@ def test_what_a_gpu_does_is_seen_in_containers_and_by_the_driver(
     overrides = kubectl(dra_lab, "exec", "v1", "-c", "c0", "--", "cat", "/config/overrides.yaml")
     assert yaml.safe_load(overrides)["devices"]["0"]["processes"][0]["pid"] == 4242
     gpus.lose("2")
-    eventually(
-        lambda: "gpu-2 gpu.nvidia.com/gpu-lost" in tainted(dra_lab), "the driver tells of the lost GPU"
-    )
+    lost = {"gpu-2 gpu.nvidia.com/xid", "gpu-5 gpu.nvidia.com/xid"}
+    eventually(lambda: tainted(dra_lab) == lost, "the driver taints the lost GPU, and no other")
     gpus.restore("all")
     assert all(not state.changes for state in gpus.states())
