@@ -29,13 +29,15 @@ _MIB = 1 << 20
 class Gpus:
     """So many GPUs of one model on each real node, and by which of NVIDIA's two ways the kubelet learns of them.
 
-    `consumable_shares` is the DRA driver's flag of that name: what of a GPU can be shared out by claims.
+    `consumable_shares` is the DRA driver's flag of that name: what of a GPU can be shared out by claims. `cuda_library`
+    gets into containers as the driver's libcuda would: NVIDIA's mock of that has none of the driver's calls.
     """
 
     model: str
     count: int
     stack: Stack
     consumable_shares: str = "memory"
+    cuda_library: Path | None = None
 
     def __str__(self) -> str:
         shares = f", shares: {self.consumable_shares}" if self.stack == "dra" else ""

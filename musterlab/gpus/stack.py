@@ -48,8 +48,12 @@ def prepare(folder: Path, name: str, number: int, gpus: Gpus, programs: Mapping[
     # JSON is YAML
     (configuration / "config.yaml").write_text(json.dumps(gpus.mock_profile(number, shipped)))
     (folder / "etc" / BASE_SPECIFICATION).write_text(json.dumps(_base_specification()))
+    libraries = {"libnvidia-ml.so": str(programs[recipe.LIBRARY])}
+    if gpus.cuda_library is not None:
+        libraries["libcuda.so"] = str(gpus.cuda_library.resolve())
     return {
-        "library": str(programs[recipe.LIBRARY]),
+        "libraries": libraries,
+        "version": recipe.DRIVER_VERSION,
         "config": str(configuration),
         "minors": list(range(gpus.count)),
         "plugin": _plugin(name, gpus),

@@ -34,11 +34,12 @@ def build(root: Path, gpus: Mapping[str, Any]) -> None:
     libraries, programs, devices = base / "usr/lib64", base / "usr/bin", base / "dev"
     for folder in (libraries, programs, devices, base / "config"):
         folder.mkdir(parents=True)
-    library = libraries / Path(gpus["library"]).name
-    library.touch()
-    kernel.mount(gpus["library"], str(library), flags=kernel.MS_BIND)
-    (libraries / "libnvidia-ml.so.1").symlink_to(library.name)
-    (libraries / "libnvidia-ml.so").symlink_to("libnvidia-ml.so.1")
+    for name, path in gpus["libraries"].items():
+        library = libraries / f"{name}.{gpus['version']}"
+        library.touch()
+        kernel.mount(path, str(library), flags=kernel.MS_BIND)
+        (libraries / f"{name}.1").symlink_to(library.name)
+        (libraries / name).symlink_to(f"{name}.1")
     kernel.mount(gpus["config"], str(base / "config"), flags=kernel.MS_BIND)
     # NVIDIA's DRA driver does not start without one, and mounts it into containers
     nvidia_smi = programs / "nvidia-smi"

@@ -22,6 +22,9 @@ for index in range(count.value):
 """
 _PYTHON = Path("/usr/bin/python3").resolve()
 _LOADER = Path("/lib64/ld-linux-x86-64.so.2").resolve()
+SOME_LIBRARY = _LOADER.parent / "libm.so.6"
+"""Stands where the driver has libcuda: nothing calls it."""
+
 _MACHINE = "/opt"
 """Where containers have the machine's /usr: the lab's images have no C library and no Python."""
 

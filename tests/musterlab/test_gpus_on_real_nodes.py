@@ -17,7 +17,7 @@ from musterlab.cluster import Lab, start
 from musterlab.errors import BinariesError, LabConflict
 from musterlab.gpus.live import NodeGpus, Process
 from musterlab.gpus.models import Gpus
-from musterlab.gpus.recipe import GPU_PROGRAMS
+from musterlab.gpus.recipe import DRIVER_VERSION, GPU_PROGRAMS
 from orchestrator.progress import Reporter
 from tests.musterlab import gpu_pods
 from tests.musterlab.gpu_pods import create, kubectl, pod, read, uuids_seen, wait_until_ready
@@ -60,7 +60,8 @@ def lab_with(gpus: Gpus, directory: Path) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def plugin_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    yield from lab_with(Gpus("v100", 8, "device-plugin"), tmp_path_factory.mktemp("labs"))
+    gpus = Gpus("v100", 8, "device-plugin", cuda_library=gpu_pods.SOME_LIBRARY)
+    yield from lab_with(gpus, tmp_path_factory.mktemp("labs"))
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +124,9 @@ def test_containers_see_the_gpus_that_the_kubelet_gave_them(plugin_lab: Lab) -> 
     assert {key: uuids_seen(plugin_lab, *key) for key in allotted} == allotted
     assert len({uuid for uuids in allotted.values() for uuid in uuids}) == 4
     assert "nvidia" not in kubectl(plugin_lab, "exec", "more", "-c", "c2", "--", "ls", "/dev")
+    cuda = f"/usr/lib64/libcuda.so.{DRIVER_VERSION}"
+    size = kubectl(plugin_lab, "exec", "one", "--", "stat", "-L", "-c", "%s", cuda)
+    assert int(size) == gpu_pods.SOME_LIBRARY.stat().st_size
 
 
 def test_a_gpu_with_an_error_and_a_lost_one_are_no_longer_to_be_had(
