@@ -61,6 +61,9 @@ class Gpus:
             groups = device["uuid"].split("-")
             groups[4] = f"{node_number - 1:04x}"
             device["uuid"] = "-".join(groups)
+        addresses = [device["pci"]["bus_id"] for device in profile["devices"]]
+        for socket in profile["pcie_topology"]["root_complexes"]:
+            socket["devices"] = [address for address in socket["devices"] if address in addresses]
         mesh = profile.pop("mesh", None)
         if mesh:
             profile["nvlink"]["device_links"] = _links(profile["devices"], mesh)

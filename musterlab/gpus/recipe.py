@@ -16,6 +16,7 @@ DRIVER_VERSION = "550.163.01"
 
 LIBRARY = f"libnvidia-ml.so.{DRIVER_VERSION}"
 MOCK_CONTROL = "nvml-mock-ctl"
+MOCK_PCI = "render-pci-sysfs"
 DEVICE_PLUGIN = "nvidia-device-plugin"
 DRA_DRIVER = "gpu-kubelet-plugin"
 CDI_HOOK = "nvidia-cdi-hook"
@@ -98,12 +99,12 @@ _PROFILES = "pkg/gpu/mocknvml/configs/mock-nvml-config"
 GPU_PROGRAMS = Recipe(
     what="NVIDIA's device plugin, DRA driver and mock driver library",
     prefix="gpus-",
-    programs=(LIBRARY, MOCK_CONTROL, DEVICE_PLUGIN, DRA_DRIVER, CDI_HOOK),
+    programs=(LIBRARY, MOCK_CONTROL, MOCK_PCI, DEVICE_PLUGIN, DRA_DRIVER, CDI_HOOK),
     parts=(
         Part(Path(__file__).parent / "toolkit", ("tool",), _STRIPPED, {"CGO_ENABLED": "1"}),
         SourcePart(
             sources.MOCK,
-            {MOCK_CONTROL: "./cmd/nvml-mock-ctl"},
+            {MOCK_CONTROL: "./cmd/nvml-mock-ctl", MOCK_PCI: "./cmd/render-pci-sysfs"},
             _STRIPPED,
             files={MOCK_PROFILES: (f"{_PROFILES}-a100.yaml", f"{_PROFILES}-h100.yaml")},
             library=LIBRARY,

@@ -1,10 +1,12 @@
 """What a node with GPUs runs of NVIDIA's, and what it reads: written into the node's folder before it starts."""
 
 import json
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from musterlab.errors import StateError
 from musterlab.gpus import recipe
 from musterlab.gpus.chart import NAMESPACE
 from musterlab.gpus.models import Gpus, Stack
@@ -19,6 +21,7 @@ BASE_SPECIFICATION = "containerd/base.json"
 CONFIGURATION_FOLDER = "gpus"
 """Folder of a node that holds what the mock shows (`config.yaml`), and what was changed (`overrides.yaml`)."""
 
+_SECONDS = 30
 _KUBELET = "/var/lib/kubelet"
 _CAPABILITIES = (
     "CHOWN", "DAC_OVERRIDE", "FSETID", "FOWNER", "MKNOD", "NET_RAW", "SETGID", "SETUID", "SETFCAP", "SETPCAP",
@@ -47,6 +50,7 @@ def prepare(folder: Path, name: str, number: int, gpus: Gpus, programs: Mapping[
     configuration.mkdir()
     # JSON is YAML
     (configuration / "config.yaml").write_text(json.dumps(gpus.mock_profile(number, shipped)))
+    _render_pci(programs[recipe.MOCK_PCI], configuration / "config.yaml", folder / "pci")
     (folder / "etc" / BASE_SPECIFICATION).write_text(json.dumps(_base_specification()))
     libraries = {"libnvidia-ml.so": str(programs[recipe.LIBRARY])}
     if gpus.cuda_library is not None:
@@ -55,9 +59,22 @@ def prepare(folder: Path, name: str, number: int, gpus: Gpus, programs: Mapping[
         "libraries": libraries,
         "version": recipe.DRIVER_VERSION,
         "config": str(configuration),
+        "sysfs": str(folder / "pci" / "sys"),
         "minors": list(range(gpus.count)),
         "plugin": _plugin(name, gpus),
     }
+
+
+def _render_pci(program: Path, configuration: Path, target: Path) -> None:
+    """Write what `/sys` shows of the GPUs: on which socket of the machine each one is.
+
+    Raises:
+        StateError: it cannot be written.
+    """
+    command = [str(program), "--strict", f"--config={configuration}", f"--output={target}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
+    if done.returncode != 0:
+        raise StateError(f"the sockets of the GPUs cannot be written to {target}: {done.stderr.strip()}")
 
 
 def _plugin(name: str, gpus: Gpus) -> dict[str, Any]:

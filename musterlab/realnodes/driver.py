@@ -16,6 +16,7 @@ from musterlab.realnodes import kernel
 
 ROOT = "/run/nvidia/driver"
 CONFIGURATION = f"{ROOT}/config/config.yaml"
+_SYSFS = "/run/nvidia/sys"
 
 _MAJOR = 195
 _CONTROL_MINOR = 255
@@ -41,6 +42,9 @@ def build(root: Path, gpus: Mapping[str, Any]) -> None:
         (libraries / f"{name}.1").symlink_to(library.name)
         (libraries / name).symlink_to(f"{name}.1")
     kernel.mount(gpus["config"], str(base / "config"), flags=kernel.MS_BIND)
+    sysfs = root / _SYSFS.lstrip("/")
+    sysfs.mkdir()
+    kernel.mount(gpus["sysfs"], str(sysfs), flags=kernel.MS_BIND)
     # NVIDIA's DRA driver does not start without one, and mounts it into containers
     nvidia_smi = programs / "nvidia-smi"
     nvidia_smi.write_text(_PLACEHOLDER)
@@ -67,6 +71,9 @@ def start_plugin(plugin: Mapping[str, Any], log: int) -> None:
 
 def _keep_running(plugin: Mapping[str, Any], log: int) -> NoReturn:
     kernel.die_with_parent()
+    # no one else on the node sees the GPUs among the machine's PCI devices
+    kernel.unshare(kernel.CLONE_NEWNS)
+    kernel.mount(_SYSFS, "/sys", flags=kernel.MS_BIND)
     for path in plugin["waits_for"]:
         while not Path(path).exists():
             time.sleep(_POLL_SECONDS)
