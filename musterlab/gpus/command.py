@@ -115,6 +115,13 @@ def restore(gpus: "NodeGpus", *, gpu: str) -> None:
     gpus.restore(gpu)
 
 
+@gpu.command("restart-plugin")
+@_on_a_node
+def restart_plugin(gpus: "NodeGpus") -> None:
+    """Start NVIDIA's device plugin or DRA driver anew: after 'restore' it takes GPUs that it gave up."""
+    gpus.restart_plugin()
+
+
 def _process(written: str) -> "Process":
     from musterlab.gpus.live import Process
 

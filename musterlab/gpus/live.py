@@ -3,11 +3,14 @@
 The library reads the changes anew each second, in every process of the node and of its containers.
 """
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -64,6 +67,8 @@ class NodeGpus:
         self._folder = plan.gpu_configuration(lab.state_directory, self.node)
         specification = json.loads((self._folder.parent / "specification.json").read_text())
         self._program = specification["programs"][recipe.MOCK_CONTROL]
+        self._plugin = specification["gpus"]["plugin"]["command"][0]
+        self._cgroups = {Path(folder).name for folder in specification["cgroups"]}
 
     def states(self) -> list[GpuState]:
         """Return all GPUs in their order."""
@@ -119,6 +124,24 @@ class NodeGpus:
     def restore(self, gpu: str) -> None:
         """Undo all that was changed of a GPU."""
         self._change("reset", gpu)
+
+    def restart_plugin(self) -> None:
+        """Kill NVIDIA's device plugin or DRA driver; the node starts it again a second later.
+
+        Raises:
+            StateError: it does not run.
+        """
+        for command_line in Path("/proc").glob("[0-9]*/cmdline"):
+            # one that ends while it is looked at is not the one
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                program = command_line.read_bytes().partition(b"\0")[0].decode(errors="replace")
+                if program == self._plugin and self._holds(command_line.with_name("cgroup").read_text()):
+                    os.kill(int(command_line.parent.name), signal.SIGKILL)
+                    return
+        raise StateError(f"{self._plugin} does not run on {self.node}: see log/{self.node}-gpus.log")
+
+    def _holds(self, cgroups: str) -> bool:
+        return any(folder in line.split("/") for line in cgroups.splitlines() for folder in self._cgroups)
 
     def _change(self, verb: str, gpu: str, *arguments: str) -> None:
         command = [self._program, verb, "--gpu", gpu, *arguments]

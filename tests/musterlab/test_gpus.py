@@ -199,14 +199,17 @@ class LabOnDisk:
             '[ "$3" != 7 ] || { echo no such GPU >&2; exit 1; }\n'
         )
         control.chmod(0o755)
+        specification = {
+            "programs": {"nvml-mock-ctl": str(control)},
+            "gpus": {"plugin": {"command": ["/lab/bin/no-plugin"]}},
+            "cgroups": [],
+        }
         for number in (1, 2):
             node = self.folder / "realnodes" / f"dgx1-real-{number}"
             (node / "gpus").mkdir(parents=True)
             profile = Gpus("v100", 2, "dra").mock_profile(number, NOWHERE)
             (node / "gpus" / "config.yaml").write_text(json.dumps(profile))
-            (node / "specification.json").write_text(
-                json.dumps({"programs": {"nvml-mock-ctl": str(control)}})
-            )
+            (node / "specification.json").write_text(json.dumps(specification))
         record = {
             "name": "default", "nodes": [], "port": 1, "programs": "", "kubectl_directory": "", "starter_pid": 1,
             "starter_start_ticks": 1, "real_nodes": 2,
@@ -265,6 +268,7 @@ def test_memory_is_what_the_processes_hold(lab_on_disk: LabOnDisk) -> None:
     [
         (("use", "0", "--process", "python"), "give PID:NAME:MIB"),
         (("use", "0", "--process", "1:python:999999"), "more than the GPU has"),
+        (("restart-plugin",), "/lab/bin/no-plugin does not run on dgx1-real-2"),
         (("lose", "7"), "GPU 7 of dgx1-real-2 cannot be changed: no such GPU"),
     ],
 )

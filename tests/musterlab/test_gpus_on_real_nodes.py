@@ -1,8 +1,7 @@
 """NVIDIA's device plugin and DRA driver on a real kubelet: what they tell the cluster is what containers see."""
 
+import asyncio
 import json
-import os
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -129,6 +128,21 @@ def test_containers_see_the_gpus_that_the_kubelet_gave_them(plugin_lab: Lab) -> 
     assert int(size) == gpu_pods.SOME_LIBRARY.stat().st_size
 
 
+def pod_resources(lab: Lab, directory: Path) -> set[tuple[str, str, str]]:
+    """Pod, container and device, as the kubelet tells agents."""
+    agent = pytest.importorskip("orchestrator.agent.pod_resources")
+    near = directory / "near"  # the path of a socket is short
+    near.symlink_to(lab.state_directory / "realnodes" / NODE / "kubelet" / "pod-resources")
+    answer = asyncio.run(agent.list_devices(near / "kubelet.sock"))
+    return {(held.holder.pod, held.holder.container, held.device) for held in answer}
+
+
+def test_agents_are_told_of_the_gpus_that_the_containers_see(plugin_lab: Lab, tmp_path: Path) -> None:
+    containers = (("one", "c0"), ("more", "c0"), ("more", "c1"))
+    seen = {(*container, uuid) for container in containers for uuid in uuids_seen(plugin_lab, *container)}
+    assert pod_resources(plugin_lab, tmp_path) == seen
+
+
 def test_a_gpu_with_an_error_and_a_lost_one_are_no_longer_to_be_had(
     plugin_lab: Lab, eventually: Eventually
 ) -> None:
@@ -139,7 +153,7 @@ def test_a_gpu_with_an_error_and_a_lost_one_are_no_longer_to_be_had(
     eventually(lambda: gpus_to_be_had(plugin_lab) == "6", "six GPUs are left")
     assert [state.index for state in gpus.states() if state.changes] == [5, 6]
     gpus.restore("all")
-    restart_plugin(plugin_lab)
+    gpus.restart_plugin()
     eventually(lambda: gpus_to_be_had(plugin_lab) == "8", "a plugin that was started again has all")
 
 
@@ -147,18 +161,6 @@ def test_a_lab_that_runs_with_other_gpus_is_another_one(plugin_lab: Lab) -> None
     directory = plugin_lab.state_directory.parent
     with pytest.raises(LabConflict, match="GPUs v100x8 by device-plugin, not v100x4 by device-plugin"):
         start("gpus", nodes=0, real_nodes=1, state_dir=directory, gpus=Gpus("v100", 4, "device-plugin"))
-
-
-def restart_plugin(lab: Lab) -> None:
-    """Kill the plugin; the node starts it again."""
-    marks = [folder.name for folder in supervisor.cgroups(lab.state_directory)]
-    (pid,) = (
-        int(path.parent.name)
-        for path in Path("/proc").glob("[0-9]*/comm")
-        if path.read_text().startswith("nvidia-device-p")
-        and any(mark in path.with_name("cgroup").read_text() for mark in marks)
-    )
-    os.kill(pid, signal.SIGKILL)
 
 
 def test_the_driver_publishes_what_was_recorded(dra_lab: Lab) -> None:
@@ -188,6 +190,14 @@ def test_the_containers_of_a_claim_see_one_gpu(version: str, dra_lab: Lab) -> No
     assert len(given) == 1
     assert uuids_seen(dra_lab, version, "c0") == uuids_seen(dra_lab, version, "c1") == given
     assert "nvidia" not in kubectl(dra_lab, "exec", version, "-c", "c2", "--", "ls", "/dev")
+
+
+def test_agents_are_told_of_the_device_of_a_claim(dra_lab: Lab, tmp_path: Path) -> None:
+    names = {device["attributes"]["uuid"]["string"]: device["name"] for device in devices(dra_lab)}
+    containers = [(pod, container) for pod in ("v1", "v1beta1") for container in ("c0", "c1")]
+    seen = {(*each, names[uuid]) for each in containers for uuid in uuids_seen(dra_lab, *each)}
+    assert len(seen) == 4
+    assert pod_resources(dra_lab, tmp_path) == seen
 
 
 def test_two_halves_share_a_gpu_and_a_pod_gets_whole_ones_by_the_classes_resource(dra_lab: Lab) -> None:
