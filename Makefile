@@ -7,6 +7,9 @@ TOOLS := .tools
 UV := $(or $(shell command -v uv),$(TOOLS)/bin/uv)
 PYTHON ?= $(shell python3 -c 'import sys; print(sys.executable)')
 REAL_NODES ?= $(if $(shell command -v runc),--real-nodes)
+# archives of the sources of NVIDIA's programs
+export MUSTER_UPSTREAM ?= $(abspath $(wildcard ../shared/upstream))
+GPUS ?= $(if $(and $(REAL_NODES),$(MUSTER_UPSTREAM)),--gpus)
 TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/deployment
 
 
@@ -28,7 +31,7 @@ test-trust: environment lab-binaries ## break out of a project, with real tokens
 	@$(UV) run --frozen pytest tests/trust
 
 test-installer: environment ## every role: on guests, against doubles and a real API server; needs root for the guests
-	@TERM=dumb $(MAKE) --no-print-directory --jobs 2 REAL_NODES= lab-binaries test-guests # guests mostly wait
+	@TERM=dumb $(MAKE) --no-print-directory --jobs 2 REAL_NODES= GPUS= lab-binaries test-guests # guests mostly wait
 	@$(TEST_INSTALLER) -m lab
 
 test-guests: environment ## the part of `make test-installer` that needs no control plane
@@ -40,8 +43,8 @@ mutants: environment lab-binaries ## break the scheduler on purpose: each defect
 soak: environment ## random worlds, every decision checked: make soak SOAK="--lives 1000 --saturated 30000 --minutes 60"
 	@$(UV) run --frozen python -m tests.world.soak $(SOAK)
 
-lab-binaries: environment ## build the control plane once, and what real nodes need if this machine can have any
-	@$(UV) run --frozen muster lab build $(REAL_NODES)
+lab-binaries: environment ## build the control plane once, what real nodes need if this machine can have any, and their GPUs
+	@$(UV) run --frozen muster lab build $(REAL_NODES) $(GPUS)
 
 environment: $(UV)
 	@$(UV) sync --frozen --quiet --python $(PYTHON)

@@ -1,8 +1,8 @@
 """Builds programs from the Go module proxy, as `go.mod` and `go.sum` pin them.
 
-There are three sets: the control plane, what real nodes need, and Kubernetes' own scheduler, which muster is measured
-beside. All but the first are built only when they are needed; containerd has a module of its own, so that its
-dependencies do not move those of Kubernetes.
+There are three sets here: the control plane, what real nodes need, and Kubernetes' own scheduler, which muster is
+measured beside; `musterlab.gpus` has a fourth. All but the first are built only when they are needed; containerd has a
+module of its own, so that its dependencies do not move those of Kubernetes.
 """
 
 import contextlib
@@ -17,9 +17,10 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from musterlab import pdeathsig_exec
 from musterlab.errors import BinariesError, StateError
@@ -53,6 +54,16 @@ _CAUSES: tuple[tuple[str, str], ...] = (
 )
 
 
+class Buildable(Protocol):
+    """What a recipe is made of."""
+
+    def identity(self) -> bytes:
+        """Return all that decides what the programs are."""
+
+    def build(self, workspace: Path, output: Path, go: "Go", reporter: Reporter) -> int:
+        """Build into `output`; `workspace` is an empty directory. Returns how many packages were compiled."""
+
+
 @dataclass(frozen=True)
 class Part:
     """Packages of one Go module; `tool` stands for all that its go.mod names as tools."""
@@ -60,6 +71,20 @@ class Part:
     module: Path
     packages: tuple[str, ...]
     flags: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def identity(self) -> bytes:
+        """Return the pinned files, flags and environment."""
+        pinned = b"".join((self.module / name).read_bytes() + b"\0" for name in ("go.mod", "go.sum"))
+        return pinned + repr((self.flags, sorted({**_ENVIRONMENT, **self.environment}.items()))).encode()
+
+    def build(self, workspace: Path, output: Path, go: "Go", reporter: Reporter) -> int:
+        """Build from a copy of the module."""
+        for name in ("go.mod", "go.sum"):
+            shutil.copyfile(self.module / name, workspace / name)
+        inside = Go(go.program, workspace, self.environment)
+        inside.check_version()
+        return inside.build(self.packages, self.flags, output, reporter)
 
 
 @dataclass(frozen=True)
@@ -69,7 +94,7 @@ class Recipe:
     what: str
     prefix: str
     programs: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[Buildable, ...]
     minutes: str
 
 
@@ -108,9 +133,7 @@ def cache_key(recipe: Recipe = CONTROL_PLANE) -> str:
     """Name of the recipe's directory in the cache: a hash of all that decides what the programs are."""
     digest = hashlib.sha256()
     for part in recipe.parts:
-        for name in ("go.mod", "go.sum"):
-            digest.update((part.module / name).read_bytes() + b"\0")
-        digest.update(repr((part.flags, sorted(_ENVIRONMENT.items()))).encode())
+        digest.update(part.identity())
     return recipe.prefix + digest.hexdigest()[:16]
 
 
@@ -157,64 +180,81 @@ def _locked(path: Path, reporter: Reporter) -> Iterator[None]:
         yield
 
 
-def _build_into(partial: Path, go: str, reporter: Reporter, recipe: Recipe) -> None:
+def _build_into(partial: Path, program: str, reporter: Reporter, recipe: Recipe) -> None:
     output = partial / "bin"
     output.mkdir(parents=True, mode=0o700)
-    modules = []
+    go = Go(program, partial)
+    go.check_version()
+    reporter(f"building {recipe.what}, once: {recipe.minutes} on 2 cores")
+    done = 0
     for number, part in enumerate(recipe.parts):
-        modules.append(partial / f"module-{number}")
-        modules[-1].mkdir()
-        for name in ("go.mod", "go.sum"):
-            shutil.copyfile(part.module / name, modules[-1] / name)
-    _check_version(go, modules[0])
-    reporter(f"building {recipe.what} from the Go module proxy, once: {recipe.minutes} on 2 cores")
-    done = sum(
-        _build_part(part, module, output, go, reporter)
-        for part, module in zip(recipe.parts, modules, strict=True)
-    )
+        workspace = partial / f"part-{number}"
+        workspace.mkdir()
+        done += part.build(workspace, output, go, reporter)
     if (output / "server").exists():  # the main package of etcd lies in a directory called server
         (output / "server").rename(output / "etcd")
     reporter(f"built {len(recipe.programs)} programs, {done} packages compiled")
 
 
-def _build_part(part: Part, module: Path, output: Path, go: str, reporter: Reporter) -> int:
-    """Build one part; give the number of packages that were compiled."""
-    downloads = 0
+@dataclass(frozen=True)
+class Go:
+    """The program `go`, in one directory, with an environment of its own."""
 
-    def downloading(line: str) -> None:
-        nonlocal downloads
-        downloads += line.startswith("go: downloading")
-        reporter.update(f"resolving modules: {downloads} downloaded")
+    program: str
+    directory: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
 
-    packages = _run([go, "list", "-deps", *part.packages], module, downloading)
-    total = sum(1 for line in packages if line)
-    done = 0
+    def build(
+        self, packages: tuple[str, ...], flags: tuple[str, ...], output: Path, reporter: Reporter
+    ) -> int:
+        """Build packages into the directory `output`, or one of them as the file `output`.
 
-    def compiling(line: str) -> None:
-        nonlocal done
-        done += bool(re.fullmatch(r"[A-Za-z0-9._~/+-]+", line))
-        reporter.update(f"compiled {done} of at most {total} packages")
+        Returns how many packages were compiled. Raises BinariesError if it fails.
+        """
+        downloads = 0
 
-    _run([go, "build", "-v", *part.flags, "-o", f"{output}/", *part.packages], module, compiling)
-    return done
+        def downloading(line: str) -> None:
+            nonlocal downloads
+            downloads += line.startswith("go: downloading")
+            reporter.update(f"resolving modules: {downloads} downloaded")
+
+        listed = self._run(["list", "-deps", *packages], downloading)
+        total = sum(1 for line in listed if line)
+        done = 0
+
+        def compiling(line: str) -> None:
+            nonlocal done
+            done += bool(re.fullmatch(r"[A-Za-z0-9._~/+-]+", line))
+            reporter.update(f"compiled {done} of at most {total} packages")
+
+        target = f"{output}/" if output.is_dir() else str(output)
+        self._run(["build", "-v", *flags, "-o", target, *packages], compiling)
+        return done
+
+    def check_version(self) -> None:
+        """Raise BuildUnavailable if it is too old."""
+        lines = self._run(["env", "GOVERSION"], lambda _line: None)
+        version = lines[-1] if lines else ""
+        match = re.match(r"go(\d+)\.(\d+)", version)
+        if match is None or (int(match[1]), int(match[2])) < MINIMUM_GO:
+            raise BuildUnavailable(
+                f"{self.program} is {version or 'of unknown version'}, too old; {_INSTALL_GO}"
+            )
+
+    def _run(self, arguments: list[str], on_line: Callable[[str], None]) -> list[str]:
+        environment = {**os.environ, **_ENVIRONMENT, **self.environment}
+        return _run([self.program, *arguments], self.directory, environment, on_line)
 
 
-def _check_version(go: str, directory: Path) -> None:
-    lines = _run([go, "env", "GOVERSION"], directory, lambda _line: None)
-    version = lines[-1] if lines else ""
-    match = re.match(r"go(\d+)\.(\d+)", version)
-    if match is None or (int(match[1]), int(match[2])) < MINIMUM_GO:
-        raise BuildUnavailable(f"{go} is {version or 'of unknown version'}, too old; {_INSTALL_GO}")
-
-
-def _run(command: list[str], directory: Path, on_line: Callable[[str], None]) -> list[str]:
+def _run(
+    command: list[str], directory: Path, environment: Mapping[str, str], on_line: Callable[[str], None]
+) -> list[str]:
     """Run Go, give its output lines; `on_line` gets each line of its messages, and an empty one now and then.
 
     Raises:
         BuildUnavailable: Go is too old for the module.
         BinariesError: it failed.
     """
-    environment = {**os.environ, **_ENVIRONMENT}
     command_line = [sys.executable, "-I", "-S", str(pdeathsig_exec.__file__), str(os.getpid()), *command]
     process = subprocess.Popen(
         command_line, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from musterlab import binaries, build, paths, profiles, startup, state, teardown
 from musterlab.errors import LabConflict, StateError
+from musterlab.gpus import recipe
+from musterlab.gpus.models import Gpus
 from musterlab.nodes import NodeGroup
 from musterlab.ports import LOOPBACK, check_free
 from musterlab.realnodes import plan, requirements
@@ -65,10 +67,12 @@ class Lab:
         port: int | None = None,
         real_nodes: int = 0,
         image_archives: Sequence[Path] = (),
+        gpus: Gpus | None = None,
     ) -> AsyncIterator["Lab"]:
         """Run a lab that dies with this process. `nodes` lists profiles, by name or path, and how many of each.
 
-        Real nodes are of the first profile, and pull the images of OCI archives as if a registry had them.
+        Real nodes are of the first profile, pull the images of OCI archives as if a registry had them, and have `gpus`
+        by NVIDIA's programs.
 
         Raises:
             LabError: it cannot be built or started.
@@ -88,6 +92,7 @@ class Lab:
             real_nodes=real_nodes,
             reporter=reporter,
             image_archives=tuple(image_archives),
+            gpus=gpus,
         )
         handle = await startup.launch(spec, reporter)
         lab = cls(spec.directory, handle)
@@ -171,11 +176,12 @@ def start(
     progress: Callable[[str], None] = _silent,
     real_nodes: int = 0,
     image_archives: Sequence[Path] = (),
+    gpus: Gpus | None = None,
 ) -> Lab:
     """Start the lab `name`, or give the one that runs already. With `detach` it outlives this process.
 
     `nodes` counts the simulated nodes; those and the real ones have the profile. The real nodes pull the images of OCI
-    archives as if a registry had them.
+    archives as if a registry had them, and have `gpus` by NVIDIA's programs.
 
     Raises:
         LabConflict: a lab of that name exists, and is another one or does not work.
@@ -184,7 +190,9 @@ def start(
     groups = _groups([(profile, nodes)])
     directory = paths.labs_directory(state_dir) / paths.check_name(name)
     reporter = as_reporter(progress)
-    running = _existing(directory, ((profile, nodes),), real_nodes, port, reporter)
+    running = _existing(
+        directory, ((profile, nodes),), real_nodes=real_nodes, gpus=gpus, port=port, reporter=reporter
+    )
     if running is not None:
         if image_archives:
             raise LabConflict(
@@ -201,6 +209,7 @@ def start(
         real_nodes=real_nodes,
         reporter=reporter,
         image_archives=tuple(image_archives),
+        gpus=gpus,
     )
     handle = asyncio.run(startup.launch(spec, reporter))
     if not detach:
@@ -234,29 +243,45 @@ def _lab_spec(
     real_nodes: int,
     reporter: Reporter,
     image_archives: tuple[Path, ...] = (),
+    gpus: Gpus | None = None,
 ) -> startup.LabSpec:
     """Find all that the lab needs, and build what is missing."""
     if not real_nodes:
         if image_archives:
             raise UsageError("images are for real nodes: the containers of simulated ones do not run")
+        if gpus is not None:
+            raise UsageError(
+                "GPUs are for real nodes: on simulated ones nothing runs that could tell of them"
+            )
         return startup.LabSpec(directory, groups, nodes, port, binaries.find(reporter))
     distribution = requirements.find()
     programs = binaries.find(reporter)
-    tools = distribution.with_programs(binaries.find(reporter, build.REAL_NODES).paths)
+    tool_paths = {**binaries.find(reporter, build.REAL_NODES).paths}
+    profile = groups[0].profile
+    if gpus is not None:
+        tool_paths |= binaries.find(reporter, recipe.GPU_PROGRAMS).paths
+        profile = gpus.equip(profile, tool_paths[recipe.LIBRARY].parent / recipe.MOCK_PROFILES)
+    tools = distribution.with_programs(tool_paths)
     return startup.LabSpec(
         directory,
         groups,
         nodes,
         port,
         programs,
-        plan.nodes(groups[0].profile, real_nodes),
+        plan.nodes(profile, real_nodes, gpus),
         tools,
         image_archives,
     )
 
 
 def _existing(
-    directory: Path, nodes: tuple[tuple[str, int], ...], real_nodes: int, port: int | None, reporter: Reporter
+    directory: Path,
+    nodes: tuple[tuple[str, int], ...],
+    *,
+    real_nodes: int,
+    gpus: Gpus | None,
+    port: int | None,
+    reporter: Reporter,
 ) -> Lab | None:
     if not directory.exists():
         return None
@@ -280,6 +305,11 @@ def _existing(
         if lab.record.real_nodes or real_nodes:
             has, requested = f"{has}, {lab.record.real_nodes} real", f"{requested}, {real_nodes} real"
         raise LabConflict(f"lab {lab.name!r} runs with {has}, not {requested}: give another --name, or {fix}")
+    gpus_now, gpus_requested = lab.record.gpus or "of the profile", str(gpus or "of the profile")
+    if gpus_now != gpus_requested:
+        raise LabConflict(
+            f"lab {lab.name!r} runs with GPUs {gpus_now}, not {gpus_requested}: give another --name, or {fix}"
+        )
     if port is not None and lab.record.port != port:
         raise LabConflict(
             f"lab {lab.name!r} runs on port {lab.record.port}, not {port}: give another --name, or {fix}"

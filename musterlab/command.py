@@ -1,55 +1,24 @@
-"""`muster lab`: build, up, down, status and env."""
+"""`muster lab`: build, up, down, status, env and gpu."""
 
 import json
 import shlex
 import sys
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from musterlab import binaries, profiles
 from musterlab import build as building
 from musterlab.errors import LabNotFound
+from musterlab.gpus import models, recipe
+from musterlab.gpus.command import gpu
+from musterlab.options import errors_as_lines, lab_options
 from musterlab.realnodes.requirements import MAXIMUM_NODES
-from orchestrator.distribution import require_extra
-from orchestrator.errors import MusterError
 from orchestrator.progress import terminal_reporter
 
 if TYPE_CHECKING:
     from musterlab.cluster import Lab
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-def _lab_options(function: _Command) -> _Command:
-    for option in (
-        click.option("--name", default="default", show_default=True, help="Name of the lab."),
-        click.option(
-            "--state-dir",
-            type=click.Path(path_type=Path, file_okay=False),
-            help="Directory that holds the labs.  [default: $XDG_STATE_HOME/muster/labs]",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def _errors_as_lines(function: Callable[..., None]) -> Callable[..., None]:
-    """Show an error of ours as one line and its exit code, whichever command line calls the group."""
-
-    @wraps(function)
-    def command(*arguments: Any, **options: Any) -> None:
-        try:
-            require_extra("lab")
-            function(*arguments, **options)
-        except MusterError as error:
-            click.echo(f"Error: {error}", err=True)
-            raise SystemExit(error.exit_code) from error
-
-    return command
 
 
 @click.group()
@@ -58,7 +27,7 @@ def lab() -> None:
 
 
 @lab.command()
-@_lab_options
+@lab_options
 @click.option(
     "--nodes",
     type=click.IntRange(min=0),
@@ -73,9 +42,8 @@ def lab() -> None:
 )
 @click.option(
     "--profile",
-    default=profiles.DEFAULT_PROFILE,
-    show_default=True,
-    help="What the nodes are: a profile's name, or a YAML file.",
+    help=f"What the nodes are: a profile's name, or a YAML file.  [default: {profiles.DEFAULT_PROFILE}, "
+    "or the one with the GPUs]",
 )
 @click.option(
     "--image",
@@ -85,30 +53,54 @@ def lab() -> None:
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="OCI archive whose images the real nodes can pull, such as that of `make image`. Repeatable.",
 )
+@click.option(
+    "--gpus",
+    metavar="MODELxN",
+    help="GPUs of each real node, by NVIDIA's own programs: v100x8 (DGX-1), a100x8, h100x8, or fewer.",
+)
+@click.option(
+    "--gpu-stack",
+    type=click.Choice(models.STACKS),
+    default="device-plugin",
+    show_default=True,
+    help="How the kubelet learns of the GPUs.",
+)
+@click.option(
+    "--consumable-shares",
+    default="memory",
+    show_default=True,
+    help="What the DRA driver lets claims share of a GPU: memory, unlimited, disabled, or a number of shares.",
+)
 @click.option("--port", type=click.IntRange(1, 65535), help="Port of the API server.  [default: a free one]")
 @click.option("--json", "as_json", is_flag=True, help="Print the lab as JSON.")
-@_errors_as_lines
+@errors_as_lines
 def up(
     *,
     name: str,
     state_dir: Path | None,
     nodes: int | None,
     real_nodes: int,
-    profile: str,
+    profile: str | None,
     image_archives: tuple[Path, ...],
+    gpus: str | None,
+    gpu_stack: models.Stack,
+    consumable_shares: str,
     port: int | None,
     as_json: bool,
 ) -> None:
     """Start a lab and leave it running. Programs that are missing are built first, once."""
     from musterlab import cluster
 
+    devices = models.parse(gpus, gpu_stack, consumable_shares) if gpus else None
     reporter = terminal_reporter()
     if nodes is None:
         nodes = 0 if real_nodes else 2
+    if profile is None:
+        profile = devices.node_profile if devices else profiles.DEFAULT_PROFILE
     try:
         started = cluster.start(
             name, nodes=nodes, profile=profile, port=port, detach=True, state_dir=state_dir,
-            progress=reporter, real_nodes=real_nodes, image_archives=image_archives,
+            progress=reporter, real_nodes=real_nodes, image_archives=image_archives, gpus=devices,
         )  # fmt: skip
     finally:
         reporter.close()
@@ -122,13 +114,16 @@ def up(
 
 @lab.command()
 @click.option("--real-nodes", is_flag=True, help="Those that real nodes need as well.")
-@_errors_as_lines
-def build(real_nodes: bool) -> None:
+@click.option("--gpus", is_flag=True, help="Those of NVIDIA that --gpus of 'up' needs as well.")
+@errors_as_lines
+def build(*, real_nodes: bool, gpus: bool) -> None:
     """Find the programs of the control plane, and build them if they are nowhere. `up` does this by itself."""
     reporter = terminal_reporter()
     recipes = [building.CONTROL_PLANE, *([building.REAL_NODES] if real_nodes else [])]
+    if gpus:
+        recipes.append(recipe.GPU_PROGRAMS)
     try:
-        program_sets = [binaries.find(reporter, recipe) for recipe in recipes]
+        program_sets = [binaries.find(reporter, needed) for needed in recipes]
     finally:
         reporter.close()
     for programs in program_sets:
@@ -136,8 +131,8 @@ def build(real_nodes: bool) -> None:
 
 
 @lab.command()
-@_lab_options
-@_errors_as_lines
+@lab_options
+@errors_as_lines
 def down(name: str, state_dir: Path | None) -> None:
     """Stop a lab and remove all that it kept. If there is none, nothing is to be done."""
     from musterlab import cluster
@@ -152,9 +147,9 @@ def down(name: str, state_dir: Path | None) -> None:
 
 
 @lab.command()
-@_lab_options
+@lab_options
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-@_errors_as_lines
+@errors_as_lines
 def status(name: str, state_dir: Path | None, as_json: bool) -> None:
     """Show the processes of a lab. The exit code is 1 unless all of them run."""
     from musterlab import cluster
@@ -179,8 +174,8 @@ def status(name: str, state_dir: Path | None, as_json: bool) -> None:
 
 
 @lab.command()
-@_lab_options
-@_errors_as_lines
+@lab_options
+@errors_as_lines
 def env(name: str, state_dir: Path | None) -> None:
     """Print what a shell needs to use a lab: eval "$(muster lab env)"."""
     from musterlab import cluster
@@ -188,6 +183,9 @@ def env(name: str, state_dir: Path | None) -> None:
     existing = cluster.find(name, state_dir)
     click.echo(f"export KUBECONFIG={shlex.quote(str(existing.kubeconfig))}")
     click.echo(f"export PATH={shlex.quote(str(existing.kubectl_directory))}:$PATH")
+
+
+lab.add_command(gpu)
 
 
 def _lab_record(existing: "Lab") -> dict[str, Any]:
@@ -201,6 +199,7 @@ def _lab_record(existing: "Lab") -> dict[str, Any]:
         "state_directory": str(existing.state_directory),
         "nodes": [{"profile": profile, "count": count} for profile, count in existing.record.nodes],
         "real_nodes": existing.record.real_nodes,
+        "gpus": existing.record.gpus,
         "programs": existing.record.programs,
         "supervisor_pid": status.supervisor_pid,
         "processes": [

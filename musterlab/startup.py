@@ -13,6 +13,7 @@ from pathlib import Path
 from musterlab import components, nodes, ports, state, supervisor, teardown
 from musterlab.binaries import Binaries
 from musterlab.errors import LabConflict, StartError, StateError
+from musterlab.gpus import chart, models, recipe
 from musterlab.realnodes import plan, register
 from musterlab.realnodes.requirements import Tools
 from musterlab.supervisor_handle import SupervisorHandle
@@ -49,6 +50,11 @@ class LabSpec:
     real_nodes: tuple[plan.RealNode, ...] = ()
     tools: Tools | None = None
     image_archives: tuple[Path, ...] = ()
+
+    @property
+    def gpus(self) -> models.Gpus | None:
+        """The GPUs that each real node has by NVIDIA's programs."""
+        return next((node.gpus for node in self.real_nodes), None)
 
     @property
     def context(self) -> str:
@@ -90,6 +96,7 @@ async def _attempt(spec: LabSpec, reporter: Reporter) -> SupervisorHandle:
         starter_pid=os.getpid(),
         starter_start_ticks=state.own_start_ticks(),
         real_nodes=len(spec.real_nodes),
+        gpus=str(spec.gpus) if spec.gpus else "",
     )
     if not state.create(spec.directory, record):
         raise LabConflict(f"{spec.directory} exists: a lab of that name was started at the same moment")
@@ -144,6 +151,11 @@ async def _bring_up(spec: LabSpec, handle: SupervisorHandle, reporter: Reporter)
             await monitor.guard(register.equip(transport, spec.real_nodes))
             node_names |= {node.name for node in spec.real_nodes}
         await monitor.guard(nodes.wait_until_usable(transport, node_names, reporter))
+        if spec.gpus is not None:
+            await monitor.wait_for(
+                f"what NVIDIA's programs tell of GPUs (see {spec.directory / supervisor.LOGS}/*-gpus.log)",
+                lambda: register.gpus_shown(transport, spec.real_nodes),
+            )
         await monitor.wait_for("the controller manager", lambda: _controlled(transport))
     reporter(f"{len(node_names)} of {len(node_names)} nodes are Ready")
 
@@ -156,6 +168,11 @@ async def _start_real_nodes(
     reporter: Reporter,
 ) -> None:
     await register.permit(transport)
+    if spec.gpus is not None and spec.gpus.stack == "dra" and spec.tools is not None:
+        await chart.install(transport, spec.tools.programs[recipe.DRA_DRIVER].parent)
+        for node in spec.real_nodes:
+            kubelet_access, driver_access = plan.accesses(spec.directory, node)
+            await chart.write_access(transport, kubelet_access, driver_access)
     handle.start(plan.NETWORK)
     await monitor.wait_for("the network of the real nodes", lambda: _published(spec.directory))
     for node in spec.real_nodes:

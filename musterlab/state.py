@@ -29,6 +29,7 @@ class Record:
     starter_start_ticks: int
     ready: bool = False
     real_nodes: int = 0
+    gpus: str = ""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from musterlab import supervisor
-from musterlab.realnodes import cgroups, kernel
+from musterlab.realnodes import cgroups, driver, kernel
 
 PROGRAMS = "/lab/bin"
 PLUGINS = "/lab/cni"
@@ -75,9 +75,15 @@ def _first_process(node: dict[str, Any], alive: int) -> int:
     ]:  # the other end is closed: the parent died before it was asked for
         return 1
     try:
+        # before the node's root is built: the path may not be seen on the node
+        log = (
+            os.open(node["gpus"]["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            if node["gpus"]
+            else -1
+        )
         _build_root(node)
         kernel.set_host_name(node["name"])
-        return _run(node)
+        return _run(node, log)
     except OSError as error:
         print(f"the node cannot be set up: {error}", file=sys.stderr, flush=True)
         return 1
@@ -101,6 +107,8 @@ def _build_root(node: dict[str, Any]) -> None:
     _bind(node["plugins"], root / PLUGINS.lstrip("/"))
     for name, path in PERSISTENT.items():
         _bind(str(Path(node["directory"]) / name), root / path.lstrip("/"))
+    if node["gpus"]:
+        driver.build(root, node["gpus"])
     for name in ("run/lock", "var/log/containers", "var/lib/cni", "proc", "sys"):
         (root / name).mkdir(parents=True)
     (root / "var/run").symlink_to("/run")
@@ -161,7 +169,7 @@ def _show_profile_cpus(cpus: int) -> None:
     kernel.mount(str(online), "/sys/devices/system/cpu/online", flags=kernel.MS_BIND)
 
 
-def _run(node: dict[str, Any]) -> int:
+def _run(node: dict[str, Any], log: int) -> int:
     environment = {
         "PATH": f"{PROGRAMS}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": "/run",
@@ -172,6 +180,8 @@ def _run(node: dict[str, Any]) -> int:
     if _listens(CONTAINERD_SOCKET, containerd):
         kubelet = subprocess.Popen(["kubelet", *node["kubelet"]], env=environment, stdin=subprocess.DEVNULL)
         names[kubelet.pid] = "kubelet"
+        if node["gpus"]:
+            driver.start_plugin(node["gpus"]["plugin"], log)
         while True:
             pid, status = os.waitpid(-1, 0)
             if pid in names:

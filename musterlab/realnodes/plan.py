@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from musterlab import pki
+from musterlab import pki, supervisor
+from musterlab.gpus import stack
+from musterlab.gpus.models import Gpus
 from musterlab.ports import LOOPBACK
 from musterlab.profiles import Profile
 from musterlab.realnodes import cgroups, images, machine, network
@@ -24,17 +26,31 @@ API_CLIENT_USER = "muster-lab:kubelet-client"
 NAMES_USER = "muster-lab:names"
 """Who the name server is for the API server."""
 
+_KUBELET_ACCESS = "kubernetes/kubeconfig"
 _SOCKET_PATH_BYTES = 107
 _PACKAGES = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
 class RealNode:
-    """One node: its name, the profile that says how many GPUs and CPUs it shows, and its address."""
+    """One node: its number in the lab, the profile that says how many GPUs and CPUs it shows.
 
-    name: str
+    With `gpus` NVIDIA's programs say which GPUs there are, not the profile.
+    """
+
+    number: int
     profile: Profile
-    address: str
+    gpus: Gpus | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the Node object."""
+        return f"{self.profile.prefix}-real-{self.number}"
+
+    @property
+    def address(self) -> str:
+        """Its address; the pods have others of the same range."""
+        return f"10.80.{self.number}.1"
 
     @property
     def cpus(self) -> int:
@@ -42,12 +58,20 @@ class RealNode:
         return max(1, int(self.profile.capacity["cpu"].removesuffix("m")))
 
 
-def nodes(profile: Profile, count: int) -> tuple[RealNode, ...]:
+def nodes(profile: Profile, count: int, gpus: Gpus | None = None) -> tuple[RealNode, ...]:
     """Give the nodes `<prefix>-real-1`, `<prefix>-real-2`, ...; each has a range of addresses for its pods."""
-    numbers = range(1, count + 1)
-    return tuple(
-        RealNode(f"{profile.prefix}-real-{number}", profile, f"10.80.{number}.1") for number in numbers
-    )
+    return tuple(RealNode(number, profile, gpus) for number in range(1, count + 1))
+
+
+def gpu_configuration(directory: Path, name: str) -> Path:
+    """Directory that holds what the GPUs of a node are, and what was changed of them since."""
+    return directory / FOLDER / name / stack.CONFIGURATION_FOLDER
+
+
+def accesses(directory: Path, node: RealNode) -> tuple[Path, Path]:
+    """Kubeconfigs of a node: that of its kubelet, and that of the DRA driver, which waits for it."""
+    etc = directory / FOLDER / node.name / "etc"
+    return etc / _KUBELET_ACCESS, etc / stack.ACCESS
 
 
 def egress_socket(directory: Path) -> Path:
@@ -153,9 +177,14 @@ def _prepare_node(
     for name in ("ca.crt", f"{node.name}-kubelet.crt", f"{node.name}-kubelet.key"):
         copied = etc / "kubernetes" / name.removeprefix(f"{node.name}-")
         pki.write_private(copied, (certificates / name).read_bytes())
-    _write(etc / "kubernetes/kubeconfig", _kubeconfig(api_port))
+    _write(etc / _KUBELET_ACCESS, _kubeconfig(api_port))
     _write(etc / "kubernetes/kubelet.yaml", _kubelet(node))
-    (etc / "containerd/config.toml").write_text(_CONTAINERD.format(runc=machine.PROGRAMS + "/runc"))
+    (etc / "containerd/config.toml").write_text(
+        _CONTAINERD.format(
+            runc=machine.PROGRAMS + "/runc",
+            base=f'base_runtime_spec = "/etc/{stack.BASE_SPECIFICATION}"' if node.gpus else "",
+        )
+    )
     (etc / "containerd/certs.d/_default/hosts.toml").write_text(
         f'server = "http://{LOOPBACK}:{network.REGISTRY_PORT}"\n'
     )
@@ -168,8 +197,13 @@ def _prepare_node(
     os_release = Path("/etc/os-release")
     if os_release.exists():
         (etc / "os-release").write_bytes(os_release.read_bytes())
+    gpus: dict[str, Any] = {}
+    if node.gpus is not None:
+        gpus = stack.prepare(folder, node.name, node.number, node.gpus, tools.programs)
+        gpus["log"] = str(directory / supervisor.LOGS / f"{node.name}-gpus.log")
     specification = {
         "name": node.name,
+        "gpus": gpus,
         "cpus": node.cpus,
         "directory": str(folder),
         "network": str(published(directory)),
@@ -179,7 +213,7 @@ def _prepare_node(
         "cgroups": [str(folder) for folder in cgroup_folders(directory, [node])],
         "kubelet": [
             "--config=/etc/kubernetes/kubelet.yaml",
-            "--kubeconfig=/etc/kubernetes/kubeconfig",
+            f"--kubeconfig=/etc/{_KUBELET_ACCESS}",
             f"--hostname-override={node.name}",
             f"--node-ip={node.address}",
         ],
@@ -254,6 +288,8 @@ def _kubelet(node: RealNode) -> dict[str, Any]:
         "maxPods": int(node.profile.capacity["pods"]),
         # a machine under load must not lose a node because a lease came late
         "nodeLeaseDurationSeconds": 120,
+        # so soon does the node's status say how many GPUs can be had
+        **({"nodeStatusUpdateFrequency": "1s"} if node.gpus else {}),
         "volumePluginDir": "/var/lib/kubelet/volumeplugins",
     }
 
@@ -302,6 +338,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.tracing.processor
 
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
+  {{base}}
 
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
   BinaryName = "{{runc}}"

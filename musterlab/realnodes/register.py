@@ -2,16 +2,19 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from musterlab.components import KIND_LABEL
+from musterlab.gpus.models import RESOURCE
 from musterlab.realnodes.plan import API_CLIENT_USER, NAMES_USER, RealNode
 from orchestrator.cluster.errors import NotFound
 from orchestrator.cluster.objects import Node
-from orchestrator.cluster.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NODES
+from orchestrator.cluster.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NODES, Resource
 from orchestrator.cluster.transport import Transport
 
 REAL = "real"
 
+_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 _POLL_SECONDS = 0.05
 _RBAC = "rbac.authorization.k8s.io"
 _OF_THE_MACHINE = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
@@ -38,7 +41,7 @@ async def permit(transport: Transport) -> None:
 
 
 async def equip(transport: Transport, nodes: Sequence[RealNode]) -> None:
-    """Wait until each kubelet has registered its node, and give it the labels and GPUs of its profile."""
+    """Wait until each kubelet has registered its node, and give it the labels and resources of its profile."""
     await asyncio.gather(*(_equip(transport, node) for node in nodes))
 
 
@@ -51,6 +54,20 @@ async def _equip(transport: Transport, node: RealNode) -> None:
     added = {name: amount for name, amount in node.profile.capacity.items() if name not in _OF_THE_MACHINE}
     status = {"status": {"capacity": added, "allocatable": added}}
     await transport.patch(NODES.path(name=node.name, subresource="status"), status)
+
+
+async def gpus_shown(transport: Transport, nodes: Sequence[RealNode]) -> bool:
+    """Tell whether the cluster knows of all GPUs that NVIDIA's programs give the nodes."""
+    shown: dict[str, int] = {}
+    if any(node.gpus is not None and node.gpus.stack == "dra" for node in nodes):
+        page = await transport.list(_SLICES.path(), dict[str, Any])
+        for item in page.items:
+            name = item["spec"].get("nodeName", "")
+            shown[name] = shown.get(name, 0) + len(item["spec"].get("devices", ()))
+    else:
+        listed = await transport.list(NODES.path(), Node)
+        shown = {item.metadata.name: int(item.status.allocatable.get(RESOURCE, "0")) for item in listed.items}
+    return all(shown.get(node.name, 0) == node.gpus.count for node in nodes if node.gpus is not None)
 
 
 async def _registered(transport: Transport, name: str) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from musterlab import build
-from musterlab.build import CONTROL_PLANE, KUBE_SCHEDULER, REAL_NODES, Recipe
+from musterlab.build import CONTROL_PLANE, KUBE_SCHEDULER, REAL_NODES, Part, Recipe
 from orchestrator.progress import Reporter
 from tests.musterlab.conftest import World
 
@@ -23,6 +23,7 @@ def recipe_copy(recipe: Recipe, directory: Path) -> Recipe:
     """The same recipe, its modules in directories of ours: `0`, `1`, ..."""
     parts = []
     for number, part in enumerate(recipe.parts):
+        assert isinstance(part, Part)
         module = directory / str(number)
         module.mkdir()
         for name in ("go.mod", "go.sum"):
@@ -47,6 +48,7 @@ def test_the_cache_key_changes_with_every_pinned_file(
 
 def test_the_cache_key_changes_with_the_flags() -> None:
     (part,) = CONTROL_PLANE.parts
+    assert isinstance(part, Part)
     other = replace(CONTROL_PLANE, parts=(replace(part, flags=("-trimpath",)),))
     assert build.cache_key(other) != build.cache_key(CONTROL_PLANE)
 

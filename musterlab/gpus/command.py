@@ -1,0 +1,132 @@
+"""`muster lab gpu`: what the GPUs of a running lab do."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from musterlab.options import errors_as_lines, lab_options
+from orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from musterlab.gpus.live import NodeGpus, Process
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _on_a_node(function: _Command) -> Callable[..., None]:
+    """Call a function with the GPUs of the node that the options name, and its own arguments."""
+
+    @lab_options
+    @click.option("--node", help="Name of the node; needed if several have GPUs.")
+    @errors_as_lines
+    @wraps(function)
+    def command(*, name: str, state_dir: Path | None, node: str | None, **arguments: Any) -> None:
+        from musterlab import cluster
+        from musterlab.gpus.live import NodeGpus
+
+        function(NodeGpus(cluster.find(name, state_dir), node), **arguments)
+
+    return command
+
+
+_GPU = click.argument("gpu", metavar="GPU")
+
+
+@click.group()
+def gpu() -> None:
+    """Change what the GPUs of real nodes do. A GPU is its index, its UUID, or 'all'.
+
+    Whoever asks the driver's library sees it within a second: NVIDIA's device plugin or DRA driver, agents, containers.
+    """
+
+
+@gpu.command()
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@_on_a_node
+def status(gpus: "NodeGpus", *, as_json: bool) -> None:
+    """Show the GPUs of a node, and what was changed of them."""
+    states = gpus.states()
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(state) for state in states]))
+        return
+    for state in states:
+        click.echo(
+            f"{state.index}  {state.uuid}  {json.dumps(state.changes) if state.changes else ''}".rstrip()
+        )
+
+
+@gpu.command()
+@_GPU
+@click.option("--utilization", "utilization_percent", type=click.IntRange(0, 100), help="In percent.")
+@click.option(
+    "--process", "processes", multiple=True, metavar="PID:NAME:MIB", help="Holds memory. Repeatable."
+)
+@_on_a_node
+def use(gpus: "NodeGpus", *, gpu: str, utilization_percent: int | None, processes: tuple[str, ...]) -> None:
+    """Let a GPU be busy, and let these processes, and no others, hold memory of it."""
+    gpus.use(gpu, utilization_percent, [_process(written) for written in processes])
+
+
+@gpu.command()
+@_GPU
+@click.argument("count", type=click.IntRange(min=0))
+@_on_a_node
+def ecc(gpus: "NodeGpus", *, gpu: str, count: int) -> None:
+    """Let a GPU have COUNT ECC errors that could not be corrected."""
+    gpus.set_ecc_errors(gpu, count)
+
+
+@gpu.command()
+@_GPU
+@click.argument("code", type=click.IntRange(min=1))
+@_on_a_node
+def xid(gpus: "NodeGpus", *, gpu: str, code: int) -> None:
+    """Let the driver tell of the error CODE, once. For the same code again, 'restore' the GPU first."""
+    gpus.send_xid(gpu, code)
+
+
+@gpu.command()
+@_GPU
+@_on_a_node
+def lose(gpus: "NodeGpus", *, gpu: str) -> None:
+    """Let a GPU fall off the bus (XID 79): nothing can be asked of it until 'restore'."""
+    gpus.lose(gpu)
+
+
+@gpu.command("set")
+@_GPU
+@click.argument("changes", nargs=-1, required=True, metavar="FIELD=VALUE...")
+@_on_a_node
+def change(gpus: "NodeGpus", *, gpu: str, changes: tuple[str, ...]) -> None:
+    """Change fields of the mock's profile, such as thermal.temperature_gpu_c=85."""
+    gpus.set(gpu, *changes)
+
+
+@gpu.command()
+@_GPU
+@_on_a_node
+def restore(gpus: "NodeGpus", *, gpu: str) -> None:
+    """Undo all that was changed of a GPU."""
+    gpus.restore(gpu)
+
+
+@gpu.command("restart-plugin")
+@_on_a_node
+def restart_plugin(gpus: "NodeGpus") -> None:
+    """Start NVIDIA's device plugin or DRA driver anew: after 'restore' it takes GPUs that it gave up."""
+    gpus.restart_plugin()
+
+
+def _process(written: str) -> "Process":
+    from musterlab.gpus.live import Process
+
+    pid, _, rest = written.partition(":")
+    name, _, memory = rest.rpartition(":")
+    if not (pid.isdecimal() and name and memory.isdecimal()):
+        raise UsageError(f"process {written!r}: give PID:NAME:MIB, such as 4242:python:10240")
+    return Process(int(pid), name, int(memory))

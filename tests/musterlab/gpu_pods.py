@@ -1,0 +1,91 @@
+"""Pods that ask for GPUs on a real node, and what the driver's library tells in their containers."""
+
+import json
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from musterlab.cluster import Lab
+from musterlab.realnodes import images
+
+_ASK = """
+import ctypes
+library = ctypes.CDLL("libnvidia-ml.so.1")
+assert library.nvmlInit_v2() == 0
+count, device, uuid = ctypes.c_uint(), ctypes.c_void_p(), ctypes.create_string_buffer(96)
+assert library.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0
+for index in range(count.value):
+    assert library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) == 0
+    assert library.nvmlDeviceGetUUID(device, uuid, 96) == 0
+    print(uuid.value.decode())
+"""
+_PYTHON = Path("/usr/bin/python3").resolve()
+_LOADER = Path("/lib64/ld-linux-x86-64.so.2").resolve()
+SOME_LIBRARY = _LOADER.parent / "libm.so.6"
+"""Stands where the driver has libcuda: nothing calls it."""
+
+_MACHINE = "/opt"
+"""Where containers have the machine's /usr: the lab's images have no C library and no Python."""
+
+
+def machine_can_ask() -> bool:
+    """Whether this machine has what the containers borrow."""
+    return all(path.is_file() and path.is_relative_to("/usr") for path in (_PYTHON, _LOADER))
+
+
+def pod(name: str, containers: Iterable[dict[str, Any]], **spec: object) -> dict[str, Any]:
+    """A pod of containers that sleep; each is its resources."""
+    shell = {
+        "image": images.SHELL,
+        "command": ["sleep", "3600"],
+        "volumeMounts": [{"name": "usr", "mountPath": f"{_MACHINE}/usr", "readOnly": True}],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "volumes": [{"name": "usr", "hostPath": {"path": "/usr"}}],
+            "containers": [
+                {"name": f"c{number}", **shell, "resources": resources}
+                for number, resources in enumerate(containers)
+            ],
+            **spec,
+        },
+    }
+
+
+def kubectl(lab: Lab, *arguments: str, given: str = "") -> str:
+    """Run kubectl as an administrator; its output."""
+    command = [str(lab.kubectl_directory / "kubectl"), f"--kubeconfig={lab.kubeconfig}", *arguments]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+    return done.stdout
+
+
+def read(lab: Lab, *arguments: str) -> Any:
+    """What `kubectl get` shows, decoded."""
+    return json.loads(kubectl(lab, "get", *arguments, "-o", "json"))
+
+
+def create(lab: Lab, *objects: dict[str, Any]) -> None:
+    """Create objects in the namespace default."""
+    kubectl(
+        lab, "create", "-f", "-", given=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    )
+
+
+def wait_until_ready(lab: Lab, *names: str) -> None:
+    """Wait until all containers of these pods run."""
+    kubectl(lab, "wait", "--for=condition=Ready", *(f"pod/{name}" for name in names), "--timeout=120s")
+
+
+def uuids_seen(lab: Lab, name: str, container: str = "c0") -> list[str]:
+    """The GPUs that the driver's library shows in a container, in order."""
+    libraries = f"{_MACHINE}{_LOADER.parent}:/usr/lib64"
+    program = [f"{_MACHINE}{_LOADER}", "--library-path", libraries, f"{_MACHINE}{_PYTHON}", "-"]
+    inside = ["env", f"PYTHONHOME={_MACHINE}/usr", *program]
+    return sorted(kubectl(lab, "exec", "-i", name, "-c", container, "--", *inside, given=_ASK).split())

@@ -1,0 +1,235 @@
+"""NVIDIA's device plugin and DRA driver on a real kubelet: what they tell the cluster is what containers see."""
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from musterlab import binaries, kube_scheduler, supervisor
+from musterlab.build import KUBE_SCHEDULER
+from musterlab.cluster import Lab, start
+from musterlab.errors import BinariesError, LabConflict
+from musterlab.gpus.live import NodeGpus, Process
+from musterlab.gpus.models import Gpus
+from musterlab.gpus.recipe import DRIVER_VERSION, GPU_PROGRAMS
+from orchestrator.progress import Reporter
+from tests.musterlab import gpu_pods
+from tests.musterlab.gpu_pods import create, kubectl, pod, read, uuids_seen, wait_until_ready
+
+pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]
+
+Eventually = Callable[[Callable[[], bool], str], None]
+
+NODE = "dgx1-real-1"
+RECORDED = Path(__file__).parent / "recorded" / "resourceslice-memory.yaml"
+ONE_GPU = {"limits": {"nvidia.com/gpu": "1"}}
+FROM_CLAIM = {"claims": [{"name": "gpu"}]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _the_programs_are_there() -> None:
+    if not gpu_pods.machine_can_ask():
+        pytest.skip("this machine's Python and C library are not below /usr, for containers to borrow")
+    try:
+        binaries.find(Reporter(lambda _line: None), GPU_PROGRAMS)
+    except BinariesError as error:
+        pytest.skip(str(error))
+
+
+def mounts() -> list[str]:
+    return sorted(Path("/proc/mounts").read_text().splitlines())
+
+
+def lab_with(gpus: Gpus, directory: Path) -> Iterator[Lab]:
+    """A lab of one real node, of which nothing is left when it is stopped."""
+    before = mounts()
+    running = start("gpus", nodes=0, real_nodes=1, detach=False, state_dir=directory, gpus=gpus)
+    folders = supervisor.cgroups(running.state_directory)
+    yield running
+    running.stop()
+    assert list(directory.iterdir()) == []
+    assert [folder for folder in folders if folder.exists()] == []
+    assert mounts() == before
+
+
+@pytest.fixture(scope="module")
+def plugin_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    gpus = Gpus("v100", 8, "device-plugin", cuda_library=gpu_pods.SOME_LIBRARY)
+    yield from lab_with(gpus, tmp_path_factory.mktemp("labs"))
+
+
+@pytest.fixture(scope="module")
+def dra_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    for lab in lab_with(Gpus("v100", 8, "dra"), tmp_path_factory.mktemp("labs")):
+        directory = tmp_path_factory.mktemp("scheduler")
+        program = binaries.find(Reporter(lambda _line: None), KUBE_SCHEDULER).paths[kube_scheduler.NAME]
+        command = kube_scheduler.configure(lab, directory, program)
+        with (directory / "log").open("wb") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        yield lab
+        process.kill()
+        process.wait()
+
+
+def gpus_to_be_had(lab: Lab) -> str:
+    shown: str = read(lab, "node", NODE)["status"]["allocatable"]["nvidia.com/gpu"]
+    return shown
+
+
+def devices(lab: Lab) -> list[dict[str, Any]]:
+    (item,) = read(lab, "resourceslices")["items"]
+    return sorted(item["spec"]["devices"], key=lambda device: str(device["name"]))
+
+
+def tainted(lab: Lab) -> set[str]:
+    return {
+        f"{device['name']} {taint['key']}" for device in devices(lab) for taint in device.get("taints", ())
+    }
+
+
+def claimed_uuids(lab: Lab, claim: str) -> list[str]:
+    by_name = {device["name"]: device["attributes"]["uuid"]["string"] for device in devices(lab)}
+    results = read(lab, "resourceclaim", claim)["status"]["allocation"]["devices"]["results"]
+    return sorted(by_name[result["device"]] for result in results)
+
+
+def test_the_plugin_tells_of_eight_gpus(plugin_lab: Lab) -> None:
+    status = read(plugin_lab, "node", NODE)["status"]
+    assert status["capacity"]["nvidia.com/gpu"] == status["allocatable"]["nvidia.com/gpu"] == "8"
+    assert read(plugin_lab, "resourceslices")["items"] == []
+
+
+def test_containers_see_the_gpus_that_the_kubelet_gave_them(plugin_lab: Lab) -> None:
+    two = {"limits": {"nvidia.com/gpu": "2"}}
+    create(plugin_lab, pod("one", [ONE_GPU], nodeName=NODE), pod("more", [ONE_GPU, two, {}], nodeName=NODE))
+    wait_until_ready(plugin_lab, "one", "more")
+    checkpoint = (
+        plugin_lab.state_directory / "realnodes" / NODE / "kubelet/device-plugins/kubelet_internal_checkpoint"
+    )
+    entries = json.loads(checkpoint.read_text())["Data"]["PodDeviceEntries"]
+    names = {read(plugin_lab, "pod", name)["metadata"]["uid"]: name for name in ("one", "more")}
+    allotted = {
+        (names[entry["PodUID"]], entry["ContainerName"]): sorted(
+            uuid for uuids in entry["DeviceIDs"].values() for uuid in uuids
+        )
+        for entry in entries
+    }
+    assert sorted(map(len, allotted.values())) == [1, 1, 2]
+    assert {key: uuids_seen(plugin_lab, *key) for key in allotted} == allotted
+    assert len({uuid for uuids in allotted.values() for uuid in uuids}) == 4
+    assert "nvidia" not in kubectl(plugin_lab, "exec", "more", "-c", "c2", "--", "ls", "/dev")
+    cuda = f"/usr/lib64/libcuda.so.{DRIVER_VERSION}"
+    size = kubectl(plugin_lab, "exec", "one", "--", "stat", "-L", "-c", "%s", cuda)
+    assert int(size) == gpu_pods.SOME_LIBRARY.stat().st_size
+
+
+def pod_resources(lab: Lab, directory: Path) -> set[tuple[str, str, str]]:
+    """Pod, container and device, as the kubelet tells agents."""
+    agent = pytest.importorskip("orchestrator.agent.pod_resources")
+    near = directory / "near"  # the path of a socket is short
+    near.symlink_to(lab.state_directory / "realnodes" / NODE / "kubelet" / "pod-resources")
+    answer = asyncio.run(agent.list_devices(near / "kubelet.sock"))
+    return {(held.holder.pod, held.holder.container, held.device) for held in answer}
+
+
+def test_agents_are_told_of_the_gpus_that_the_containers_see(plugin_lab: Lab, tmp_path: Path) -> None:
+    containers = (("one", "c0"), ("more", "c0"), ("more", "c1"))
+    seen = {(*container, uuid) for container in containers for uuid in uuids_seen(plugin_lab, *container)}
+    assert pod_resources(plugin_lab, tmp_path) == seen
+
+
+def test_a_gpu_with_an_error_and_a_lost_one_are_no_longer_to_be_had(
+    plugin_lab: Lab, eventually: Eventually
+) -> None:
+    gpus = NodeGpus(plugin_lab)
+    gpus.send_xid("5", 48)
+    eventually(lambda: gpus_to_be_had(plugin_lab) == "7", "seven GPUs are left")
+    gpus.lose("6")
+    eventually(lambda: gpus_to_be_had(plugin_lab) == "6", "six GPUs are left")
+    assert [state.index for state in gpus.states() if state.changes] == [5, 6]
+    gpus.restore("all")
+    gpus.restart_plugin()
+    eventually(lambda: gpus_to_be_had(plugin_lab) == "8", "a plugin that was started again has all")
+
+
+def test_a_lab_that_runs_with_other_gpus_is_another_one(plugin_lab: Lab) -> None:
+    directory = plugin_lab.state_directory.parent
+    with pytest.raises(LabConflict, match="GPUs v100x8 by device-plugin, not v100x4 by device-plugin"):
+        start("gpus", nodes=0, real_nodes=1, state_dir=directory, gpus=Gpus("v100", 4, "device-plugin"))
+
+
+def test_the_driver_publishes_what_was_recorded(dra_lab: Lab) -> None:
+    published = devices(dra_lab)
+    sockets = [device["attributes"].pop("resource.kubernetes.io/pcieRoot")["string"] for device in published]
+    numa_nodes = [device["attributes"].pop("resource.kubernetes.io/numaNode")["int"] for device in published]
+    assert sockets == ["pci0000:00"] * 4 + ["pci0000:80"] * 4
+    assert numa_nodes == [0] * 4 + [1] * 4
+    assert published == yaml.safe_load(RECORDED.read_text())["devices"]
+    assert "nvidia.com/gpu" not in read(dra_lab, "node", NODE)["status"]["capacity"]
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_the_containers_of_a_claim_see_one_gpu(version: str, dra_lab: Lab) -> None:
+    wish = {"deviceClassName": "gpu.nvidia.com"}
+    request = {"name": "gpu", **({"exactly": wish} if version == "v1" else wish)}
+    claim = {
+        "apiVersion": f"resource.k8s.io/{version}",
+        "kind": "ResourceClaim",
+        "metadata": {"name": f"shared-{version}"},
+        "spec": {"devices": {"requests": [request]}},
+    }
+    claims = [{"name": "gpu", "resourceClaimName": f"shared-{version}"}]
+    create(dra_lab, claim, pod(version, [FROM_CLAIM, FROM_CLAIM, {}], resourceClaims=claims))
+    wait_until_ready(dra_lab, version)
+    given = claimed_uuids(dra_lab, f"shared-{version}")
+    assert len(given) == 1
+    assert uuids_seen(dra_lab, version, "c0") == uuids_seen(dra_lab, version, "c1") == given
+    assert "nvidia" not in kubectl(dra_lab, "exec", version, "-c", "c2", "--", "ls", "/dev")
+
+
+def test_agents_are_told_of_the_device_of_a_claim(dra_lab: Lab, tmp_path: Path) -> None:
+    names = {device["attributes"]["uuid"]["string"]: device["name"] for device in devices(dra_lab)}
+    containers = [(pod, container) for pod in ("v1", "v1beta1") for container in ("c0", "c1")]
+    seen = {(*each, names[uuid]) for each in containers for uuid in uuids_seen(dra_lab, *each)}
+    assert len(seen) == 4
+    assert pod_resources(dra_lab, tmp_path) == seen
+
+
+def test_two_halves_share_a_gpu_and_a_pod_gets_whole_ones_by_the_classes_resource(dra_lab: Lab) -> None:
+    wish = {"deviceClassName": "gpu.nvidia.com", "capacity": {"requests": {"memory": "16Gi"}}}
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "half"},
+        "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": wish}]}}},
+    }
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "half"}]
+    halves = ("half-1", "half-2")
+    create(dra_lab, template, *(pod(name, [FROM_CLAIM], resourceClaims=claims) for name in halves))
+    create(dra_lab, pod("whole", [ONE_GPU]))
+    wait_until_ready(dra_lab, *halves, "whole")
+    one, other = (uuids_seen(dra_lab, name) for name in halves)
+    assert one == other
+    claim = read(dra_lab, "pod", "whole")["status"]["extendedResourceClaimStatus"]["resourceClaimName"]
+    assert uuids_seen(dra_lab, "whole") == claimed_uuids(dra_lab, claim) != one
+
+
+def test_what_a_gpu_does_is_seen_in_containers_and_by_the_driver(
+    dra_lab: Lab, eventually: Eventually
+) -> None:
+    gpus = NodeGpus(dra_lab)
+    gpus.use("0", 93, [Process(4242, "python", 10240)])
+    gpus.send_xid("5", 48)
+    eventually(lambda: tainted(dra_lab) == {"gpu-5 gpu.nvidia.com/xid"}, "the driver taints the GPU")
+    overrides = kubectl(dra_lab, "exec", "v1", "-c", "c0", "--", "cat", "/config/overrides.yaml")
+    assert yaml.safe_load(overrides)["devices"]["0"]["processes"][0]["pid"] == 4242
+    gpus.lose("2")
+    lost = {"gpu-2 gpu.nvidia.com/xid", "gpu-5 gpu.nvidia.com/xid"}
+    eventually(lambda: tainted(dra_lab) == lost, "the driver taints the lost GPU, and no other")
+    gpus.restore("all")
+    assert all(not state.changes for state in gpus.states())
