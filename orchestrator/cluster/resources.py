@@ -105,6 +105,8 @@ PRIORITY_CLASSES: Final = Resource(
 )
 RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota")
 EVICTION_RECORDS: Final = Resource(GROUP, "v1alpha1", "evictionrecords", "EvictionRecord")
+GPU_NODES: Final = Resource(GROUP, "v1alpha1", "gpunodes", "GpuNode", namespaced=False)
+DAEMON_SETS: Final = Resource("apps", "v1", "daemonsets", "DaemonSet")
 SELF_SUBJECT_ACCESS_REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
 )
@@ -143,6 +145,8 @@ ALL: Final = (
     PRIORITY_CLASSES,
     RESOURCE_QUOTAS,
     EVICTION_RECORDS,
+    GPU_NODES,
+    DAEMON_SETS,
     SELF_SUBJECT_ACCESS_REVIEWS,
     SELF_SUBJECT_REVIEWS,
 )
