@@ -55,6 +55,7 @@ class AgentOptions:
     pages_host: str = "127.0.0.1"
     pages_port: int = 0
     socket: Path = pod_resources.SOCKET
+    driver_root: Path | None = None
     sample_seconds: float = SAMPLE_SECONDS
     kubelet_seconds: float = KUBELET_SECONDS
 
@@ -73,7 +74,7 @@ class Agent:
     ) -> None:
         self._transport = transport
         self._options = options
-        self._driver = driver or Nvml()
+        self._driver = driver or Nvml(options.driver_root)
         self._clock = clock
         self._wall_clock = wall_clock
         self._boot_id = _read(_BOOT_ID)

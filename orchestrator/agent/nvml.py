@@ -7,6 +7,7 @@ lost raises `GpuTrouble`; when the driver itself is gone, `NvmlUnavailable`, aft
 import ctypes
 import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pynvml
@@ -65,10 +66,25 @@ class GpuTrouble(MusterError):
         self.kind = kind
 
 
-class Nvml:
-    """One opened NVML. Not for several threads at once: calls may block while a GPU is in trouble."""
+_LIBRARY: Final = "libnvidia-ml.so.1"
+_DIRECTORIES: Final = (
+    "usr/lib64",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "lib64",
+    "lib/x86_64-linux-gnu",
+    "lib/aarch64-linux-gnu",
+)
 
-    def __init__(self) -> None:
+
+class Nvml:
+    """One opened NVML, of `driver_root` or wherever the linker finds it.
+
+    Not for several threads at once: calls may block while a GPU is in trouble.
+    """
+
+    def __init__(self, driver_root: Path | None = None) -> None:
+        self._driver_root = driver_root
         self._handles: dict[int, Any] = {}
         self._events: Any = None
         self._index_of_bus: dict[str, int] = {}
@@ -78,6 +94,7 @@ class Nvml:
 
     def open(self) -> None:
         """Load the library and find the GPUs. Raises NvmlUnavailable."""
+        self._load_library()
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
@@ -178,6 +195,20 @@ class Nvml:
                 return
             if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
                 yield self._index_of(event.device), int(event.eventData)
+
+    def _load_library(self) -> None:
+        """Load the library of the driver's root: who then loads one of this name has that, not the linker's."""
+        if self._driver_root is None:
+            return
+        path = next(
+            (path for name in _DIRECTORIES if (path := self._driver_root / name / _LIBRARY).exists()), None
+        )
+        if path is None:
+            raise NvmlUnavailable(f"NVML: {_LIBRARY} is not in {self._driver_root}")
+        try:
+            ctypes.CDLL(str(path))
+        except OSError as error:
+            raise NvmlUnavailable(f"NVML: {path}: {error}") from error
 
     def _gpu(self, index: int) -> Gpu:
         """What a GPU is; one that is lost already has an index and nothing else."""

@@ -14,6 +14,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
+from h2.exceptions import H2Error
 
 from orchestrator.agent.errors import KubeletUnreachable
 from orchestrator.agent.model import Holder
@@ -41,6 +42,17 @@ _FIELDS: Final[dict[str, tuple[tuple[int, str, str, bool], ...]]] = {
     "ClaimResource": ((2, "driver_name", "string", False), (4, "device_name", "string", False)),
 }
 """By message: number, name, type, and whether there are many."""
+
+
+_FAILURES: Final = (
+    OSError,
+    GRPCError,
+    ProtocolError,
+    StreamTerminatedError,
+    H2Error,
+    DecodeError,
+    AttributeError,  # of grpclib 0.4.9, whose connection was closed before the request
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +110,7 @@ async def list_devices(socket: Path = SOCKET, seconds: float = _SECONDS) -> list
             return list(held_devices(await method(ListRequest())))
     except TimeoutError as error:
         raise KubeletUnreachable(f"the kubelet does not answer at {socket} within {seconds:g} s") from error
-    except (OSError, GRPCError, ProtocolError, StreamTerminatedError, DecodeError) as error:
+    except _FAILURES as error:
         raise KubeletUnreachable(f"the kubelet does not answer at {socket}: {error}") from error
     finally:
         channel.close()

@@ -32,6 +32,11 @@ from orchestrator.errors import ConfigurationError
     help="The kubelet's socket.",
 )
 @click.option(
+    "--driver-root",
+    type=click.Path(path_type=Path),
+    help="Directory that has the driver as / has it on the node. Default: where the linker finds it.",
+)
+@click.option(
     "--loglevel",
     type=click.Choice(["debug", "info", "warn", "warning", "error"]),
     default="info",
@@ -45,6 +50,7 @@ def agent(
     node: str | None,
     port: int,
     pod_resources: Path,
+    driver_root: Path | None,
     loglevel: str,
 ) -> None:
     """Watch the GPUs of this node: metrics for Prometheus, a GpuNode for `muster top`, failures for the scheduler."""
@@ -60,6 +66,10 @@ def agent(
         force=True,
     )
     options = AgentOptions(
-        name, pages_host=os.environ.get("POD_IP", "127.0.0.1"), pages_port=port, socket=pod_resources
+        name,
+        pages_host=os.environ.get("POD_IP", "127.0.0.1"),
+        pages_port=port,
+        socket=pod_resources,
+        driver_root=driver_root,
     )
     asyncio.run(run_agent(load_access(kubeconfig, context), options))

@@ -28,6 +28,7 @@ class FakeDriver:
         self.events: list[tuple[int | None, int]] = []
         self.is_missing = False
         self.opened = 0
+        self.samples = 0
 
     def open(self) -> None:
         if self.is_missing:
@@ -47,6 +48,7 @@ class FakeDriver:
         )
 
     def sample(self, gpu: Gpu) -> Sample:
+        self.samples += 1
         if self.is_missing:
             raise NvmlUnavailable("NVML: Driver Not Loaded")
         if gpu.index in self.troubles:

@@ -1,70 +1,23 @@
 """Which containers have which devices: the kubelet's answers, of a server at a socket and as bytes."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from grpclib.const import Cardinality, Handler, Status
+from grpclib.const import Status
 from grpclib.exceptions import GRPCError
-from grpclib.server import Server
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.agent.errors import KubeletUnreachable
 from orchestrator.agent.model import Holder
 from orchestrator.agent.pod_resources import (
-    LIST,
     HeldDevice,
-    ListRequest,
     ListResponse,
     held_devices,
     list_devices,
 )
-
-
-class Kubelet:
-    """Answers List, or fails in the way that it is told."""
-
-    def __init__(self) -> None:
-        self.response = ListResponse()
-        self.failure: Exception | None = None
-        self.is_silent = False
-
-    def __mapping__(self) -> dict[str, Handler]:
-        return {LIST: Handler(self._list, Cardinality.UNARY_UNARY, ListRequest, ListResponse)}
-
-    async def _list(self, stream: Any) -> None:
-        await stream.recv_message()
-        if self.is_silent:
-            await asyncio.Event().wait()
-        if self.failure is not None:
-            raise self.failure
-        await stream.send_message(self.response)
-
-
-@asynccontextmanager
-async def listening(kubelet: Kubelet, socket: Path) -> AsyncIterator[None]:
-    server = Server([kubelet])
-    await server.start(path=str(socket))
-    try:
-        yield
-    finally:
-        server.close()
-        await server.wait_closed()
-        socket.unlink(missing_ok=True)
-
-
-def pod(response: Any, name: str, *devices: str, claimed: tuple[tuple[str, str], ...] = ()) -> None:
-    entry = response.pod_resources.add(name=name, namespace="team-a")
-    container = entry.containers.add(name="main")
-    if devices:
-        container.devices.add(resource_name="nvidia.com/gpu", device_ids=devices)
-    for driver, device in claimed:
-        claim = container.dynamic_resources.add()
-        claim.claim_resources.add(driver_name=driver, device_name=device)
+from tests.agent.kubelets import Kubelet, listening, pod
 
 
 async def test_devices_of_plugins_and_of_claims_are_listed_with_their_containers(tmp_path: Path) -> None:
@@ -102,6 +55,23 @@ async def test_a_socket_where_nobody_listens_any_more_is_one_line(tmp_path: Path
     await server.wait_closed()
     with pytest.raises(KubeletUnreachable):
         await list_devices(socket)
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", bytes(range(256)) * 64])
+async def test_whoever_else_listens_there_is_one_line(tmp_path: Path, answer: bytes) -> None:
+    socket = tmp_path / "kubelet.sock"
+
+    async def reply(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_unix_server(reply, str(socket))
+    for _ in range(20):
+        with pytest.raises(KubeletUnreachable):
+            await list_devices(socket)
+    server.close()
+    await server.wait_closed()
 
 
 async def test_a_kubelet_that_refuses_or_is_silent_is_one_line(tmp_path: Path) -> None:
