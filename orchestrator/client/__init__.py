@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from orchestrator.errors import InvalidField as InvalidField
     from orchestrator.errors import MusterError as MusterError
     from orchestrator.errors import UsageError as UsageError
+    from orchestrator.workloads.gpus import GpuView as GpuView
     from orchestrator.workloads.nodes import NodePod as NodePod
     from orchestrator.workloads.nodes import NodeView as NodeView
     from orchestrator.workloads.nodes import Usage as Usage

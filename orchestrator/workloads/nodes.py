@@ -1,11 +1,11 @@
 """What `list nodes`, `get node` and `top node` show: nodes joined with the pods on them. Pure.
 
 What is allocated is what the pods that have not ended ask for, as the scheduler counts it; what is used is what the
-node's kubelet measured, and unknown where it did not.
+node's kubelet measured, and unknown where it did not; what is so of single GPUs says the agent of the node.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from orchestrator import names
@@ -13,7 +13,9 @@ from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.cluster.objects import Node, Pod, Wire
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.planner.model import DEVICE_MILLI, Request
+from orchestrator.workloads import gpus as gpu_records
 from orchestrator.workloads.device_reader import DeviceReader
+from orchestrator.workloads.gpus import GpuView
 from orchestrator.workloads.health import NodeHealth, gpu_memory_mib, node_health
 from orchestrator.workloads.holdings import held_request
 from orchestrator.workloads.request import UnreadableRequest, gpu_request, pod_request
@@ -70,6 +72,7 @@ class NodeView:
     memory_bytes: int
     pods: tuple[NodePod, ...] = field(repr=False)
     usage: Usage = Usage()
+    gpus: tuple[GpuView, ...] = field(default=(), repr=False)
 
     @property
     def status(self) -> str:
@@ -138,9 +141,12 @@ class Summary(Wire, frozen=True):
 
 
 def node_views(
-    nodes: Iterable[Node], pods: Iterable[Pod], summaries: Mapping[str, Summary] | None = None
+    nodes: Iterable[Node],
+    pods: Iterable[Pod],
+    summaries: Mapping[str, Summary] | None = None,
+    gpus: Mapping[str, tuple[GpuView, ...]] | None = None,
 ) -> list[NodeView]:
-    """Return the nodes by name; `summaries` are by the name of the node."""
+    """Return the nodes by name; `summaries` and `gpus` are by the name of the node."""
     by_name = sorted(nodes, key=lambda node: node.metadata.name)
     on_node: dict[str, list[Pod]] = {}
     devices = DeviceReader()
@@ -154,10 +160,11 @@ def node_views(
     for _ in devices.read(lambda _uid: None, {}, {}):
         pass
     measured = summaries or {}
-    return [
+    views = (
         _view(node, on_node.get(node.metadata.name, ()), devices, measured.get(node.metadata.name))
         for node in by_name
-    ]
+    )
+    return [replace(view, gpus=(gpus or {}).get(view.name, ())) for view in views]
 
 
 def held_gpu_milli(request: Request, gpu_memory_mib: int) -> int:
@@ -189,6 +196,7 @@ def record(view: NodeView) -> dict[str, Any]:
         "memoryBytes": view.memory_bytes,
         "memoryBytesAllocated": view.memory_allocated_bytes,
         "memoryBytesUsed": view.usage.memory_bytes,
+        "gpuDetails": [gpu_records.record(gpu) for gpu in view.gpus],
         "pods": [
             {
                 "namespace": pod.namespace,
