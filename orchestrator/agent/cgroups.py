@@ -27,19 +27,24 @@ _UID: Final = (
 )
 _POD: Final = re.compile(rf"/(?P<slice>kubepods(?:-[a-z]+)?-)?pod(?P<uid>{_UID})(?:\.slice)?(?=[/:]|$)")
 _CONTAINER: Final = re.compile(rf"(?:/(?:[a-z][a-z-]*-)?|:[a-z-]+:)(?P<id>{_HEX}{{64}})(?:\.scope)?(?=/|$)")
+_ALONE: Final = re.compile(rf"/(?:[a-z][a-z-]*-)?(?P<id>{_HEX}{{64}})(?:\.scope)?(?=/|$)")
+"""A container in no pod's folder: of a kubelet without `cgroupsPerQOS`, or of nobody's pod."""
 _OURS: Final = re.compile(r"/kubepods(?:\.slice)?/|^/\.\./")
 
 
 def parse_cgroup(text: str) -> Owner:
-    """Return the pod and container that the lines of a process's cgroups name; nobody if they name none."""
+    """Return the pod and container that the lines of a process's cgroups name, or a container alone, or nobody."""
+    alone = NOBODY
     for line in text.splitlines():
         path = line.split(":", 2)[-1]
         pod = _POD.search(path)
         if pod is None or not (pod["slice"] or _OURS.search(path[: pod.start() + 1])):
+            if container := _ALONE.search(path):
+                alone = Owner("", container["id"])
             continue
         container = _CONTAINER.match(path, pod.end())
         return Owner(pod["uid"].replace("_", "-"), container["id"] if container else "")
-    return NOBODY
+    return alone
 
 
 def owner_of(pid: int, proc: Path = Path("/proc")) -> Owner:

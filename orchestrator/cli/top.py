@@ -161,7 +161,7 @@ class _JobFigures:
 
         self.view = view
         self.gpus = gpus_of_job(view.pods, gpus)
-        self.use = use_of(self.gpus, [pod.metadata.uid for pod in view.pods])
+        self.use = use_of(self.gpus, view.pods)
         self._now_us = now_us
         node_pods = [placed[pod.metadata.uid] for pod in view.pods if pod.metadata.uid in placed]
         self.allocated_milli = sum(pod.gpu_milli for pod in node_pods) if placed else view.held_gpu_milli

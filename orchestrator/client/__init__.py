@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from orchestrator.cluster.errors import Forbidden as Forbidden
     from orchestrator.cluster.errors import Unauthorized as Unauthorized
     from orchestrator.cluster.errors import Unreachable as Unreachable
+    from orchestrator.cluster.gpu_nodes import GpuUser as GpuUser
     from orchestrator.cluster.objects import Event as Event
     from orchestrator.cluster.objects import ObjectReference as ObjectReference
     from orchestrator.cluster.projects import AmountSpec as AmountSpec

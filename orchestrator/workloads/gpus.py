@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from orchestrator.cluster.gpu_nodes import GpuNode, GpuState
+from orchestrator.cluster.gpu_nodes import GpuNode, GpuState, GpuUser
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.quantity import parse_time
 
@@ -19,7 +19,7 @@ class GpuView:
     """One GPU as people see it; figures that nobody measured, or not lately, are None.
 
     `failure` says why it must not be used, "" if it may. `idle_seconds` is how long nothing has run on it although
-    `holders` have it, pods as `namespace/name`. `memory_by_pod` is what processes use, by the uid of their pod.
+    `holders` have it, pods as `namespace/name`. `users` are the containers whose processes have memory of it.
     """
 
     node: str
@@ -32,7 +32,7 @@ class GpuView:
     utilization_percent: int | None = None
     memory_used_bytes: int | None = None
     idle_seconds: int | None = None
-    memory_by_pod: tuple[tuple[str, int], ...] = ()
+    users: tuple[GpuUser, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,9 @@ def gpus_of_pod(pod: Pod, gpus: Mapping[str, Iterable[GpuView]]) -> Iterator[Gpu
     """Yield the GPUs that the kubelet gave the pod, or that its processes use; `gpus` are by the names of nodes."""
     if not pod.spec.node_name or pod.status.phase in _ENDED:
         return
-    name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    name, uid = f"{pod.metadata.namespace}/{pod.metadata.name}", pod.metadata.uid
     for gpu in gpus.get(pod.spec.node_name, ()):
-        if name in gpu.holders or pod.metadata.uid in dict(gpu.memory_by_pod):
+        if name in gpu.holders or any(user.pod_uid == uid for user in gpu.users):
             yield gpu
 
 
@@ -67,14 +67,14 @@ def gpus_of_job(pods: Iterable[Pod], gpus: Mapping[str, Iterable[GpuView]]) -> l
     return list(dict.fromkeys(gpu for pod in pods for gpu in gpus_of_pod(pod, gpus)))
 
 
-def use_of(gpus: Iterable[GpuView], pod_uids: Iterable[str] | None = None) -> GpuUse:
-    """Return what is used of GPUs together; with `pod_uids` of their memory only what those pods use.
+def use_of(gpus: Iterable[GpuView], pods: Iterable[Pod] | None = None) -> GpuUse:
+    """Return what is used of GPUs together; with `pods` of their memory only what those use.
 
-    Where the driver tells of no process, the memory of a GPU is that of its only holder.
+    Where the driver tells of no process of a pod, the memory of a GPU is that of its only holder.
     """
     distinct = list(gpus)
     known = [gpu.utilization_percent for gpu in distinct if gpu.utilization_percent is not None]
-    uids = None if pod_uids is None else frozenset(pod_uids)
+    uids = None if pods is None else frozenset(pod.metadata.uid for pod in pods)
     used = [bytes_ for gpu in distinct if (bytes_ := _used_bytes(gpu, uids)) is not None]
     idle = [gpu.idle_seconds for gpu in distinct if gpu.idle_seconds is not None]
     return GpuUse(
@@ -102,17 +102,15 @@ def record(gpu: GpuView) -> dict[str, Any]:
 
 
 def _used_bytes(gpu: GpuView, uids: frozenset[str] | None) -> int | None:
-    if uids is None or (not gpu.memory_by_pod and len(gpu.holders) == 1):
+    is_one_pods = len(gpu.holders) == 1 and not any(user.pod_uid for user in gpu.users)
+    if uids is None or is_one_pods:
         return gpu.memory_used_bytes
     if gpu.memory_used_bytes is None:
         return None
-    return sum(used for uid, used in gpu.memory_by_pod if uid in uids)
+    return sum(user.memory_mib * _MIB for user in gpu.users if user.pod_uid in uids)
 
 
 def _view(node: str, state: GpuState, now_us: int, *, is_fresh: bool) -> GpuView:
-    used: dict[str, int] = {}
-    for user in state.users:
-        used[user.pod_uid] = used.get(user.pod_uid, 0) + user.memory_mib * _MIB
     idle_since_us = _time_us(state.idle_since)
     holders = dict.fromkeys(f"{holder.namespace}/{holder.pod}" for holder in state.holders)
     return GpuView(
@@ -128,7 +126,7 @@ def _view(node: str, state: GpuState, now_us: int, *, is_fresh: bool) -> GpuView
             state.memory_used_mib * _MIB if is_fresh and state.memory_used_mib is not None else None
         ),
         idle_seconds=(max(0, now_us - idle_since_us) // 1_000_000 if is_fresh and idle_since_us else None),
-        memory_by_pod=tuple(sorted(used.items())) if is_fresh else (),
+        users=tuple(state.users) if is_fresh else (),
     )
 
 

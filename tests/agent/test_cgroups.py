@@ -46,8 +46,9 @@ KUBE = "/kubepods.slice"
         pytest.param(f"0::/kubepods/burstable/pod{STATIC}/{ID}", Owner(STATIC, ID), id="a static pod"),
         pytest.param(f"0::/kubepods/burstable/pod{UID}", Owner(UID, ""), id="a pod's own folder"),
         pytest.param("0::/system.slice/sshd.service", Owner(), id="the node's own"),
-        pytest.param(f"0::/docker/{ID}", Owner(), id="a container of nobody's pod"),
-        pytest.param(f"0::/user.slice/pod{UID}/{ID}", Owner(), id="somebody's folder of that name"),
+        pytest.param(f"0::/docker/{ID}", Owner("", ID), id="a container of nobody's pod"),
+        pytest.param(f"4:memory:/k8s.io/{ID}", Owner("", ID), id="a kubelet without folders of pods"),
+        pytest.param(f"0::/user.slice/pod{UID}/{ID}", Owner("", ID), id="somebody's folder of that name"),
         pytest.param("", Owner(), id="nothing"),
     ],
 )  # fmt: skip
@@ -58,7 +59,7 @@ def test_the_pod_and_the_container_are_read_of_the_path(text: str, owner: Owner)
 @given(st.text(max_size=400))
 def test_no_text_is_too_odd(text: str) -> None:
     owner = parse_cgroup(text)
-    assert owner.pod_uid or owner == Owner()
+    assert owner.pod_uid or owner.container_id or owner == Owner()
 
 
 def test_a_process_that_is_gone_is_nobodys(tmp_path: Path) -> None:

@@ -76,10 +76,14 @@ def test_a_pod_has_what_the_kubelet_gave_it_and_what_its_processes_use() -> None
 def test_the_memory_of_a_shared_gpu_is_that_of_the_jobs_own_processes() -> None:
     users = [GpuUser("u1", "c1", 256), GpuUser("u1", "c2", 128), GpuUser("u2", "c3", 512)]
     shared = gpu_views(node(state(0, users=users), state(1, utilization_percent=100)), NOW_US)
-    assert use_of(shared[:1], ["u1"]) == GpuUse(50, 32768 * MIB, 384 * MIB, None)
+    assert use_of(shared[:1], [pod("x", "u1")]) == GpuUse(50, 32768 * MIB, 384 * MIB, None)
     assert use_of(shared) == GpuUse(75, 65536 * MIB, 2048 * MIB, None)
-    alone = gpu_views(node(state(0, holders=[GpuHolder("a", "train-0")])), NOW_US)
-    assert use_of(alone, ["u1"]).memory_used_bytes == 1024 * MIB, "the driver tells of no process"
+    alone = gpu_views(
+        node(state(0, holders=[GpuHolder("a", "train-0")], users=[GpuUser("", "c", 512)])), NOW_US
+    )
+    assert use_of(alone, [pod("x", "u1")]).memory_used_bytes == 1024 * MIB, (
+        "nobody knows whose process that is"
+    )
     assert use_of(()) == GpuUse()
 
 
