@@ -173,6 +173,15 @@ UNHEALTHY_KEY: Final = f"{GROUP}/unhealthy"
 UNHEALTHY_GPUS_ANNOTATION: Final = f"{GROUP}/unhealthy-gpus"
 """On a node: comma separated indices of its GPUs that must not be used."""
 
+FAILED_GPUS_ANNOTATION: Final = f"{GROUP}/failed-gpus"
+"""On a node, written by its agent alone: the same of GPUs that the driver says have failed. Both count."""
+
+AGENT_ACCOUNT: Final = "muster-agent"
+"""The agent's ServiceAccount and DaemonSet in the agents' namespace."""
+
+AGENT_NAMESPACE: Final = "muster-system-agent"
+"""Where the agents are: they see their node's processes, which the operator's namespace lets nobody."""
+
 EVICTION_REASON_ANNOTATION: Final = f"{GROUP}/eviction-reason"
 """On a pod that muster evicts, from before its containers get the signal to end: who takes its GPUs, by which rule."""
 

@@ -51,7 +51,7 @@ _VIEWING: Final = (
     Rule("apps", ("statefulsets", "deployments", "replicasets"), _SEE),
     Rule("networking.k8s.io", ("ingresses",), _SEE),
     Rule("policy", ("poddisruptionbudgets",), _SEE),
-    Rule("muster.dev", ("evictionrecords",), _SEE),
+    Rule("muster.dev", ("evictionrecords", "gpunodes"), _SEE),
     Rule(
         "resource.k8s.io",
         ("resourceclaims", "resourceclaimtemplates", "resourceslices", "deviceclasses"),
@@ -84,6 +84,8 @@ _ADMINISTERING: Final = (
     Rule("muster.dev", ("projects",), _CHANGE),
     Rule("", ("namespaces",), _CHANGE),
     Rule("", ("nodes",), ("patch", "update")),
+    # a GPU whose Xid was looked into: its agent starts without it
+    Rule("muster.dev", ("gpunodes",), ("delete",)),
     # a budget keeps what is borrowed from being taken back: not for a project to decide
     Rule("policy", ("poddisruptionbudgets",), _CHANGE),
     Rule("rbac.authorization.k8s.io", ("clusterroles",), ("bind",), (PROJECT_ADMIN,)),

@@ -2,15 +2,18 @@
 
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from orchestrator.cli.gpus import JOB_GPU_HEADER, devices_text, job_gpu_rows
 from orchestrator.cli.job_table import WIDE_HEADER, row
 from orchestrator.cli.output import age, document, fact_lines, table
 from orchestrator.cli.session import run
 from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.cluster.objects import Event, Pod
+from orchestrator.workloads.gpus import GpuView, gpus_of_job
+from orchestrator.workloads.gpus import record as gpu_record
 from orchestrator.workloads.status import pod_status
 from orchestrator.workloads.view import (
     WorkloadView,
@@ -21,16 +24,26 @@ from orchestrator.workloads.view import (
     unschedulable,
 )
 
+if TYPE_CHECKING:
+    from orchestrator.client.aio import AsyncClient
+
 PODS_HEADER: Final = ("POD", "STATUS", "TRAINER", "AGE", "NODE")
 EVENTS_HEADER: Final = ("SOURCE", "TYPE", "AGE", "MESSAGE")
 
 
 def show_job(name: str, *, output: str | None) -> None:
     """Print one job."""
-    view, events = run(lambda client: client.describe_job(name))
+
+    async def read(client: "AsyncClient") -> tuple[WorkloadView, Sequence[Event], list[GpuView]]:
+        view, events = await client.describe_job(name)
+        by_node = await client.list_gpus() if view.nodes else {}
+        return view, events, gpus_of_job(view.pods, by_node)
+
+    view, events, gpus = run(read)
     now_us = time.time_ns() // 1000
     if output in ("json", "yaml"):
         details = record(view, now_us)
+        details["gpuDetails"] = [gpu_record(gpu) for gpu in gpus]
         details["events"] = [
             dict(zip(("source", "type", "age", "message"), event, strict=True))
             for event in _events(view, events, now_us)
@@ -39,12 +52,14 @@ def show_job(name: str, *, output: str | None) -> None:
     elif output == "name":
         click.echo(view.name)
     elif output == "wide":
-        click.echo(table(WIDE_HEADER, [row(view, now_us, wide=True)]))
+        click.echo(table(WIDE_HEADER, [row(view, now_us, wide=True, devices=devices_text(gpus))]))
     else:
-        click.echo(details_text(view, events, now_us))
+        click.echo(details_text(view, events, now_us, gpus))
 
 
-def details_text(view: WorkloadView, events: Sequence[Event], now_us: int) -> str:
+def details_text(
+    view: WorkloadView, events: Sequence[Event], now_us: int, gpus: Sequence[GpuView] = ()
+) -> str:
     """Return the blocks that `get` prints."""
     facts = {
         "NAME": view.name,
@@ -71,6 +86,7 @@ def details_text(view: WorkloadView, events: Sequence[Event], now_us: int) -> st
     blocks = [
         fact_lines({title: fact for title, fact in facts.items() if fact}),
         "Pods:\n" + table(PODS_HEADER, pods),
+        *(["GPUs:\n" + table(JOB_GPU_HEADER, job_gpu_rows(gpus))] if gpus else []),
         "Events:\n" + table(EVENTS_HEADER, [dashes, *happened]),
     ]
     return "\n\n".join(blocks)

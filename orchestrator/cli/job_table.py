@@ -21,11 +21,11 @@ HEADER: Final = (
     "CREATED BY CLI",
     "SERVICE URL(S)",
 )
-WIDE_HEADER: Final = (*HEADER[:-1], "NAMESPACE", "PODS", HEADER[-1], "WAITS BECAUSE")
+WIDE_HEADER: Final = (*HEADER[:-1], "NAMESPACE", "PODS", HEADER[-1], "GPU DEVICES", "WAITS BECAUSE")
 
 
-def row(view: "WorkloadView", now_us: int, *, wide: bool = False) -> Sequence[str]:
-    """Return the cells of one job."""
+def row(view: "WorkloadView", now_us: int, *, wide: bool = False, devices: str = "") -> Sequence[str]:
+    """Return the cells of one job; `devices` are its GPUs as far as they are known."""
     cells = (
         view.name,
         view.status,
@@ -41,4 +41,4 @@ def row(view: "WorkloadView", now_us: int, *, wide: bool = False) -> Sequence[st
     urls = ",".join(view.urls)
     if not wide:
         return (*cells, urls)
-    return (*cells, view.namespace, str(len(view.pods)), urls, view.waits_because)
+    return (*cells, view.namespace, str(len(view.pods)), urls, devices, view.waits_because)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from orchestrator.cli.gpus import devices_text
 from orchestrator.cli.job_table import HEADER, WIDE_HEADER, row
 from orchestrator.cli.options import Command
 from orchestrator.cli.output import no_headers_option, output_option, show
@@ -12,6 +13,7 @@ from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
+    from orchestrator.workloads.gpus import GpuView
     from orchestrator.workloads.view import WorkloadView
 
 KINDS: Final = {
@@ -59,23 +61,36 @@ def _list_jobs(all_projects: bool, no_headers: bool | None, output: str | None, 
         run(lambda client: watch_jobs(client, all_projects, no_headers=bool(no_headers), output=output))
         return
 
-    async def read(client: "AsyncClient") -> "tuple[str, list[WorkloadView]]":
-        if all_projects:
-            return "", await client.list_jobs(all_projects=True)
-        scope = await client.scope()
-        return scope.project, await client.list_jobs(project=scope)
+    with_devices = output in ("wide", "json", "yaml")
 
+    async def read(
+        client: "AsyncClient",
+    ) -> "tuple[str, list[WorkloadView], dict[str, tuple[GpuView, ...]]]":
+        gpus = await client.list_gpus() if with_devices else {}
+        if all_projects:
+            return "", await client.list_jobs(all_projects=True), gpus
+        scope = await client.scope()
+        return scope.project, await client.list_jobs(project=scope), gpus
+
+    from orchestrator.workloads.gpus import gpus_of_job
     from orchestrator.workloads.view import record
 
-    project, views = run(read)
+    project, views, by_node = run(read)
+    devices = [gpus_of_job(view.pods, by_node) for view in views]
     now_us = time.time_ns() // 1000
     wide = output == "wide"
     show(
         WIDE_HEADER if wide else HEADER,
-        [row(view, now_us, wide=wide) for view in views],
+        [
+            row(view, now_us, wide=wide, devices=devices_text(gpus))
+            for view, gpus in zip(views, devices, strict=True)
+        ],
         output=output,
         no_headers=no_headers,
-        records=lambda: [record(view, now_us) for view in views],
+        records=lambda: [
+            {**record(view, now_us), "gpuDevices": [gpu.uuid for gpu in gpus]}
+            for view, gpus in zip(views, devices, strict=True)
+        ],
         names=[view.name for view in views],
         title=f"Showing jobs for project {project}" if project else "",
     )

@@ -34,6 +34,7 @@ EXIT_CODES: Final = {
 }
 
 COMMANDS: Final = {
+    "agent": ("orchestrator.cli.agent:agent", "Watch the GPUs of this node."),
     "attach": ("orchestrator.cli.execute:attach", "Join the process of a job's container."),
     "bash": ("orchestrator.cli.execute:bash", "Open a shell in a container of a job."),
     "cluster": ("orchestrator.cli.cluster:cluster", "List the clusters of the kubeconfig, choose one."),

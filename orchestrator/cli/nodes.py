@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from orchestrator.cli.gpus import GPU_HEADER, gpu_row
 from orchestrator.cli.output import amount, cpus, document, fact_lines, show, table
 from orchestrator.cluster.gpu_fraction import format_gpu
 
@@ -116,4 +117,5 @@ def _details(view: "NodeView") -> str:
         "USED MEMORY": amount(view.usage.memory_bytes),
     }
     lines = fact_lines({title: fact for title, fact in facts.items() if fact})
-    return f"{lines}\n\nPods:\n{table(PODS_HEADER, map(pod_row, view.pods))}"
+    gpus = f"\n\nGPUs:\n{table(GPU_HEADER, map(gpu_row, view.gpus))}" if view.gpus else ""
+    return f"{lines}{gpus}\n\nPods:\n{table(PODS_HEADER, map(pod_row, view.pods))}"

@@ -186,9 +186,35 @@ def _config(
     is_flag=True,
     help="Refuse pods whose containers leave NVIDIA_VISIBLE_DEVICES to their image: for nodes that obey it.",
 )
+@click.option(
+    "--agent/--no-agent",
+    default=None,
+    help="Whether agents watch the GPUs on their nodes. Default: yes, unless --replicas is 0.",
+)
+@click.option(
+    "--agent-runtime-class",
+    metavar="NAME",
+    default="",
+    help="RuntimeClass of the agents, where NVIDIA's container runtime is not the nodes' default.",
+)
+@click.option(
+    "--agent-driver-root",
+    metavar="DIRECTORY",
+    default="",
+    help="Where the driver is on the nodes, / for instance: for nodes whose container runtime gives containers no GPUs "
+    "when they ask by NVIDIA_VISIBLE_DEVICES. The agents are then privileged.",
+)
 @_with_config_options
 def operator_yaml(
-    *, cluster: str, image: str | None, replicas: int, require_devices_variable: bool, **config: Any
+    *,
+    cluster: str,
+    image: str | None,
+    replicas: int,
+    require_devices_variable: bool,
+    agent: bool | None,
+    agent_runtime_class: str,
+    agent_driver_root: str,
+    **config: Any,
 ) -> None:
     """Print what a cluster needs for muster: apply it with kubectl.
 
@@ -205,6 +231,9 @@ def operator_yaml(
         policies=choices.policies,
         max_grace_seconds=choices.max_checkpoint_grace_seconds,
         require_devices_variable=require_devices_variable,
+        agent=agent,
+        runtime_class=agent_runtime_class,
+        driver_root=agent_driver_root,
     )
     click.echo(text, nl=False)
 

@@ -1,7 +1,7 @@
 """`muster top`: what is allocated, and what is used as far as somebody measured it.
 
-What is allocated comes from the pods and is exact. What is used comes from the kubelets; where one does not answer,
-or may not be asked, the table says `-`. Nothing on the way measures GPUs, so no utilization of GPUs is shown.
+What is allocated comes from the pods and is exact. What is used comes from the kubelets, and of GPUs from the agents of
+the nodes; where one does not answer, or may not be asked, the table says `-`. Without agents, GPUs have no columns.
 """
 
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from orchestrator.cli.gpus import GPU_HEADER, JOB_GPU_HEADER, USE_HEADER, gpu_row, job_gpu_rows, use_cells
 from orchestrator.cli.message import say
 from orchestrator.cli.nodes import PODS_HEADER, pod_row
 from orchestrator.cli.options import Command, Group
@@ -27,6 +28,7 @@ from orchestrator.cluster.gpu_fraction import format_gpu
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
     from orchestrator.client.nodes import Nodes
+    from orchestrator.workloads.gpus import GpuView
     from orchestrator.workloads.nodes import NodePod, NodeView
     from orchestrator.workloads.view import WorkloadView
 
@@ -54,11 +56,11 @@ def top() -> None:
 
 
 @top.command("node", cls=Command)
-@click.option("-d", "--details", is_flag=True, default=None, help="Also the pods on each node.")
+@click.option("-d", "--details", is_flag=True, default=None, help="Also the GPUs and the pods of each node.")
 @no_headers_option()
 @output_option("json", "yaml")
 def top_node(*, details: bool | None, no_headers: bool | None, output: str | None) -> None:
-    """Show how many GPUs each node has and how many are allocated, and what its kubelet measured."""
+    """Show how many GPUs each node has, how many are allocated, and what its kubelet and its agent measured."""
     from orchestrator.cli.session import run
     from orchestrator.workloads.nodes import record
 
@@ -66,10 +68,16 @@ def top_node(*, details: bool | None, no_headers: bool | None, output: str | Non
     _say_what_is_missing(nodes)
     views = nodes.views
     unhealthy = any(view.gpu_unhealthy_milli for view in views)
-    header = (*NODES_HEADER, *((UNHEALTHY_HEADER,) if unhealthy else ()), *USAGE_HEADER)
+    measured = any(view.gpus for view in views)
+    header = (
+        *NODES_HEADER,
+        *((UNHEALTHY_HEADER,) if unhealthy else ()),
+        *USAGE_HEADER,
+        *(USE_HEADER if measured else ()),
+    )
     show(
         header,
-        [_node_row(view, unhealthy=unhealthy) for view in views],
+        [_node_row(view, unhealthy=unhealthy, measured=measured) for view in views],
         output=output,
         no_headers=no_headers,
         records=lambda: [record(view) for view in views],
@@ -88,10 +96,13 @@ def top_node(*, details: bool | None, no_headers: bool | None, output: str | Non
 
 @top.command("job", cls=Command)
 @click.option("-A", "--all-projects", is_flag=True, default=None, help="The jobs of all projects.")
+@click.option("-d", "--details", is_flag=True, default=None, help="Also each GPU of each job.")
 @no_headers_option()
 @output_option("json", "yaml")
-def top_job(*, all_projects: bool | None, no_headers: bool | None, output: str | None) -> None:
-    """Show how many GPUs each job asks for and holds, and what the kubelets measured of its pods."""
+def top_job(
+    *, all_projects: bool | None, details: bool | None, no_headers: bool | None, output: str | None
+) -> None:
+    """Show how many GPUs each job asks for and holds, and what kubelets and agents measured of them and its pods."""
     import time
 
     from orchestrator.cli.session import run
@@ -110,10 +121,12 @@ def top_job(*, all_projects: bool | None, no_headers: bool | None, output: str |
         {} if isinstance(nodes, Forbidden) else {pod.uid: pod for view in nodes.views for pod in view.pods}
     )
     now_us = time.time_ns() // 1000
-    figures = [_JobFigures(view, placed, now_us) for view in views]
+    gpus = {} if isinstance(nodes, Forbidden) else {view.name: view.gpus for view in nodes.views}
+    measured = any(gpus.values())
+    figures = [_JobFigures(view, placed, gpus, now_us) for view in views]
     show(
-        JOBS_HEADER,
-        [figure.row() for figure in figures],
+        (*JOBS_HEADER, *(USE_HEADER if measured else ())),
+        [figure.row(measured=measured) for figure in figures],
         output=output,
         no_headers=no_headers,
         records=lambda: [figure.record() for figure in figures],
@@ -122,20 +135,40 @@ def top_job(*, all_projects: bool | None, no_headers: bool | None, output: str |
     if output is None and not no_headers:
         click.echo(f"Total Allocated GPUs: {format_gpu(sum(figure.allocated_milli for figure in figures))}")
         click.echo(f"Total Requested GPUs: {format_gpu(sum(figure.view.gpu_milli for figure in figures))}")
+        if details:
+            blocks = (
+                f"NAME: {figure.view.name}\n{table(JOB_GPU_HEADER, job_gpu_rows(figure.gpus))}"
+                for figure in figures
+                if figure.gpus
+            )
+            say("\n".join(f"\n{block}" for block in blocks))
 
 
 class _JobFigures:
-    """What one job holds and uses; `placed` are the pods that nodes were seen to have, by uid."""
+    """What one job holds and uses.
 
-    def __init__(self, view: "WorkloadView", placed: "dict[str, NodePod]", now_us: int) -> None:
+    `placed` are the pods that nodes were seen to have, by uid; `gpus` the GPUs of nodes, by their names.
+    """
+
+    def __init__(
+        self,
+        view: "WorkloadView",
+        placed: "dict[str, NodePod]",
+        gpus: "dict[str, tuple[GpuView, ...]]",
+        now_us: int,
+    ) -> None:
+        from orchestrator.workloads.gpus import gpus_of_job, use_of
+
         self.view = view
+        self.gpus = gpus_of_job(view.pods, gpus)
+        self.use = use_of(self.gpus, view.pods)
         self._now_us = now_us
         node_pods = [placed[pod.metadata.uid] for pod in view.pods if pod.metadata.uid in placed]
         self.allocated_milli = sum(pod.gpu_milli for pod in node_pods) if placed else view.held_gpu_milli
         self.cpu_milli = _sum(pod.usage.cpu_milli for pod in node_pods)
         self.memory_bytes = _sum(pod.usage.memory_bytes for pod in node_pods)
 
-    def row(self) -> Sequence[str]:
+    def row(self, *, measured: bool) -> Sequence[str]:
         """The cells."""
         view = self.view
         return (
@@ -149,10 +182,13 @@ class _JobFigures:
             view.node,
             cpus(self.cpu_milli),
             amount(self.memory_bytes),
+            *(use_cells(self.use) if measured else ()),
         )
 
     def record(self) -> dict[str, Any]:
         """The same for programs; figures that nobody measured are null."""
+        from orchestrator.workloads.gpus import record as gpu_record
+
         view = self.view
         return {
             "name": view.name,
@@ -165,6 +201,10 @@ class _JobFigures:
             "node": view.node,
             "cpuMilliUsed": self.cpu_milli,
             "memoryBytesUsed": self.memory_bytes,
+            "gpuUtilizationPercent": self.use.utilization_percent,
+            "gpuMemoryBytesUsed": self.use.memory_used_bytes,
+            "gpuIdleSeconds": self.use.idle_seconds,
+            "gpuDetails": [gpu_record(gpu) for gpu in self.gpus],
         }
 
 
@@ -173,7 +213,9 @@ def _sum(figures: "Any") -> int | None:
     return sum(known) if known else None
 
 
-def _node_row(view: "NodeView", *, unhealthy: bool) -> Sequence[str]:
+def _node_row(view: "NodeView", *, unhealthy: bool, measured: bool) -> Sequence[str]:
+    from orchestrator.workloads.gpus import use_of
+
     return (
         view.name,
         view.address,
@@ -186,13 +228,15 @@ def _node_row(view: "NodeView", *, unhealthy: bool) -> Sequence[str]:
         cpus(view.usage.cpu_milli),
         amount(view.memory_bytes),
         amount(view.usage.memory_bytes),
+        *(use_cells(use_of(view.gpus)) if measured else ()),
     )
 
 
 def _block(view: "NodeView") -> str:
     total, allocated = format_gpu(view.gpu_milli), format_gpu(view.gpu_allocated_milli)
+    gpus = f"{table(GPU_HEADER, map(gpu_row, view.gpus))}\n\n" if view.gpus else ""
     return (
-        f"NAME: {view.name}\nIPADDRESS: {view.address or UNKNOWN}\nROLE: {view.role}\n\n"
+        f"NAME: {view.name}\nIPADDRESS: {view.address or UNKNOWN}\nROLE: {view.role}\n\n{gpus}"
         f"{table(PODS_HEADER, map(pod_row, view.pods))}\n\n"
         f"Total GPUs In Node {view.name}: {total}\nAllocated GPUs In Node {view.name}: {allocated}"
     )

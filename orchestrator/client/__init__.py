@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from orchestrator.cluster.errors import Forbidden as Forbidden
     from orchestrator.cluster.errors import Unauthorized as Unauthorized
     from orchestrator.cluster.errors import Unreachable as Unreachable
+    from orchestrator.cluster.gpu_nodes import GpuUser as GpuUser
     from orchestrator.cluster.objects import Event as Event
     from orchestrator.cluster.objects import ObjectReference as ObjectReference
     from orchestrator.cluster.projects import AmountSpec as AmountSpec
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from orchestrator.errors import InvalidField as InvalidField
     from orchestrator.errors import MusterError as MusterError
     from orchestrator.errors import UsageError as UsageError
+    from orchestrator.workloads.gpus import GpuView as GpuView
     from orchestrator.workloads.nodes import NodePod as NodePod
     from orchestrator.workloads.nodes import NodeView as NodeView
     from orchestrator.workloads.nodes import Usage as Usage

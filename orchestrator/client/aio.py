@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from orchestrator.client.streams import Finished, LogRequest, StreamClient, Target
     from orchestrator.client.templates import TemplateClient
     from orchestrator.cluster.objects import Event, Project, ProjectSpec
+    from orchestrator.workloads.gpus import GpuView
     from orchestrator.workloads.nodes import NodeView
     from orchestrator.workloads.submission import Submission
     from orchestrator.workloads.templates import Template
@@ -341,6 +342,10 @@ class AsyncClient:
     async def get_node(self, name: str) -> NodeView:
         """Return one node with what its kubelet measured. Raises NoSuchNode."""
         return await self._nodes.node(name)
+
+    async def list_gpus(self) -> dict[str, tuple[GpuView, ...]]:
+        """Return the GPUs by the names of their nodes, as the agents wrote them last; nothing where there are none."""
+        return await self._nodes.gpus()
 
     async def whoami(self) -> Identity:
         """Return who the cluster takes the user for, and their role in each project that they may see."""

@@ -5,17 +5,20 @@ NoSuchNode      no node of that name
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.client.published import published_gpus
 from orchestrator.cluster.errors import ClusterError, Forbidden, NotFound
+from orchestrator.cluster.gpu_nodes import GpuNode
 from orchestrator.cluster.objects import Node, Pod
-from orchestrator.cluster.resources import NODES, PODS
+from orchestrator.cluster.resources import GPU_NODES, NODES, PODS
 from orchestrator.cluster.timeouts import KUBELET_SECONDS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import MusterError
+from orchestrator.workloads.gpus import GpuView, gpu_views
 from orchestrator.workloads.name_rules import is_object_name
 from orchestrator.workloads.nodes import NodeView, Summary, node_views
 
@@ -46,30 +49,45 @@ class NodeClient:
 
     async def nodes(self, *, usage: bool = False) -> Nodes:
         """Return all nodes; with `usage` also what the kubelets measured, as far as they answer."""
-        nodes, pods, published = await asyncio.gather(
+        nodes, pods, gpus, published = await asyncio.gather(
             self._transport.list(NODES.path(), Node),
             self._transport.list(PODS.path(), Pod, params=_WITH_NODE),
+            self.gpus(),
             published_gpus(self._transport),
         )
         if not usage:
-            return Nodes(node_views(nodes.items, pods.items, published=published))
+            return Nodes(node_views(nodes.items, pods.items, gpus=gpus, published=published))
         summaries, denied = await self._summaries(node.metadata.name for node in nodes.items)
-        return Nodes(node_views(nodes.items, pods.items, summaries, published), denied)
+        return Nodes(node_views(nodes.items, pods.items, summaries, gpus, published), denied)
+
+    async def gpus(self) -> dict[str, tuple[GpuView, ...]]:
+        """Return the GPUs by the names of their nodes, as the agents wrote them last.
+
+        Nothing where there are no agents, or for whom may not see them.
+        """
+        try:
+            page = await self._transport.list(GPU_NODES.path(), GpuNode)
+        except (NotFound, Forbidden) as error:
+            logger.debug("nothing is known of single GPUs: %s", error)
+            return {}
+        now_us = time.time_ns() // 1000
+        return {node.metadata.name: gpu_views(node, now_us) for node in page.items}
 
     async def node(self, name: str) -> NodeView:
         """Return one node with what its kubelet measured. Raises NoSuchNode."""
         if not is_object_name(name):
             raise _no_such(name)
         try:
-            node, pods, published = await asyncio.gather(
+            node, pods, gpus, published = await asyncio.gather(
                 self._transport.get(NODES.path(name=name), Node),
                 self._transport.list(PODS.path(), Pod, params={"fieldSelector": f"spec.nodeName={name}"}),
+                self.gpus(),
                 published_gpus(self._transport),
             )
         except NotFound as error:
             raise _no_such(name) from error
         summaries, _ = await self._summaries([name])
-        return node_views([node], pods.items, summaries, published)[0]
+        return node_views([node], pods.items, summaries, gpus, published)[0]
 
     async def _summaries(self, names: Iterable[str]) -> tuple[dict[str, Summary], Forbidden | None]:
         """Return what the kubelets of these nodes say, and the refusal if they may not be asked."""

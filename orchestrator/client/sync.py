@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from orchestrator.client.port_forward import ForwardedPort, Listening
     from orchestrator.client.streams import Finished, LogRequest
     from orchestrator.cluster.objects import Event, Project, ProjectSpec
+    from orchestrator.workloads.gpus import GpuView
     from orchestrator.workloads.nodes import NodeView
     from orchestrator.workloads.submission import Submission
     from orchestrator.workloads.templates import Template
@@ -270,6 +271,10 @@ class Client:
     def get_node(self, name: str) -> NodeView:
         """Return one node with what its kubelet measured. Raises NoSuchNode."""
         return self._run(self._client.get_node(name))
+
+    def list_gpus(self) -> dict[str, tuple[GpuView, ...]]:
+        """Return the GPUs by the names of their nodes, as the agents wrote them last; nothing where there are none."""
+        return self._run(self._client.list_gpus())
 
     def whoami(self) -> Identity:
         """Return who the cluster takes the user for, and their role in each project that they may see."""

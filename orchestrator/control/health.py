@@ -5,11 +5,11 @@ while its decisions fail, so that a mistake is seen where administrators look; a
 decisions do without are named there, and do not make it fail: nobody may make the operator unready by one of his pods.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
-from aiohttp import web
+from orchestrator.pages import Page, serving_pages
 
 STUCK_SECONDS: Final = 90.0
 """Longer than the longest rest between decisions: a tick, or the wait after a decision that failed."""
@@ -81,27 +81,18 @@ class Health:
         return "\n".join([*lines, f"and {count - MAX_LINES} more"] if count > MAX_LINES else lines)
 
 
-@asynccontextmanager
-async def serving(health: Health, host: str, port: int) -> AsyncIterator[int]:
+def serving(health: Health, host: str, port: int) -> AbstractAsyncContextManager[int]:
     """Serve the pages while the block runs; yields the port, which is a free one for 0."""
 
-    def page(
-        problem: Callable[[], str | None], otherwise: Callable[[], str]
-    ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def answer(_request: web.Request) -> web.Response:
+    def page(problem: Callable[[], str | None], otherwise: Callable[[], str]) -> Callable[[], Page]:
+        def answer() -> Page:
             failure = problem()
-            return web.Response(text=f"{failure or otherwise()}\n", status=503 if failure else 200)
+            return Page(f"{failure or otherwise()}\n", status=503 if failure else 200)
 
         return answer
 
-    app = web.Application()
-    app.router.add_get("/healthz", page(health.stuck, health.role))
-    app.router.add_get("/readyz", page(health.unready, health.report))
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, host, port)
-        await site.start()
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
+    return serving_pages(
+        {"/healthz": page(health.stuck, health.role), "/readyz": page(health.unready, health.report)},
+        host,
+        port,
+    )

@@ -47,8 +47,8 @@ from orchestrator.names import (
     NOMINATED_DEVICES_ANNOTATION,
     OPERATOR_BINDING,
     SUCCESSOR_NOMINATION_ANNOTATION,
-    UNHEALTHY_GPUS_ANNOTATION,
 )
+from orchestrator.workloads.health import marked_gpus
 from orchestrator.workloads.nominations import nomination_of
 from orchestrator.workloads.unreadable import SetAside
 
@@ -292,8 +292,7 @@ def _matters(before: Node, after: Node) -> bool:
     return (
         before.spec != after.spec
         or before.metadata.labels != after.metadata.labels
-        or before.metadata.annotations.get(UNHEALTHY_GPUS_ANNOTATION)
-        != after.metadata.annotations.get(UNHEALTHY_GPUS_ANNOTATION)
+        or marked_gpus(before) != marked_gpus(after)
         or before.status.allocatable != after.status.allocatable
         or before.status.capacity != after.status.capacity
         or _ready(before) != _ready(after)

@@ -22,6 +22,7 @@ from orchestrator.names import (
     WRITER_ROLE,
 )
 from orchestrator.roles import CONTROLLERS, ROLES
+from orchestrator.workloads.nodes import GPU_PRODUCT_LABEL
 from orchestrator.workloads.protection import (
     BASELINE_CAPABILITIES,
     CONTROL_PLANE_TAINTS,
@@ -88,6 +89,19 @@ VOLUME_KINDS: Final = (
 INLINE_DRIVERS: Final = ("secrets-store.csi.k8s.io", "csi.cert-manager.io", "csi.spiffe.io")
 """CSI drivers that a pod may name itself: they give it secrets and certificates of its own, no storage."""
 
+GPU_NODE_TERMS: Final = (
+    ("nvidia.com/gpu.present", "In", ("true",)),
+    (GPU_PRODUCT_LABEL, "Exists", ()),
+    ("feature.node.kubernetes.io/pci-10de.present", "In", ("true",)),
+    ("feature.node.kubernetes.io/pci-0300_10de.present", "In", ("true",)),
+    ("feature.node.kubernetes.io/pci-0302_10de.present", "In", ("true",)),
+)
+"""Labels by which a node says that it has GPUs of NVIDIA, any of which will do: of the GPU operator and GPU feature
+discovery, and of node feature discovery by the vendor's PCI id and the class of the device."""
+
+NODE_NAME_CLAIM: Final = "authentication.kubernetes.io/node-name"
+"""What the API server says of the token of a pod: on which node the pod is. Kubernetes 1.30 or newer."""
+
 INGRESS_WORDS: Final = ("/server-alias", "/host-aliases", "-snippet")
 """How annotations of Ingresses end that no project may have."""
 
@@ -106,11 +120,15 @@ def render(
     policies: PolicyMode = PolicyMode.DENY,
     max_grace_seconds: int = MAX_GRACE_SECONDS,
     require_devices_variable: bool = False,
+    agent: bool | None = None,
+    runtime_class: str = "",
+    driver_root: str = "",
 ) -> str:
     """The operator YAML of `cluster` as one text of several documents, the same for the same arguments.
 
     `operator_arguments` are further options of `muster operator`. With `require_devices_variable` pods must say which
-    devices the NVIDIA runtime shows them.
+    devices the NVIDIA runtime shows them. Without `agent` there are agents where there are replicas; they run by
+    `runtime_class`, and with `driver_root` take the driver from that directory of the nodes instead of the runtime.
     """
     environment = Environment(
         loader=PackageLoader("orchestrator.manifests", "templates"),
@@ -130,6 +148,13 @@ def render(
         "writer_role": WRITER_ROLE,
         "objects_quota": OBJECTS_QUOTA,
         "account": OPERATOR_ACCOUNT,
+        "agent": replicas > 0 if agent is None else agent,
+        "agent_account": names.AGENT_ACCOUNT,
+        "agent_namespace": names.AGENT_NAMESPACE,
+        "runtime_class": runtime_class,
+        "driver_root": driver_root,
+        "gpu_node_terms": GPU_NODE_TERMS,
+        "node_name_claim": NODE_NAME_CLAIM,
         "prefix": NAMESPACE_PREFIX,
         "claim_finalizer": names.CLAIM_FINALIZER,
         "selected_node": SELECTED_NODE_ANNOTATION,

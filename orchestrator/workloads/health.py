@@ -6,7 +6,13 @@ from typing import Final
 from orchestrator.cluster.integers import whole_number
 from orchestrator.cluster.objects import Node
 from orchestrator.cluster.quantity import parse_time, whole_count
-from orchestrator.names import GPU_MEMORY_LABEL, GPU_RESOURCE, UNHEALTHY_GPUS_ANNOTATION, UNHEALTHY_KEY
+from orchestrator.names import (
+    FAILED_GPUS_ANNOTATION,
+    GPU_MEMORY_LABEL,
+    GPU_RESOURCE,
+    UNHEALTHY_GPUS_ANNOTATION,
+    UNHEALTHY_KEY,
+)
 from orchestrator.workloads.published_gpus import PublishedGpus
 from orchestrator.workloads.request import MAX_AMOUNT, MAX_DEVICES
 
@@ -41,7 +47,7 @@ def node_health(node: Node, published: PublishedGpus | None = None) -> NodeHealt
     number of GPUs cannot be read.
     """
     if published is not None:
-        marked = named_gpus(node.metadata.annotations.get(UNHEALTHY_GPUS_ANNOTATION, ""), len(published.ids))
+        marked = named_gpus(marked_gpus(node), len(published.ids))
         unhealthy, since_us = _whole_node(node)
         return NodeHealth(
             len(published.ids), unhealthy, since_us, tuple(sorted({*marked, *published.tainted}))
@@ -50,7 +56,7 @@ def node_health(node: Node, published: PublishedGpus | None = None) -> NodeHealt
     count = max(allocatable, whole_count(str(node.status.capacity.get(GPU_RESOURCE, 0))))
     if count > MAX_DEVICES:
         raise ValueError(f"it says that it has {count} GPUs: at most {MAX_DEVICES} are believed")
-    unhealthy_gpus = named_gpus(node.metadata.annotations.get(UNHEALTHY_GPUS_ANNOTATION, ""), count)
+    unhealthy_gpus = named_gpus(marked_gpus(node), count)
     unhealthy, since_us = _whole_node(node)
     return NodeHealth(
         gpu_count=count,
@@ -59,6 +65,12 @@ def node_health(node: Node, published: PublishedGpus | None = None) -> NodeHealt
         unhealthy_gpus=unhealthy_gpus,
         lost_gpus=max(0, count - allocatable - len(unhealthy_gpus)),
     )
+
+
+def marked_gpus(node: Node) -> str:
+    """Return what people and the node's agent wrote of GPUs that must not be used, as one list."""
+    keys = (UNHEALTHY_GPUS_ANNOTATION, FAILED_GPUS_ANNOTATION)
+    return ",".join(node.metadata.annotations.get(key, "") for key in keys)
 
 
 def named_gpus(text: str, count: int) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """What `list nodes`, `get node` and `top node` show: nodes joined with the pods on them. Pure.
 
 What is allocated is what the pods that have not ended ask for, as the scheduler counts it; what is used is what the
-node's kubelet measured, and unknown where it did not.
+node's kubelet measured, and unknown where it did not; what is so of single GPUs says the agent of the node.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,8 +13,10 @@ from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.cluster.objects import Node, Pod, Wire
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.planner.model import DEVICE_MILLI, Request
+from orchestrator.workloads import gpus as gpu_records
 from orchestrator.workloads.claim_reader import may_have_claims
 from orchestrator.workloads.device_reader import DeviceReader
+from orchestrator.workloads.gpus import GpuView
 from orchestrator.workloads.health import NodeHealth, gpu_memory_mib, node_health
 from orchestrator.workloads.holdings import held_request
 from orchestrator.workloads.published_gpus import PublishedGpus
@@ -78,6 +80,7 @@ class NodeView:
     memory_bytes: int
     pods: tuple[NodePod, ...] = field(repr=False)
     usage: Usage = Usage()
+    gpus: tuple[GpuView, ...] = field(default=(), repr=False)
 
     @property
     def status(self) -> str:
@@ -149,9 +152,10 @@ def node_views(
     nodes: Iterable[Node],
     pods: Iterable[Pod],
     summaries: Mapping[str, Summary] | None = None,
+    gpus: Mapping[str, tuple[GpuView, ...]] | None = None,
     published: Mapping[str, PublishedGpus] | None = None,
 ) -> list[NodeView]:
-    """Return the nodes by name; `summaries`, and the GPUs that drivers publish, are by the name of the node."""
+    """Return the nodes by name, which is also the key of what was measured, of single GPUs and of published ones."""
     by_name = sorted(nodes, key=lambda node: node.metadata.name)
     on_node: dict[str, list[Pod]] = {}
     devices = DeviceReader()
@@ -165,7 +169,7 @@ def node_views(
     for _ in devices.read(lambda _uid: None, {}, {}):
         pass
     measured, by_driver = summaries or {}, published or {}
-    return [
+    views = (
         _view(
             node,
             on_node.get(node.metadata.name, ()),
@@ -174,7 +178,8 @@ def node_views(
             by_driver.get(node.metadata.name),
         )
         for node in by_name
-    ]
+    )
+    return [replace(view, gpus=(gpus or {}).get(view.name, ())) for view in views]
 
 
 def held_gpu_milli(request: Request, gpu_memory_mib: int) -> int:
@@ -206,6 +211,7 @@ def record(view: NodeView) -> dict[str, Any]:
         "memoryBytes": view.memory_bytes,
         "memoryBytesAllocated": view.memory_allocated_bytes,
         "memoryBytesUsed": view.usage.memory_bytes,
+        "gpuDetails": [gpu_records.record(gpu) for gpu in view.gpus],
         "pods": [
             {
                 "namespace": pod.namespace,

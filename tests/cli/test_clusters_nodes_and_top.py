@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -293,3 +294,104 @@ def test_what_no_decision_counts_with_is_listed(
     programs = muster("cluster", "status", "-o", "json").json
     assert (programs["objects"], programs["policies"]["inForce"]) == (objects, False)
     assert muster("cluster", "status", "-o", "name").out == "muster-team-a/odd\nn-1\n"
+
+
+GIB = 1024
+
+
+@pytest.fixture
+def watched(busy: MemoryApiServer) -> MemoryApiServer:
+    """The same with an agent on dgx1-1: pair computes on GPU 3 and has let GPU 5 idle for an hour; GPU 7 has failed."""
+    pair = busy.find("pods", "pair-abc", NAMESPACE)
+    half = busy.find("pods", "half-abc", NAMESPACE)
+    assert pair is not None
+    assert half is not None
+    now = datetime.now(UTC)
+    hour_ago = (now - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    holder = {"namespace": NAMESPACE, "pod": "pair-abc", "container": "main"}
+    user = {"podUid": half["metadata"]["uid"], "containerId": "c", "memoryMib": 2 * GIB}
+    gpus: list[dict[str, Any]] = [
+        {
+            "index": index,
+            "uuid": f"GPU-{index}",
+            "memoryMib": 32 * GIB,
+            "memoryUsedMib": 0,
+            "utilizationPercent": 0,
+        }
+        for index in range(8)
+    ]
+    gpus[3] |= {"holders": [holder], "memoryUsedMib": 8 * GIB, "utilizationPercent": 90}
+    gpus[5] |= {"holders": [holder], "idleSince": hour_ago}
+    gpus[6] |= {"users": [user], "memoryUsedMib": 3 * GIB, "utilizationPercent": 10}
+    gpus[7] |= {"failure": "xid-79"}
+    busy.add(
+        {
+            "apiVersion": "muster.dev/v1alpha1",
+            "kind": "GpuNode",
+            "metadata": {"name": "dgx1-1"},
+            "spec": {"observedAt": now.strftime("%Y-%m-%dT%H:%M:%SZ"), "gpus": gpus},
+        }
+    )
+    return busy
+
+
+def test_top_node_adds_what_the_agent_measured_behind_the_columns_of_the_paper(
+    watched: MemoryApiServer, muster: Callable[..., Outcome]
+) -> None:
+    lines = muster("top", "node").lines
+    assert lines[0].split()[6:] == [
+        "GPU(Unhealthy)", "CPU(Total)", "CPU(Used)", "MEMORY(Total)", "MEMORY(Used)",
+        "GPU(Utilization)", "GPUMEMORY(Total)", "GPUMEMORY(Used)", "GPU(Idle)",
+    ]  # fmt: skip
+    assert lines[1].split()[-4:-1] == ["13%", "256Gi", "11Gi"]
+    assert lines[1].split()[-1].startswith("01:00:")
+    assert lines[2].split()[-4:] == ["-"] * 4
+    out = muster("top", "node", "-d").out
+    rows = {line.split()[0]: line.split() for line in out.splitlines() if "GPU-" in line}
+    assert rows["3"] == ["3", "90%", "32Gi", "8Gi", "-", "healthy", "GPU-3", f"{NAMESPACE}/pair-abc"]
+    assert rows["7"][5:] == ["xid-79", "GPU-7"]
+    (first, _) = muster("top", "node", "-o", "json").json
+    assert first["gpuDetails"][3]["uuid"] == "GPU-3"
+
+
+def test_top_job_tells_the_use_of_its_gpus_and_with_details_of_each(
+    watched: MemoryApiServer, muster: Callable[..., Outcome]
+) -> None:
+    rows = {line.split()[0]: line.split() for line in muster("top", "job").lines[1:3]}
+    assert rows["pair"][-4:-1] == ["45%", "64Gi", "8Gi"]
+    assert rows["pair"][-1].startswith("01:00:")
+    assert rows["half"][-4:] == ["10%", "32Gi", "2Gi", "-"], "of the 3 GiB in use 2 are its own"
+    out = muster("top", "job", "-d").out
+    assert any(line.split()[:3] == ["dgx1-1", "5", "0%"] and "GPU-5" in line for line in out.splitlines())
+    by_name = {job["name"]: job for job in muster("top", "job", "-o", "json").json}
+    assert [gpu["uuid"] for gpu in by_name["pair"]["gpuDetails"]] == ["GPU-3", "GPU-5"]
+    assert by_name["half"]["gpuMemoryBytesUsed"] == 2 << 30
+
+
+def test_a_job_and_a_node_are_shown_with_the_uuids_of_their_gpus(
+    watched: MemoryApiServer, muster: Callable[..., Outcome]
+) -> None:
+    out = muster("get", "pair").out
+    assert "GPUs:\nNODE" in out
+    assert "GPU-3" in out
+    assert "GPU-6" not in out
+    assert [gpu["index"] for gpu in muster("describe", "job", "pair", "-o", "json").json["gpuDetails"]] == [
+        3,
+        5,
+    ]
+    node = muster("get", "node", "dgx1-1").out
+    assert "xid-79" in node
+    assert "GPU-6" in node
+    (line,) = [line for line in muster("list", "-o", "wide").lines if line.startswith("pair ")]
+    assert "dgx1-1:3,5" in line
+    listed = {job["name"]: job["gpuDevices"] for job in muster("list", "-o", "json").json}
+    assert listed == {"pair": ["GPU-3", "GPU-5"], "half": ["GPU-6"]}
+
+
+def test_who_may_not_see_single_gpus_sees_the_rest(
+    watched: MemoryApiServer, muster: Callable[..., Outcome]
+) -> None:
+    watched.refuse("GET", "/apis/muster.dev/v1alpha1/gpunodes", 403, "Forbidden")
+    assert "GPU-3" not in muster("get", "pair").out
+    assert muster("list", "-o", "wide").code == 0
+    assert "GPU(Utilization)" not in muster("top", "node").out

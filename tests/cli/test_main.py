@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.cli.memory_api_server import MemoryApiServer
 
 MUSTER = (sys.executable, "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())")
-FOREIGN_OPTIONS = {"operator", "operator-yaml"}
+FOREIGN_OPTIONS = {"agent", "operator", "operator-yaml"}
 
 
 def test_help_imports_no_command_and_no_transport() -> None:

@@ -38,6 +38,11 @@ def annotated(text: str, allocatable: int = 8) -> Node:
     return node(allocatable, metadata={"annotations": {"muster.dev/unhealthy-gpus": text}})
 
 
+def agreed(by_people: str, by_the_agent: str, allocatable: int = 8) -> Node:
+    annotations = {"muster.dev/unhealthy-gpus": by_people, "muster.dev/failed-gpus": by_the_agent}
+    return node(allocatable, metadata={"annotations": annotations})
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -47,6 +52,8 @@ def annotated(text: str, allocatable: int = 8) -> Node:
         (annotated("3,5"), NodeHealth(8, unhealthy_gpus=(3, 5))),
         (annotated("3", allocatable=7), NodeHealth(8, unhealthy_gpus=(3,))),
         (annotated("3", allocatable=6), NodeHealth(8, unhealthy_gpus=(3,), lost_gpus=1)),
+        (agreed("3", "5,3"), NodeHealth(8, unhealthy_gpus=(3, 5))),
+        (agreed("", "7", allocatable=7), NodeHealth(8, unhealthy_gpus=(7,))),
         (node(ready=GONE), NodeHealth(8, "not ready: NodeStatusUnknown", TEN_US)),
         (
             node(ready={"type": "Ready", "status": "False"}),

@@ -1,0 +1,16 @@
+"""What the agent cannot reach; it goes on without.
+
+MusterError
+├── NvmlUnavailable     the driver's library is not there, or does not answer
+└── KubeletUnreachable  the kubelet's pod-resources socket
+"""
+
+from orchestrator.errors import MusterError
+
+
+class NvmlUnavailable(MusterError):
+    """The driver's library is not there, or does not answer."""
+
+
+class KubeletUnreachable(MusterError):
+    """The kubelet does not say which containers have which devices."""

@@ -1,0 +1,73 @@
+"""When a GPU must not be used any more, and when it may again. Pure: the caller tells the time.
+
+| reason | seen | over |
+|---|---|---|
+| `lost`, `reset-required` | by NVML's errors | once it has answered for a minute |
+| `no-answer` | other errors of NVML, three samples in a row | the same |
+| `xid-N` | a critical event that is no fault of a program | when the node has started again |
+| `row-remap-failed` | the GPU has no spare rows left | when the GPU was replaced |
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+PROGRAMS_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
+"""Faults of programs: the same that NVIDIA's device plugin passes over (internal/rm/health.go, v0.20)."""
+ROW_REMAP_FAILED: Final = "row-remap-failed"
+_TRIES: Final = {"no-answer": 3}
+_GOOD_SECONDS: Final = 60.0
+_XID: Final = "xid-"
+_MAX_XIDS: Final = 32
+
+
+class GpuHealth:
+    """What speaks against one GPU."""
+
+    def __init__(self, xid_failure: str = "") -> None:
+        self._xid_failure = xid_failure
+        self._trouble = ""
+        self._bad_samples = 0
+        self._good_since: float | None = None
+        self._rows_failed = False
+        self._counts: dict[int, int] = {}
+
+    @property
+    def failure(self) -> str:
+        """Why it must not be used, "" if it may."""
+        return self._xid_failure or self._trouble or (ROW_REMAP_FAILED if self._rows_failed else "")
+
+    @property
+    def xids(self) -> Mapping[int, int]:
+        """How often each Xid was seen, for the first 32 different ones."""
+        return self._counts
+
+    def has_answered(self, now: float) -> None:
+        """A sample was read."""
+        self._bad_samples = 0
+        if self._good_since is None:
+            self._good_since = now
+        if self._trouble and now - self._good_since >= _GOOD_SECONDS:
+            self._trouble = ""
+
+    def has_failed(self, kind: str) -> None:
+        """A sample could not be read."""
+        self._good_since = None
+        self._bad_samples += 1
+        if self._bad_samples >= _TRIES.get(kind, 1):
+            self._trouble = kind
+
+    def has_xid(self, xid: int) -> None:
+        """The driver told of an error."""
+        if xid in self._counts or len(self._counts) < _MAX_XIDS:
+            self._counts[xid] = self._counts.get(xid, 0) + 1
+        if xid not in PROGRAMS_XIDS:
+            self._xid_failure = f"{_XID}{xid}"
+
+    def has_rows(self, *, failed: bool | None) -> None:
+        """Whether a row of its memory could not be replaced."""
+        self._rows_failed = bool(failed)
+
+
+def lasting(failure: str) -> str:
+    """The part of a failure that a restart of the agent does not end: an Xid, as long as the node has not started."""
+    return failure if failure.startswith(_XID) else ""

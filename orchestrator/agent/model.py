@@ -1,0 +1,101 @@
+"""What the agent knows of the GPUs of its node: plain data, exact integers, None where the driver does not say."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU, and what of it never changes while the driver is loaded. `minor` is the N of `/dev/nvidiaN`."""
+
+    index: int
+    uuid: str = ""
+    model: str = ""
+    bus_id: str = ""
+    minor: int | None = None
+    memory_bytes: int = 0
+    nvlinks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What is read every second."""
+
+    memory_used_bytes: int | None = None
+    utilization_percent: int | None = None
+    memory_utilization_percent: int | None = None
+    temperature_celsius: int | None = None
+    power_milliwatts: int | None = None
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    throttle_bits: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What changes seldom: errors of memory since the driver was loaded, rows, pages, links."""
+
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    rows_remapped_corrected: int | None = None
+    rows_remapped_uncorrected: int | None = None
+    row_remap_pending: bool | None = None
+    row_remap_failed: bool | None = None
+    retired_pages_pending: bool | None = None
+    nvlinks_up: int | None = None
+    nvlink_replay_errors: int | None = None
+    nvlink_recovery_errors: int | None = None
+    nvlink_crc_errors: int | None = None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Owner:
+    """Whose a process is, as its cgroup says: a pod and a container by their ids; "" for what is in no pod."""
+
+    pod_uid: str = ""
+    container_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process on a GPU. `memory_bytes` is None where the driver does not say."""
+
+    pid: int
+    memory_bytes: int | None
+    owner: Owner = Owner()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Holder:
+    """A container to which the kubelet gave a GPU."""
+
+    namespace: str
+    pod: str
+    container: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """All that is known of one GPU now. `failure` says why it must not be used; `sample` is None if it does not answer.
+
+    `idle_since` is since when nothing has run on it although somebody holds it, in seconds since the epoch.
+    """
+
+    gpu: Gpu
+    sample: Sample | None = None
+    upkeep: Upkeep = Upkeep()
+    processes: tuple[Process, ...] = ()
+    holders: tuple[Holder, ...] = ()
+    failure: str = ""
+    xids: tuple[tuple[int, int], ...] = ()
+    mean_utilization_percent: int | None = None
+    idle_since: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReading:
+    """The GPUs of the node by index. `nvml_problem` says why none are, `kubelet_problem` why no holders are new."""
+
+    gpus: tuple[GpuReading, ...] = ()
+    driver_version: str = ""
+    nvml_problem: str = ""
+    kubelet_problem: str = ""

@@ -1,0 +1,62 @@
+"""The GpuNode, muster's own kind: what the agent of a node says of its GPUs; see `objects`."""
+
+from __future__ import annotations
+
+from orchestrator.cluster import resources
+from orchestrator.cluster.wire import Object, Timestamp, Wire, without_null
+
+
+class GpuHolder(Wire, frozen=True):
+    """A container to which the kubelet gave the GPU."""
+
+    namespace: str
+    pod: str
+    container: str = ""
+
+
+class GpuUser(Wire, frozen=True):
+    """A pod whose processes have memory of the GPU, by its uid; "" are processes of the node itself."""
+
+    pod_uid: str = ""
+    container_id: str = ""
+    memory_mib: int = 0
+
+
+class GpuState(Wire, frozen=True):
+    """One GPU. `failure` says why it must not be used; `idle_since` since when a holder lets it idle."""
+
+    index: int
+    uuid: str = ""
+    model: str = ""
+    bus_id: str = ""
+    memory_mib: int = 0
+    memory_used_mib: int | None = None
+    utilization_percent: int | None = None
+    failure: str = ""
+    idle_since: Timestamp = ""
+    holders: list[GpuHolder] = []
+    users: list[GpuUser] = []
+
+    def __post_init__(self) -> None:
+        without_null(self, "idle_since")
+
+
+class GpuNodeSpec(Wire, frozen=True):
+    """What was seen at `observed_at`. `problem` says why nothing is known, "" if the driver answers."""
+
+    observed_at: Timestamp = ""
+    boot_id: str = ""
+    driver_version: str = ""
+    problem: str = ""
+    gpus: list[GpuState] = []
+
+    def __post_init__(self) -> None:
+        without_null(self, "observed_at")
+
+
+class GpuNode(Object, frozen=True):
+    """The GPUs of the node of that name."""
+
+    resource = resources.GPU_NODES
+
+    spec: GpuNodeSpec = GpuNodeSpec()

@@ -1,0 +1,66 @@
+"""The agents in the operator YAML: where they run, with which rights, and when there are none."""
+
+from typing import Any
+
+import pytest
+
+from orchestrator.manifests.render import documents, render
+from orchestrator.workloads.protection import PolicyMode
+
+
+def objects(**options: Any) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(body["kind"], body["metadata"]["name"]): body for body in documents(render("c", **options))}
+
+
+def pod_spec(**options: Any) -> dict[str, Any]:
+    spec: dict[str, Any] = objects(**options)["DaemonSet", "muster-agent"]["spec"]["template"]["spec"]
+    return spec
+
+
+def test_it_has_no_capability_writes_nothing_and_mounts_one_directory() -> None:
+    spec = pod_spec()
+    (container,) = spec["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
+    assert [volume["hostPath"]["path"] for volume in spec["volumes"]] == ["/var/lib/kubelet/pod-resources"]
+    assert all(mount["readOnly"] for mount in container["volumeMounts"])
+    assert spec["hostPID"] is True
+    assert "hostNetwork" not in spec
+
+
+def test_only_with_a_drivers_directory_it_is_privileged() -> None:
+    spec = pod_spec(driver_root="/opt/driver")
+    (container,) = spec["containers"]
+    assert container["securityContext"] == {"privileged": True, "readOnlyRootFilesystem": True}
+    assert container["args"] == ["agent", "--driver-root=/driver"]
+    assert [volume["hostPath"]["path"] for volume in spec["volumes"]] == [
+        "/var/lib/kubelet/pod-resources",
+        "/opt/driver",
+    ]
+    assert not [entry for entry in container["env"] if entry["name"].startswith("NVIDIA_")]
+
+
+def test_it_goes_to_nodes_that_say_they_have_gpus_whatever_their_taints() -> None:
+    spec = pod_spec(runtime_class="nvidia")
+    rule = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    keys = [term["matchExpressions"][0]["key"] for term in rule["nodeSelectorTerms"]]
+    assert "nvidia.com/gpu.present" in keys
+    assert all(len(term["matchExpressions"]) == 1 for term in rule["nodeSelectorTerms"])
+    assert spec["tolerations"] == [{"operator": "Exists"}]
+    assert spec["runtimeClassName"] == "nvidia"
+
+
+@pytest.mark.parametrize("options", [{"agent": False}, {"replicas": 0}])
+def test_without_agents_there_is_nothing_of_them_but_the_kind_and_its_bounds(options: dict[str, Any]) -> None:
+    kinds = {kind for kind, name in objects(**options) if "agent" in name}
+    assert kinds == {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    assert ("CustomResourceDefinition", "gpunodes.muster.dev") in objects(**options)
+
+
+def test_where_nothing_bounds_it_the_agent_writes_no_node() -> None:
+    for mode, verbs in ((PolicyMode.DENY, {"get", "patch"}), (PolicyMode.OFF, {"get"})):
+        rules = objects(policies=mode)["ClusterRole", "muster-agent"]["rules"]
+        assert {verb for rule in rules if "nodes" in rule["resources"] for verb in rule["verbs"]} == verbs
