@@ -9,6 +9,7 @@ the pod, so that its devices are given to nobody else.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
@@ -19,6 +20,7 @@ from weakref import WeakValueDictionary
 from orchestrator.cluster.device_objects import ResourceClaim
 from orchestrator.cluster.errors import ClusterError, Conflict, NotFound
 from orchestrator.cluster.objects import Pod
+from orchestrator.cluster.reflector import Change
 from orchestrator.cluster.resources import PODS, RESOURCE_CLAIMS
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.control.claims import ClaimNotReady
@@ -35,6 +37,8 @@ MAX_USERS: Final = 256
 """Pods for which one claim can be reserved: the API server takes no more."""
 ATTEMPTS: Final = 5
 POLL_SECONDS: Final = 1.0
+SHOWN_SECONDS: Final = 5.0
+"""So long a binding waits for the watch to show what was written on its claims."""
 CONDITIONS_SECONDS: Final = 600.0
 """So long kube-scheduler waits for binding conditions by default."""
 
@@ -54,6 +58,7 @@ class ClaimGrants:
         self._reader = reader
         self._claims = replace(RESOURCE_CLAIMS, version=version or RESOURCE_CLAIMS.version)
         self._sleep = sleep
+        self._seen = asyncio.Event()
         self._assumed: dict[str, ObservedClaim] = {}
         self._writing: dict[str, int] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -68,6 +73,11 @@ class ClaimGrants:
         if not isinstance(claim, ResourceClaim):
             return False
         return f"{claim.metadata.namespace}/{claim.metadata.name}" in self._assumed
+
+    def see(self, change: Change[Any]) -> None:
+        """Take a change of the caches, after the reader has taken it."""
+        if isinstance(change.object, ResourceClaim):
+            self._seen.set()
 
     def confirm(self) -> None:
         """Forget the allocations that the watch shows by now, and claims that are gone and are not being written."""
@@ -108,9 +118,27 @@ class ClaimGrants:
             lock = self._locks.setdefault(key, asyncio.Lock())
             async with lock:  # pods that share a claim would only be in each other's way
                 await self._reserve(key, pod, granted.get(key))
+        await self._look_for_doubles(granted)
         for grant in binding.grants:
             if grant.extended:
                 await self._make_extended(pod, grant)
+
+    async def _look_for_doubles(self, grants: Mapping[str, ClaimGrant]) -> None:
+        """Give way to another scheduler that gave a device away at the same moment. Raises Conflict.
+
+        The API server keeps nobody from that. Once the watch shows what was written, it has shown all that was written
+        before; what others write later and had decided earlier is resolved by the planner.
+        """
+        for key, grant in grants.items():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SHOWN_SECONDS):
+                    while (shown := self._reader.shown(key)) is None or shown.status.allocation is None:
+                        self._seen.clear()
+                        await self._seen.wait()
+            other = self._reader.other_holder(key, grant.allocation)
+            if other is not None:
+                await self.deallocate(key)
+                raise _conflict(f"another scheduler gave a device of the claim {key} to the claim {other}")
 
     async def wait_for_conditions(self, pod: Pod, binding: Binding, is_due: Callable[[], bool]) -> None:
         """Write, and wait until the drivers have prepared the devices. Raises ClaimNotReady."""

@@ -132,6 +132,8 @@ class Executor:
     def see(self, change: Change[Any]) -> None:
         """Take a change of the caches."""
         self._nominations.see(change)
+        if self._grants is not None:
+            self._grants.see(change)
 
     def confirm(self, pods: Mapping[str, Pod]) -> None:
         """Forget what the watch shows by now: pods that are bound, leaving or gone, and their nominations."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from orchestrator.planner.actions.allocate import allocate, allocate_released
 from orchestrator.planner.actions.consolidate import consolidate_beyond_quota, consolidate_within_quota
+from orchestrator.planner.actions.double_claims import evict_double_holders
 from orchestrator.planner.actions.preempt import preempt
 from orchestrator.planner.actions.reclaim import reclaim_within_fair_share, reclaim_within_quota
 from orchestrator.planner.actions.remake import remake_lost_rooms
@@ -17,6 +18,7 @@ from orchestrator.planner.reasons.explainer import explain_all
 from orchestrator.planner.session import Session
 
 ACTIONS: Sequence[tuple[str, Callable[[Session], None]]] = (
+    ("double_claims", evict_double_holders),
     ("nominations", restore_nominations),
     ("nominations", remake_lost_rooms),
     ("unhealthy", move_off_unhealthy),

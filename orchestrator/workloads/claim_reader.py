@@ -56,6 +56,7 @@ class ClaimReader:
         self._unreadable: dict[tuple[str, str], SetAside] = {}
         self._users: dict[str, dict[str, Pod]] = {}
         self._keys_on: dict[str, dict[str, str]] = {}
+        self._holders: dict[dra.DeviceId, dict[str, str]] = {}
         self._keys_of: dict[str, tuple[str, ...]] = {}
         self._assumed: Mapping[str, dra.ObservedClaim] = {}
         self._gpus: Mapping[str, PublishedGpus] | None = {}
@@ -138,6 +139,18 @@ class ClaimReader:
     def shown(self, key: str) -> ResourceClaim | None:
         """The claim as the API server has it, as far as the watch shows."""
         return self._objects.get(key)
+
+    def other_holder(self, key: str, allocation: dra.Allocation) -> str | None:
+        """Another claim that holds one of the devices as well, as far as the watch shows."""
+        return next(
+            (
+                other
+                for result in allocation.results
+                for other in self._holders.get(result.device_id, ())
+                if other != key
+            ),
+            None,
+        )
 
     def foreign_gpus(self, node: str, is_ours: Callable[[str], bool]) -> tuple[int, ...]:
         """The indices of the GPUs of a node that claims hold which are reserved for nobody whom muster counts."""
@@ -235,6 +248,13 @@ class ClaimReader:
         nodes: set[str] = set()
         for listed, sign in ((before, -1), (read, 1)):
             if isinstance(listed, dra.ObservedClaim) and listed.allocation is not None:
+                for result in listed.allocation.results:
+                    if result.admin_access or result.share_id:
+                        continue
+                    if sign > 0:
+                        self._holders.setdefault(result.device_id, {})[key] = key
+                    else:
+                        discard(self._holders, result.device_id, key)
                 for name in _nodes_of(listed.allocation):
                     nodes.add(name)
                     if sign > 0:

@@ -277,3 +277,20 @@ def test_a_claim_that_holds_devices_already_is_bound_where_they_are() -> None:
     assert binding.node == "node-1"
     assert binding.devices == (0,)
     assert binding.grants == ()
+
+
+def test_muster_gives_way_where_another_scheduler_gave_the_same_device_away() -> None:
+    cluster = Claims([published("node-1", 2)], [builders.project("a", 2000)])
+    mine = claimed("mine")
+    cluster.submit(job("mine", "a", mine), mine)
+    cluster.step()
+    (held,) = cluster.snapshot.dynamic.claims
+    theirs = ObservedClaim(claimed("theirs"), held.allocation, ("somebody",))
+    cluster.snapshot = replace(
+        cluster.snapshot, dynamic=replace(cluster.snapshot.dynamic, claims=(held, theirs))
+    )
+    decision = plan(cluster.snapshot)
+    assert [(eviction.pod, eviction.rule) for eviction in decision.evictions] == [("mine-0", "double-claim")]
+    cluster.step()
+    (binding,) = cluster.step().bindings
+    assert [result.device_id[2] for result in binding.grants[0].allocation.results] == ["gpu-1"]

@@ -48,11 +48,13 @@ _NOTHING: Final = Granted()
 class ClaimLedger:
     """Claims and devices between decisions, and what pods that are placed or evicted do to them.
 
-    `problems` say, by pod id, why its claims cannot be allocated anywhere, for want of devices apart.
+    `problems` say, by pod id, why its claims cannot be allocated anywhere, for want of devices apart. `doubles` are
+    claims whose devices another claim holds too, which is the value; of such claims the one that is not ours stays.
     """
 
     def __init__(self) -> None:
         self.problems: dict[str, str] = {}
+        self.doubles: dict[str, str] = {}
         self._claims: dict[str, ObservedClaim] = {}
         self._users: dict[str, int] = {}
         self._leaving: dict[str, int] = {}
@@ -85,8 +87,27 @@ class ClaimLedger:
             if listed.allocation is not None and (earlier is None or earlier.allocation != listed.allocation):
                 self.allocator.ledger.take(listed.allocation)
 
+    @property
+    def _are_doubled(self) -> bool:
+        return "allocator" in self.__dict__ and self.allocator.ledger.has_doubles
+
+    def _find_doubles(self) -> dict[str, str]:
+        """By claim that has to give way, the one that stays: what is not ours, else what comes first."""
+        owners: dict[DeviceId, str] = {}
+        doubles: dict[str, str] = {}
+        for key in sorted(self._claims, key=lambda key: (key in self._users, key)):
+            allocation = self._claims[key].allocation
+            for result in allocation.results if allocation is not None else ():
+                if result.admin_access or result.share_id:
+                    continue
+                owner = owners.setdefault(result.device_id, key)
+                if owner != key and key in self._users:
+                    doubles[key] = owner
+        return doubles
+
     def begin(self) -> None:
         """Begin a decision."""
+        self.doubles = self._find_doubles() if self._are_doubled else {}
         if "allocator" in self.__dict__:
             self.allocator.ledger.forget_undo()
         self._answers.clear()

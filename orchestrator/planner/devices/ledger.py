@@ -27,6 +27,11 @@ class DeviceLedger:
         """Whether somebody has the device for himself."""
         return device_id in self._exclusive
 
+    @property
+    def has_doubles(self) -> bool:
+        """Whether some device is held twice, which no scheduler alone does."""
+        return any(count > 1 for count in self._exclusive.values())
+
     def is_shared(self, device_id: DeviceId) -> bool:
         """Whether somebody has a part of the device."""
         return device_id in self._shares
