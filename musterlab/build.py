@@ -49,6 +49,10 @@ _CAUSES: tuple[tuple[str, str], ...] = (
         r"dial tcp|no such host|i/o timeout|connection refused|proxyconnect|unreachable|lookup disabled",
         "the Go module proxy cannot be reached: check the network and GOPROXY",
     ),
+    (
+        r"C compiler .* not found",
+        "there is no C compiler, which NVIDIA's programs need (Debian: gcc and libc6-dev)",
+    ),
     (r"SECURITY ERROR|checksum mismatch", "a module differs from what go.sum pins: do not use this proxy"),
     (r"signal: killed|cannot allocate memory", "the compiler ran out of memory: the build needs 5 GiB"),
 )

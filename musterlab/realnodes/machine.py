@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -141,10 +142,12 @@ def _bind(source: str, target: Path) -> None:
 
 
 def _show_profile_cpus(cpus: int) -> None:
-    """Show the kubelet the CPUs of the node's profile, and the kernel settings that it wants."""
+    """Show the kubelet the CPUs of the node's profile, the kernel settings that it wants, and when the node booted."""
     shown = Path("/run/lab")
     shown.mkdir()
-    for name, value in _KERNEL_SETTINGS.items():
+    # drivers of devices go by it: what they prepared before is gone with /run
+    boot = {"kernel/random/boot_id": str(uuid.uuid4())}
+    for name, value in {**_KERNEL_SETTINGS, **boot}.items():
         setting = Path("/proc/sys") / name
         if setting.exists():
             file = shown / name.replace("/", ".")

@@ -62,6 +62,14 @@ def test_what_real_nodes_need_is_built_only_when_asked_for(world: World) -> None
     assert world.builds() == 3  # the control plane, the kubelet, containerd
 
 
+def test_nvidias_programs_are_built_only_when_asked_for_and_a_missing_archive_is_named(world: World) -> None:
+    result = world.lab("build", "--gpus", MUSTER_UPSTREAM=str(world.root))
+    assert result.returncode == 1
+    assert f"MUSTER_UPSTREAM is {world.root}, where nvidia-mock-3b2b865.tar.zst is not" in result.stderr
+    assert world.cached() == [build.cache_key()]
+    assert world.builds() == 2  # the control plane, and the hook that comes from a module
+
+
 def test_each_set_of_programs_has_a_place_of_its_own_in_the_cache() -> None:
     keys = {build.cache_key(recipe) for recipe in (CONTROL_PLANE, REAL_NODES, KUBE_SCHEDULER)}
     assert len(keys) == 3
@@ -154,6 +162,7 @@ def test_progress_counts_packages(world: World, monkeypatch: pytest.MonkeyPatch)
         ("write /tmp/x: no space left on device", "the disk is full"),
         ("go: go.mod requires go >= 1.26.0 (running go 1.22.1; GOTOOLCHAIN=local)", "Go is too old"),
         ("verifying module: checksum mismatch", "go.sum pins"),
+        ('cgo: C compiler "gcc" not found: exec: "gcc": not on PATH', "no C compiler"),
         ("compile: signal: killed", "ran out of memory"),
     ],
 )

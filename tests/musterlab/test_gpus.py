@@ -131,6 +131,22 @@ def test_an_archive_is_unpacked_where_there_is_one(
     assert (tmp_path / "tree" / "main.go").read_text() == "package main\n"
 
 
+def test_a_commit_is_fetched_where_there_is_no_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MUSTER_UPSTREAM", raising=False)
+    repository = tmp_path / "repository"
+    inside = ("git", "-C", str(repository), "-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
+    subprocess.run(["git", "init", "--quiet", str(repository)], check=True)
+    (repository / "main.go").write_text("package main\n")
+    subprocess.run([*inside, "add", "main.go"], check=True)
+    subprocess.run([*inside, "commit", "--quiet", "-m", "It"], check=True)
+    head = subprocess.run([*inside, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    (tmp_path / "tree").mkdir()
+    sources.Source("mock", str(repository), head.strip()).unpack(tmp_path / "tree")
+    assert (tmp_path / "tree" / "main.go").read_text() == "package main\n"
+
+
 def test_a_folder_without_the_archive_is_told_so(
     a_source: sources.Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

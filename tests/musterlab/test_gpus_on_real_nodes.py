@@ -233,3 +233,19 @@ def test_what_a_gpu_does_is_seen_in_containers_and_by_the_driver(
     eventually(lambda: tainted(dra_lab) == lost, "the driver taints the lost GPU, and no other")
     gpus.restore("all")
     assert all(not state.changes for state in gpus.states())
+
+
+def test_a_claim_outlives_a_reboot_of_its_node(dra_lab: Lab, eventually: Eventually) -> None:
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "half"}]
+    create(dra_lab, pod("rebooted", [FROM_CLAIM], resourceClaims=claims, restartPolicy="Always"))
+    wait_until_ready(dra_lab, "rebooted")
+    before = uuids_seen(dra_lab, "rebooted")
+    dra_lab.restart(NODE, seconds=120)
+
+    def restarts() -> int:
+        status = read(dra_lab, "pod", "rebooted")["status"]["containerStatuses"][0]
+        return int(status["restartCount"])
+
+    eventually(lambda: restarts() == 1, "the container was started again")
+    wait_until_ready(dra_lab, "rebooted")
+    assert uuids_seen(dra_lab, "rebooted") == before
