@@ -1,6 +1,6 @@
 """Claims through the real operator, API server and controller manager: allocated, reserved, bound, taken back.
 
-Nodes and pods are simulated; slices have the form that NVIDIA's driver publishes (tests/data/dra).
+Nodes and pods are simulated; slices have the form that NVIDIA's driver publishes (tests/musterlab/recorded).
 """
 
 import asyncio
@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+import musterlab.kube_scheduler
+from musterbench.schedulers import kube_scheduler
 from musterlab import nodes, profiles
 from musterlab.cluster import Lab, start
 from orchestrator.cluster.device_objects import ResourceClaim
@@ -28,12 +30,13 @@ from orchestrator.cluster.resources import (
     Resource,
 )
 from orchestrator.cluster.transport import Transport
+from orchestrator.progress import Reporter
 from tests.cluster.waiting import running, until
 from tests.control.operators import must, operator, prepare
 
 pytestmark = pytest.mark.lab
 
-RECORDED = Path(__file__).parents[1] / "data" / "dra" / "resourceslice-memory.yaml"
+RECORDED = Path(__file__).parents[1] / "musterlab" / "recorded" / "resourceslice-memory.yaml"
 TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
 NAMESPACE = "muster-team-a"
 CLASS = {
@@ -56,10 +59,18 @@ CLASS = {
 
 def slice_of(node: str, *, shareable: bool = False) -> dict[str, Any]:
     """What the driver publishes for a node, as it was recorded."""
-    (recorded,) = yaml.safe_load(RECORDED.read_text(encoding="utf-8"))["items"]
-    published: dict[str, Any] = copy.deepcopy(recorded)
-    published["metadata"] = {"name": f"00000-gpu.nvidia.com-{node}"}
-    published["spec"]["nodeName"] = published["spec"]["pool"]["name"] = node
+    recorded = yaml.safe_load(RECORDED.read_text(encoding="utf-8"))["devices"]
+    published: dict[str, Any] = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"00000-gpu.nvidia.com-{node}"},
+        "spec": {
+            "driver": "gpu.nvidia.com",
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": copy.deepcopy(recorded),
+        },
+    }
     for device in published["spec"]["devices"]:
         uuid = device["attributes"]["uuid"]
         uuid["string"] = f"{uuid['string']}-{node}"
@@ -99,13 +110,13 @@ class Site:
     """Two nodes with eight published GPUs each, a team, and the operator."""
 
     def __init__(self, lab: Lab, transport: Transport) -> None:
-        self._lab = lab
+        self.lab = lab
         self.transport = transport
         self.pods = Reflector(transport, PODS, Pod)
         self.claims = Reflector(transport, RESOURCE_CLAIMS, ResourceClaim)
 
     async def run(self, *arguments: str) -> str:
-        return await asyncio.to_thread(must, self._lab.kubeconfig, *arguments)
+        return await asyncio.to_thread(must, self.lab.kubeconfig, *arguments)
 
     async def add_node(self, name: str, *, shareable: bool = False) -> None:
         profile = profiles.load(profiles.DEFAULT_PROFILE)
@@ -153,6 +164,14 @@ class Site:
         """Pool and device of what a claim holds."""
         allocation = self.claim(name).status.allocation
         return [(each.pool, each.device) for each in allocation.devices.results] if allocation else []
+
+    def holders(self) -> dict[tuple[str, str], list[str]]:
+        """By pool and device, the claims that hold it."""
+        holders: dict[tuple[str, str], list[str]] = {}
+        for claim in self.claims.objects.values():
+            for device in self.devices_of(claim.metadata.name):
+                holders.setdefault(device, []).append(claim.metadata.name)
+        return holders
 
     async def waits_because(self, name: str, *, part: str) -> None:
         def says() -> bool:
@@ -273,3 +292,37 @@ async def test_whole_gpus_come_by_claims_and_claims_of_others_are_left_alone(sit
     held = [*site.devices_of("seven"), *site.devices_of("one")]
     assert ("dra-2", "gpu-0") not in held
     assert len(set(held)) == 8
+
+
+async def test_two_schedulers_at_once_give_no_device_to_two_claims(site: Site, tmp_path: Path) -> None:
+    """Each has half of 1,000 pods, on the same nodes; what collides is given up by muster."""
+    for number in range(3, 127):
+        await site.add_node(f"dra-{number}")
+    await site.run("project", "update", "team-a", "-g", "1008")
+    await site.make_template("single")
+    program = await musterlab.kube_scheduler.find(Reporter(lambda _line: None))
+    scheduler = await kube_scheduler(site.lab, tmp_path, program)
+    async with scheduler.running():
+        bodies = (
+            pod(f"{name}-{number}", template("single"), scheduler=name)
+            for number in range(500)
+            for name in ("muster", "default-scheduler")
+        )
+        slots = asyncio.Semaphore(16)
+
+        async def make(body: dict[str, Any]) -> None:
+            async with slots:
+                await site.transport.create(PODS.path(NAMESPACE), body)
+
+        await asyncio.gather(*map(make, bodies))
+
+        def are_settled() -> bool:
+            pods = [each for each in site.pods.objects.values() if each.metadata.deletion_timestamp is None]
+            evicted = 1000 - len(pods)
+            return all(each.spec.node_name for each in pods) and len(site.holders()) == 1000 - evicted
+
+        await until(are_settled, seconds=300)
+    doubles = {device: names for device, names in site.holders().items() if len(names) > 1}
+    assert doubles == {}
+    by_muster = [each for each in site.pods.objects.values() if each.metadata.name.startswith("muster-")]
+    assert len(by_muster) >= 450, "what collided is the exception"

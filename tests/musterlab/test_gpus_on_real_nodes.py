@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,9 @@ from musterlab.errors import BinariesError, LabConflict
 from musterlab.gpus.live import NodeGpus, Process
 from musterlab.gpus.models import Gpus
 from musterlab.gpus.recipe import DRIVER_VERSION, GPU_PROGRAMS
+from musterlab.realnodes import images
 from orchestrator.progress import Reporter
+from tests.control.operators import must_all, operator, prepare
 from tests.musterlab import gpu_pods
 from tests.musterlab.gpu_pods import create, kubectl, pod, read, uuids_seen, wait_until_ready
 
@@ -26,6 +29,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]
 Eventually = Callable[[Callable[[], bool], str], None]
 
 NODE = "dgx1-real-1"
+NAMESPACE = "muster-team-a"
 RECORDED = Path(__file__).parent / "recorded" / "resourceslice-memory.yaml"
 ONE_GPU = {"limits": {"nvidia.com/gpu": "1"}}
 FROM_CLAIM = {"claims": [{"name": "gpu"}]}
@@ -249,3 +253,63 @@ def test_a_claim_outlives_a_reboot_of_its_node(dra_lab: Lab, eventually: Eventua
     eventually(lambda: restarts() == 1, "the container was started again")
     wait_until_ready(dra_lab, "rebooted")
     assert uuids_seen(dra_lab, "rebooted") == before
+
+
+def gpus_in(lab: Lab, pod_name: str, container: str) -> list[int]:
+    """The numbers of the device files of GPUs in a container of the project's namespace."""
+    shown = kubectl(lab, "exec", "-n", NAMESPACE, pod_name, "-c", container, "--", "ls", "/dev")
+    return sorted(int(name[6:]) for name in shown.split() if re.fullmatch("nvidia[0-9]+", name))
+
+
+def test_muster_gives_devices_to_claims_and_for_whole_gpus(dra_lab: Lab, tmp_path: Path) -> None:
+    account = asyncio.run(prepare(dra_lab.kubeconfig, tmp_path / "operator.kubeconfig"))
+    container = {"image": images.SHELL, "command": ["sleep", "3600"], "resources": FROM_CLAIM}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "one", "namespace": NAMESPACE},
+        "spec": {
+            "devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}
+        },
+    }
+    user = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "one", "namespace": NAMESPACE},
+        "spec": {
+            "schedulerName": "muster",
+            "terminationGracePeriodSeconds": 0,
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": "one"}],
+            "containers": [{"name": "c0", **container}, {"name": "c1", **container}],
+        },
+    }
+    with operator(account, tmp_path / "operator.log"):
+        must_all(
+            dra_lab.kubeconfig,
+            "project create team-a -g 3",
+            f"submit whole -p team-a -g 2 -i {images.SHELL} --command -- sleep 3600",
+        )
+        create(dra_lab, claim, user)
+        everything = ("pod", "--all", "-n", NAMESPACE, "--timeout=120s")
+        kubectl(dra_lab, "wait", "--for=condition=Ready", *everything)
+        pods = read(dra_lab, "pods", "-n", NAMESPACE)["items"]
+        claims = read(dra_lab, "resourceclaims", "-n", NAMESPACE)["items"]
+        held: dict[str, list[int]] = {}
+        for bound in pods:
+            name = bound["metadata"]["name"]
+            (mine,) = (
+                shown["status"]
+                for shown in claims
+                if [each["name"] for each in shown["status"]["reservedFor"]] == [name]
+            )
+            results = mine["allocation"]["devices"]["results"]
+            held[name] = sorted(int(result["device"].removeprefix("gpu-")) for result in results)
+            written = bound["metadata"]["annotations"]["muster.dev/gpu-devices"]
+            assert [int(text) for text in written.split(",")] == held[name]
+            for shown in bound["spec"]["containers"]:
+                assert gpus_in(dra_lab, name, shown["name"]) == held[name]
+        assert sorted(map(len, held.values())) == [1, 2]
+        assert len({gpu for gpus in held.values() for gpu in gpus}) == 3
+        must_all(dra_lab.kubeconfig, "delete whole -p team-a")
+        kubectl(dra_lab, "delete", "pod", "one", "-n", NAMESPACE, "--now")
+        kubectl(dra_lab, "wait", "--for=delete", *everything)
