@@ -101,8 +101,11 @@ class ClaimLedger:
         grants = self._grants(node, pod, later=later)
         if grants is None:
             return None
+        devices = self._devices(node, pod, grants)
+        if pod.node is not None and len(devices) < pod.request.gpu_count:
+            return None  # moved to a lesser alternative, it would take what it had as soon as it is back
         self._answers[pod.id, node.name] = (self._version, later, grants)
-        return self._devices(node, pod, grants)
+        return devices
 
     def choose(self, node: Node, pod: Pod) -> Granted:
         """What the pod has by claims if it is placed on the node now."""
@@ -240,8 +243,8 @@ class ClaimLedger:
                     return None
                 continue
             listed = self._claims.get(key)
-            if listed is None:
-                return None
+            if listed is None or (listed.allocation is not None and not later):
+                return None  # what it holds is free when its last user is gone, and cannot be changed before
             missing.append(listed.claim)
         extended = pod.extended_claim if node.published_gpus else None
         if extended is not None:
