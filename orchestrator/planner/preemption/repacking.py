@@ -192,6 +192,9 @@ class _Repacking:
             default = placer.fits_on(account, item.workload, item.pod)
             if default is None:
                 continue
+            if self._ledger.claims.concern(account.node, item.pod):
+                yield Placement(account.node.name, default, promised=True)  # claims choose their devices
+                continue
             # Among many nodes a step is better spent on another node than on other parts of the same GPUs.
             residents = (
                 self._homes.on(position, index) if self._are_few or not item.pod.request.is_shared else {}
