@@ -61,6 +61,7 @@ class ClaimGrants:
         self._seen = asyncio.Event()
         self._assumed: dict[str, ObservedClaim] = {}
         self._writing: dict[str, int] = {}
+        self._written: dict[str, str] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @property
@@ -79,14 +80,25 @@ class ClaimGrants:
         if isinstance(change.object, ResourceClaim):
             self._seen.set()
 
-    def confirm(self) -> None:
-        """Forget the allocations that the watch shows by now, and claims that are gone and are not being written."""
+    def confirm(self, pods: Mapping[str, Pod]) -> None:
+        """Forget the allocations that the watch shows by now, and claims that are gone and are not being written.
+
+        A watch that has not come as far as what was written says nothing of it.
+        """
         for key in list(self._assumed):
-            shown = self._reader.shown(key)
-            is_shown = shown is not None and shown.status.allocation is not None
-            is_dropped = key not in self._writing and (shown is None or shown.status.allocation is None)
-            if is_shown or is_dropped:
+            if self._is_overtaken(key, pods):
                 del self._assumed[key]
+                self._written.pop(key, None)
+
+    def _is_overtaken(self, key: str, pods: Mapping[str, Pod]) -> bool:
+        shown, assumed = self._reader.shown(key), self._assumed[key]
+        if shown is not None and shown.status.allocation is not None:
+            return True
+        if key in self._writing:
+            return False
+        if shown is None:  # deleted; one that was made here may be not shown yet
+            return bool(assumed.claim.uid) or pods.keys().isdisjoint(assumed.reserved_for)
+        return key not in self._written or _is_as_new(shown.metadata.resource_version, self._written[key])
 
     def begin(self, pod: Pod, binding: Binding) -> tuple[str, ...]:
         """Count what the binding gives to the pod's claims as held; the keys are to be handed to `end`."""
@@ -102,11 +114,12 @@ class ClaimGrants:
             self._assumed[claim.key] = ObservedClaim(claim, grant.allocation, (*users, pod.metadata.uid))
         return tuple(keys)
 
-    async def end(self, keys: Iterable[str], *, refused: bool) -> None:
-        """The pod was bound, or will not be. Where that is not known of a claim, the API server is asked."""
+    async def end(self, keys: Iterable[str], *, is_bound: bool) -> None:
+        """The pod was bound, or will not be; then the API server is asked what became of its claims."""
         for key in keys:
-            if refused and not await self._is_allocated(key):
+            if not is_bound and not await self._is_allocated(key) and self._writing.get(key) == 1:
                 self._assumed.pop(key, None)
+                self._written.pop(key, None)
             count = self._writing.pop(key, 0) - 1
             if count > 0:
                 self._writing[key] = count
@@ -137,7 +150,8 @@ class ClaimGrants:
                         await self._seen.wait()
             other = self._reader.other_holder(key, grant.allocation)
             if other is not None:
-                await self.deallocate(key)
+                if shown is not None:
+                    await self._clear(shown)
                 raise _conflict(f"another scheduler gave a device of the claim {key} to the claim {other}")
 
     async def wait_for_conditions(self, pod: Pod, binding: Binding, is_due: Callable[[], bool]) -> None:
@@ -156,12 +170,22 @@ class ClaimGrants:
         except ClusterError as error:
             raise ClaimNotReady(str(error)) from error
 
-    async def deallocate(self, key: str) -> None:
-        """Take the devices of a claim back that holds them for nobody; one that was made for a pod's GPUs goes."""
+    def deallocation(
+        self, key: str, is_waiting: Callable[[str], bool]
+    ) -> Callable[[], Awaitable[None]] | None:
+        """What takes the devices of a claim back; None where it has users that do not wait (`is_waiting`, by uid).
+
+        It goes for the claim as it is now: repeated later, it does not take what the claim was given meanwhile.
+        """
         shown = self._reader.shown(key)
-        if shown is None or shown.status.allocation is None:
-            return
-        metadata = shown.metadata
+        if shown is None or shown.status.allocation is None or key in self._writing:
+            return None
+        if not all(is_waiting(consumer.uid) for consumer in shown.status.reserved_for):
+            return None
+        return lambda: self._clear(shown)
+
+    async def _clear(self, claim: ResourceClaim) -> None:
+        metadata = claim.metadata
         path = self._claims.path(metadata.namespace, metadata.name)
         version = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
         body = {"metadata": version, "status": {"allocation": None, "reservedFor": None, "devices": None}}
@@ -195,11 +219,14 @@ class ClaimGrants:
     ) -> None:
         """Raises _Changed if the claim is not as it is known, Conflict if it is of no use to the pod any more."""
         metadata, status = claim.metadata, claim.status
+        if grant is not None and not grant.extended and grant.claim.uid != metadata.uid:
+            raise _conflict(f"the claim {path} was made anew")
         users = [consumer for consumer in status.reserved_for if consumer.uid != pod.metadata.uid]
         if status.allocation is not None:
             if grant is not None and not _is_same(claim, grant.allocation):
                 raise _conflict(f"somebody else allocated the claim {path}")
             if len(users) < len(status.reserved_for):
+                self._written[f"{metadata.namespace}/{metadata.name}"] = metadata.resource_version
                 return
         elif grant is None:
             raise _conflict(f"the claim {path} has lost its devices")
@@ -226,10 +253,11 @@ class ClaimGrants:
         }
         if grant is not None and status.allocation is None:
             written["allocation"] = _allocation(grant.allocation)
-        await self._patch(
+        after = await self._patch(
             f"{path}/status",
             {"metadata": {"uid": metadata.uid, "resourceVersion": version}, "status": written},
         )
+        self._written[f"{metadata.namespace}/{metadata.name}"] = after.metadata.resource_version
 
     async def _patch(self, path: str, body: dict[str, Any]) -> ResourceClaim:
         try:
@@ -290,16 +318,20 @@ class ClaimGrants:
         return True
 
     async def _is_allocated(self, key: str) -> bool:
-        """Whether the claim holds devices by now; one of which nothing can be learned counts as if it did."""
+        """Whether the claim holds devices by now; asked until there is an answer."""
         namespace, _, name = key.partition("/")
-        try:
-            claim = await self._transport.get(self._claims.path(namespace, name), ResourceClaim)
-        except NotFound:
-            return False
-        except ClusterError as error:
-            logger.info("claim %s: not known whether it was allocated: %s", key, error)
-            return True
-        return claim.status.allocation is not None
+        while True:
+            try:
+                claim = await self._transport.get(self._claims.path(namespace, name), ResourceClaim)
+            except NotFound:
+                return False
+            except ClusterError as error:
+                logger.info("claim %s: not known whether it was allocated: %s", key, error)
+                await self._sleep(POLL_SECONDS)
+                continue
+            if claim.status.allocation is not None:
+                self._written[key] = claim.metadata.resource_version
+            return claim.status.allocation is not None
 
 
 class _Changed(Exception):
@@ -309,6 +341,13 @@ class _Changed(Exception):
 def has_conditions(binding: Binding) -> bool:
     """Whether the devices that the binding gives have to be prepared before the pod is bound."""
     return any(result.binding_conditions for grant in binding.grants for result in grant.allocation.results)
+
+
+def _is_as_new(shown: str, written: str) -> bool:
+    """Whether a resource version is that which was written, or a later one."""
+    if shown.isdecimal() and written.isdecimal():
+        return int(shown) >= int(written)
+    return shown == written
 
 
 def _conflict(message: str) -> Conflict:

@@ -147,7 +147,7 @@ class Executor:
                 self._evicted.discard(uid)
         self._nominations.confirm(pods, self._evicted)
         if self._grants is not None:
-            self._grants.confirm()
+            self._grants.confirm(pods)
 
     def begin(
         self,
@@ -179,7 +179,7 @@ class Executor:
         for task, prepare in bound:
             self._start(task, prepare)
         for key in deallocations:
-            self._deallocate(key)
+            self._deallocate(key, pods)
 
     async def idle(self) -> None:
         """Wait until nothing is under way, whatever else waits for its volumes."""
@@ -211,21 +211,26 @@ class Executor:
         devices = ",".join(str(device) for device in binding.devices)
         claims = self._claims if pod.spec.volumes and claims_of(pod) else None
         grants = self._grants if pod.spec.resource_claims or binding.grants else None
-        keys = grants.begin(pod, binding) if grants else ()
+        writing = list(grants.begin(pod, binding)) if grants else []
+        is_bound = False
+
+        def over() -> None:
+            keys = tuple(writing)
+            writing.clear()
+            if grants is not None and keys:
+                keep(self._preparing, grants.end(keys, is_bound=is_bound))
 
         def refused() -> None:
             self._assumed.pop(uid, None)
             self._on_refused()
-            self._end_grants(keys, refused=True)
-
-        def done() -> None:
-            self._on_bound(uid)
-            self._end_grants(keys, refused=False)
+            over()
 
         async def send() -> None:
+            nonlocal is_bound
             if grants is not None:
                 await grants.write(pod, binding)
             await bind_pod()
+            is_bound = True
 
         def bind_pod() -> Awaitable[None]:
             return bind(
@@ -243,8 +248,9 @@ class Executor:
             call=send,
             is_due=lambda: uid in self._assumed,
             refused=refused,
-            done=done,
+            done=lambda: self._on_bound(uid),
             put_off=lambda why: self._on_unready(pod, why),
+            over=over,
         )
         waits_for_devices = grants if has_conditions(binding) else None
         if claims is None and waits_for_devices is None:
@@ -258,18 +264,17 @@ class Executor:
 
         return task, prepare
 
-    def _end_grants(self, keys: tuple[str, ...], *, refused: bool) -> None:
-        if self._grants is not None and keys:
-            keep(self._preparing, self._grants.end(keys, refused=refused))
+    def _deallocate(self, key: str, pods: Mapping[str, Pod]) -> None:
+        def is_waiting(uid: str) -> bool:
+            return uid in pods and not pods[uid].spec.node_name and uid not in self._assumed
 
-    def _deallocate(self, key: str) -> None:
-        grants = self._grants
-        if grants is None:
+        call = None if self._grants is None else self._grants.deallocation(key, is_waiting)
+        if call is None:
             return
         self._requests.put(
             Task(
                 what=f"take the devices of claim {key} back",
-                call=lambda: grants.deallocate(key),
+                call=call,
                 is_due=lambda: True,
                 refused=self._on_refused,
             )

@@ -24,7 +24,13 @@ from orchestrator.planner.model import (
 )
 from orchestrator.simulation.apply_plan import after_decision
 from tests.planner import builders
-from tests.planner.devices.builders import CLASS, DRIVER, device, exactly, resource_slice
+from tests.planner.devices.builders import (
+    CLASS,
+    DRIVER,
+    device,
+    exactly,
+    resource_slice,
+)
 
 
 def published(node: str, gpus: int = 8) -> Node:
@@ -294,3 +300,20 @@ def test_muster_gives_way_where_another_scheduler_gave_the_same_device_away() ->
     cluster.step()
     (binding,) = cluster.step().bindings
     assert [result.device_id[2] for result in binding.grants[0].allocation.results] == ["gpu-1"]
+
+
+def test_a_claim_gets_no_other_devices_before_its_last_user_is_gone() -> None:
+    cluster = Claims([published("node-1", 2)], [builders.project("a", 2000)])
+    claim = claimed("one")
+    cluster.submit(job("one", "a", claim), claim)
+    cluster.step()
+    (running,) = cluster.snapshot.workloads
+    (pod,) = running.pods
+    leaving = replace(running, pods=(replace(pod, state=PodState.RELEASING),))
+    follower = replace(
+        job("next", "a", claim, age=1), pods=(replace(pod, id="next-0", state=PodState.PENDING),)
+    )
+    waiting = replace(follower.pods[0], node=None, devices=())
+    follower = replace(follower, pods=(waiting,))
+    cluster.snapshot = replace(cluster.snapshot, workloads=(leaving, follower))
+    assert not cluster.step().bindings

@@ -35,7 +35,10 @@ _NONE: Final[Mapping[str, int]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """What a placed pod has by claims: those that hold something since this decision, by key, and its own."""
+    """What a placed pod has by claims: those that hold something since this decision, by key, and its own.
+
+    `is_short`: it cannot be bound with that, as devices are missing or are others' until these are gone.
+    """
 
     keys: tuple[str, ...] = ()
     new: tuple[ClaimGrant, ...] = ()
@@ -60,6 +63,7 @@ class ClaimLedger:
         self._leaving: dict[str, int] = {}
         self._leaving_on: dict[str, dict[str, int]] = {}
         self._shared: dict[str, tuple[Allocation, int]] = {}
+        self._promised: set[str] = set()
         self._placed: dict[str, list[Granted]] = {}
         self._answers: dict[tuple[str, str], tuple[int, bool, tuple[ClaimGrant, ...]]] = {}
         self._indices: dict[str, tuple[tuple[DeviceId, ...], dict[DeviceId, int]]] = {}
@@ -122,20 +126,22 @@ class ClaimLedger:
         grants = self._grants(node, pod, later=later)
         if grants is None:
             return None
+        devices = self._devices(node, pod, grants)
+        if pod.node is not None and len(devices) < pod.request.gpu_count:
+            return None  # moved to a lesser alternative, it would take what it had as soon as it is back
         self._answers[pod.id, node.name] = (self._version, later, grants)
-        return self._devices(node, pod, grants)
+        return devices
 
     def choose(self, node: Node, pod: Pod) -> Granted:
         """What the pod has by claims if it is placed on the node now."""
-        version, _, grants = self._answers.get((pod.id, node.name), (-1, False, ()))
-        if version != self._version:
-            again = self._grants(node, pod, later=False)
-            if again is None:
-                again = self._grants(node, pod, later=True)
-            if again is None:
-                return Granted(is_short=True)
-            grants = again
-        return Granted(pod.claims, grants)
+        version, later, grants = self._answers.get((pod.id, node.name), (-1, False, ()))
+        if version == self._version:
+            return Granted(pod.claims, grants, is_short=later)
+        for later in (False, True):
+            again = self._grants(node, pod, later=later)
+            if again is not None:
+                return Granted(pod.claims, again, is_short=later)
+        return Granted(is_short=True)
 
     def enter(self, pod: Pod, granted: Granted) -> None:
         """Count what a placed pod has."""
@@ -145,6 +151,8 @@ class ClaimLedger:
             self.allocator.ledger.take(grant.allocation)
             if not grant.extended:
                 self._shared[grant.claim.key] = (grant.allocation, 0)
+                if granted.is_short:
+                    self._promised.add(grant.claim.key)
         for key in granted.keys:
             if key in self._shared:
                 allocation, users = self._shared[key]
@@ -170,6 +178,7 @@ class ClaimLedger:
                 self._shared[key] = (allocation, users - 1)
                 continue
             del self._shared[key]
+            self._promised.discard(key)
             self.allocator.ledger.release(allocation)
             regained.append(ClaimGrant(self._claims[key].claim, allocation))
         return Granted(granted.keys, tuple(regained), granted.is_short)
@@ -247,23 +256,19 @@ class ClaimLedger:
         return None if listed is None or self._is_leaving(key) else listed.allocation
 
     def _is_leaving(self, key: str) -> bool:
+        """Whether all pods that use the claim go; it may be reserved for others too that are not known here."""
         users = self._users.get(key, 0)
-        return bool(users) and self._leaving.get(key, 0) >= users
+        if not users or self._leaving.get(key, 0) < users:
+            return False
+        listed = self._claims.get(key)
+        return listed is None or len(listed.reserved_for) <= users
 
     def _grants(self, node: Node, pod: Pod, *, later: bool) -> tuple[ClaimGrant, ...] | None:
         """What the pod's claims would get on the node; None when they cannot be had."""
         place = NodePlace(node.name, node.labels)
-        missing: list[Claim] = []
-        for key in pod.claims:
-            held = self._held(key)
-            if held is not None:
-                if held.nodes is not None and not matches_term(place, held.nodes):
-                    return None
-                continue
-            listed = self._claims.get(key)
-            if listed is None:
-                return None
-            missing.append(listed.claim)
+        missing = self._missing(place, pod, later=later)
+        if missing is None:
+            return None
         extended = pod.extended_claim if node.published_gpus else None
         if extended is not None:
             missing.append(extended)
@@ -284,6 +289,23 @@ class ClaimLedger:
                 "the search for devices was given up: its claims have too many combinations"
             )
         return None
+
+    def _missing(self, place: NodePlace, pod: Pod, *, later: bool) -> list[Claim] | None:
+        """The pod's claims that are to be allocated; None when those that hold devices cannot be used there."""
+        missing: list[Claim] = []
+        for key in pod.claims:
+            if key in self._promised and not later:
+                return None  # what somebody gets when others are gone
+            held = self._held(key)
+            if held is not None:
+                if held.nodes is not None and not matches_term(place, held.nodes):
+                    return None
+                continue
+            listed = self._claims.get(key)
+            if listed is None or (listed.allocation is not None and not later):
+                return None  # what it holds is free when its last user is gone, and cannot be changed before
+            missing.append(listed.claim)
+        return missing
 
     def _ask(self, place: NodePlace, claims: list[Claim], *, later: bool) -> Answer:
         ledger = self.allocator.ledger

@@ -211,6 +211,10 @@ class _Repacking:
             default = placer.fits_on(account, item.workload, item.pod)
             if default is None:
                 continue
+            if self._ledger.claims.concern(account.node, item.pod):
+                # claims choose their devices
+                choices.append((0, Placement(account.node.name, default, promised=True)))
+                continue
             # Among many nodes a step is better spent on another node than on other parts of the same GPUs.
             residents = self._homes.on(position) if self._are_few or not item.pod.request.is_shared else {}
             for devices in _device_sets(account, item.pod.request, default, residents):
