@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.planner.model import PodState
+from orchestrator.planner.model import DEVICE_MILLI, PodState
 from tests.world.coverage import Coverage
 from tests.world.facts import (
     SECOND_US,
@@ -19,6 +19,7 @@ from tests.world.facts import (
     held_by_project,
     next_chunk,
     order_in_project,
+    pending,
     sized,
     total,
     within,
@@ -72,6 +73,15 @@ class Step:
             for binding in (*self.plan.bindings, *self.plan.nominations)
             if binding.workload == workload
         )
+
+    def first_chunk_bound_or_nominated(self, workload: Workload) -> Amounts:
+        """As `chunk_bound_or_nominated`, but of what grows pod by pod the first, which has a claim of its own."""
+        if workload.groups is not None:
+            return self.chunk_bound_or_nominated(workload.id)
+        running = sum(other.id == workload.id for other, _ in self.running)
+        entries = [*self.plan.bindings, *self.plan.nominations]
+        pods = [self.pods[entry.pod] for entry in entries if entry.workload == workload.id]
+        return total(pods[: max(1, workload.min_member - running)])
 
     def tier(
         self, workload: Workload, held: dict[str, Amounts], requested: Amounts, above: Collection[str] = ()
@@ -261,7 +271,9 @@ def _keeps_quota(step: Step, name: str) -> bool:
         and entry.workload not in urgent
     }
     held = add(step.held_after[name], total(step.pods[pod] for pod in promised | preempted))
-    return quota is not None and held[0] >= quota
+    # What is started and made way again in the same decision is not seen, but what it made way for is.
+    at_last = add(step.held_after[name], _promised(step, name))
+    return quota is not None and max(held[0], at_last[0]) >= quota
 
 
 def evictions_inside(step: Step) -> Iterator[Violation]:
@@ -465,12 +477,22 @@ def _has_better_claim(step: Step, binding: Binding, loser: Workload) -> bool:
         return order_in_project(taker) < order_in_project(loser)
     # What their common department holds is the same, whoever of the two gets the room: reclaim judges siblings alone.
     common = set(step.tree.lineage[taker.project]) & set(step.tree.lineage[loser.project])
-    ours = step.tier(taker, step.held_before, step.chunk_bound_or_nominated(taker.id), common)
+    claim = step.first_chunk_bound_or_nominated(taker)
+    ours = step.tier(taker, step.held_before, claim, common)
     # What more urgent work of its project was promised uses up its quotas as if it ran.
     held = {name: add(amounts, _promised(step, name)) for name, amounts in step.held_after.items()}
     if ours < step.tier(loser, held, _claim_of_gang(loser), common):
         return True
-    return ours < 2 and _restores_quota(step, held, binding, loser)
+    return (ours < 2 and _restores_quota(step, held, binding, loser)) or _is_on_loan(step, taker, loser)
+
+
+def _is_on_loan(step: Step, taker: Workload, loser: Workload) -> bool:
+    """Whether the room may have been kept for the taker, which has waited long, and was lent to who borrows."""
+    after, now_us = step.before.settings.reservation_after_seconds, step.before.now_us
+    if not now_us or after is None or total(pending(taker))[0] <= DEVICE_MILLI or not loser.preemptible:
+        return False
+    has_waited = now_us - max(taker.created_at_us, taker.waiting_since_us) >= after * SECOND_US
+    return has_waited and step.tier(loser, step.held_before, _claim_of_gang(loser)) == 2
 
 
 def _restores_quota(step: Step, held: dict[str, Amounts], binding: Binding, loser: Workload) -> bool:

@@ -131,6 +131,9 @@ def test_what_a_quota_covers_goes_only_to_a_promised_place() -> None:
     small = on(workload("a2", "a", 1000, age=2), "n", (2,))
     inside = decided(cluster(A1, small, B1, urgent), evictions=losses, nominations=(bind("a0-0", 2),))
     assert inside == {"covered"}
+    firm = workload("a0", "a", 2000, preemptible=False)
+    inside = decided(cluster(A1, small, B1, firm), evictions=losses, nominations=(bind("a0-0", 2, 3),))
+    assert inside == set()  # what it made way for is all of its quota
     wide = cluster(A1, A2, B1, gpus=6)
     moved = decided(
         wide, evictions=(evict("a1-0", "b1", "consolidation"),), nominations=(bind("a1-0", 4, 5),)
@@ -218,6 +221,33 @@ def test_who_is_within_the_quota_of_its_department_takes_the_room_of_a_borrower(
     shares = {"left": 2000, "a": 2000, "right": 2000, "b": 2000}
     wrong = check_step(snapshot, Plan((bind("a9-0", 2, 3),), (), shares, NOBODY, {}, ()))
     assert {violation.check for violation in wrong} - {"shares", "reasons"} == checks
+
+
+@pytest.mark.parametrize(("minimum", "checks"), [(1, set()), (2, {"nomination-lost"})])
+def test_the_first_pod_of_what_grows_has_a_claim_of_its_own(minimum: int, checks: set[str]) -> None:
+    """One of its pods is within the quota, and has the better claim; the rest of the room is of no use then."""
+    promised = replace(
+        B1, pods=(replace(B1.pods[0], nominated_node="n", nominated_devices=(2, 3)),), project="a", id="b1"
+    )
+    teams = (project("a", 0), project("b", 1000))
+    grows = replace(workload("b9", "b", 1000, pods=2), min_member=minimum)
+    snapshot = cluster(promised, grows, projects=teams)
+    assert decided(snapshot, bindings=(bind("b9-0", 2), bind("b9-1", 3))) == checks
+
+
+@pytest.mark.parametrize(("waits_seconds", "checks"), [(60, set()), (59, {"nomination-lost"})])
+def test_what_is_lent_is_had_by_whom_it_was_kept_for(waits_seconds: int, checks: set[str]) -> None:
+    promised = replace(B1, pods=(replace(B1.pods[0], nominated_node="n", nominated_devices=(2, 3)),))
+    teams = (project("a", 0), project("b", 0))
+    waits = workload("a9", "a", 2000, age=1)
+    snapshot = cluster(
+        promised,
+        waits,
+        projects=teams,
+        now_us=waits.created_at_us + waits_seconds * 1_000_000,
+        settings=Settings(reservation_after_seconds=60),
+    )
+    assert decided(snapshot, bindings=(bind("a9-0", 2, 3),)) == checks
 
 
 def test_what_is_moved_counts_for_the_minimum_runtime_of_its_workload() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.planner.accounting.ledger import Ledger, NodeAccount
-from orchestrator.planner.model import Pod, Workload
+from orchestrator.planner.model import DEVICE_MILLI, Pod, Workload
 from orchestrator.planner.preemption.candidates import Piece
 
 
@@ -26,7 +26,7 @@ class Homes:
     def __init__(self, items: Sequence[Lifted], ledger: Ledger) -> None:
         self._ledger = ledger
         self._order = {id(item): index for index, item in enumerate(items)}
-        self._by_position: dict[int, dict[int, Lifted]] = {}
+        self._by_position: dict[int, dict[int, _Home]] = {}
         self._stay: set[int] = set()
         self._lost: dict[int, tuple[int, tuple[int, ...], int]] = {}
         for item in items:
@@ -36,7 +36,7 @@ class Homes:
         """The pod is to be where it was; `stays`: it may not go."""
         account = self._ledger.by_name[item.pod.node or ""]
         index = self._order[id(item)]
-        self._by_position.setdefault(account.position, {})[index] = item
+        self._by_position.setdefault(account.position, {})[index] = _Home(item, account)
         if stays:
             self._stay.add(index)
         else:
@@ -54,13 +54,14 @@ class Homes:
     def items(self) -> Iterator[Lifted]:
         """Those that are to be where they were."""
         for homes in self._by_position.values():
-            yield from homes.values()
+            yield from (home.item for home in homes.values())
 
     def on(self, position: int) -> dict[int, tuple[int, ...]]:
         """By device, the indices of the items that are there."""
         residents: dict[int, tuple[int, ...]] = {}
-        for index, item in sorted(self._by_position.get(position, {}).items()):
-            for device in item.pod.devices:
+        homes = self._by_position.get(position, {})
+        for index in sorted(homes):
+            for device in homes[index].devices:
                 residents[device] = (*residents.get(device, ()), index)
         return residents
 
@@ -72,7 +73,7 @@ class Homes:
             present = tuple(homes)
             version, before, lost = self._lost.get(position, (-1, (), 0))
             if (version, before) != (account.version, present):
-                lost = _count_lost(account, [item.pod for item in homes.values()])
+                lost = _count_lost(account, homes.values())
                 self._lost[position] = (account.version, present, lost)
             total += lost
         return total
@@ -80,68 +81,81 @@ class Homes:
     def crowd(self) -> list[Lifted]:
         """Items of which at least one cannot be where it was, who holds least first; empty when all can, by count."""
         for position, homes in self._by_position.items():
-            crowd = _crowd(self._ledger.nodes[position], {index: item.pod for index, item in homes.items()})
+            crowd = _crowd(self._ledger.nodes[position], homes)
             if crowd:
-                return [homes[index] for index in sorted(crowd, reverse=True)]
+                return [homes[index].item for index in sorted(crowd, reverse=True)]
         return []
 
 
-def _crowd(account: NodeAccount, pods: Mapping[int, Pod]) -> Collection[int]:
+class _Home:
+    """What a pod takes where it was: a part of each of its devices, and the pod slot, CPU and memory in `rest`."""
+
+    __slots__ = ("devices", "item", "rest", "share_milli")
+
+    def __init__(self, item: Lifted, account: NodeAccount) -> None:
+        request = item.pod.request
+        self.item = item
+        self.devices = item.pod.devices
+        self.share_milli = account.share_milli(request)
+        self.rest = (1, request.cpu_milli, request.memory_bytes)
+
+
+def _crowd(account: NodeAccount, homes: Mapping[int, _Home]) -> Collection[int]:
     """Those of the pods, by index, that ask together for more of something than the node has."""
+    free_milli = _free_milli(account)
     on_device: dict[int, list[int]] = {}
-    for index, pod in pods.items():
-        if not _fits_alone(account, pod):
-            return (index,)
-        for device in pod.devices:
+    for index, home in homes.items():
+        for device in home.devices:
+            if device >= len(free_milli) or free_milli[device] < home.share_milli:
+                return (index,)
             on_device.setdefault(device, []).append(index)
     for device, there in on_device.items():
-        held_milli = sum(account.share_milli(pods[index].request) for index in there)
-        if held_milli > account.free_milli(device, later=True):
+        if sum([homes[index].share_milli for index in there]) > free_milli[device]:
             return there
-    free = _free_rest(account)
-    for resource in range(len(free)):
-        amounts = {index: _rest(pod)[resource] for index, pod in pods.items()}
-        if sum(amounts.values()) > free[resource]:
-            return [index for index, amount in amounts.items() if amount]
+    for resource, free in enumerate(_free_rest(account)):
+        if sum([home.rest[resource] for home in homes.values()]) > free:
+            return [index for index, home in homes.items() if home.rest[resource]]
     return ()
 
 
-def _count_lost(account: NodeAccount, pods: Sequence[Pod]) -> int:
+def _count_lost(account: NodeAccount, homes: Collection[_Home]) -> int:
     """How many of these pods cannot be where they were on the node, at least."""
+    if not homes:
+        return 0
+    free_milli = _free_milli(account)
     alone = 0
     widest = 1
     on_device: dict[int, list[int]] = {}
-    for pod in pods:
-        if not _fits_alone(account, pod):
-            alone += 1
-            continue
-        widest = max(widest, len(pod.devices))
-        for device in pod.devices:
-            on_device.setdefault(device, []).append(account.share_milli(pod.request))
-    on_devices = sum(
-        _count_largest(shares, sum(shares) - account.free_milli(device, later=True))
-        for device, shares in on_device.items()
-        if len(shares) > 1
-    )
-    lost = alone - (-on_devices // widest)
-    for amounts, free in zip(zip(*map(_rest, pods), strict=True), _free_rest(account), strict=False):
-        lost = max(lost, _count_largest(amounts, sum(amounts) - free))
+    for home in homes:
+        share_milli, devices = home.share_milli, home.devices
+        for device in devices:
+            if device >= len(free_milli) or free_milli[device] < share_milli:
+                alone += 1
+                break
+        else:
+            widest = max(widest, len(devices))
+            for device in devices:
+                on_device.setdefault(device, []).append(share_milli)
+    over = 0
+    for device, shares in on_device.items():
+        if len(shares) > 1 and (missing := sum(shares) - free_milli[device]) > 0:
+            over += _count_largest(shares, missing)
+    lost = alone - (-over // widest)
+    for resource, free in enumerate(_free_rest(account)):
+        amounts = [home.rest[resource] for home in homes]
+        if (missing := sum(amounts) - free) > 0:
+            lost = max(lost, _count_largest(amounts, missing))
     return lost
 
 
-def _fits_alone(account: NodeAccount, pod: Pod) -> bool:
-    """Whether the devices on which the pod was have room for it, apart from all who are lifted."""
-    share, count = account.share_milli(pod.request), account.node.gpu_count
-    return all(device < count and account.free_milli(device, later=True) >= share for device in pod.devices)
-
-
-def _rest(pod: Pod) -> tuple[int, int, int]:
-    """The pod slot, CPU and memory that the pod takes."""
-    return 1, pod.request.cpu_milli, pod.request.memory_bytes
+def _free_milli(account: NodeAccount) -> list[int]:
+    """What is free of each device once all releases are through."""
+    pairs = zip(account.used_milli, account.releasing_milli, strict=True)
+    return [max(0, DEVICE_MILLI - used + releasing) for used, releasing in pairs]
 
 
 def _free_rest(account: NodeAccount) -> tuple[int, int, int]:
-    """What is free of them once all releases are through."""
+    """The pod slots, CPU and memory that are free once all releases are through."""
     node = account.node
     return (
         node.pod_slots - account.pods_used + account.pods_releasing,
