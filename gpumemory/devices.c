@@ -41,6 +41,15 @@ int current_device(void)
     return device_of(device);
 }
 
+int device_of_location(const struct location *location)
+{
+    if (location->type == LOCATION_DEVICE) return device_of(location->id);
+    if (location->type == LOCATION_DEVICE_DOMAIN) return device_of(location->id & 0xff);
+    if (location->type >= LOCATION_HOST && location->type <= LOCATION_HOST_NUMA_CURRENT) return UNCOUNTED;
+    int device = current_device();
+    return device == NO_CONTEXT ? UNCOUNTED : device;
+}
+
 handle current_context(void)
 {
     handle context = NULL;

@@ -152,9 +152,8 @@ EXPORT result cuMipmappedArrayDestroy(handle array)
 
 EXPORT result cuMemCreate(address *created, size_t bytes, const struct allocation_properties *asked, uint64_t flags)
 {
-    if (!has_limits() || !asked || asked->location.type != LOCATION_DEVICE)
-        return FORWARD(cuMemCreate, (created, bytes, asked, flags));
-    int device = device_of(asked->location.id);
+    int device = has_limits() && asked ? device_of_location(&asked->location) : UNCOUNTED;
+    if (device == UNCOUNTED) return FORWARD(cuMemCreate, (created, bytes, asked, flags));
     if (!reserve(device, bytes)) return CUDA_OUT_OF_MEMORY;
     result outcome = FORWARD(cuMemCreate, (created, bytes, asked, flags));
     if (outcome) usage_release(device, bytes);
@@ -222,16 +221,11 @@ EXPORT result cuCtxSetLimit(int limit, size_t bytes)
 
 /* ---- Graphs that allocate ---- */
 
-static int node_device(const struct alloc_node *node)
-{
-    return node->pool.location.type == LOCATION_DEVICE ? device_of(node->pool.location.id) : NO_CONTEXT;
-}
-
 #define COUNTED_NODE(graph, node, call) \
     do { \
         const struct alloc_node *node_ = (node); \
-        int device = has_limits() && node_ ? node_device(node_) : NO_CONTEXT; \
-        if (device == NO_CONTEXT) return call; \
+        int device = has_limits() && node_ ? device_of_location(&node_->pool.location) : UNCOUNTED; \
+        if (device == UNCOUNTED) return call; \
         uint64_t bytes_ = node_->bytes; \
         if (device == NO_DEVICE || !graph_reserve(device, bytes_)) return CUDA_OUT_OF_MEMORY; \
         result outcome_ = call; \
@@ -254,6 +248,12 @@ EXPORT result cuGraphAddNode_v2(handle *node, handle graph, const handle *after,
 {
     COUNTED_NODE(graph, asked && asked->type == NODE_ALLOCATES ? &asked->alloc : NULL,
                  FORWARD(cuGraphAddNode_v2, (node, graph, after, edges, count, asked)));
+}
+EXPORT result cuGraphAddNode_v3(handle *node, handle graph, const handle *after, const void *edges, size_t count,
+                                struct graph_node *asked)
+{
+    COUNTED_NODE(graph, asked && asked->type == NODE_ALLOCATES ? &asked->alloc : NULL,
+                 FORWARD(cuGraphAddNode_v3, (node, graph, after, edges, count, asked)));
 }
 
 /* An executable keeps the amounts of the graph that it was made of. */

@@ -1,4 +1,4 @@
-/* What of the interfaces of libcuda and NVML this library reads or writes: layouts as of CUDA 12.9, names of our own.
+/* What of the interfaces of libcuda and NVML this library reads or writes: layouts as of CUDA 13.5, names of our own.
  * tests/gpumemory/layouts.c holds them against NVIDIA's headers. */
 #ifndef MUSTER_DRIVER_TYPES_H
 #define MUSTER_DRIVER_TYPES_H
@@ -19,14 +19,14 @@ enum {
     CUDA_NOT_INITIALIZED = 3,
     CUDA_NOT_SUPPORTED = 801,
 };
-enum { LOCATION_DEVICE = 1 };
+enum { LOCATION_DEVICE = 1, LOCATION_HOST = 2, LOCATION_HOST_NUMA_CURRENT = 4, LOCATION_DEVICE_DOMAIN = 6 };
 enum { LIMIT_PRINTF_BUFFER = 1, LIMIT_MALLOC_HEAP = 2 };
 enum { POOL_RESERVED_BYTES = 5, POOL_USED_BYTES = 7, GRAPH_RESERVED_BYTES = 2 };
 enum { NODE_ALLOCATES = 10 };
 enum { ARRAY_SPARSE = 0x40, ARRAY_WITHOUT_MEMORY = 0x80, ARRAY_LAYERED = 0x01, ARRAY_CUBE = 0x04 };
 
 struct location {
-    int type, id;
+    int type, id; /* of a domain of a device: the device is the first byte of the number */
 };
 struct allocation_properties {
     int type, handle_types;

@@ -2,7 +2,7 @@
  *
  * DRIVER(exported name, name as cuGetProcAddress is asked, first CUDA version of this form, per-thread default stream)
  *     One name has several forms: cuGetProcAddress("cuMemAlloc", 3020 or newer) is the exported cuMemAlloc_v2.
- *     Versions are those of cudaTypedefs.h of CUDA 12.9.
+ *     Versions are those of cudaTypedefs.h of CUDA 13.5.
  * MANAGEMENT(exported name): functions of NVML, which have no such lookup. */
 
 /* allocate */
@@ -16,6 +16,9 @@ DRIVER(cuMemAllocAsync_ptsz, cuMemAllocAsync, 11020, 1)
 DRIVER(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, 0)
 DRIVER(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync, 11020, 1)
 DRIVER(cuMemPoolCreate, cuMemPoolCreate, 11020, 0)
+DRIVER(cuMemPoolImportFromShareableHandle, cuMemPoolImportFromShareableHandle, 11020, 0)
+DRIVER(cuMemGetDefaultMemPool, cuMemGetDefaultMemPool, 13000, 0)
+DRIVER(cuMemGetMemPool, cuMemGetMemPool, 13000, 0)
 DRIVER(cuMemCreate, cuMemCreate, 10020, 0)
 DRIVER(cuMemMap, cuMemMap, 10020, 0)
 DRIVER(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000, 0)
@@ -29,6 +32,7 @@ DRIVER(cuCtxSetLimit, cuCtxSetLimit, 3010, 0)
 DRIVER(cuGraphAddMemAllocNode, cuGraphAddMemAllocNode, 11040, 0)
 DRIVER(cuGraphAddNode, cuGraphAddNode, 12020, 0)
 DRIVER(cuGraphAddNode_v2, cuGraphAddNode, 12030, 0)
+DRIVER(cuGraphAddNode_v3, cuGraphAddNode, 13040, 0)
 DRIVER(cuGraphInstantiate, cuGraphInstantiate, 10000, 0)
 DRIVER(cuGraphInstantiate_v2, cuGraphInstantiate, 11000, 0)
 DRIVER(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, 0)
@@ -64,6 +68,7 @@ DRIVER(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset, 11000, 0)
 
 /* wait: memory that was freed in a stream goes back to the device here */
 DRIVER(cuCtxSynchronize, cuCtxSynchronize, 2000, 0)
+DRIVER(cuCtxSynchronize_v2, cuCtxSynchronize, 13000, 0)
 DRIVER(cuEventSynchronize, cuEventSynchronize, 2000, 0)
 DRIVER(cuStreamSynchronize, cuStreamSynchronize, 2000, 0)
 DRIVER(cuStreamSynchronize_ptsz, cuStreamSynchronize, 7000, 1)

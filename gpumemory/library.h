@@ -70,11 +70,13 @@ void ledger_after_fork(int is_child);
 
 /* ---- devices.c ---- */
 
-enum { NO_CONTEXT = -2 };
+enum { NO_CONTEXT = -2, UNCOUNTED = -3 };
 
 int device_of(ordinal device); /* the number by which a device is counted, or NO_DEVICE */
 int ordinal_of(int device);    /* the other way round */
 int current_device(void);      /* of the thread's context; NO_CONTEXT without one */
+/* The device whose memory it is; UNCOUNTED for the host's. What has no place, as managed memory, is the current device's. */
+int device_of_location(const struct location *location);
 handle current_context(void);
 uint64_t limit_of_ordinal(ordinal device);
 /* Count bytes, after another look at what pools gave back; 0 where they are too many. */

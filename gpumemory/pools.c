@@ -11,11 +11,9 @@
 #include "driver.h"
 #include "library.h"
 
-enum { UNCOUNTED = -3 }; /* a pool of the host's memory, or of another process, which counts it */
-
 struct pool {
     handle pool;
-    int device;
+    int device; /* UNCOUNTED: of the host's memory, or another process's, which counts it */
     uint64_t counted_bytes;
     struct pool *next;
 };
@@ -90,19 +88,18 @@ static struct pool *known_pool(handle of)
     return pool;
 }
 
-/* The pools that a device has by itself are not created by anybody; a pool that is unknown was imported. */
-static struct pool *pool_of(handle of)
+/* The pool that a device has by itself is not created by anybody: it is the device's to which it was asked for. */
+static struct pool *pool_of(handle of, ordinal device)
 {
-    int count = 0;
-    handle theirs;
     struct pool *pool = known_pool(of);
-    if (pool) return pool;
-    CALL(cuDeviceGetCount, (int *), (&count));
-    for (ordinal device = 0; device < count; device++) {
-        result outcome = CALL(cuDeviceGetDefaultMemPool, (handle *, ordinal), (&theirs, device));
-        if (outcome == CUDA_OK && theirs == of) return add_pool(of, device_of(device));
-    }
-    return add_pool(of, UNCOUNTED);
+    return pool ? pool : add_pool(of, device_of(device));
+}
+
+static void learn(handle of, int device)
+{
+    pthread_mutex_lock(&mutex);
+    if (!known_pool(of)) add_pool(of, device);
+    pthread_mutex_unlock(&mutex);
 }
 
 static int is_own_stream(handle stream) { return (uintptr_t)stream > 2; } /* 1 and 2 are the default streams by number */
@@ -220,7 +217,7 @@ static result allocate(const struct request *request)
     handle of = request->pool, graph = captured_graph(request->stream, request->is_per_thread);
     if (!of) CALL(cuDeviceGetMemPool, (handle *, ordinal), (&of, device));
     pthread_mutex_lock(&mutex);
-    struct pool *pool = pool_of(of);
+    struct pool *pool = pool_of(of, device);
     pthread_mutex_unlock(&mutex);
     if (!pool || pool->device == NO_DEVICE) return CUDA_OUT_OF_MEMORY;
     if (pool->device == UNCOUNTED) return call_driver(request);
@@ -251,12 +248,25 @@ EXPORT result cuMemAllocFromPoolAsync_ptsz(address *pointer, size_t bytes, handl
 EXPORT result cuMemPoolCreate(handle *pool, const struct pool_properties *properties)
 {
     result outcome = FORWARD(cuMemPoolCreate, (pool, properties));
-    if (outcome || !has_limits()) return outcome;
-    int is_on_device = properties->location.type == LOCATION_DEVICE;
-    int device = is_on_device ? device_of(properties->location.id) : UNCOUNTED;
-    pthread_mutex_lock(&mutex);
-    add_pool(*pool, device);
-    pthread_mutex_unlock(&mutex);
+    if (outcome == CUDA_OK && has_limits()) learn(*pool, device_of_location(&properties->location));
+    return outcome;
+}
+EXPORT result cuMemPoolImportFromShareableHandle(handle *pool, void *shared, int type, uint64_t flags)
+{
+    result outcome = FORWARD(cuMemPoolImportFromShareableHandle, (pool, shared, type, flags));
+    if (outcome == CUDA_OK && has_limits()) learn(*pool, UNCOUNTED);
+    return outcome;
+}
+EXPORT result cuMemGetDefaultMemPool(handle *pool, const struct location *location, int type)
+{
+    result outcome = FORWARD(cuMemGetDefaultMemPool, (pool, location, type));
+    if (outcome == CUDA_OK && has_limits()) learn(*pool, device_of_location(location));
+    return outcome;
+}
+EXPORT result cuMemGetMemPool(handle *pool, const struct location *location, int type)
+{
+    result outcome = FORWARD(cuMemGetMemPool, (pool, location, type));
+    if (outcome == CUDA_OK && has_limits()) learn(*pool, device_of_location(location));
     return outcome;
 }
 
@@ -286,6 +296,7 @@ EXPORT result cuMemPoolDestroy(handle of)
 REFRESHED(cuMemPoolTrimTo, (handle pool, size_t keep_bytes), (pool, keep_bytes))
 REFRESHED(cuDeviceGraphMemTrim, (ordinal device), (device))
 REFRESHED(cuCtxSynchronize, (void), ())
+REFRESHED(cuCtxSynchronize_v2, (handle context), (context))
 REFRESHED(cuEventSynchronize, (handle event), (event))
 REFRESHED(cuStreamSynchronize, (handle stream), (stream))
 REFRESHED(cuStreamSynchronize_ptsz, (handle stream), (stream))

@@ -5,8 +5,9 @@
  * process's and counts no more. That needs no process ids: they mean nothing in another PID namespace, and come again.
  * An amount is one word, written at once, and a total is a sum: there is no moment at which a kill leaves a wrong one.
  *
- * The locks belong to the open file, not to the process (F_OFD_SETLK): they do not go when somebody else's code opens and
- * closes the same file. Code that closes every descriptor it does not know takes the lock too; it is taken anew. */
+ * The locks belong to the open file, not to the process (F_OFD_SETLK), and the memory that is mapped keeps that open: they
+ * do not go when somebody else's code opens and closes the same file, or closes every descriptor that it does not know. A
+ * child inherits them, so it lets go of the mapping. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -82,13 +83,18 @@ static int open_file(void)
     return high >= 0 ? high : file;
 }
 
+/* Let go of the file, and with it of all locks. */
+static void detach(void)
+{
+    if (usage.region) munmap(usage.region, sizeof(struct region));
+    if (still_has_file()) close(usage.file);
+    usage.region = NULL;
+    usage.file = -1;
+    usage.slot = NO_SLOT;
+}
+
 static int map_file(void)
 {
-    struct stat status;
-    if (!status_of(usage.file, &status)) return 0;
-    usage.file_device = status.st_dev;
-    usage.file_inode = status.st_ino;
-    if (usage.region) return 1; /* the descriptor was lost, the memory was not */
     if (!lock_byte(F_OFD_SETLKW, F_WRLCK, MUTEX_BYTE, NULL)) return 0;
     int has_room = posix_fallocate(usage.file, 0, sizeof(struct region)) == 0; /* else a full disk is a SIGBUS later */
     lock_byte(F_OFD_SETLK, F_UNLCK, MUTEX_BYTE, NULL);
@@ -102,14 +108,29 @@ static int map_file(void)
 /* Open the shared file, if it is not open; the process's mutex is held. */
 static int attach(void)
 {
+    struct stat status;
     if (usage.is_broken) return 0;
     if (still_has_file()) return 1;
-    usage.slot = NO_SLOT; /* its lock went with the descriptor */
     usage.file = open_file();
-    if (usage.file >= 0 && map_file()) return 1;
+    if (usage.file >= 0 && status_of(usage.file, &status)) {
+        int is_same = usage.region && status.st_dev == usage.file_device && status.st_ino == usage.file_inode;
+        if (usage.region && !is_same) munmap(usage.region, sizeof(struct region));
+        if (!is_same) usage.slot = NO_SLOT, usage.region = NULL;
+        usage.file_device = status.st_dev;
+        usage.file_inode = status.st_ino;
+        if (is_same || map_file()) return 1; /* the same: only the descriptor was lost, not the locks */
+    }
+    detach();
     usage.is_broken = 1;
     complain("nothing can be allocated: processes cannot be counted in ", state_directory() ? state_directory() : "?");
     return 0;
+}
+
+static void finish(void)
+{
+    lock_byte(F_OFD_SETLK, F_UNLCK, MUTEX_BYTE, NULL);
+    if (!still_has_file()) detach(); /* closed by another thread just now: then the lock is still there */
+    pthread_mutex_unlock(&usage.mutex);
 }
 
 /* With both locks: the process's slot, taken where it has none. */
@@ -130,17 +151,11 @@ static int begin(void)
 {
     pthread_mutex_lock(&usage.mutex);
     if (attach() && lock_byte(F_OFD_SETLKW, F_WRLCK, MUTEX_BYTE, NULL)) {
-        if (usage.slot == NO_SLOT && usage.has_memory) own_slot(); /* the descriptor was lost, and the lock with it */
+        if (usage.slot == NO_SLOT && usage.has_memory) own_slot(); /* the file was let go of */
         return 1;
     }
     pthread_mutex_unlock(&usage.mutex);
     return 0;
-}
-
-static void finish(void)
-{
-    lock_byte(F_OFD_SETLK, F_UNLCK, MUTEX_BYTE, NULL);
-    pthread_mutex_unlock(&usage.mutex);
 }
 
 static int is_living(int index)
@@ -254,9 +269,7 @@ void usage_before_fork(void) { pthread_mutex_lock(&usage.mutex); }
 void usage_after_fork(int is_child)
 {
     if (is_child) { /* the child has no memory of the device, and must not hold the parent's lock */
-        if (still_has_file()) close(usage.file);
-        usage.file = -1;
-        usage.slot = NO_SLOT;
+        detach();
         usage.has_memory = 0;
         memset(usage.own_bytes, 0, sizeof usage.own_bytes);
     }

@@ -1,8 +1,9 @@
 """Builds the operator's image without a container engine: `python -m image.build DIRECTORY`, or `make image`.
 
-One layer holds Debian's packages by mmdebstrap, the base dependencies by uv with the hashes of uv.lock, and muster's
-own wheel. Nothing in it says when or where it was made, so the same inputs give the same digest. With `--packages
-DIRECTORY` it stops after the Python packages; the Containerfile goes on from there. Standard library only.
+One layer holds Debian's packages by mmdebstrap, the base dependencies by uv with the hashes of uv.lock, muster's own
+wheel, and the library that limits device memory in containers of jobs, made by this machine's C compiler. Nothing in it
+says when or where it was made, so the same inputs give the same digest. With `--packages DIRECTORY` it stops after the
+Python packages; the Containerfile goes on from there. Standard library only.
 """
 
 import argparse
@@ -33,6 +34,8 @@ SUITE: Final = "bookworm"
 RELEASE: Final = "Debian GNU/Linux 12 (bookworm)"
 PYTHON: Final = "3.11"
 DEBIAN_PACKAGES: Final = (f"python{PYTHON}-minimal", f"libpython{PYTHON}-stdlib", "libstdc++6")
+LIBRARY: Final = "usr/lib/muster/libmuster-gpu-memory.so"
+"""The library for containers with a part of a GPU; docs/fractions.md says how it comes to them."""
 SITE_PACKAGES: Final = f"usr/local/lib/python{PYTHON}/dist-packages"
 CONFIG: Final = {
     "User": "65532:65532",
@@ -98,7 +101,8 @@ def build(directory: Path, archives: Sequence[str] = ARCHIVES) -> Path:
     with tempfile.TemporaryDirectory(prefix="muster-image-") as name:
         work = Path(name)
         install_packages(work / "packages")
-        _bootstrap(work / "root.tar", work / "packages", archives)
+        library = build_library(work / "library")
+        _bootstrap(work / "root.tar", work / "packages", library, archives)
         layer = layer_of(work / "root.tar")
         layout = oci.Layout(work / "layout")
         version = _version(work / "packages")
@@ -132,6 +136,14 @@ def install_packages(directory: Path) -> None:
     (directory / ".lock").unlink(missing_ok=True)
 
 
+def build_library(directory: Path) -> Path:
+    """Compile the library that limits device memory into `directory`, and return it."""
+    subprocess.run(
+        ["make", "--silent", "-C", str(ROOT / "gpumemory"), f"OUT={directory}"], check=True, stdout=sys.stderr
+    )
+    return directory / Path(LIBRARY).name
+
+
 def find_uv() -> str | None:
     """Return uv: that of the PATH, or the one beside this Python; None if there is neither."""
     return shutil.which("uv") or shutil.which("uv", path=Path(sys.executable).parent)
@@ -144,7 +156,7 @@ def _uv(*arguments: str) -> None:
     )
 
 
-def _bootstrap(target: Path, packages: Path, archives: Sequence[str]) -> None:
+def _bootstrap(target: Path, packages: Path, library: Path, archives: Sequence[str]) -> None:
     """Write a root file system with Debian's packages and ours; its own Python compiles all modules."""
     main_archive, security = archives
     options = [f"signed-by={TRUST}"] if TRUST.exists() else []
@@ -165,6 +177,8 @@ done""",
         f"rm -rf {unneeded}",
         f'mkdir -p "$1"/{SITE_PACKAGES}',
         f"sync-in {packages} /{SITE_PACKAGES}",
+        f'mkdir -p "$1"/{Path(LIBRARY).parent}',
+        f"copy-in {library} /{Path(LIBRARY).parent}",
         # no module is compiled at the start of a container, whose root file system is read-only
         f'chroot "$1" /usr/bin/python{PYTHON} -I -m compileall -q {COMPILED} /usr/lib/python{PYTHON} /{SITE_PACKAGES}',
     )

@@ -20,7 +20,7 @@ DOUBLE: Final = Path(__file__).parent / "libcuda_double.c"
 LIBRARY: Final = "libmuster-gpu-memory.so"
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
-SANITIZE: Final = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
+SANITIZE: Final = "-O1 -g -DMUSTER_WITHOUT_DLSYM -fno-sanitize-recover=all -fno-omit-frame-pointer"
 
 
 def uuid(device: int) -> str:
@@ -30,7 +30,7 @@ def uuid(device: int) -> str:
 
 def compiler(name: str) -> str:
     """Return a C compiler's path, or skip the test."""
-    path = shutil.which(name)
+    path = shutil.which(name) or shutil.which(f"{name}-14")
     if path is None:
         pytest.skip(f"{name} is not installed")
     return path
@@ -99,11 +99,11 @@ class Container:
     def state(self) -> Path:
         return Path(self.environment["MUSTER_GPU_MEMORY_STATE"])
 
-    def start(self, arguments: Sequence[str]) -> subprocess.Popen[str]:
+    def start(self, arguments: Sequence[str], pass_fds: Sequence[int] = ()) -> subprocess.Popen[str]:
         """Start Python with these arguments."""
         return subprocess.Popen(
             [sys.executable, "-P", *arguments], env=self.environment, text=True, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=pass_fds,
         )  # fmt: skip
 
     def run(self, *arguments: str) -> str:
@@ -128,13 +128,10 @@ class Machine:
     library: Path
     double: Path
 
-    def container(
-        self, name: str, limits: Mapping[str, int], *, is_limited: bool = True, **variables: str
-    ) -> Container:
+    def container(self, name: str, limits: Mapping[str, int], **variables: str) -> Container:
         """Return a container with these limits, by the UUIDs of devices."""
         return Container(
-            self.directory / name, self.library if is_limited else None, self.double, limits,
-            self.directory / "machine", variables,
+            self.directory / name, self.library, self.double, limits, self.directory / "machine", variables
         )  # fmt: skip
 
 
@@ -143,10 +140,10 @@ def machine(tmp_path: Path, built: Path, double: Path) -> Machine:
     return Machine(tmp_path, built, double)
 
 
-def cuda_package(module: str) -> Path:
-    """Return the folder of one of NVIDIA's wheels, or skip the test."""
+def nvidia_file(path: str) -> Path:
+    """Return a file of NVIDIA's wheels, or skip the test."""
     found = util.find_spec("nvidia")
     for place in (found.submodule_search_locations or []) if found else []:
-        for folder in Path(place).parent.glob(f"nvidia_cuda_runtime_{module}-*.dist-info"):
-            return folder
-    pytest.skip(f"nvidia-cuda-runtime-{module} is not installed: `uv sync --group test` installs it")
+        if (Path(place) / path).exists():
+            return Path(place) / path
+    pytest.skip(f"nvidia/{path} is not installed: it comes with the dependency group `cuda`")

@@ -4,6 +4,7 @@ For processes of their own, under the library or without it; imports nothing of 
 """
 
 import ctypes
+import os
 from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
 from typing import Any, Final
 
@@ -16,8 +17,12 @@ PER_THREAD: Final = 2
 class Cuda:
     """A device with a context, and what the driver answers."""
 
-    def __init__(self, device: int = 0, library: str = "libcuda.so.1") -> None:
-        self.driver = ctypes.CDLL(library)
+    def __init__(self, device: int = 0) -> None:
+        self.driver = ctypes.CDLL("libcuda.so.1", ctypes.RTLD_GLOBAL)
+        if (
+            "CUDA_BY_NAME" in os.environ
+        ):  # as a program that is linked to libcuda finds it: without dlsym's hook
+            self.driver = ctypes.CDLL(None)
         self.device = device
         self.must("cuInit", 0)
         context = c_void_p()
@@ -45,6 +50,12 @@ class Cuda:
         """Return an address of so many bytes."""
         pointer = c_uint64()
         self.must(name, byref(pointer), bytes_)
+        return pointer.value
+
+    def allocate_in_stream(self, bytes_: int) -> int:
+        """Return an address of so many bytes of the default stream's pool."""
+        pointer = c_uint64()
+        self.must("cuMemAllocAsync", byref(pointer), bytes_, None)
         return pointer.value
 
     def answer_to(self, bytes_: int) -> int:

@@ -2,14 +2,13 @@
  *
  * What all processes took of every device is in the file CUDA_DOUBLE_STATE, with the highest amount that there ever was:
  * the truth that the tests hold against the library. CUDA_DOUBLE_DEVICES devices of CUDA_DOUBLE_MEMORY bytes each.
- * CUDA_DOUBLE_ASKED names a file that gets every name that cuGetProcAddress was asked for.
+ * CUDA_DOUBLE_VERSION is the version of the driver, 11.1 if it says nothing: newer runtimes ask for a proof that a driver
+ * is NVIDIA's. CUDA_DOUBLE_ASKED names a file that gets every name that cuGetProcAddress was asked for.
  * names.h, which tests/gpumemory/conftest.py writes, has FUNCTION(name) for each exported function of this file: looking
  * them up by dlsym would give those of the library that is tested. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -44,6 +43,19 @@ static uint64_t number(const char *variable, uint64_t otherwise)
 static int device_count(void) { return (int)number("CUDA_DOUBLE_DEVICES", 1); }
 static uint64_t device_bytes(void) { return number("CUDA_DOUBLE_MEMORY", 32ULL << 30); }
 
+/* A process that has a slot locks the byte of its number, in a file that is not mapped: the kernel unlocks it at the end. */
+static int lock_file = -1;
+static int lock_slot(int operation, int slot)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
+    return fcntl(lock_file, operation, &lock) == 0 && (operation != F_OFD_GETLK || lock.l_type == F_UNLCK);
+}
+static void forget_slot(void)
+{
+    close(lock_file);
+    own = NULL;
+    lock_file = -1;
+}
 static void open_state(void)
 {
     const char *path = getenv("CUDA_DOUBLE_STATE");
@@ -57,12 +69,13 @@ static void open_state(void)
     state = mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, flags, file, 0);
     if (state == MAP_FAILED) abort();
     if (file >= 0) close(file);
+    pthread_atfork(NULL, NULL, forget_slot);
 }
 static void forget_the_dead(void)
 {
     for (int i = 0; i < PROCESSES; i++) {
         int pid = state->processes[i].pid;
-        if (pid <= 0 || kill(pid, 0) == 0 || errno != ESRCH) continue;
+        if (pid <= 0 || pid == getpid() || lock_file < 0 || !lock_slot(F_OFD_GETLK, i)) continue;
         if (!atomic_compare_exchange_strong(&state->processes[i].pid, &pid, -1)) continue;
         for (int d = 0; d < DEVICES; d++)
             state->used_bytes[d] -= atomic_exchange(&state->processes[i].used_bytes[d], 0);
@@ -71,11 +84,13 @@ static void forget_the_dead(void)
 }
 static void register_process(void)
 {
-    if (own && own->pid == getpid()) return;
+    if (own) return;
+    lock_file = open(getenv("CUDA_DOUBLE_STATE"), O_RDWR | O_CLOEXEC);
     for (int i = 0; i < PROCESSES; i++) {
-        int none = 0;
+        if (state->processes[i].pid || !lock_slot(F_OFD_SETLK, i)) continue;
         own = &state->processes[i];
-        if (atomic_compare_exchange_strong(&own->pid, &none, getpid())) return;
+        own->pid = getpid();
+        return;
     }
     abort();
 }
@@ -83,7 +98,8 @@ static int occupy(CUdevice device, uint64_t bytes)
 {
     if (!state) open_state();
     register_process();
-    for (int attempt = 0; attempt < 2; attempt++, forget_the_dead()) {
+    for (int attempt = 0; attempt < 2; attempt++) {
+        forget_the_dead();
         uint64_t used = state->used_bytes[device];
         while (bytes <= device_bytes() && used <= device_bytes() - bytes)
             if (atomic_compare_exchange_weak(&state->used_bytes[device], &used, used + bytes)) {
@@ -118,7 +134,7 @@ EXPORT CUresult cuInit(unsigned flags)
     initialized = 1;
     return SUCCESS;
 }
-EXPORT CUresult cuDriverGetVersion(int *version) { *version = DRIVER_VERSION; return SUCCESS; }
+EXPORT CUresult cuDriverGetVersion(int *version) { *version = (int)number("CUDA_DOUBLE_VERSION", DRIVER_VERSION); return SUCCESS; }
 EXPORT CUresult cuDeviceGetCount(int *count) { *count = device_count(); return initialized ? SUCCESS : NOT_INITIALIZED; }
 EXPORT CUresult cuDeviceGet(CUdevice *device, int ordinal)
 {
@@ -341,6 +357,7 @@ static CUdevice here(void) { return current ? current->device : 0; }
 EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
     if (!current) return INVALID_CONTEXT;
+    register_process();
     forget_the_dead();
     *total = device_bytes();
     *free_bytes = device_bytes() - state->used_bytes[current->device];
@@ -551,6 +568,24 @@ EXPORT CUresult cuStreamSynchronize(struct stream *stream) { (void)stream; settl
 EXPORT CUresult cuStreamSynchronize_ptsz(struct stream *stream) { return cuStreamSynchronize(stream); }
 EXPORT CUresult cuEventSynchronize(void *event) { (void)event; settle(); return SUCCESS; }
 EXPORT CUresult cuCtxSynchronize(void) { settle(); return SUCCESS; }
+EXPORT CUresult cuCtxSynchronize_v2(struct context *context) { (void)context; settle(); return SUCCESS; }
+EXPORT CUresult cuMemGetDefaultMemPool(struct pool **pool, const int *location, int type)
+{
+    static struct pool of_host = {.on_host = 1};
+    (void)type;
+    *pool = &of_host;
+    return location[0] == 1 ? cuDeviceGetDefaultMemPool(pool, location[1]) : SUCCESS;
+}
+EXPORT CUresult cuMemGetMemPool(struct pool **pool, const int *location, int type)
+{
+    return cuMemGetDefaultMemPool(pool, location, type);
+}
+EXPORT CUresult cuMemPoolImportFromShareableHandle(struct pool **pool, void *shared, int type, uint64_t flags)
+{
+    static const int elsewhere[] = {1, 0, 2, 0};
+    (void)shared, (void)type, (void)flags;
+    return cuMemPoolCreate(pool, elsewhere);
+}
 
 static CUresult add_alloc_node(struct graph *graph, CUdevice device, size_t bytes, CUdeviceptr *address);
 EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, struct pool *pool, struct stream *stream)
@@ -649,6 +684,11 @@ EXPORT CUresult cuGraphAddNode_v2(void **node, struct graph *graph, void *const 
 {
     (void)edges;
     return cuGraphAddNode(node, graph, dependencies, count, asked);
+}
+EXPORT CUresult cuGraphAddNode_v3(void **node, struct graph *graph, void *const *dependencies, const void *edges,
+                                  size_t count, struct node *asked)
+{
+    return cuGraphAddNode_v2(node, graph, dependencies, edges, count, asked);
 }
 static CUresult instantiate(struct executable **executable, const struct graph *graph)
 {
@@ -793,8 +833,9 @@ EXPORT void *double_function(const char *name)
 EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, int *status)
 {
     static const char *const with_stream[] = {"_ptsz", "_v2", ""}, *const without[] = {"_v2", "", ""};
-    static const char *const old[] = {"", "", ""};
-    const char *const *suffixes = version < 3020 ? old : flags & 2 ? with_stream : without;
+    static const char *const old[] = {"", "", ""}, *const third[] = {"_v3", "_v2", ""};
+    const char *const *suffixes = version < 3020 ? old : flags & 2 ? with_stream : version >= 13040 ? third : without;
+    if (version < 13000 && !strcmp(symbol, "cuCtxSynchronize")) suffixes = old;
     const char *asked = getenv("CUDA_DOUBLE_ASKED");
     if (asked) {
         FILE *file = fopen(asked, "ae");

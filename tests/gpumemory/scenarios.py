@@ -156,7 +156,30 @@ def used_by_container(cuda: Cuda) -> int:
     )
 
 
-@scenario("cuCtxSynchronize", "cuEventSynchronize", "cuStreamSynchronize", "cuStreamSynchronize_ptsz")
+@scenario("cuMemPoolImportFromShareableHandle", "cuMemGetDefaultMemPool", "cuMemGetMemPool")
+def pools_of_others(hook: str) -> None:
+    cuda = Cuda()
+    pool, pointer = c_void_p(), c_uint64()
+    if "Import" in hook:
+        cuda.must(hook, byref(pool), None, c_int(1), 0)
+    else:
+        cuda.must(hook, byref(pool), struct.pack("ii", 2, 0), c_int(1))
+    cuda.must(
+        "cuMemAllocFromPoolAsync", byref(pointer), 2 * LIMIT, pool, None
+    )  # the host's, or another process's
+    must_be(cuda, LIMIT)
+    if "Get" in hook:
+        cuda.must(hook, byref(pool), struct.pack("ii", 1, 0), c_int(1))
+        assert cuda.call("cuMemAllocFromPoolAsync", byref(pointer), LIMIT + 1, pool, None) == OUT_OF_MEMORY
+
+
+@scenario(
+    "cuCtxSynchronize",
+    "cuCtxSynchronize_v2",
+    "cuEventSynchronize",
+    "cuStreamSynchronize",
+    "cuStreamSynchronize_ptsz",
+)
 def wait(hook: str) -> None:
     cuda = Cuda()
     pointer = c_uint64()
@@ -171,8 +194,11 @@ def wait(hook: str) -> None:
 def physical(hook: str) -> None:
     cuda = Cuda()
     created, again = c_uint64(), c_uint64()
-    on_device, on_host = (struct.pack("iiiiQ8x", 1, 0, place, 0, 0) for place in (1, 2))
+    on_device, on_host, in_domain = (
+        struct.pack("iiiiQ8x", 1, 0, place, number, 0) for place, number in ((1, 0), (2, 0), (6, 0x300))
+    )
     assert cuda.call("cuMemCreate", byref(created), LIMIT + 1, on_device, 0) == OUT_OF_MEMORY
+    assert cuda.call("cuMemCreate", byref(created), LIMIT + 1, in_domain, 0) == OUT_OF_MEMORY
     cuda.must("cuMemCreate", byref(created), 2 * LIMIT, on_host, 0)  # the host's memory is none of ours
     cuda.must("cuMemCreate", byref(created), 600 * MIB, on_device, 0)
     must_be(cuda, LIMIT - 600 * MIB)
@@ -260,7 +286,9 @@ def node(size: int) -> bytes:
     return NODE.pack(1, 0, 1, 0, 0, 0, 0, 0, 0, size, 0)
 
 
-@scenario("cuGraphAddMemAllocNode", "cuGraphAddNode", "cuGraphAddNode_v2", "cuGraphDestroy")
+@scenario(
+    "cuGraphAddMemAllocNode", "cuGraphAddNode", "cuGraphAddNode_v2", "cuGraphAddNode_v3", "cuGraphDestroy"
+)
 def nodes(hook: str) -> None:
     cuda = Cuda()
     graph, added = c_void_p(), c_void_p()
@@ -272,7 +300,7 @@ def nodes(hook: str) -> None:
             return cuda.call(
                 hook, byref(added), graph, None, 0, struct.pack("iiii", 10, 0, 0, 0) + alloc + bytes(128)
             )
-        if hook == "cuGraphAddNode_v2":
+        if hook in {"cuGraphAddNode_v2", "cuGraphAddNode_v3"}:
             general = struct.pack("iiii", 10, 0, 0, 0) + alloc + bytes(128)
             return cuda.call(hook, byref(added), graph, None, None, 0, general)
         return cuda.call("cuGraphAddMemAllocNode", byref(added), graph, None, 0, alloc)

@@ -35,6 +35,13 @@ def test_both_install_what_the_lock_file_names_by_one_function_into_one_director
     assert "uv.lock" in CONTAINERFILE
 
 
+def test_both_have_the_library_that_limits_device_memory_in_one_place() -> None:
+    copied = [text.split() for word, text in LAST_STAGE if word == "COPY"]
+    name = build.LIBRARY.rpartition("/")[2]
+    assert ["--from=packages", f"/library/{name}", f"/{build.LIBRARY}"] in copied
+    assert "make -C gpumemory OUT=/library" in CONTAINERFILE
+
+
 def test_both_start_the_same_program_as_the_same_user_in_the_same_environment() -> None:
     assert last("USER") == CONFIG["User"]
     assert json.loads(last("ENTRYPOINT")) == CONFIG["Entrypoint"]

@@ -60,7 +60,10 @@ def test_the_image_is_small_names_itself_and_is_not_for_root(archive: Path) -> N
             packages = {
                 Path(name).name.partition("-")[0] for name in files.getnames() if name.endswith(".dist-info")
             }
+            library = files.getmember(build.LIBRARY)
     assert described["annotations"][oci.NAME] == f"{build.REPOSITORY}:0.1.0"
+    assert library.mode == 0o755
+    assert library.size > 10_000
     assert config["User"] == "65532:65532"
     assert {"muster_gpu", "aiohttp", "msgspec"} <= packages
     assert not packages & {"pytest", "rich", "ansible", "cryptography", "kubernetes", "pip"}
