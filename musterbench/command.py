@@ -1,9 +1,10 @@
-"""`muster bench`: planner, live, lab, command line and claims."""
+"""`muster bench`: planner, live, lab, command line, claims and agent."""
 
 import json
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -263,6 +264,31 @@ def claims(*, nodes: int, gpus: int, as_json: bool) -> None:
     from musterbench.claims import run
 
     _report(list(run(nodes, gpus, progress=_say)), as_json=as_json)
+
+
+@bench.command()
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    show_default=True,
+    help="How long it is measured.",
+)
+@click.option(
+    "--driver-root",
+    type=click.Path(path_type=Path),
+    help="Directory that has the driver, or NVIDIA's mock of it, as / has it. Default: where the linker finds it.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the machine and the results as JSON.")
+def agent(*, seconds: float, driver_root: Path | None, as_json: bool) -> None:
+    """Measure what the agent takes on the GPUs of this machine. The exit code is 1 beyond 1 % of a CPU or 60 MB."""
+    require_extra("bench")
+    import asyncio
+
+    from musterbench.agent import run
+
+    _end_like_an_interrupt()
+    _report([asyncio.run(run(seconds, driver_root, progress=_say))], as_json=as_json)
 
 
 def _end_like_an_interrupt() -> None:

@@ -100,7 +100,9 @@ async def test_an_xid_is_known_to_the_next_agent_until_somebody_deletes_the_obje
     site.driver.events.append((0, 79))
     async with running(site.agent().run()):
         await until(
-            lambda: site.annotations[-1:] == ["0"] and site.spec()["gpus"][0].get("failure") == "xid-79"
+            lambda: (
+                site.annotations[-1:] == ["0"] and site.spec().get("gpus", [{}])[0].get("failure") == "xid-79"
+            )
         )
     async with running(site.agent().run()):
         await until(lambda: len(site.annotations) == 2)

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="import-not-found,import-untyped,call-arg"
 """The agent as a process on a real node: NVIDIA's mock of its library, its device plugin, and the kubelet."""
 
 import asyncio

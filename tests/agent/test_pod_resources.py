@@ -98,3 +98,27 @@ def test_what_was_encoded_is_decoded(pods: list[tuple[str, list[str]]]) -> None:
     assert [(device.holder.pod, device.device) for device in decoded] == [
         (name, device) for name, devices in pods for device in devices
     ]
+
+
+def recorded(name: str) -> list[HeldDevice]:
+    """What a real kubelet (Kubernetes 1.36) answered, of a pod with GPUs and one without, decoded."""
+    body = (Path(__file__).parent / "recorded" / f"{name}.bin").read_bytes()
+    return list(held_devices(ListResponse.FromString(body)))
+
+
+def test_a_real_kubelets_answer_names_the_device_plugins_gpus() -> None:
+    uuid = "GPU-00000100-0000-0000-0000-00000000000"
+    first, second = (Holder("default", "train-0", container) for container in ("c0", "c1"))
+    assert recorded("device-plugin") == [
+        HeldDevice(first, f"{uuid}7"),
+        HeldDevice(second, f"{uuid}6"),
+        HeldDevice(second, f"{uuid}5"),
+    ]
+
+
+def test_a_real_kubelets_answer_names_the_devices_of_a_claim() -> None:
+    holder = Holder("default", "train-0", "c0")
+    assert recorded("dra") == [
+        HeldDevice(holder, "gpu-1", "gpu.nvidia.com"),
+        HeldDevice(holder, "gpu-3", "gpu.nvidia.com"),
+    ]

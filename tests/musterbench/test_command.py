@@ -158,3 +158,17 @@ def test_a_lab_benchmark_that_is_terminated_leaves_nothing_behind(tmp_path: Path
     assert told.splitlines()[-1] == "Error: interrupted"
     assert process.returncode == 130
     assert not list(tmp_path.iterdir())
+
+
+def test_the_benchmark_of_the_agent_says_when_there_is_no_driver(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*MUSTER, "bench", "agent", "--seconds", "1", "--driver-root", str(tmp_path), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    (result,) = json.loads(done.stdout)["results"]
+    assert result["problem"] == f"NVML: libnvidia-ml.so.1 is not in {tmp_path}"
+    assert set(result) >= FIELDS | {"processor_percent", "writes", "scrapes"}
