@@ -32,6 +32,7 @@ NODE = "dgx1-real-1"
 NAMESPACE = "muster-team-a"
 RECORDED = Path(__file__).parent / "recorded" / "resourceslice-memory.yaml"
 ONE_GPU = {"limits": {"nvidia.com/gpu": "1"}}
+CLAIM_VERSIONS = ("v1", "v1beta1")
 FROM_CLAIM = {"claims": [{"name": "gpu"}]}
 
 
@@ -80,6 +81,47 @@ def dra_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         process.wait()
 
 
+@pytest.fixture(scope="module")
+def plugin_pods(plugin_lab: Lab) -> Lab:
+    """The lab with the device plugin, and pods there: `one`, and `more` with a container that asks for no GPU."""
+    two = {"limits": {"nvidia.com/gpu": "2"}}
+    create(plugin_lab, pod("one", [ONE_GPU], nodeName=NODE), pod("more", [ONE_GPU, two, {}], nodeName=NODE))
+    wait_until_ready(plugin_lab, "one", "more")
+    return plugin_lab
+
+
+@pytest.fixture(scope="module")
+def claim_pods(dra_lab: Lab) -> Lab:
+    """The lab with the DRA driver, and a pod for each version of claims; their last container has no claim."""
+    wish = {"deviceClassName": "gpu.nvidia.com"}
+    for version in CLAIM_VERSIONS:
+        request = {"name": "gpu", **({"exactly": wish} if version == "v1" else wish)}
+        claim = {
+            "apiVersion": f"resource.k8s.io/{version}",
+            "kind": "ResourceClaim",
+            "metadata": {"name": f"shared-{version}"},
+            "spec": {"devices": {"requests": [request]}},
+        }
+        claims = [{"name": "gpu", "resourceClaimName": f"shared-{version}"}]
+        create(dra_lab, claim, pod(version, [FROM_CLAIM, FROM_CLAIM, {}], resourceClaims=claims))
+    wait_until_ready(dra_lab, *CLAIM_VERSIONS)
+    return dra_lab
+
+
+@pytest.fixture(scope="module")
+def halves(dra_lab: Lab) -> list[dict[str, Any]]:
+    """What a pod says to have half of a GPU."""
+    wish = {"deviceClassName": "gpu.nvidia.com", "capacity": {"requests": {"memory": "16Gi"}}}
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "half"},
+        "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": wish}]}}},
+    }
+    create(dra_lab, template)
+    return [{"name": "gpu", "resourceClaimTemplateName": "half"}]
+
+
 def gpus_to_be_had(lab: Lab) -> str:
     shown: str = read(lab, "node", NODE)["status"]["allocatable"]["nvidia.com/gpu"]
     return shown
@@ -108,15 +150,15 @@ def test_the_plugin_tells_of_eight_gpus(plugin_lab: Lab) -> None:
     assert read(plugin_lab, "resourceslices")["items"] == []
 
 
-def test_containers_see_the_gpus_that_the_kubelet_gave_them(plugin_lab: Lab) -> None:
-    two = {"limits": {"nvidia.com/gpu": "2"}}
-    create(plugin_lab, pod("one", [ONE_GPU], nodeName=NODE), pod("more", [ONE_GPU, two, {}], nodeName=NODE))
-    wait_until_ready(plugin_lab, "one", "more")
+def test_containers_see_the_gpus_that_the_kubelet_gave_them(plugin_pods: Lab) -> None:
     checkpoint = (
-        plugin_lab.state_directory / "realnodes" / NODE / "kubelet/device-plugins/kubelet_internal_checkpoint"
+        plugin_pods.state_directory
+        / "realnodes"
+        / NODE
+        / "kubelet/device-plugins/kubelet_internal_checkpoint"
     )
     entries = json.loads(checkpoint.read_text())["Data"]["PodDeviceEntries"]
-    names = {read(plugin_lab, "pod", name)["metadata"]["uid"]: name for name in ("one", "more")}
+    names = {read(plugin_pods, "pod", name)["metadata"]["uid"]: name for name in ("one", "more")}
     allotted = {
         (names[entry["PodUID"]], entry["ContainerName"]): sorted(
             uuid for uuids in entry["DeviceIDs"].values() for uuid in uuids
@@ -124,11 +166,11 @@ def test_containers_see_the_gpus_that_the_kubelet_gave_them(plugin_lab: Lab) -> 
         for entry in entries
     }
     assert sorted(map(len, allotted.values())) == [1, 1, 2]
-    assert {key: uuids_seen(plugin_lab, *key) for key in allotted} == allotted
+    assert {key: uuids_seen(plugin_pods, *key) for key in allotted} == allotted
     assert len({uuid for uuids in allotted.values() for uuid in uuids}) == 4
-    assert "nvidia" not in kubectl(plugin_lab, "exec", "more", "-c", "c2", "--", "ls", "/dev")
+    assert "nvidia" not in kubectl(plugin_pods, "exec", "more", "-c", "c2", "--", "ls", "/dev")
     cuda = f"/usr/lib64/libcuda.so.{DRIVER_VERSION}"
-    size = kubectl(plugin_lab, "exec", "one", "--", "stat", "-L", "-c", "%s", cuda)
+    size = kubectl(plugin_pods, "exec", "one", "--", "stat", "-L", "-c", "%s", cuda)
     assert int(size) == gpu_pods.SOME_LIBRARY.stat().st_size
 
 
@@ -141,10 +183,10 @@ def pod_resources(lab: Lab, directory: Path) -> set[tuple[str, str, str]]:
     return {(held.holder.pod, held.holder.container, held.device) for held in answer}
 
 
-def test_agents_are_told_of_the_gpus_that_the_containers_see(plugin_lab: Lab, tmp_path: Path) -> None:
+def test_agents_are_told_of_the_gpus_that_the_containers_see(plugin_pods: Lab, tmp_path: Path) -> None:
     containers = (("one", "c0"), ("more", "c0"), ("more", "c1"))
-    seen = {(*container, uuid) for container in containers for uuid in uuids_seen(plugin_lab, *container)}
-    assert pod_resources(plugin_lab, tmp_path) == seen
+    seen = {(*container, uuid) for container in containers for uuid in uuids_seen(plugin_pods, *container)}
+    assert pod_resources(plugin_pods, tmp_path) == seen
 
 
 def test_a_gpu_with_an_error_and_a_lost_one_are_no_longer_to_be_had(
@@ -177,71 +219,57 @@ def test_the_driver_publishes_what_was_recorded(dra_lab: Lab) -> None:
     assert "nvidia.com/gpu" not in read(dra_lab, "node", NODE)["status"]["capacity"]
 
 
-@pytest.mark.parametrize("version", ["v1", "v1beta1"])
-def test_the_containers_of_a_claim_see_one_gpu(version: str, dra_lab: Lab) -> None:
-    wish = {"deviceClassName": "gpu.nvidia.com"}
-    request = {"name": "gpu", **({"exactly": wish} if version == "v1" else wish)}
-    claim = {
-        "apiVersion": f"resource.k8s.io/{version}",
-        "kind": "ResourceClaim",
-        "metadata": {"name": f"shared-{version}"},
-        "spec": {"devices": {"requests": [request]}},
-    }
-    claims = [{"name": "gpu", "resourceClaimName": f"shared-{version}"}]
-    create(dra_lab, claim, pod(version, [FROM_CLAIM, FROM_CLAIM, {}], resourceClaims=claims))
-    wait_until_ready(dra_lab, version)
-    given = claimed_uuids(dra_lab, f"shared-{version}")
-    assert len(given) == 1
-    assert uuids_seen(dra_lab, version, "c0") == uuids_seen(dra_lab, version, "c1") == given
-    assert "nvidia" not in kubectl(dra_lab, "exec", version, "-c", "c2", "--", "ls", "/dev")
+@pytest.mark.parametrize("version", CLAIM_VERSIONS)
+def test_the_containers_of_a_claim_see_one_gpu(version: str, claim_pods: Lab) -> None:
+    claimed = claimed_uuids(claim_pods, f"shared-{version}")
+    assert len(claimed) == 1
+    assert uuids_seen(claim_pods, version, "c0") == uuids_seen(claim_pods, version, "c1") == claimed
+    assert "nvidia" not in kubectl(claim_pods, "exec", version, "-c", "c2", "--", "ls", "/dev")
 
 
-def test_agents_are_told_of_the_device_of_a_claim(dra_lab: Lab, tmp_path: Path) -> None:
-    names = {device["attributes"]["uuid"]["string"]: device["name"] for device in devices(dra_lab)}
-    containers = [(pod, container) for pod in ("v1", "v1beta1") for container in ("c0", "c1")]
-    seen = {(*each, names[uuid]) for each in containers for uuid in uuids_seen(dra_lab, *each)}
+def test_agents_are_told_of_the_device_of_a_claim(claim_pods: Lab, tmp_path: Path) -> None:
+    names = {device["attributes"]["uuid"]["string"]: device["name"] for device in devices(claim_pods)}
+    containers = [(version, container) for version in CLAIM_VERSIONS for container in ("c0", "c1")]
+    seen = {(*each, names[uuid]) for each in containers for uuid in uuids_seen(claim_pods, *each)}
     assert len(seen) == 4
-    assert pod_resources(dra_lab, tmp_path) == seen
+    answer = pod_resources(claim_pods, tmp_path)
+    assert {held for held in answer if held[0] in CLAIM_VERSIONS} == seen
 
 
-def test_two_halves_share_a_gpu_and_a_pod_gets_whole_ones_by_the_classes_resource(dra_lab: Lab) -> None:
-    wish = {"deviceClassName": "gpu.nvidia.com", "capacity": {"requests": {"memory": "16Gi"}}}
-    template = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "half"},
-        "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": wish}]}}},
-    }
-    claims = [{"name": "gpu", "resourceClaimTemplateName": "half"}]
-    halves = ("half-1", "half-2")
-    create(dra_lab, template, *(pod(name, [FROM_CLAIM], resourceClaims=claims) for name in halves))
-    create(dra_lab, pod("whole", [ONE_GPU]))
-    wait_until_ready(dra_lab, *halves, "whole")
-    one, other = (uuids_seen(dra_lab, name) for name in halves)
+def test_two_halves_share_a_gpu_and_a_pod_gets_whole_ones_by_the_classes_resource(
+    dra_lab: Lab, halves: list[dict[str, Any]]
+) -> None:
+    names = ("half-1", "half-2")
+    create(
+        dra_lab, pod("whole", [ONE_GPU]), *(pod(name, [FROM_CLAIM], resourceClaims=halves) for name in names)
+    )
+    wait_until_ready(dra_lab, *names, "whole")
+    one, other = (uuids_seen(dra_lab, name) for name in names)
     assert one == other
     claim = read(dra_lab, "pod", "whole")["status"]["extendedResourceClaimStatus"]["resourceClaimName"]
     assert uuids_seen(dra_lab, "whole") == claimed_uuids(dra_lab, claim) != one
 
 
 def test_what_a_gpu_does_is_seen_in_containers_and_by_the_driver(
-    dra_lab: Lab, eventually: Eventually
+    claim_pods: Lab, eventually: Eventually
 ) -> None:
-    gpus = NodeGpus(dra_lab)
+    gpus = NodeGpus(claim_pods)
     gpus.use("0", 93, [Process(4242, "python", 10240)])
     gpus.send_xid("5", 48)
-    eventually(lambda: tainted(dra_lab) == {"gpu-5 gpu.nvidia.com/xid"}, "the driver taints the GPU")
-    overrides = kubectl(dra_lab, "exec", "v1", "-c", "c0", "--", "cat", "/config/overrides.yaml")
+    eventually(lambda: tainted(claim_pods) == {"gpu-5 gpu.nvidia.com/xid"}, "the driver taints the GPU")
+    overrides = kubectl(claim_pods, "exec", "v1", "-c", "c0", "--", "cat", "/config/overrides.yaml")
     assert yaml.safe_load(overrides)["devices"]["0"]["processes"][0]["pid"] == 4242
     gpus.lose("2")
     lost = {"gpu-2 gpu.nvidia.com/xid", "gpu-5 gpu.nvidia.com/xid"}
-    eventually(lambda: tainted(dra_lab) == lost, "the driver taints the lost GPU, and no other")
+    eventually(lambda: tainted(claim_pods) == lost, "the driver taints the lost GPU, and no other")
     gpus.restore("all")
     assert all(not state.changes for state in gpus.states())
 
 
-def test_a_claim_outlives_a_reboot_of_its_node(dra_lab: Lab, eventually: Eventually) -> None:
-    claims = [{"name": "gpu", "resourceClaimTemplateName": "half"}]
-    create(dra_lab, pod("rebooted", [FROM_CLAIM], resourceClaims=claims, restartPolicy="Always"))
+def test_a_claim_outlives_a_reboot_of_its_node(
+    dra_lab: Lab, halves: list[dict[str, Any]], eventually: Eventually
+) -> None:
+    create(dra_lab, pod("rebooted", [FROM_CLAIM], resourceClaims=halves, restartPolicy="Always"))
     wait_until_ready(dra_lab, "rebooted")
     before = uuids_seen(dra_lab, "rebooted")
     dra_lab.restart(NODE, seconds=120)
