@@ -29,6 +29,8 @@ class Homes:
         self._by_position: dict[int, dict[int, _Home]] = {}
         self._stay: set[int] = set()
         self._lost: dict[int, tuple[int, tuple[int, ...], int]] = {}
+        kinds: dict[object, int] = {}
+        self._kinds = [kinds.setdefault(_kind(item), len(kinds)) for item in items]
         for item in items:
             self.add(item)
 
@@ -50,6 +52,20 @@ class Homes:
     def stays(self, item: Lifted) -> bool:
         """Whether the pod may not go."""
         return self._order[id(item)] in self._stay
+
+    def kind(self, index: int) -> tuple[int, bool]:
+        """What two pods of a node have in common that could change places there."""
+        return self._kinds[index], index in self._stay
+
+    def kind_of_place(self, item: Lifted) -> tuple[object, ...]:
+        """What two pods of a node have in common of which either can go as well as the other."""
+        account = self._ledger.by_name[item.pod.node or ""]
+        residents = self.on(account.position)
+        places = [
+            (account.free_milli(device, later=True), *sorted(map(self.kind, residents[device])))
+            for device in item.pod.devices
+        ]
+        return (account.position, self._kinds[self._order[id(item)]], *sorted(places))
 
     def items(self) -> Iterator[Lifted]:
         """Those that are to be where they were."""
@@ -98,6 +114,11 @@ class _Home:
         self.devices = item.pod.devices
         self.share_milli = account.share_milli(request)
         self.rest = (1, request.cpu_milli, request.memory_bytes)
+
+
+def _kind(item: Lifted) -> tuple[object, ...]:
+    pod = item.pod
+    return item.workload.id, pod.node, pod.request, pod.constraints, pod.max_runtime_seconds, len(pod.devices)
 
 
 def _crowd(account: NodeAccount, homes: Mapping[int, _Home]) -> Collection[int]:

@@ -5,7 +5,7 @@ waits is put down first, in any place; where that is one too many, one of those 
 and so on until all others can be where they were. It looks at a few nodes only, in a bounded number of steps.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, islice
 from operator import itemgetter
 
@@ -177,13 +177,16 @@ class _Repacking:
         if not crowd:
             return True
         stays: list[Lifted] = []
+        kinds = {id(item): self._homes.kind_of_place(item) for item in crowd} if moves else {}
+        tried: set[tuple[object, ...]] = set()
         for item in crowd if moves else ():
             if self._homes.stays(item):
                 continue
             self._homes.remove(item)
-            if self._put_down((item,), places, moves - 1):
+            if kinds[id(item)] not in tried and self._put_down((item,), places, moves - 1):
                 return True
-            # One of the crowd has to go. All ways in which this one does were tried, so it is one of the others.
+            # One of the crowd has to go. All ways in which this one does, or one like it, were tried: it is another.
+            tried.add(kinds[id(item)])
             self._homes.add(item, stays=True)
             stays.append(item)
         for item in stays:
@@ -217,7 +220,7 @@ class _Repacking:
                 continue
             # Among many nodes a step is better spent on another node than on other parts of the same GPUs.
             residents = self._homes.on(position) if self._are_few or not item.pod.request.is_shared else {}
-            for devices in _device_sets(account, item.pod.request, default, residents):
+            for devices in _device_sets(account, item.pod.request, default, residents, self._homes.kind):
                 if (account.node.name, frozenset(devices)) == home:
                     continue
                 if devices == default or self._may_have(item, account, devices):
@@ -298,6 +301,7 @@ def _device_sets(
     request: Request,
     default: tuple[int, ...],
     residents: Mapping[int, tuple[int, ...]],
+    kind_of: Callable[[int], tuple[int, bool]],
 ) -> list[tuple[int, ...]]:
     """Sets of devices that differ in what is left of them or in who would have to move, few of these first.
 
@@ -318,12 +322,15 @@ def _device_sets(
             return [tuple(unused)]
         usable = [device for device in usable if device in residents]
     kind = {device: (account.free_milli(device, later=True), residents.get(device, ())) for device in usable}
-    sets: dict[tuple[object, ...], tuple[int, ...]] = {}
-    first = [default] if request.is_shared else []
-    for chosen in islice(chain(first, combinations(usable, count - len(unused))), _MAX_COMBINATIONS):
-        sets.setdefault(tuple(sorted(kind[device] for device in chosen)), chosen)
+    alike = {
+        device: (free_milli, *sorted(map(kind_of, others))) for device, (free_milli, others) in kind.items()
+    }
 
     def in_the_way(chosen: tuple[int, ...]) -> int:
         return len({other for device in chosen for other in kind[device][1]})
 
+    sets: dict[tuple[object, ...], tuple[int, ...]] = {}
+    first = [default] if request.is_shared else []
+    for chosen in islice(chain(first, combinations(usable, count - len(unused))), _MAX_COMBINATIONS):
+        sets.setdefault((in_the_way(chosen), *sorted(alike[device] for device in chosen)), chosen)
     return [(*unused, *chosen) for chosen in sorted(sets.values(), key=in_the_way)[:_MAX_SETS]]
