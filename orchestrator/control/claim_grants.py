@@ -125,21 +125,60 @@ class ClaimGrants:
             if grant.extended:
                 await self._make_extended(pod, grant)
 
+    def has_conditions(self, pod: Pod, binding: Binding) -> bool:
+        """Whether devices of the pod's claims have to be prepared before it is bound, also of those that hold some."""
+        return any(
+            result.binding_conditions
+            for given in self._given(pod, binding).values()
+            for result in given.results
+        )
+
     async def wait_for_conditions(self, pod: Pod, binding: Binding, is_due: Callable[[], bool]) -> None:
-        """Write, and wait until the drivers have prepared the devices. Raises ClaimNotReady."""
+        """Write, and wait until the drivers have prepared the devices. Raises ClaimNotReady.
+
+        What cannot be prepared is taken back, so that it is decided on again.
+        """
+        given = self._given(pod, binding)
         try:
-            await self.write(pod, binding)
-            waited_seconds = 0.0
-            while is_due():
-                states = [await self._conditions(grant, pod) for grant in binding.grants]
-                if all(states):
-                    return
-                if waited_seconds >= CONDITIONS_SECONDS:
-                    raise ClaimNotReady(f"its devices were not ready after {CONDITIONS_SECONDS:.0f} s")
-                await self._sleep(POLL_SECONDS)
-                waited_seconds += POLL_SECONDS
+            if is_due():
+                await self.write(pod, binding)
+            await self._wait(given, is_due)
+        except _Unprepared:
+            for key in given:
+                await self._take_back(key, pod)
+            raise
         except ClusterError as error:
             raise ClaimNotReady(str(error)) from error
+
+    async def _wait(self, given: Mapping[str, Allocation], is_due: Callable[[], bool]) -> None:
+        waited_seconds = 0.0
+        while is_due():
+            states = [await self._conditions(key, allocation) for key, allocation in given.items()]
+            if all(states):
+                return
+            if waited_seconds >= CONDITIONS_SECONDS:
+                raise _Unprepared(f"its devices were not ready after {CONDITIONS_SECONDS:.0f} s")
+            await self._sleep(POLL_SECONDS)
+            waited_seconds += POLL_SECONDS
+
+    def _given(self, pod: Pod, binding: Binding) -> dict[str, Allocation]:
+        """What the claims of the pod hold once it is bound, by key."""
+        held = {key: listed.allocation for key in self._keys(pod) if (listed := self._reader.claim(key))}
+        given = {key: allocation for key, allocation in held.items() if allocation is not None}
+        for grant in binding.grants:
+            name = claim_name(pod) if grant.extended else grant.claim.name
+            given[f"{grant.claim.namespace}/{name}"] = grant.allocation
+        return given
+
+    async def _take_back(self, key: str, pod: Pod) -> None:
+        """Take the devices of a claim back that nobody but this pod uses."""
+        namespace, _, name = key.partition("/")
+        try:
+            claim = await self._transport.get(self._claims.path(namespace, name), ResourceClaim)
+            if {user.uid for user in claim.status.reserved_for} <= {pod.metadata.uid}:
+                await self._clear(claim)
+        except ClusterError as error:
+            logger.info("claim %s: its devices were not taken back: %s", key, error)
 
     def deallocation(
         self, key: str, is_waiting: Callable[[str], bool]
@@ -268,11 +307,11 @@ class ClaimGrants:
             content_type=MERGE_PATCH,
         )
 
-    async def _conditions(self, grant: ClaimGrant, pod: Pod) -> bool:
-        """Whether all devices of the claim are ready. Raises ClaimNotReady if one of them failed."""
-        name = claim_name(pod) if grant.extended else grant.claim.name
-        claim = await self._transport.get(self._claims.path(grant.claim.namespace, name), ResourceClaim)
-        for result in grant.allocation.results:
+    async def _conditions(self, key: str, allocation: Allocation) -> bool:
+        """Whether all devices of the claim are ready. Raises _Unprepared if one of them failed."""
+        namespace, _, name = key.partition("/")
+        claim = await self._transport.get(self._claims.path(namespace, name), ResourceClaim)
+        for result in allocation.results:
             known = {
                 condition.type: condition.status == "True"
                 for device in claim.status.devices
@@ -281,7 +320,7 @@ class ClaimGrants:
             }
             failed = [name for name in result.binding_failure_conditions if known.get(name)]
             if failed:
-                raise ClaimNotReady(
+                raise _Unprepared(
                     f"the device {'/'.join(result.device_id)} could not be prepared: {failed[0]}"
                 )
             if not all(known.get(name) for name in result.binding_conditions):
@@ -305,13 +344,12 @@ class ClaimGrants:
             return claim.status.allocation is not None
 
 
+class _Unprepared(ClaimNotReady):
+    """Devices that the drivers did not prepare."""
+
+
 class _Changed(Exception):
     """The claim is not as it was known: it has to be read again."""
-
-
-def has_conditions(binding: Binding) -> bool:
-    """Whether the devices that the binding gives have to be prepared before the pod is bound."""
-    return any(result.binding_conditions for grant in binding.grants for result in grant.allocation.results)
 
 
 def _is_as_new(shown: str, written: str) -> bool:

@@ -48,7 +48,7 @@ def allocation(device: str = "gpu-0", *conditions: str) -> Allocation:
         "gpu",
         ("gpu.example.com", "node-1", device),
         binding_conditions=conditions,
-        binding_failure_conditions=(),
+        binding_failure_conditions=("broken",) if conditions else (),
     )
     return Allocation((result,), nodes=NODES)
 
@@ -377,3 +377,57 @@ async def test_devices_of_a_pod_that_is_bound_are_not_taken_back(world: World) -
     world.executor.begin([], [], {"uid-job": job(node="node-1")}, deallocations=["team/gpu"])
     await world.settled()
     assert world.api.held == ["gpu-0"]
+
+
+def prepared(kind: str) -> list[dict[str, Any]]:
+    """`status.devices` in which the driver says this of the device."""
+    conditions = [{"type": kind, "status": "True"}]
+    return [{"driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0", "conditions": conditions}]
+
+
+async def test_a_pod_is_bound_when_its_device_is_prepared(world: World) -> None:
+    world.begin(job(), conditions=("ready",))
+    await until(lambda: len(world.api.server.asked("GET", CLAIM)) > 3)
+    assert world.api.held == ["gpu-0"]
+    assert not world.api.bound
+    world.api.change(devices=prepared("ready"))
+    await world.settled()
+    assert world.api.bound == ["uid-job"]
+
+
+@pytest.mark.parametrize("kind", ["broken", ""], ids=["failed", "never ready"])
+async def test_a_device_that_cannot_be_prepared_is_taken_back(world: World, kind: str) -> None:
+    if kind:
+        world.api.change(devices=prepared(kind))
+        world.show()
+    world.begin(job(), conditions=("ready",))
+    await world.settled()
+    assert not world.api.bound
+    assert not world.api.held
+    assert len(world.unready) == 1
+    world.executor.confirm({"uid-job": job()})
+    assert not world.held()
+
+
+async def test_a_device_that_the_claim_holds_already_is_waited_for_too(world: World) -> None:
+    world.begin(job(), conditions=("ready",))
+    await until(lambda: world.api.held == ["gpu-0"])
+    async with running() as other:
+        other.api.claim, other.api.version = world.api.claim, world.api.version
+        other.show()
+        other.begin(job(), grants=False)
+        await until(lambda: len(other.api.server.asked("GET", CLAIM)) > 2)
+        assert not other.api.bound
+        other.api.change(devices=prepared("ready"))
+        await other.settled()
+        assert other.api.bound == ["uid-job"]
+    world.executor.confirm({})
+
+
+async def test_who_leads_no_more_allocates_nothing_and_binds_nothing(world: World) -> None:
+    world.leads = False
+    world.begin(job(), conditions=("ready",))
+    await world.settled()
+    assert world.refused == 1
+    assert not world.api.held
+    assert not world.held()
