@@ -114,16 +114,23 @@ class ClaimGrants:
             if count > 0:
                 self._writing[key] = count
 
+    def concern(self, pod: Pod, binding: Binding) -> bool:
+        """Whether there is something to write on claims before the pod is bound."""
+        return bool(pod.spec.resource_claims or binding.grants or self._reader.made_for(pod))
+
     async def write(self, pod: Pod, binding: Binding) -> None:
         """Allocate and reserve all claims of the pod. Raises Conflict when somebody was faster, and other leaves."""
         granted = {grant.claim.key: grant for grant in binding.grants if not grant.extended}
-        for key in self._keys(pod):
+        extended = [grant for grant in binding.grants if grant.extended]
+        made = None if extended else self._reader.made_for(pod)
+        for key in (*self._keys(pod), *([made] if made else ())):
             lock = self._locks.setdefault(key, asyncio.Lock())
             async with lock:  # pods that share a claim would only be in each other's way
                 await self._reserve(key, pod, granted.get(key))
-        for grant in binding.grants:
-            if grant.extended:
-                await self._make_extended(pod, grant)
+        for grant in extended:
+            await self._make_extended(pod, grant)
+        if extended or (made and pod.status.extended_resource_claim_status is None):
+            await self._tell_kubelet(pod)
 
     def has_conditions(self, pod: Pod, binding: Binding) -> bool:
         """Whether devices of the pod's claims have to be prepared before it is bound, also of those that hold some."""
@@ -163,7 +170,9 @@ class ClaimGrants:
 
     def _given(self, pod: Pod, binding: Binding) -> dict[str, Allocation]:
         """What the claims of the pod hold once it is bound, by key."""
-        held = {key: listed.allocation for key in self._keys(pod) if (listed := self._reader.claim(key))}
+        made = self._reader.made_for(pod)
+        keys = (*self._keys(pod), *([made] if made else ()))
+        held = {key: listed.allocation for key in keys if (listed := self._reader.claim(key))}
         given = {key: allocation for key, allocation in held.items() if allocation is not None}
         for grant in binding.grants:
             name = claim_name(pod) if grant.extended else grant.claim.name
@@ -276,7 +285,7 @@ class ClaimGrants:
             raise _Changed from error
 
     async def _make_extended(self, pod: Pod, grant: ClaimGrant) -> None:
-        """Make the claim for the pod's whole GPUs, allocate it, and tell the kubelet which request is for whom."""
+        """Make the claim for the pod's whole GPUs, and allocate it."""
         namespace, name = pod.metadata.namespace, claim_name(pod)
         path = self._claims.path(namespace, name)
         body = claim_object(pod, grant.claim, self._claims.api_version)
@@ -295,9 +304,13 @@ class ClaimGrants:
                 raise _conflict(f"the claim {path} was changed") from error
         elif not _is_same(claim, grant.allocation):
             raise _conflict(f"the claim {path} holds other devices")
+
+    async def _tell_kubelet(self, pod: Pod) -> None:
+        """Write into the pod's status which request of the claim for its whole GPUs is for which container."""
+        namespace = pod.metadata.namespace
         status = {
             "extendedResourceClaimStatus": {
-                "resourceClaimName": name,
+                "resourceClaimName": claim_name(pod),
                 "requestMappings": request_mappings(pod),
             }
         }

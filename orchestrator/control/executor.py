@@ -209,7 +209,7 @@ class Executor:
         self._nominations.forget(uid)
         devices = ",".join(str(device) for device in binding.devices)
         claims = self._claims if pod.spec.volumes and claims_of(pod) else None
-        grants = self._grants if pod.spec.resource_claims or binding.grants else None
+        grants = self._grants if self._grants and self._grants.concern(pod, binding) else None
         writing = list(grants.begin(pod, binding)) if grants else []
         is_bound = False
 

@@ -17,9 +17,13 @@ from orchestrator.planner.devices.model import Allocation, Claim, ClaimSpec, Dev
 from orchestrator.planner.labels import LabelRequirement
 from orchestrator.planner.model import Binding, ClaimGrant
 from orchestrator.workloads.claim_reader import ClaimReader
+from orchestrator.workloads.extended_claims import claim_name
+from orchestrator.workloads.request import pod_request
+from orchestrator.workloads.resource_claims import allocation_object
 from orchestrator.workloads.unreadable import Boundary
 from tests.cluster.fake_api_server import CUT, Answer, FakeApiServer, access_to, refusal, serving
 from tests.cluster.waiting import ManualClock, until
+from tests.workloads import objects as workload_objects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -431,3 +435,28 @@ async def test_who_leads_no_more_allocates_nothing_and_binds_nothing(world: Worl
     assert world.refused == 1
     assert not world.api.held
     assert not world.held()
+
+
+async def test_a_new_leader_binds_with_the_claim_that_was_made_for_whole_gpus(world: World) -> None:
+    pod = workload_objects.pod("job", namespace="team", gpus=1)
+    name = claim_name(pod)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "job", "uid": pod.metadata.uid, "controller": True}
+    assert world.api.claim is not None
+    world.api.claim["metadata"] |= {"name": name, "ownerReferences": [owner], "finalizers": ["x"]}
+    world.api.change(
+        allocation=allocation_object(allocation()),
+        reservedFor=[{"resource": "pods", "name": "job", "uid": pod.metadata.uid}],
+    )
+    _, concerned = world.reader.note(world.api.read(), is_there=True)
+    assert pod.metadata.uid in concerned
+    read = world.reader.read_pod(pod, pod_request(pod), None)
+    assert read is not None
+    assert read.keys == (f"team/{name}",)
+    assert read.extended is None
+    status = "/api/v1/namespaces/team/pods/job/status"
+    world.api.server.on("PATCH", status, Answer({}))
+    world.begin(pod, grants=False)
+    await world.settled()
+    assert world.api.bound == [pod.metadata.uid]
+    (told,) = world.api.server.asked("PATCH", status)
+    assert told.body["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == name
