@@ -23,7 +23,7 @@ from orchestrator.cluster.resources import PODS, RESOURCE_CLAIMS
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.control.claims import ClaimNotReady
 from orchestrator.names import CLAIM_FINALIZER
-from orchestrator.planner.devices.model import Allocation, ObservedClaim
+from orchestrator.planner.devices.model import MAX_USERS, Allocation, ObservedClaim
 from orchestrator.planner.model import Binding, ClaimGrant
 from orchestrator.workloads.claim_reader import ClaimReader
 from orchestrator.workloads.extended_claims import claim_name, claim_object, request_mappings
@@ -31,8 +31,6 @@ from orchestrator.workloads.resource_claims import UnreadableDevices, allocation
 
 logger = logging.getLogger(__name__)
 
-MAX_USERS: Final = 256
-"""Pods for which one claim can be reserved: the API server takes no more."""
 ATTEMPTS: Final = 5
 POLL_SECONDS: Final = 1.0
 CONDITIONS_SECONDS: Final = 600.0

@@ -11,9 +11,9 @@ import pytest
 from orchestrator.cluster.device_objects import ResourceClaim
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.claim_grants import MAX_USERS, ClaimGrants
+from orchestrator.control.claim_grants import ClaimGrants
 from orchestrator.control.executor import Executor
-from orchestrator.planner.devices.model import Allocation, Claim, ClaimSpec, DeviceResult, NodeTerm
+from orchestrator.planner.devices.model import MAX_USERS, Allocation, Claim, ClaimSpec, DeviceResult, NodeTerm
 from orchestrator.planner.labels import LabelRequirement
 from orchestrator.planner.model import Binding, ClaimGrant
 from orchestrator.workloads.claim_reader import ClaimReader
