@@ -1,5 +1,7 @@
 """Times the allocator of devices: claims of one GPU each until every GPU of a cluster is held, and one claim more.
 
+Then the planner's whole decision on a pod for each of the claims.
+
 The slices are what NVIDIA's driver publishes for a node of 8 GPUs, with a generation for each node.
 """
 
@@ -12,18 +14,29 @@ from typing import Any, Final
 
 from musterbench.result import Result
 from orchestrator.cluster import device_objects as wire
+from orchestrator.planner import Planner, model
 from orchestrator.planner.devices.allocator import ClaimGroup, DeviceAllocator
-from orchestrator.planner.devices.model import Allocated, Allocation, Claim
+from orchestrator.planner.devices.model import (
+    Allocated,
+    Allocation,
+    Claim,
+    DeviceClass,
+    DynamicResources,
+    ObservedClaim,
+    ResourceSlice,
+)
 from orchestrator.planner.devices.pools import NodePlace
+from orchestrator.workloads.published_gpus import gpus_by_node
 from orchestrator.workloads.resource_claims import decode, read_claim, read_class, read_slice
 
 DRIVER: Final = "gpu.nvidia.com"
 _ATTRIBUTES: Final = f'device.attributes["{DRIVER}"]'
 _REPEATS: Final = 9
+_ANYWHERE: Final = model.Constraints()
 
 
 def run(nodes: int, gpus: int, *, progress: Callable[[str], None]) -> Iterator[Result]:
-    """Allocate as many claims as there are GPUs, then one claim more for a GPU that was released."""
+    """Allocate as many claims as there are GPUs, then one claim more for a GPU that was released; and decide."""
     gc.collect()
     started = time.perf_counter()
     allocator = DeviceAllocator()
@@ -54,6 +67,52 @@ def run(nodes: int, gpus: int, *, progress: Callable[[str], None]) -> Iterator[R
     )
     if problem is None:
         yield _report(progress, _one_more(allocator, places, claims[-1], held, gpus))
+    yield _report(progress, _decision(slices, device_class, claims[:-1], gpus))
+
+
+def _decision(
+    slices: list[ResourceSlice], device_class: DeviceClass, claims: list[Claim], gpus: int
+) -> Result:
+    """The planner's whole decision on a pod for each claim."""
+    published = gpus_by_node(slices)
+    nodes = [
+        model.Node(name, gpus, 80_000, 512 << 30, published_gpus=listed.ids)
+        for name, listed in published.items()
+    ]
+    snapshot = model.Snapshot(
+        nodes=tuple(nodes),
+        projects=(model.Project("team", len(claims) * model.DEVICE_MILLI),),
+        workloads=tuple(_workload(claim, age) for age, claim in enumerate(claims)),
+        dynamic=DynamicResources(tuple(slices), (device_class,), tuple(map(ObservedClaim, claims))),
+    )
+    planner = Planner()
+    started, used = time.perf_counter(), time.process_time()
+    plan = planner.plan(snapshot)
+    seconds, processor = time.perf_counter() - started, time.process_time() - used
+    started = time.perf_counter()
+    planner.plan(snapshot)
+    again = time.perf_counter() - started
+    given = [grant.allocation for binding in plan.bindings for grant in binding.grants]
+    problem = _wrong([*given, *[None] * (len(claims) - len(given))])
+    details = {"processor_ms": processor * 1000, "again_ms": again * 1000}
+    return Result(
+        "a whole decision on them",
+        len(nodes),
+        len(claims),
+        len(given),
+        seconds,
+        _rss_bytes(),
+        problem,
+        details,
+    )
+
+
+def _workload(claim: Claim, age: int) -> model.Workload:
+    request = model.Request(gpu_count=1, claim_specs=(claim.spec,))
+    pod = model.Pod(claim.name, claim.name, request, _ANYWHERE, claims=(claim.key,))
+    return model.Workload(
+        claim.name, claim.name, "team", 50, preemptible=True, created_at_us=age, pods=(pod,)
+    )
 
 
 def _one_more(

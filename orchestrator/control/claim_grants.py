@@ -25,7 +25,7 @@ from orchestrator.cluster.resources import PODS, RESOURCE_CLAIMS
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.control.claims import ClaimNotReady
 from orchestrator.names import CLAIM_FINALIZER
-from orchestrator.planner.devices.model import Allocation, ObservedClaim
+from orchestrator.planner.devices.model import MAX_USERS, Allocation, ObservedClaim
 from orchestrator.planner.model import Binding, ClaimGrant
 from orchestrator.workloads.claim_reader import ClaimReader
 from orchestrator.workloads.extended_claims import claim_name, claim_object, request_mappings
@@ -33,8 +33,6 @@ from orchestrator.workloads.resource_claims import UnreadableDevices, allocation
 
 logger = logging.getLogger(__name__)
 
-MAX_USERS: Final = 256
-"""Pods for which one claim can be reserved: the API server takes no more."""
 ATTEMPTS: Final = 5
 POLL_SECONDS: Final = 1.0
 SHOWN_SECONDS: Final = 5.0
@@ -124,17 +122,33 @@ class ClaimGrants:
             if count > 0:
                 self._writing[key] = count
 
+    def concern(self, pod: Pod, binding: Binding) -> bool:
+        """Whether there is something to write on claims before the pod is bound."""
+        return bool(pod.spec.resource_claims or binding.grants or self._reader.made_for(pod))
+
     async def write(self, pod: Pod, binding: Binding) -> None:
         """Allocate and reserve all claims of the pod. Raises Conflict when somebody was faster, and other leaves."""
         granted = {grant.claim.key: grant for grant in binding.grants if not grant.extended}
-        for key in self._keys(pod):
+        extended = [grant for grant in binding.grants if grant.extended]
+        made = None if extended else self._reader.made_for(pod)
+        for key in (*self._keys(pod), *([made] if made else ())):
             lock = self._locks.setdefault(key, asyncio.Lock())
             async with lock:  # pods that share a claim would only be in each other's way
                 await self._reserve(key, pod, granted.get(key))
-        await self._look_for_doubles(granted)
-        for grant in binding.grants:
-            if grant.extended:
-                await self._make_extended(pod, grant)
+        for grant in extended:
+            await self._make_extended(pod, grant)
+        if extended or (made and pod.status.extended_resource_claim_status is None):
+            await self._tell_kubelet(pod)
+        made_here = {f"{pod.metadata.namespace}/{claim_name(pod)}": grant for grant in extended}
+        await self._look_for_doubles(granted | made_here)
+
+    def has_conditions(self, pod: Pod, binding: Binding) -> bool:
+        """Whether devices of the pod's claims have to be prepared before it is bound, also of those that hold some."""
+        return any(
+            result.binding_conditions
+            for given in self._given(pod, binding).values()
+            for result in given.results
+        )
 
     async def _look_for_doubles(self, grants: Mapping[str, ClaimGrant]) -> None:
         """Give way to another scheduler that gave a device away at the same moment. Raises Conflict.
@@ -155,20 +169,53 @@ class ClaimGrants:
                 raise _conflict(f"another scheduler gave a device of the claim {key} to the claim {other}")
 
     async def wait_for_conditions(self, pod: Pod, binding: Binding, is_due: Callable[[], bool]) -> None:
-        """Write, and wait until the drivers have prepared the devices. Raises ClaimNotReady."""
+        """Write, and wait until the drivers have prepared the devices. Raises ClaimNotReady.
+
+        What cannot be prepared is taken back, so that it is decided on again.
+        """
+        given = self._given(pod, binding)
         try:
-            await self.write(pod, binding)
-            waited_seconds = 0.0
-            while is_due():
-                states = [await self._conditions(grant, pod) for grant in binding.grants]
-                if all(states):
-                    return
-                if waited_seconds >= CONDITIONS_SECONDS:
-                    raise ClaimNotReady(f"its devices were not ready after {CONDITIONS_SECONDS:.0f} s")
-                await self._sleep(POLL_SECONDS)
-                waited_seconds += POLL_SECONDS
+            if is_due():
+                await self.write(pod, binding)
+            await self._wait(given, is_due)
+        except _Unprepared:
+            for key in given:
+                await self._take_back(key, pod)
+            raise
         except ClusterError as error:
             raise ClaimNotReady(str(error)) from error
+
+    async def _wait(self, given: Mapping[str, Allocation], is_due: Callable[[], bool]) -> None:
+        waited_seconds = 0.0
+        while is_due():
+            states = [await self._conditions(key, allocation) for key, allocation in given.items()]
+            if all(states):
+                return
+            if waited_seconds >= CONDITIONS_SECONDS:
+                raise _Unprepared(f"its devices were not ready after {CONDITIONS_SECONDS:.0f} s")
+            await self._sleep(POLL_SECONDS)
+            waited_seconds += POLL_SECONDS
+
+    def _given(self, pod: Pod, binding: Binding) -> dict[str, Allocation]:
+        """What the claims of the pod hold once it is bound, by key."""
+        made = self._reader.made_for(pod)
+        keys = (*self._keys(pod), *([made] if made else ()))
+        held = {key: listed.allocation for key in keys if (listed := self._reader.claim(key))}
+        given = {key: allocation for key, allocation in held.items() if allocation is not None}
+        for grant in binding.grants:
+            name = claim_name(pod) if grant.extended else grant.claim.name
+            given[f"{grant.claim.namespace}/{name}"] = grant.allocation
+        return given
+
+    async def _take_back(self, key: str, pod: Pod) -> None:
+        """Take the devices of a claim back that nobody but this pod uses."""
+        namespace, _, name = key.partition("/")
+        try:
+            claim = await self._transport.get(self._claims.path(namespace, name), ResourceClaim)
+            if {user.uid for user in claim.status.reserved_for} <= {pod.metadata.uid}:
+                await self._clear(claim)
+        except ClusterError as error:
+            logger.info("claim %s: its devices were not taken back: %s", key, error)
 
     def deallocation(
         self, key: str, is_waiting: Callable[[str], bool]
@@ -266,7 +313,7 @@ class ClaimGrants:
             raise _Changed from error
 
     async def _make_extended(self, pod: Pod, grant: ClaimGrant) -> None:
-        """Make the claim for the pod's whole GPUs, allocate it, and tell the kubelet which request is for whom."""
+        """Make the claim for the pod's whole GPUs, and allocate it."""
         namespace, name = pod.metadata.namespace, claim_name(pod)
         path = self._claims.path(namespace, name)
         body = claim_object(pod, grant.claim, self._claims.api_version)
@@ -285,9 +332,13 @@ class ClaimGrants:
                 raise _conflict(f"the claim {path} was changed") from error
         elif not _is_same(claim, grant.allocation):
             raise _conflict(f"the claim {path} holds other devices")
+
+    async def _tell_kubelet(self, pod: Pod) -> None:
+        """Write into the pod's status which request of the claim for its whole GPUs is for which container."""
+        namespace = pod.metadata.namespace
         status = {
             "extendedResourceClaimStatus": {
-                "resourceClaimName": name,
+                "resourceClaimName": claim_name(pod),
                 "requestMappings": request_mappings(pod),
             }
         }
@@ -297,11 +348,11 @@ class ClaimGrants:
             content_type=MERGE_PATCH,
         )
 
-    async def _conditions(self, grant: ClaimGrant, pod: Pod) -> bool:
-        """Whether all devices of the claim are ready. Raises ClaimNotReady if one of them failed."""
-        name = claim_name(pod) if grant.extended else grant.claim.name
-        claim = await self._transport.get(self._claims.path(grant.claim.namespace, name), ResourceClaim)
-        for result in grant.allocation.results:
+    async def _conditions(self, key: str, allocation: Allocation) -> bool:
+        """Whether all devices of the claim are ready. Raises _Unprepared if one of them failed."""
+        namespace, _, name = key.partition("/")
+        claim = await self._transport.get(self._claims.path(namespace, name), ResourceClaim)
+        for result in allocation.results:
             known = {
                 condition.type: condition.status == "True"
                 for device in claim.status.devices
@@ -310,7 +361,7 @@ class ClaimGrants:
             }
             failed = [name for name in result.binding_failure_conditions if known.get(name)]
             if failed:
-                raise ClaimNotReady(
+                raise _Unprepared(
                     f"the device {'/'.join(result.device_id)} could not be prepared: {failed[0]}"
                 )
             if not all(known.get(name) for name in result.binding_conditions):
@@ -334,13 +385,12 @@ class ClaimGrants:
             return claim.status.allocation is not None
 
 
+class _Unprepared(ClaimNotReady):
+    """Devices that the drivers did not prepare."""
+
+
 class _Changed(Exception):
     """The claim is not as it was known: it has to be read again."""
-
-
-def has_conditions(binding: Binding) -> bool:
-    """Whether the devices that the binding gives have to be prepared before the pod is bound."""
-    return any(result.binding_conditions for grant in binding.grants for result in grant.allocation.results)
 
 
 def _is_as_new(shown: str, written: str) -> bool:

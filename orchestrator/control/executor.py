@@ -17,7 +17,7 @@ from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.reflector import Change
 from orchestrator.cluster.timeouts import OPERATOR_REQUEST_SECONDS
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.claim_grants import ClaimGrants, has_conditions
+from orchestrator.control.claim_grants import ClaimGrants
 from orchestrator.control.claims import ClaimNotReady, Claims
 from orchestrator.control.nominations import Nominations
 from orchestrator.control.operator_config import MAX_CHECKPOINT_GRACE_SECONDS
@@ -61,6 +61,7 @@ class Executor:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._transport = transport
+        self._is_leader = is_leader
         self._on_refused = on_refused
         self._on_evicted = on_evicted
         self._on_forbidden = on_forbidden
@@ -210,7 +211,7 @@ class Executor:
         self._nominations.forget(uid)
         devices = ",".join(str(device) for device in binding.devices)
         claims = self._claims if pod.spec.volumes and claims_of(pod) else None
-        grants = self._grants if pod.spec.resource_claims or binding.grants else None
+        grants = self._grants if self._grants and self._grants.concern(pod, binding) else None
         writing = list(grants.begin(pod, binding)) if grants else []
         is_bound = False
 
@@ -252,7 +253,7 @@ class Executor:
             put_off=lambda why: self._on_unready(pod, why),
             over=over,
         )
-        waits_for_devices = grants if has_conditions(binding) else None
+        waits_for_devices = grants if grants is not None and grants.has_conditions(pod, binding) else None
         if claims is None and waits_for_devices is None:
             return task, None
 
@@ -260,7 +261,11 @@ class Executor:
             if claims is not None:
                 await claims.ready(pod, binding.node, lambda: uid in self._assumed)
             if waits_for_devices is not None:
-                await waits_for_devices.wait_for_conditions(pod, binding, lambda: uid in self._assumed)
+                await waits_for_devices.wait_for_conditions(
+                    pod, binding, lambda: uid in self._assumed and self._is_leader()
+                )
+                if not self._is_leader():
+                    raise ClaimNotReady("another replica decides by now")
 
         return task, prepare
 

@@ -16,7 +16,7 @@ from orchestrator.planner.devices import model as dra
 from orchestrator.planner.model import Request
 from orchestrator.workloads.claim_amounts import GpuClasses, claimed_gpus, held_gpus
 from orchestrator.workloads.dict_ops import discard, put
-from orchestrator.workloads.extended_claims import extended_claim
+from orchestrator.workloads.extended_claims import NAME_INFIX, claim_name, extended_claim
 from orchestrator.workloads.node_terms import Terms, both
 from orchestrator.workloads.published_gpus import PublishedGpus, gpus_by_node
 from orchestrator.workloads.resource_claims import read_allocation, read_claim, read_class, read_slice
@@ -189,9 +189,9 @@ class ClaimReader:
 
         `request` is what it asks for beside its claims.
         """
-        made = self._made_for_gpus(pod)
+        made = self._made_for_gpus(pod, node)
         extended = self._extended_claim(pod, request) if node is None and made is None else None
-        if not may_have_claims(pod):
+        if made is None and not may_have_claims(pod):
             return None if extended is None else PodClaims((), request, extended=extended)
         if made is not None:
             request = replace(request, gpu_count=0)  # they are what that claim holds
@@ -261,7 +261,10 @@ class ClaimReader:
                         self._keys_on.setdefault(name, {})[key] = key
                     else:
                         discard(self._keys_on, name, key)
-        return nodes, set(self._users.get(key, _NOBODY))
+        users = set(self._users.get(key, _NOBODY))
+        if NAME_INFIX in key and changed.metadata.controller is not None:
+            users.add(changed.metadata.controller.uid)
+        return nodes, users
 
     def _read(self, kind: str, changed: DynamicObject, read: Callable[[], T]) -> T | None:
         outcome = self._boundary.read(f"{kind} {changed.metadata.name}", read)
@@ -316,14 +319,25 @@ class ClaimReader:
             self._gpu_classes = GpuClasses(self._classes, samples, most)
         return self._gpu_classes
 
-    def _made_for_gpus(self, pod: Pod) -> str | None:
-        """The key of the claim that was made for the pod's whole GPUs, if it is there and holds them."""
+    def _made_for_gpus(self, pod: Pod, node: str | None) -> str | None:
+        """The key of the claim that was made for the pod's whole GPUs, if it is there and holds them.
+
+        It is there before the pod says so: an operator may have ended in between.
+        """
+        key = self.made_for(pod) if node is None else None
         extended = pod.status.extended_resource_claim_status
-        if extended is None:
-            return None
-        key = f"{pod.metadata.namespace}/{extended.resource_claim_name}"
-        listed = self.claim(key)
+        if extended is not None:
+            key = f"{pod.metadata.namespace}/{extended.resource_claim_name}"
+        listed = None if key is None else self.claim(key)
         return None if listed is None or listed.allocation is None else key
+
+    def made_for(self, pod: Pod) -> str | None:
+        """The key of the claim that muster made for the pod's whole GPUs, if the watch shows that it holds some."""
+        key = f"{pod.metadata.namespace}/{claim_name(pod)}"
+        shown = self._objects.get(key)
+        if shown is None or shown.status.allocation is None or shown.metadata.controller is None:
+            return None
+        return key if shown.metadata.controller.uid == pod.metadata.uid else None
 
     def _extended_claim(self, pod: Pod, request: Request) -> dra.Claim | None:
         """The claim for the pod's whole GPUs on a node that publishes them, if there is a class for that."""

@@ -11,15 +11,19 @@ import pytest
 from orchestrator.cluster.device_objects import ResourceClaim
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.claim_grants import MAX_USERS, ClaimGrants
+from orchestrator.control.claim_grants import ClaimGrants
 from orchestrator.control.executor import Executor
-from orchestrator.planner.devices.model import Allocation, Claim, ClaimSpec, DeviceResult, NodeTerm
+from orchestrator.planner.devices.model import MAX_USERS, Allocation, Claim, ClaimSpec, DeviceResult, NodeTerm
 from orchestrator.planner.labels import LabelRequirement
 from orchestrator.planner.model import Binding, ClaimGrant
 from orchestrator.workloads.claim_reader import ClaimReader
+from orchestrator.workloads.extended_claims import claim_name
+from orchestrator.workloads.request import pod_request
+from orchestrator.workloads.resource_claims import allocation_object
 from orchestrator.workloads.unreadable import Boundary
 from tests.cluster.fake_api_server import CUT, Answer, FakeApiServer, access_to, refusal, serving
 from tests.cluster.waiting import ManualClock, until
+from tests.workloads import objects as workload_objects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -48,7 +52,7 @@ def allocation(device: str = "gpu-0", *conditions: str) -> Allocation:
         "gpu",
         ("gpu.example.com", "node-1", device),
         binding_conditions=conditions,
-        binding_failure_conditions=(),
+        binding_failure_conditions=("broken",) if conditions else (),
     )
     return Allocation((result,), nodes=NODES)
 
@@ -377,3 +381,82 @@ async def test_devices_of_a_pod_that_is_bound_are_not_taken_back(world: World) -
     world.executor.begin([], [], {"uid-job": job(node="node-1")}, deallocations=["team/gpu"])
     await world.settled()
     assert world.api.held == ["gpu-0"]
+
+
+def prepared(kind: str) -> list[dict[str, Any]]:
+    """`status.devices` in which the driver says this of the device."""
+    conditions = [{"type": kind, "status": "True"}]
+    return [{"driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0", "conditions": conditions}]
+
+
+async def test_a_pod_is_bound_when_its_device_is_prepared(world: World) -> None:
+    world.begin(job(), conditions=("ready",))
+    await until(lambda: len(world.api.server.asked("GET", CLAIM)) > 3)
+    assert world.api.held == ["gpu-0"]
+    assert not world.api.bound
+    world.api.change(devices=prepared("ready"))
+    await world.settled()
+    assert world.api.bound == ["uid-job"]
+
+
+@pytest.mark.parametrize("kind", ["broken", ""], ids=["failed", "never ready"])
+async def test_a_device_that_cannot_be_prepared_is_taken_back(world: World, kind: str) -> None:
+    if kind:
+        world.api.change(devices=prepared(kind))
+        world.show()
+    world.begin(job(), conditions=("ready",))
+    await world.settled()
+    assert not world.api.bound
+    assert not world.api.held
+    assert len(world.unready) == 1
+    world.executor.confirm({"uid-job": job()})
+    assert not world.held()
+
+
+async def test_a_device_that_the_claim_holds_already_is_waited_for_too(world: World) -> None:
+    world.begin(job(), conditions=("ready",))
+    await until(lambda: world.api.held == ["gpu-0"])
+    async with running() as other:
+        other.api.claim, other.api.version = world.api.claim, world.api.version
+        other.show()
+        other.begin(job(), grants=False)
+        await until(lambda: len(other.api.server.asked("GET", CLAIM)) > 2)
+        assert not other.api.bound
+        other.api.change(devices=prepared("ready"))
+        await other.settled()
+        assert other.api.bound == ["uid-job"]
+    world.executor.confirm({})
+
+
+async def test_who_leads_no_more_allocates_nothing_and_binds_nothing(world: World) -> None:
+    world.leads = False
+    world.begin(job(), conditions=("ready",))
+    await world.settled()
+    assert world.refused == 1
+    assert not world.api.held
+    assert not world.held()
+
+
+async def test_a_new_leader_binds_with_the_claim_that_was_made_for_whole_gpus(world: World) -> None:
+    pod = workload_objects.pod("job", namespace="team", gpus=1)
+    name = claim_name(pod)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "job", "uid": pod.metadata.uid, "controller": True}
+    assert world.api.claim is not None
+    world.api.claim["metadata"] |= {"name": name, "ownerReferences": [owner], "finalizers": ["x"]}
+    world.api.change(
+        allocation=allocation_object(allocation()),
+        reservedFor=[{"resource": "pods", "name": "job", "uid": pod.metadata.uid}],
+    )
+    _, concerned = world.reader.note(world.api.read(), is_there=True)
+    assert pod.metadata.uid in concerned
+    read = world.reader.read_pod(pod, pod_request(pod), None)
+    assert read is not None
+    assert read.keys == (f"team/{name}",)
+    assert read.extended is None
+    status = "/api/v1/namespaces/team/pods/job/status"
+    world.api.server.on("PATCH", status, Answer({}))
+    world.begin(pod, grants=False)
+    await world.settled()
+    assert world.api.bound == [pod.metadata.uid]
+    (told,) = world.api.server.asked("PATCH", status)
+    assert told.body["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == name

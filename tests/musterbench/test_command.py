@@ -60,6 +60,7 @@ def test_the_benchmark_of_claims_gives_every_gpu_once() -> None:
     assert [(result["case"], result["jobs"]) for result in results] == [
         ("claims of one GPU each", 8),
         ("one claim more", 1),
+        ("a whole decision on them", 8),
     ]
     assert not [result["problem"] for result in results if "problem" in result]
     assert all(set(result) >= FIELDS for result in results)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from orchestrator.planner import Planner, plan
 from orchestrator.planner.devices.model import (
+    MAX_USERS,
     Claim,
     ClaimSpec,
     DynamicResources,
@@ -316,4 +317,17 @@ def test_a_claim_gets_no_other_devices_before_its_last_user_is_gone() -> None:
     waiting = replace(follower.pods[0], node=None, devices=())
     follower = replace(follower, pods=(waiting,))
     cluster.snapshot = replace(cluster.snapshot, workloads=(leaving, follower))
+    assert not cluster.step().bindings
+
+
+def test_a_claim_takes_no_more_pods_than_it_can_be_reserved_for() -> None:
+    cluster = Claims([published("node-1", 1)], [builders.project("a", 1000)])
+    claim = claimed("one")
+    cluster.submit(job("one", "a", claim), claim)
+    cluster.step()
+    (listed,) = cluster.snapshot.dynamic.claims
+    full = replace(listed, reserved_for=("one-0", *(f"other-{number}" for number in range(MAX_USERS - 1))))
+    cluster.snapshot = replace(cluster.snapshot, dynamic=replace(cluster.snapshot.dynamic, claims=(full,)))
+    more = job("more", "a", claim, age=1)
+    cluster.submit(replace(more, pods=(replace(more.pods[0], request=Request()),)))
     assert not cluster.step().bindings

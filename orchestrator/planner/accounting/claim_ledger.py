@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from orchestrator.planner.devices.model import (
+    MAX_USERS,
     Allocated,
     Allocation,
     Answer,
@@ -300,12 +301,21 @@ class ClaimLedger:
             if held is not None:
                 if held.nodes is not None and not matches_term(place, held.nodes):
                     return None
+                if not self._has_place_for(key, pod):
+                    return None
                 continue
             listed = self._claims.get(key)
             if listed is None or (listed.allocation is not None and not later):
                 return None  # what it holds is free when its last user is gone, and cannot be changed before
             missing.append(listed.claim)
         return missing
+
+    def _has_place_for(self, key: str, pod: Pod) -> bool:
+        """Whether one more pod can use the claim."""
+        if key in self._shared:
+            return self._shared[key][1] < MAX_USERS
+        users = self._claims[key].reserved_for
+        return pod.id in users or len(users) < MAX_USERS
 
     def _ask(self, place: NodePlace, claims: list[Claim], *, later: bool) -> Answer:
         ledger = self.allocator.ledger

@@ -13,6 +13,9 @@ from orchestrator.planner.labels import LabelRequirement
 MAX_RESULTS: Final = 32
 """So many devices a claim can hold."""
 
+MAX_USERS: Final = 256
+"""Pods for which one claim can be reserved: the API server takes no more."""
+
 DeviceId = tuple[str, str, str]
 """Driver, pool and device."""
 
