@@ -50,11 +50,13 @@ class ClaimGrants:
         reader: ClaimReader,
         *,
         version: str | None,
+        shown_seconds: float = SHOWN_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._transport = transport
         self._reader = reader
         self._claims = replace(RESOURCE_CLAIMS, version=version or RESOURCE_CLAIMS.version)
+        self._shown_seconds = shown_seconds
         self._sleep = sleep
         self._seen = asyncio.Event()
         self._assumed: dict[str, ObservedClaim] = {}
@@ -158,7 +160,7 @@ class ClaimGrants:
         """
         for key, grant in grants.items():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(SHOWN_SECONDS):
+                async with asyncio.timeout(self._shown_seconds):
                     while (shown := self._reader.shown(key)) is None or shown.status.allocation is None:
                         self._seen.clear()
                         await self._seen.wait()

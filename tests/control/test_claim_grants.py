@@ -174,7 +174,7 @@ class World:
     def __init__(self, server: FakeApiServer, transport: Transport, clock: ManualClock) -> None:
         self.api = ClaimServer(server)
         self.reader = ClaimReader(Boundary())
-        self.grants = ClaimGrants(transport, self.reader, version="v1", sleep=clock.sleep)
+        self.grants = ClaimGrants(transport, self.reader, version="v1", shown_seconds=0, sleep=clock.sleep)
         self.leads = True
         self.refused = 0
         self.unready: list[str] = []
