@@ -460,3 +460,15 @@ async def test_a_new_leader_binds_with_the_claim_that_was_made_for_whole_gpus(wo
     assert world.api.bound == [pod.metadata.uid]
     (told,) = world.api.server.asked("PATCH", status)
     assert told.body["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == name
+
+
+async def test_a_device_that_another_claim_holds_too_is_given_up(world: World) -> None:
+    theirs = {
+        "metadata": {"namespace": "team", "name": "theirs", "uid": "uid-theirs", "resourceVersion": "9"},
+        "status": {"allocation": allocation_object(allocation())},
+    }
+    world.reader.note(msgspec.convert(theirs, ResourceClaim), is_there=True)
+    world.begin(job())
+    await world.settled()
+    assert world.refused == 1
+    assert not world.api.bound

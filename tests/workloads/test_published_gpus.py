@@ -1,0 +1,96 @@
+"""`orchestrator.workloads.published_gpus`: what NVIDIA's driver published, as it was recorded."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from orchestrator.cluster import device_objects as wire
+from orchestrator.cluster.objects import Node
+from orchestrator.cluster.reflector import Change
+from orchestrator.workloads.published_gpus import PublishedGpus, gpus_by_node
+from orchestrator.workloads.reader import Reader
+from orchestrator.workloads.resource_claims import read_slice
+
+RECORDED = Path(__file__).parents[1] / "musterlab" / "recorded" / "resourceslice-memory.yaml"
+
+
+def published(name: str = "slice", **of_pool: int) -> dict[str, Any]:
+    devices = yaml.safe_load(RECORDED.read_text(encoding="utf-8"))["devices"]
+    pool = {"name": "dgx1", "generation": 1, "resourceSliceCount": 1, **of_pool}
+    spec = {"driver": "gpu.nvidia.com", "nodeName": "dgx1", "pool": pool, "devices": copy.deepcopy(devices)}
+    return {"metadata": {"name": name, "uid": name}, "spec": spec}
+
+
+def gpus(*slices: dict[str, Any]) -> PublishedGpus | None:
+    read = [read_slice(msgspec.convert(listed, wire.ResourceSlice)) for listed in slices]
+    return gpus_by_node(read).get("dgx1")
+
+
+def node(**allocatable: str) -> Node:
+    amounts = {"cpu": "80", "memory": "512Gi", "pods": "110", **allocatable}
+    status = {
+        "allocatable": amounts,
+        "capacity": amounts,
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    return msgspec.convert({"metadata": {"name": "dgx1", "uid": "dgx1"}, "status": status}, Node)
+
+
+def test_a_nodes_gpus_are_in_the_order_of_their_names_whatever_the_driver_listed_first() -> None:
+    turned = published()
+    turned["spec"]["devices"].reverse()
+    known = gpus(turned)
+    assert known is not None
+    assert [device for _, _, device in known.ids] == [f"gpu-{index}" for index in range(8)]
+    assert known.memory_mib == 32 * 1024
+    assert known.model == "Tesla-V100-SXM2-32GB"
+    assert known.tainted == ()
+
+
+def test_gpu_10_comes_after_gpu_9() -> None:
+    many = published()
+    (first, *_) = many["spec"]["devices"]
+    many["spec"]["devices"] = [{**first, "name": f"gpu-{index}"} for index in (10, 2, 9)]
+    known = gpus(many)
+    assert known is not None
+    assert [device for _, _, device in known.ids] == ["gpu-2", "gpu-9", "gpu-10"]
+
+
+def test_only_the_newest_generation_of_a_pool_counts() -> None:
+    newer = published("newer", generation=2)
+    del newer["spec"]["devices"][4:]
+    known = gpus(published(), newer)
+    assert known is not None
+    assert len(known.ids) == 4
+
+
+def test_a_gpu_that_its_driver_taints_is_unhealthy() -> None:
+    tainted = published()
+    tainted["spec"]["devices"][3]["taints"] = [
+        {"key": "gpu.nvidia.com/xid", "value": "48", "effect": "NoSchedule"}
+    ]
+    reader = Reader()
+    reader.note(Change("added", node()))
+    reader.note(Change("added", msgspec.convert(tainted, wire.ResourceSlice)))
+    (read,) = reader.read().snapshot.nodes
+    assert (read.gpu_count, read.unhealthy_gpus, read.gpu_memory_mib) == (8, (3,), 32 * 1024)
+    assert read.gpu_model == "Tesla-V100-SXM2-32GB"
+    assert read.schedulable
+
+
+def test_a_node_whose_gpus_are_given_twice_gets_no_pod_and_is_named() -> None:
+    reader = Reader()
+    reader.note(Change("added", node(**{"nvidia.com/gpu": "8"})))
+    reader.note(Change("added", msgspec.convert(published(), wire.ResourceSlice)))
+    reading = reader.read()
+    (read,) = reading.snapshot.nodes
+    assert not read.schedulable
+    (entry,) = reading.set_aside
+    assert (entry.kind, entry.name) == ("Node", "dgx1")
+    assert "by a device plugin and in slices by gpu.nvidia.com" in entry.why
+    reader.note(Change("modified", node()))
+    assert reader.read().snapshot.nodes[0].schedulable
+    assert reader.read().set_aside == ()
