@@ -1,4 +1,3 @@
-# mypy: disable-error-code="import-not-found,import-untyped,call-arg"
 """The agent as a process on a real node: NVIDIA's mock of its library, its device plugin, and the kubelet."""
 
 import asyncio
@@ -15,6 +14,9 @@ import pytest
 from musterlab import binaries
 from musterlab.cluster import Lab, start
 from musterlab.errors import BinariesError
+from musterlab.gpus.live import NodeGpus, Process
+from musterlab.gpus.models import Gpus, Stack
+from musterlab.gpus.recipe import GPU_PROGRAMS, LIBRARY
 from orchestrator.agent.cgroups import owner_of
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.quantity import parse_time
@@ -22,11 +24,6 @@ from orchestrator.cluster.transport import Transport
 from orchestrator.control.install import install
 from orchestrator.progress import Reporter
 from tests.control.operators import must
-
-pytest.importorskip("musterlab.gpus", reason="this lab has no GPUs of NVIDIA's programs")
-from musterlab.gpus.live import NodeGpus, Process
-from musterlab.gpus.models import Gpus, Stack
-from musterlab.gpus.recipe import GPU_PROGRAMS, LIBRARY
 from tests.musterlab.gpu_pods import create, pod, read, wait_until_ready
 
 pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]

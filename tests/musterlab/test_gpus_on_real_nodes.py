@@ -19,6 +19,7 @@ from musterlab.gpus.live import NodeGpus, Process
 from musterlab.gpus.models import Gpus
 from musterlab.gpus.recipe import DRIVER_VERSION, GPU_PROGRAMS
 from musterlab.realnodes import images
+from orchestrator.agent.pod_resources import list_devices
 from orchestrator.progress import Reporter
 from tests.control.operators import must_all, operator, prepare
 from tests.musterlab import gpu_pods
@@ -176,10 +177,9 @@ def test_containers_see_the_gpus_that_the_kubelet_gave_them(plugin_pods: Lab) ->
 
 def pod_resources(lab: Lab, directory: Path) -> set[tuple[str, str, str]]:
     """Pod, container and device, as the kubelet tells agents."""
-    agent = pytest.importorskip("orchestrator.agent.pod_resources")
     near = directory / "near"  # the path of a socket is short
     near.symlink_to(lab.state_directory / "realnodes" / NODE / "kubelet" / "pod-resources")
-    answer = asyncio.run(agent.list_devices(near / "kubelet.sock"))
+    answer = asyncio.run(list_devices(near / "kubelet.sock"))
     return {(held.holder.pod, held.holder.container, held.device) for held in answer}
 
 
