@@ -14,6 +14,8 @@ from tests.gpumemory.scenarios import LIMIT
 from tests.gpumemory.test_hooks import DRIVER_HOOKS, LINES
 from tests.gpumemory.test_processes import RACE, THREADS
 
+pytestmark = pytest.mark.lab  # compiled code: once, not on every Python
+
 OLDEST_GLIBC: Final = (2, 17)  # of CentOS 7, below which no image with CUDA 11 or newer is
 COMPILERS: Final = ["gcc", "clang"]
 
@@ -58,7 +60,6 @@ def sanitized(machine: Machine, name: str, directory: Path) -> Machine:
     return replace(machine, library=Path(f"{found.resolve()}:{library}"))
 
 
-@pytest.mark.lab
 @pytest.mark.parametrize("name", COMPILERS)
 def test_sanitizers_find_nothing(name: str, machine: Machine, tmp_path: Path) -> None:
     checked = sanitized(machine, name, tmp_path / "library")
@@ -72,7 +73,6 @@ def test_sanitizers_find_nothing(name: str, machine: Machine, tmp_path: Path) ->
     assert process.returncode == 0, errors
 
 
-@pytest.mark.lab
 def test_the_sanitized_library_does_check(machine: Machine, tmp_path: Path) -> None:
     """A fault on purpose: an array that the driver would read is shorter than its layout."""
     shutil.copytree(SOURCES, tmp_path / "sources", ignore=shutil.ignore_patterns("build"))

@@ -11,6 +11,8 @@ import pytest
 from tests.gpumemory.conftest import GIB, SOURCES, Machine, uuid
 from tests.gpumemory.scenarios import LIMIT, SCENARIOS
 
+pytestmark = pytest.mark.lab  # compiled code: once, not on every Python
+
 LINES: Final = re.findall(r"^(DRIVER|MANAGEMENT)\(([^)]*)\)$", (SOURCES / "hooks.h").read_text(), re.M)
 DRIVER: Final = [[word.strip() for word in words.split(",")] for kind, words in LINES if kind == "DRIVER"]
 DRIVER_HOOKS: Final = [words[0] for words in DRIVER]
@@ -26,7 +28,6 @@ def test_the_hook_counts_caps_and_answers(hook: str, machine: Machine) -> None:
     container.run("-m", "tests.gpumemory.scenarios", hook, str(container.state))
 
 
-@pytest.mark.lab
 @pytest.mark.parametrize("hook", DRIVER_HOOKS)
 def test_without_the_hook_its_scenario_fails(hook: str, machine: Machine, tmp_path: Path) -> None:
     content = machine.library.read_bytes()

@@ -10,6 +10,8 @@ import pytest
 
 from tests.gpumemory.conftest import GIB, MIB, Container, Machine, uuid
 
+pytestmark = pytest.mark.lab  # compiled code: once, not on every Python
+
 HOLD: Final = """
 import sys
 from tests.gpumemory.cuda import Cuda
@@ -79,7 +81,6 @@ def test_a_process_is_refused_what_another_has_and_gets_it_when_that_was_killed(
     assert free_bytes(container) == GIB
 
 
-@pytest.mark.lab
 def test_eight_processes_that_race_never_have_more_than_the_limit(machine: Machine) -> None:
     container = machine.container("one", {uuid(0): GIB})
     processes = [container.start(["-c", RACE, str(seed), "150"]) for seed in range(8)]
@@ -101,7 +102,6 @@ def test_eight_processes_that_race_never_have_more_than_the_limit(machine: Machi
     assert free_bytes(container) == GIB
 
 
-@pytest.mark.lab
 def test_processes_killed_at_any_moment_leave_nothing_behind(machine: Machine) -> None:
     container = machine.container("one", {uuid(0): GIB})
     for seed in range(12):
@@ -123,7 +123,6 @@ def test_processes_killed_at_any_moment_leave_nothing_behind(machine: Machine) -
     assert highest_bytes(machine) <= GIB
 
 
-@pytest.mark.lab
 def test_eight_containers_with_an_eighth_each_fill_the_device(machine: Machine) -> None:
     eighth = 32 * GIB // 8
     containers = [machine.container(str(number), {uuid(0): eighth}) for number in range(8)]
