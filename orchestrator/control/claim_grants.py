@@ -27,7 +27,7 @@ from orchestrator.control.claims import ClaimNotReady
 from orchestrator.names import CLAIM_FINALIZER
 from orchestrator.planner.devices.model import MAX_USERS, Allocation, ObservedClaim
 from orchestrator.planner.model import Binding, ClaimGrant
-from orchestrator.workloads.claim_reader import ClaimReader
+from orchestrator.workloads.claim_reader import ClaimReader, named_claims
 from orchestrator.workloads.extended_claims import claim_name, claim_object, request_mappings
 from orchestrator.workloads.resource_claims import UnreadableDevices, allocation_object, read_allocation
 
@@ -133,7 +133,7 @@ class ClaimGrants:
         granted = {grant.claim.key: grant for grant in binding.grants if not grant.extended}
         extended = [grant for grant in binding.grants if grant.extended]
         made = None if extended else self._reader.made_for(pod)
-        for key in (*self._keys(pod), *([made] if made else ())):
+        for key in (*named_claims(pod), *([made] if made else ())):
             lock = self._locks.setdefault(key, asyncio.Lock())
             async with lock:  # pods that share a claim would only be in each other's way
                 await self._reserve(key, pod, granted.get(key))
@@ -201,7 +201,7 @@ class ClaimGrants:
     def _given(self, pod: Pod, binding: Binding) -> dict[str, Allocation]:
         """What the claims of the pod hold once it is bound, by key."""
         made = self._reader.made_for(pod)
-        keys = (*self._keys(pod), *([made] if made else ()))
+        keys = (*named_claims(pod), *([made] if made else ()))
         held = {key: listed.allocation for key in keys if (listed := self._reader.claim(key))}
         given = {key: allocation for key, allocation in held.items() if allocation is not None}
         for grant in binding.grants:
@@ -239,15 +239,6 @@ class ClaimGrants:
         version = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
         body = {"metadata": version, "status": {"allocation": None, "reservedFor": None, "devices": None}}
         await self._transport.patch(f"{path}/status", body, content_type=MERGE_PATCH)
-
-    def _keys(self, pod: Pod) -> list[str]:
-        """The claims that the pod names, or that were made for it."""
-        made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
-        names = (
-            reference.resource_claim_name or made.get(reference.name)
-            for reference in pod.spec.resource_claims
-        )
-        return [f"{pod.metadata.namespace}/{name}" for name in dict.fromkeys(names) if name]
 
     async def _reserve(self, key: str, pod: Pod, grant: ClaimGrant | None) -> None:
         namespace, _, name = key.partition("/")

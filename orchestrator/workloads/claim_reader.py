@@ -4,7 +4,7 @@ What a pod's claims ask for counts as GPUs of one of the pods that share them: o
 the oldest. The others need the same devices and count nothing.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -27,6 +27,7 @@ DynamicObject = ResourceSlice | DeviceClass | ResourceClaim
 T = TypeVar("T")
 
 _NOBODY: Final[Mapping[str, Pod]] = MappingProxyType({})
+_NO_SLICES: Final[Mapping[str, dra.ResourceSlice]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,9 @@ class ClaimReader:
         self._holders: dict[dra.DeviceId, dict[str, str]] = {}
         self._keys_of: dict[str, tuple[str, ...]] = {}
         self._assumed: Mapping[str, dra.ObservedClaim] = {}
-        self._gpus: Mapping[str, PublishedGpus] | None = {}
+        self._slices_of: dict[dra.PoolId, dict[str, dra.ResourceSlice]] = {}
+        self._pools_of: dict[str, dict[dra.PoolId, None]] = {}
+        self._gpus: dict[str, PublishedGpus] = {}
         self._gpu_classes: GpuClasses | None = None
         self._dynamic: dra.DynamicResources | None = dra.NO_DYNAMIC_RESOURCES
 
@@ -78,21 +81,13 @@ class ClaimReader:
             )
             self._gpu_classes = None
             return set(), set(self._keys_of)
-        published = self._read("ResourceSlice", changed, lambda: read_slice(changed)) if is_there else None
-        put(self._slices, changed.metadata.name, published)
-        before = self.gpus()
-        self._gpus = None
-        after = self.gpus()
-        nodes = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-        if nodes:
-            self._gpu_classes = None
-        return nodes, set(self._keys_of) if nodes else set()
+        return self._note_slice(changed, is_there=is_there)
 
     def note_pod(self, pod: Pod, *, is_there: bool) -> set[str]:
         """Take a change of a pod that may have claims; return the uids of those that share them with it."""
         uid = pod.metadata.uid
         before = self._keys_of.get(uid, ())
-        keys = tuple(_keys(pod)) if is_there and may_have_claims(pod) else ()
+        keys = _keys(pod) if is_there and may_have_claims(pod) else ()
         for key in before:
             discard(self._users, key, uid)
         for key in keys:
@@ -113,8 +108,6 @@ class ClaimReader:
 
     def gpus(self) -> Mapping[str, PublishedGpus]:
         """The GPUs that are published, by node."""
-        if self._gpus is None:
-            self._gpus = gpus_by_node(self._slices.values())
         return self._gpus
 
     def dynamic(self) -> dra.DynamicResources:
@@ -195,7 +188,7 @@ class ClaimReader:
             return None if extended is None else PodClaims((), request, extended=extended)
         if made is not None:
             request = replace(request, gpu_count=0)  # they are what that claim holds
-        keys = tuple(_keys(pod)) if node else tuple(self._usable_keys(pod))
+        keys = _keys(pod) if node else tuple(self._usable_keys(pod))
         if node is None and made is not None:
             keys = (*keys, made)
         held, missing = [], []
@@ -225,7 +218,8 @@ class ClaimReader:
                     None,
                 )
             )
-            amounts, indices = amounts.plus(held_gpus(held, on_node)), held_gpus(held, on_node).devices
+            has = held_gpus(held, on_node)
+            amounts, indices = amounts.plus(has), has.devices
         return PodClaims(
             keys,
             amounts.added_to(request, tuple(spec for spec, _ in missing)),
@@ -237,6 +231,41 @@ class ClaimReader:
     def set_aside(self) -> Iterator[SetAside]:
         """Yield the objects that cannot be read."""
         yield from self._unreadable.values()
+
+    def _note_slice(self, changed: ResourceSlice, *, is_there: bool) -> tuple[set[str], set[str]]:
+        name = changed.metadata.name
+        published = self._read("ResourceSlice", changed, lambda: read_slice(changed)) if is_there else None
+        before = self._slices.get(name)
+        put(self._slices, name, published)
+        if before is not None:
+            discard(self._slices_of, before.pool_id, name)
+        if published is not None:
+            self._slices_of.setdefault(published.pool_id, {})[name] = published
+        nodes = {node for node in self._near(before, published) if self._count_gpus(node)}
+        if nodes:
+            self._gpu_classes = None
+        return nodes, set(self._keys_of) if nodes else set()
+
+    def _near(self, *slices: dra.ResourceSlice | None) -> set[str]:
+        """The nodes of these slices and of those of their pools, and note which pools the nodes have."""
+        nodes: set[str] = set()
+        for listed in filter(None, slices):
+            for other in (listed, *self._slices_of.get(listed.pool_id, _NO_SLICES).values()):
+                if other.nodes.node_name:
+                    nodes.add(other.nodes.node_name)
+                    self._pools_of.setdefault(other.nodes.node_name, {})[other.pool_id] = None
+        return nodes
+
+    def _count_gpus(self, node: str) -> bool:
+        """Read the GPUs of a node off the slices of its pools; return whether they are others than before."""
+        before = self._gpus.get(node)
+        slices = (
+            listed
+            for pool_id in self._pools_of[node]
+            for listed in self._slices_of.get(pool_id, _NO_SLICES).values()
+        )
+        put(self._gpus, node, gpus_by_node(slices).get(node))
+        return self._gpus.get(node) != before
 
     def _note_claim(self, changed: ResourceClaim, *, is_there: bool) -> tuple[set[str], set[str]]:
         key = f"{changed.metadata.namespace}/{changed.metadata.name}"
@@ -360,16 +389,22 @@ def may_have_claims(pod: Pod) -> bool:
     return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
 
 
-def _keys(pod: Pod) -> Iterable[str]:
-    """The keys of the claims that the pod names or that were made for it."""
+def named_claims(pod: Pod) -> tuple[str, ...]:
+    """The keys of the claims that the pod names, or that were made from its templates."""
     made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
-    names = [
+    names = (
         reference.resource_claim_name or made.get(reference.name) for reference in pod.spec.resource_claims
-    ]
+    )
+    return tuple(dict.fromkeys(f"{pod.metadata.namespace}/{name}" for name in names if name))
+
+
+def _keys(pod: Pod) -> tuple[str, ...]:
+    """Those, and the claim that was made for the pod's whole GPUs."""
     extended = pod.status.extended_resource_claim_status
-    if extended is not None:
-        names.append(extended.resource_claim_name)
-    return dict.fromkeys(f"{pod.metadata.namespace}/{name}" for name in names if name)
+    if extended is None or not extended.resource_claim_name:
+        return named_claims(pod)
+    key = f"{pod.metadata.namespace}/{extended.resource_claim_name}"
+    return tuple(dict.fromkeys((*named_claims(pod), key)))
 
 
 def _before_others(pod: Pod) -> tuple[bool, str, str]:

@@ -10,9 +10,11 @@ import yaml
 from orchestrator.cluster import device_objects as wire
 from orchestrator.cluster.objects import Node
 from orchestrator.cluster.reflector import Change
+from orchestrator.workloads.claim_reader import ClaimReader
 from orchestrator.workloads.published_gpus import PublishedGpus, gpus_by_node
 from orchestrator.workloads.reader import Reader
 from orchestrator.workloads.resource_claims import read_slice
+from orchestrator.workloads.unreadable import Boundary
 
 RECORDED = Path(__file__).parents[1] / "musterlab" / "recorded" / "resourceslice-memory.yaml"
 
@@ -94,3 +96,14 @@ def test_a_node_whose_gpus_are_given_twice_gets_no_pod_and_is_named() -> None:
     reader.note(Change("modified", node()))
     assert reader.read().snapshot.nodes[0].schedulable
     assert reader.read().set_aside == ()
+
+
+def test_slices_that_come_and_go_leave_what_all_of_them_together_say() -> None:
+    reader = ClaimReader(Boundary())
+    first, newer = published("first"), published("newer", generation=2)
+    del newer["spec"]["devices"][4:]
+    for listed, is_there, count in ((first, True, 8), (newer, True, 4), (newer, False, 8), (first, False, 0)):
+        nodes, _ = reader.note(msgspec.convert(listed, wire.ResourceSlice), is_there=is_there)
+        assert nodes == {"dgx1"}
+        known = reader.gpus().get("dgx1")
+        assert (0 if known is None else len(known.ids)) == count
