@@ -134,7 +134,9 @@ def test_a_scenario_passes_on_a_real_api_server(tmp_path: Path) -> None:
     report = json.loads((tmp_path / "r" / "report.json").read_text())
     counted = {step["id"]: step["verdict"] for step in report["steps"] if step["required"]}
     assert set(counted.values()) == {"PASS"}
-    assert len(counted) == 6, "three invariants had no subject: no gang, no interactive job, and nothing beside one"
+    assert len(counted) == 6, (
+        "three invariants had no subject: no gang, no interactive job, and nothing beside one"
+    )
     assert (report["verdict"], report["acceptance"]) == ("PASS", "INCONCLUSIVE")
     verify = [*COMMAND[:-1], "report", "verify", str(tmp_path / "r")]
     assert subprocess.run(verify, capture_output=True, check=False).returncode == 0

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 from validation.errors import ReportError
@@ -17,8 +18,11 @@ def render(directory: Path) -> bytes:
     return f"{lines}{_OWN}{hashlib.sha256(lines.encode()).hexdigest()}\n".encode()
 
 
-def problems(directory: Path) -> list[str]:
-    """A line for each file that is not as the manifest says, beginning with its name. Raises ReportError."""
+def problems(directory: Path, beside: Collection[str] = ()) -> list[str]:
+    """A line for each file that is not as the manifest says, beginning with its name. Raises ReportError.
+
+    Files in `beside` may be there without being in the manifest.
+    """
     path = directory / NAME
     try:
         content = path.read_bytes()
@@ -28,7 +32,7 @@ def problems(directory: Path) -> list[str]:
     if not own or digest != hashlib.sha256(body).hexdigest().encode() + b"\n":
         return [f"{NAME}: was changed after the run"]
     recorded = dict(_parse(line) for line in body.decode().splitlines())
-    files = _files(directory)
+    files = [name for name in _files(directory) if name not in beside or name in recorded]
     lines = [f"{name}: is missing" for name in recorded if name not in files]
     lines += [f"{name}: is not of this report" for name in files if name not in recorded]
     lines += [
