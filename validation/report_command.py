@@ -31,6 +31,8 @@ def verify(ctx: click.Context, directory: Path, key: Path | None) -> None:
     if not lines:
         from validation.report.statement import signers
 
+        for note in _notes(directory):
+            click.echo(note)
         unchecked = "" if key else "; no signature was checked: give --key" if signers(directory) else ""
         click.echo(
             f"{directory}: every file is as it was written, and every verdict follows from the record{unchecked}"
@@ -58,12 +60,12 @@ def sign(ctx: click.Context, directory: Path, key: Path) -> None:
 @_DIRECTORY
 @click.pass_context
 def rejudge(ctx: click.Context, directory: Path) -> None:
-    """Recompute every verdict from report.json alone.
+    """Recompute every verdict from report.json alone, and compare what was asked for with catalogue and scenarios.
 
     Each entry that does not follow from the record is named, and the exit code is 1 if there is one.
     """
     headline, lines = _rejudge(directory)
-    for line in lines:
+    for line in [*lines, *_notes(directory)]:
         click.echo(line)
     click.echo(headline)
     ctx.exit(1 if lines else 0)
@@ -89,6 +91,14 @@ def _rejudge(directory: Path) -> tuple[str, list[str]]:
     require_extra("validation")
     from validation.report.record import read
     from validation.report.rejudge import rejudge as judge_again
+    from validation.report.sources import differences
 
     recorded = read(directory)
-    return recorded.headline, judge_again(recorded)
+    return recorded.headline, [*judge_again(recorded), *differences(recorded)]
+
+
+def _notes(directory: Path) -> list[str]:
+    from validation.report.record import read
+    from validation.report.sources import notes
+
+    return notes(read(directory))

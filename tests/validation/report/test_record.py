@@ -176,7 +176,7 @@ def test_openssl_verifies_the_signature(copy: Path, tmp_path: Path) -> None:
     kind = envelope["payloadType"]
     (tmp_path / "covered").write_bytes(f"DSSEv1 {len(kind)} {kind} {len(payload)} ".encode() + payload)
     (tmp_path / "sig").write_bytes(base64.b64decode(envelope["signatures"][0]["sig"]))
-    command = ["openssl", "pkeyutl", "-verify", "-pubin", "-inkey", public, "-rawin", "-in", "covered"]
+    command = ["openssl", "pkeyutl", "-verify", "-pubin", "-inkey", str(public), "-rawin", "-in", "covered"]
     subprocess.run([*command, "-sigfile", "sig"], cwd=tmp_path, check=True, capture_output=True)
     content = json.loads(payload)
     assert content["_type"] == "https://in-toto.io/Statement/v1"
@@ -296,6 +296,55 @@ def test_every_kind_of_run_is_judged_again_to_the_same_verdicts(
     assert result.verdict == verdict
     assert rejudge(result) == []
     assert verify_directory(tmp_path / "r") == []
+
+
+def declare_it_not_applicable(content: dict[str, Any]) -> None:
+    entry = next(entry for entry in content["requirements"] if entry["id"] == "training.resnet50")
+    entry["verdict"], entry["reason"], entry["notApplicable"] = "NOT_APPLICABLE", "why not", "why not"
+
+
+def ask_for_less(content: dict[str, Any]) -> None:
+    step = content["steps"][0]
+    step["expected"] = content["steps"][1]["expected"]
+
+
+def leave_a_check_out(content: dict[str, Any]) -> None:
+    entry = next(entry for entry in content["requirements"] if entry["id"] == "gangs.whole")
+    entry["checks"] = entry["checks"][:1]
+
+
+def leave_a_requirement_out(content: dict[str, Any]) -> None:
+    content["requirements"] = content["requirements"][1:]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (declare_it_not_applicable, "requirement training.resnet50: is not as the catalogue"),
+        (ask_for_less, "check muster-gang/wait: expected is not as the file has it"),
+        (leave_a_check_out, "requirement gangs.whole: is not as the catalogue"),
+        (leave_a_requirement_out, "the requirements are not those of the catalogue"),
+    ],
+)
+def test_a_record_that_asks_for_less_than_the_documents_is_refused(
+    copy: Path, change: Callable[[dict[str, Any]], None], words: str
+) -> None:
+    edited(copy, change, sealed=True)
+    assert any(words in line for line in verify_directory(copy))
+    done = CliRunner().invoke(report, ["rejudge", str(copy)])
+    assert done.exit_code == 1
+    assert words in done.output
+
+
+def test_what_this_installation_has_another_version_of_is_said(copy: Path) -> None:
+    def change(content: dict[str, Any]) -> None:
+        content["scope"]["catalogueSha256"] = content["scenarios"][0]["sha256"] = "0" * 64
+
+    edited(copy, change, sealed=True)
+    done = CliRunner().invoke(report, ["verify", str(copy)])
+    assert done.exit_code == 0
+    assert "the catalogue is another one here" in done.output
+    assert "scenario muster-gang is another one here" in done.output
 
 
 def test_a_failure_that_is_recorded_as_a_pass_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,98 @@
+"""Compares a record with what it says it was made from: the catalogue and the scenarios of this installation.
+
+A record can be judged from itself alone; whether it asks for what the documents ask for, only these can say.
+"""
+
+from fnmatch import fnmatchcase
+
+from validation.catalogue.catalogue import Catalogue, Profile, Requirement, load_catalogue
+from validation.errors import CatalogueError
+from validation.report import record
+from validation.report.rejudge import empty_result
+from validation.scenario.loader import LoadedScenario, find, load
+
+_OF_THE_FILE = (
+    "source", "least", "within_ms", "hold_ms", "expected", "oracle", "oracle_differences", "errata", "excused",
+)  # fmt: skip
+
+
+def differences(report: record.Report) -> list[str]:
+    """A line for each entry that is not as the sources have it; sources of another version are left alone."""
+    catalogue = load_catalogue()
+    lines = []
+    if catalogue.sha256 == report.scope.catalogue_sha256:
+        lines += _requirements(report, catalogue)
+    for scenario in load(find()):
+        entry = next((e for e in report.scenarios if e.id == scenario.id), None)
+        if entry is not None and entry.sha256 == scenario.sha256:
+            lines += _steps(report, scenario, entry)
+    return lines
+
+
+def notes(report: record.Report) -> list[str]:
+    """What could not be compared, because this installation has another version of it."""
+    shipped = {scenario.id: scenario.sha256 for scenario in load(find())}
+    lines = [
+        f"scenario {entry.id} is another one here: what it expects was taken from the record"
+        for entry in report.scenarios
+        if shipped.get(entry.id) != entry.sha256
+    ]
+    if load_catalogue().sha256 != report.scope.catalogue_sha256:
+        lines.insert(0, "the catalogue is another one here: the requirements were taken from the record")
+    return lines
+
+
+def _requirements(report: record.Report, catalogue: Catalogue) -> list[str]:
+    try:
+        profile = catalogue.profile(report.scope.profile)
+        in_part = {requirement.id for requirement in catalogue.part_requirements(report.scope.parts)}
+    except CatalogueError as error:
+        return [str(error)]
+    if [entry.id for entry in report.requirements] != [r.id for r in catalogue.requirements]:
+        return ["the requirements are not those of the catalogue"]
+    ran = [result.id for result in report.steps]
+    lines = []
+    for entry, requirement in zip(report.requirements, catalogue.requirements, strict=True):
+        right = _as_in_catalogue(entry, requirement, profile) and entry.in_part == (requirement.id in in_part)
+        if not right or not _has_all_checks(entry, requirement, ran):
+            lines.append(
+                f"requirement {entry.id}: is not as the catalogue and the profile {profile.id} have it"
+            )
+    return lines
+
+
+def _as_in_catalogue(entry: record.RequirementResult, requirement: Requirement, profile: Profile) -> bool:
+    texts = ("section", "claim", "number", "source")
+    same = all(getattr(entry, name) == getattr(requirement, name) for name in texts)
+    return same and entry.not_applicable == profile.excludes(requirement)
+
+
+def _has_all_checks(entry: record.RequirementResult, requirement: Requirement, ran: list[str]) -> bool:
+    """Whether its checks are those that the patterns name: none too many, none of those that ran missing."""
+
+    def named(check: str) -> bool:
+        return any(fnmatchcase(check, pattern) for pattern in requirement.checks)
+
+    empty = [p for p in requirement.checks if not any(fnmatchcase(check, p) for check in entry.checks)]
+    missing = [check for check in ran if named(check) and check not in entry.checks]
+    return all(named(check) for check in entry.checks) and not empty and not missing
+
+
+def _steps(report: record.Report, scenario: LoadedScenario, entry: record.ScenarioRecord) -> list[str]:
+    lines = []
+    if entry.quotas_milli != scenario.quotas_milli:
+        lines.append(f"scenario {scenario.id}: quotas_milli is not as the file has it")
+    for result in report.steps:
+        if result.scenario != scenario.id:
+            continue
+        step = next((s for s in scenario.steps if f"{scenario.id}/{s.id}" == result.id), None)
+        if step is None and result.kind == "step":
+            lines.append(f"check {result.id}: is not in the file")
+            continue
+        right = empty_result(result.id, scenario, step, result.title, report.scope.patience_percent)
+        lines += [
+            f"check {result.id}: {name} is not as the file has it"
+            for name in _OF_THE_FILE
+            if getattr(result, name) != getattr(right, name)
+        ]
+    return lines
