@@ -112,9 +112,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     except MusterError as error:
         config.stash[REFUSAL] = error
         pytest.exit(f"muster: {error}", returncode=error.exit_code)
-    kept = set(check_items)
+    selected = set(check_items)
     config.hook.pytest_deselected(
-        items=[item for item in items if isinstance(item, CheckItem) and item not in kept]
+        items=[item for item in items if isinstance(item, CheckItem) and item not in selected]
     )
     items[:] = [*check_items, *(item for item in items if not isinstance(item, CheckItem))]
 
@@ -126,12 +126,14 @@ def _open_session(config: pytest.Config, items: list[CheckItem]) -> list[CheckIt
     scenarios = acceptance.select(_scenarios(items))
     session = ValidationSession(settings, scenarios)
     order = {check.id: number for number, check in enumerate(session.checks)}
-    kept = sorted((item for item in items if item.check.id in order), key=lambda item: order[item.check.id])
-    for item in kept:
+    selected = sorted(
+        (item for item in items if item.check.id in order), key=lambda item: order[item.check.id]
+    )
+    for item in selected:
         item.check = session.checks[order[item.check.id]]
-    session.selected = [item.check for item in kept]
+    session.selected = [item.check for item in selected]
     config.stash[SESSION] = session
-    return kept
+    return selected
 
 
 @pytest.hookimpl(trylast=True)

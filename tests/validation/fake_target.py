@@ -44,7 +44,7 @@ class FakeTarget:
         self.quotas: dict[str, int] = {}
         self.history: list[Action] = []
         self.pods: dict[tuple[str, str], list[PodSeen]] = {}
-        self.made = 0
+        self.created = 0
 
     async def start(self, cluster: Cluster) -> bool:
         fresh, self.cluster = self.cluster is None, cluster
@@ -85,29 +85,29 @@ class FakeTarget:
                     self.tell(pod, change="deleted")
 
     def pod(self, action: Submit) -> PodSeen:
-        self.made += 1
+        self.created += 1
         return PodSeen(
             t_ms=0,
             change="added",
-            uid=f"uid-{self.made}",
+            uid=f"uid-{self.created}",
             namespace=f"muster-{action.project}",
             project=action.project,
             workload=action.name,
-            pod=f"{action.name}-{self.made}",
+            pod=f"{action.name}-{self.created}",
             phase="Pending",
             gpu_milli=action.gpu_milli,
             preemptible=action.preemptible,
             priority=100 if action.interactive else 50,
-            submitted_us=self.made,
+            submitted_us=self.created,
             min_member=action.min_member,
         )
 
     def tell(self, pod: PodSeen, **changes: Any) -> PodSeen:
         """Let the recorder see the pod with these changes."""
         assert self.recorder is not None
-        seen = msgspec.structs.replace(pod, t_ms=self.recorder.now_ms(), **changes)
-        self.recorder.record(seen)
-        return seen
+        event = msgspec.structs.replace(pod, t_ms=self.recorder.now_ms(), **changes)
+        self.recorder.record(event)
+        return event
 
     def schedule(self) -> None:
         """Bring about what quotas alone lead to: evict who may not run, bind who may."""
@@ -126,8 +126,10 @@ class FakeTarget:
                 self.pods[key] = [self.bind(pod) for pod in pods]
 
     def evict(self, pod: PodSeen) -> None:
-        told = self.tell(pod, change="modified", eviction=Eviction("PreemptionByScheduler", "over its quota"))
-        self.tell(told, change="deleted")
+        evicted = self.tell(
+            pod, change="modified", eviction=Eviction("PreemptionByScheduler", "over its quota")
+        )
+        self.tell(evicted, change="deleted")
 
     def bind(self, pod: PodSeen) -> PodSeen:
         """Give the pod the first GPUs with room."""

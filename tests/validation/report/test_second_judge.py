@@ -1,0 +1,65 @@
+"""A judge of its own, written from the documents: it agrees with ours on every verdict of every bundle."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.validation.fake_target import FakeTarget
+from tests.validation.replay import GANG, TR4858, VICTIM, run_command, settings
+from tests.validation.report.test_record import EvictsTheWrongOne, HoldsTwice
+from tests.validation.test_not_fooled import Interrupted, LosesAGang, NeverBinds, NothingThere, waivers
+from validation.scenario.loader import SHIPPED
+
+PROGRAM = Path(__file__).parents[1] / "second_judge.py"
+INTERACTIVE = SHIPPED / "muster" / "interactive.scenario.yaml"
+FRACTIONS = SHIPPED / "muster" / "fractions.scenario.yaml"
+BUNDLES = [
+    *((FakeTarget, [path]) for path in (TR4858, GANG, VICTIM, INTERACTIVE, FRACTIONS)),
+    *((NeverBinds, [path]) for path in (TR4858, GANG, VICTIM)),
+    *((NothingThere, [path]) for path in (GANG, VICTIM)),
+    *((LosesAGang, [path]) for path in (GANG,)),
+    *((Interrupted, [path]) for path in (TR4858, VICTIM)),
+    *((HoldsTwice, [path]) for path in (TR4858, GANG, VICTIM, INTERACTIVE, FRACTIONS)),
+    *((EvictsTheWrongOne, [path]) for path in (VICTIM,)),
+    (FakeTarget, [GANG, VICTIM, INTERACTIVE]),
+]
+
+
+def test_the_second_judge_imports_nothing_of_ours() -> None:
+    tree = ast.parse(PROGRAM.read_text())
+    modules = {
+        name
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    assert {name.partition(".")[0] for name in modules} <= sys.stdlib_module_names
+    assert len(BUNDLES) == 20
+
+
+@pytest.mark.parametrize(
+    ("target", "paths"), BUNDLES, ids=[f"{target.__name__}-{len(p)}-{p[0].stem}" for target, p in BUNDLES]
+)
+def test_two_judges_agree_on_every_verdict(
+    target: type[FakeTarget], paths: list[Path], tmp_path: Path
+) -> None:
+    accepted = waivers(tmp_path, "muster-victim/reclaim")
+    run_command(paths, settings(tmp_path / "r", target, waivers=accepted))
+    path = tmp_path / "r" / "report.json"
+    done = subprocess.run([sys.executable, "-I", PROGRAM, path], capture_output=True, text=True, check=True)
+    report = json.loads(path.read_bytes())
+    assert json.loads(done.stdout) == {
+        "checks": {step["id"]: step["verdict"] for step in report["steps"]},
+        "requirements": {entry["id"]: entry["verdict"] for entry in report["requirements"]},
+        "verdict": report["verdict"],
+        "acceptance": report["acceptance"],
+    }

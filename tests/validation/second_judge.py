@@ -1,0 +1,434 @@
+"""A second judge: reads a report.json and prints the verdicts that follow from it. Imports nothing of muster's.
+
+Written from docs/record.md and the schema alone, so that the two can be wrong in different ways.
+"""
+
+import json
+import sys
+from collections import defaultdict
+from fractions import Fraction
+from typing import Any
+
+Json = dict[str, Any]
+GRAVEST = ["ERROR", "FAIL", "INCONCLUSIVE", "BLOCKED", "WAIVED", "PASS"]
+
+
+class World:
+    """The state of the cluster, event by event."""
+
+    def __init__(self) -> None:
+        self.gpus: dict[str, int] = {}
+        self.quota: dict[str, int] = {}
+        self.pods: dict[str, Json] = {}
+        self.submitted: set[tuple[str, str]] = set()
+        self.deleted: set[tuple[str, str]] = set()
+
+    def apply(self, event: Json) -> None:
+        kind = event["event"]
+        if kind == "node":
+            self.gpus[event["node"]] = event["gpus"]
+        elif kind == "project":
+            self.quota[event["project"]] = event["quotaMilli"]
+        elif kind == "command":
+            jobs = {(event["project"], name) for name in event["workloads"]}
+            if event["action"] == "submit":
+                self.submitted |= jobs
+                self.deleted -= jobs
+            else:
+                self.submitted -= jobs
+                self.deleted |= jobs
+        elif event["change"] == "deleted":
+            self.pods.pop(event["uid"], None)
+        else:
+            self.pods[event["uid"]] = event
+
+    def holders(self) -> list[Json]:
+        return [pod for pod in self.pods.values() if holds(pod) and pod["gpuMilli"]]
+
+    def jobs(self) -> dict[tuple[str, str], list[Json]]:
+        jobs: dict[tuple[str, str], list[Json]] = defaultdict(list)
+        for pod in self.pods.values():
+            jobs[pod["project"], pod["workload"]].append(pod)
+        return jobs
+
+
+def finished(pod: Json) -> bool:
+    return pod["phase"] in {"Succeeded", "Failed"}
+
+
+def holds(pod: Json) -> bool:
+    return bool(pod["change"] != "deleted" and pod["node"] and not finished(pod))
+
+
+def differs(world: World, expected: Json, evicted: set[str]) -> bool:
+    """Whether anything is not as the step expects."""
+    projects = set(expected["allocatedMilli"])
+    allocated = dict.fromkeys(projects, 0)
+    devices: dict[str, set[str]] = defaultdict(set)
+    for pod in world.holders():
+        if pod["project"] not in projects:
+            return True
+        allocated[pod["project"]] += pod["gpuMilli"]
+        devices[pod["workload"]] |= {f"{pod['node']}/{index}" for index in pod["devices"]}
+    jobs = {key: pods for key, pods in world.jobs().items() if key[0] in projects}
+    running = {
+        key
+        for key, pods in jobs.items()
+        if sum(p["phase"] == "Running" and holds(p) and not p["terminating"] for p in pods)
+        >= pods[0]["minMember"]
+    }
+    bound = {key for key, pods in jobs.items() if any(pod["node"] for pod in pods)}
+    submitted = {key for key in world.submitted if key[0] in projects}
+    pending = (submitted | set(jobs)) - bound - world.deleted
+    alive = set(jobs) - world.deleted
+    unsettled = (alive | pending) - running - (pending & alive)
+    used = set().union(*devices.values()) if devices else set()
+    groups = [{frozenset(devices.get(name, set())) for name in group} for group in expected["sameGpu"]]
+    return (
+        allocated != expected["allocatedMilli"]
+        or sum(allocated.values()) != expected["totalMilli"]
+        or len(running) != expected["running"]
+        or {name for _, name in pending} != set(expected["pending"])
+        or evicted != set(expected["evicted"])
+        or (expected["gpusInUse"] is not None and len(used) != expected["gpusInUse"])
+        or any(len(places) != 1 or len(next(iter(places))) != 1 for places in groups)
+        or bool(unsettled)
+    )
+
+
+def settled(step: Json, events: list[Json]) -> str:  # noqa: C901 - one rule, in the order of the document
+    """CONVERGED, FAILED or CUT."""
+    window, expected = step["volatile"]["window"], step["expected"]
+    world = World()
+    announced: set[str] = set()
+    evicted: dict[str, str] = {}
+
+    def take(number: int, event: Json) -> None:
+        world.apply(event)
+        if event["event"] == "pod" and event["eviction"]:
+            if number < window["fromEvent"]:
+                announced.add(event["uid"])
+            elif event["uid"] not in announced and event["project"] in expected["allocatedMilli"]:
+                evicted[event["uid"]] = event["workload"]
+
+    for number, event in enumerate(events[: window["startEvent"]]):
+        take(number, event)
+    since: int | None = None
+
+    def decided(now: int) -> str:
+        if since is not None:
+            return "CONVERGED" if now - since >= step["holdMs"] else ""
+        return "FAILED" if now >= step["withinMs"] else ""
+
+    def look(now: int) -> str:
+        nonlocal since
+        good = not differs(world, expected, set(evicted.values()))
+        if good and since is None and now <= step["withinMs"]:
+            since = now
+        elif not good:
+            since = None
+            if set(evicted.values()) - set(expected["evicted"]):
+                return "FAILED"
+        return decided(now)
+
+    result = look(0)
+    for number in range(window["startEvent"], window["untilEvent"]):
+        now = events[number]["tMs"] - window["startedMs"]
+        result = result or decided(now)
+        if not result:
+            take(number, events[number])
+            result = look(now)
+    return result or decided(window["endedMs"] - window["startedMs"]) or "CUT"
+
+
+def evidence(events: list[Json], nodes: dict[str, int], projects: set[str]) -> Json:
+    pods = [e for e in events if e["event"] == "pod" and e["project"] in projects]
+    return {
+        "nodes": sum(1 for gpus in nodes.values() if gpus),
+        "gpus": sum(nodes.values()),
+        "pods": len({pod["uid"] for pod in pods}),
+        "events": len(pods),
+    }
+
+
+def too_little(check: Json, has: Json) -> bool:
+    return any(has[name] < check["least"][name] for name in has)
+
+
+def circumstances(check: Json) -> str:
+    for name, verdict in (
+        ("notApplicable", "NOT_APPLICABLE"),
+        ("blockedBy", "BLOCKED"),
+        ("fault", "ERROR"),
+        ("unfinished", "INCONCLUSIVE"),
+    ):
+        if check["circumstances"][name]:
+            return verdict
+    return ""
+
+
+def judge_step(step: Json, events: list[Json], quotas: dict[str, int]) -> str:
+    if step["circumstances"]["failure"]:
+        return "FAIL"
+    window = step["volatile"]["window"]
+    if window is None:
+        return "INCONCLUSIVE"
+    world = World()
+    for event in events[: window["untilEvent"]]:
+        world.apply(event)
+    projects = set(step["expected"]["allocatedMilli"])
+    if too_little(step, evidence(events[: window["untilEvent"]], world.gpus, projects)):
+        return "ERROR"
+    result = settled(step, events)
+    if result != "CONVERGED":
+        return "FAIL" if result == "FAILED" else "INCONCLUSIVE"
+    return "ERROR" if contradicted(step, quotas) else "PASS"
+
+
+def contradicted(step: Json, quotas: dict[str, int]) -> bool:
+    """Whether the oracle's answer differs from the expectation in a field that is not excused."""
+    expected, excused = step["expected"], set(step["excused"])
+    running = divide(step["oracle"]["capacityMilli"], quotas, step["oracle"]["demands"])
+    allocated = dict.fromkeys(quotas, 0)
+    for demand in running:
+        allocated[demand["project"]] += demand["gpuMilli"] * demand["pods"]
+    names = {(demand["project"], demand["name"]) for demand in running}
+    pending = [d["name"] for d in step["oracle"]["demands"] if (d["project"], d["name"]) not in names]
+    answers = {
+        "allocated": all(allocated[p] == milli for p, milli in expected["allocatedMilli"].items()),
+        "total": sum(allocated.values()) == expected["totalMilli"],
+        "running": len(names) == expected["running"],
+        "pending": sorted(pending) == sorted(expected["pending"]),
+    }
+    return any(not good and field not in excused for field, good in answers.items())
+
+
+def divide(capacity: int, quotas: dict[str, int], demands: list[Json]) -> list[Json]:
+    """Who runs, a gang at once and each pod beyond it alone: quotas first, then lending by the fair share."""
+
+    def size(demand: Json) -> int:
+        return int(demand["gpuMilli"] * demand["pods"])
+
+    running: list[Json] = []
+    queues: dict[str, list[list[Json]]] = {name: [] for name in quotas}
+    wish: dict[str, int] = {}
+    for project, quota in quotas.items():
+        own = sorted(
+            (d for d in demands if d["project"] == project), key=lambda d: (d["preemptible"], -d["priority"])
+        )
+        used, covered = 0, []
+        for demand in own:
+            if used + size(demand) <= quota:
+                used += size(demand)
+                covered.append(demand)
+        running += covered
+        borrowers = [d for d in demands if d["project"] == project and d not in covered and d["preemptible"]]
+        for demand in borrowers:
+            gang = {**demand, "pods": max(1, demand["minMember"])}
+            rest = [{**demand, "pods": 1}] * (demand["pods"] - gang["pods"])
+            queues[project].append([gang, *rest])
+        possible = [d for d in covered + borrowers if d["gpuMilli"] * max(1, d["minMember"]) <= capacity]
+        wish[project] = sum(size(d) for d in possible)
+    share = fair_shares(capacity, quotas, wish)
+    allocated = {name: sum(size(d) for d in running if d["project"] == name) for name in quotas}
+    while True:
+        free = capacity - sum(allocated.values())
+        options = []
+        for name in sorted(queues):
+            fitting = next((units for units in queues[name] if units and size(units[0]) <= free), None)
+            if fitting is not None:
+                after = allocated[name] + size(fitting[0])
+                options.append(
+                    (after / share[name] if share[name] else Fraction(after * 10**9), name, fitting)
+                )
+        if not options:
+            return running
+        _, name, units = min(options, key=lambda option: option[:2])
+        unit = units.pop(0)
+        allocated[name] += size(unit)
+        running.append(unit)
+
+
+def fair_shares(capacity: int, quotas: dict[str, int], wish: dict[str, int]) -> dict[str, Fraction]:
+    share = {name: Fraction(min(quota, wish[name])) for name, quota in quotas.items()}
+    rest = capacity - sum(share.values())
+    while rest > 0:
+        hungry = {name: quotas[name] for name in quotas if quotas[name] and share[name] < wish[name]}
+        if not hungry:
+            break
+        total = sum(hungry.values())
+        level = min(Fraction(rest) / total, *((wish[n] - share[n]) / weight for n, weight in hungry.items()))
+        for name, weight in hungry.items():
+            share[name] += level * weight
+        rest -= level * total
+    return share
+
+
+def judge_invariant(check: Json, events: list[Json]) -> str:
+    """PASS, FAIL, ERROR, INCONCLUSIVE, or NO SUBJECT."""
+    window = check["volatile"]["window"]
+    if window is None:
+        return "INCONCLUSIVE"
+    before = [e for e in events[: window["fromEvent"]] if e["event"] == "node"]
+    during = events[window["fromEvent"] : window["untilEvent"]]
+    name = check["id"].split("/invariant/")[1]
+    times, subjects = look_at(name, before + during, window["startedMs"], window["endedMs"])
+    if any(time >= window["startedMs"] for time in times):
+        return "FAIL"
+    world = World()
+    for event in before + during:
+        world.apply(event)
+    projects = {e["project"] for e in events if e["event"] == "project"}
+    if too_little(check, evidence(during, world.gpus, projects)):
+        return "ERROR"
+    return "PASS" if subjects else "NO SUBJECT"
+
+
+def look_at(name: str, events: list[Json], since: int, end: int) -> tuple[list[int], int]:
+    """The times of violations, and how many subjects there were."""
+    world, times, subjects = World(), [], set()
+    announced: set[str] = set()
+    held: dict[str, Json] = {}
+    partial: dict[tuple[str, str], int] = {}
+    for event in events:
+        now = event["tMs"]
+        if name == "gang-all-or-none":
+            times += [start for start in partial.values() if now - start > 5000]
+        last = held.get(event.get("uid", ""))
+        world.apply(event)
+        is_pod = event["event"] == "pod"
+        first = is_pod and event["eviction"] and event["uid"] not in announced
+        if first:
+            announced.add(event["uid"])
+        times += violations(name, world, event, last, bool(first))
+        if is_pod and event["change"] != "deleted":
+            held[event["uid"]] = event
+        if name == "gang-all-or-none":
+            parts = {key for key, pods in world.jobs().items() if in_part(world, key, pods)}
+            partial = {key: partial.get(key, now) for key in parts}
+        if now >= since:
+            subjects |= subject(name, world, event, last, bool(first))
+    times += [start for start in partial.values() if end - start > 5000]
+    return times, len(subjects)
+
+
+def in_part(world: World, key: tuple[str, str], pods: list[Json]) -> bool:
+    bound = sum(finished(pod) or (holds(pod) and not pod["terminating"]) for pod in pods)
+    return 0 < bound < pods[0]["minMember"] and key not in world.deleted
+
+
+def subject(name: str, world: World, event: Json, last: Json | None, first: bool) -> set[Any]:
+    protected = {pod["uid"] for pod in world.holders() if not pod["preemptible"]}
+    if name in {"node-capacity", "gpu-capacity"}:
+        return {pod["uid"] for pod in world.holders()}
+    if name == "interactive-within-quota":
+        return protected
+    if name == "gang-all-or-none":
+        return {key for key, pods in world.jobs().items() if pods[0]["minMember"] > 1}
+    if name == "nothing-vanishes":
+        went = event["event"] == "pod" and event["change"] == "deleted" and last and holds(last)
+        return {event["uid"]} if went else set()
+    if first and (name == "in-quota-never-evicted" or protected):
+        return {event["uid"]}
+    return set()
+
+
+def violations(name: str, world: World, event: Json, last: Json | None, first: bool) -> list[int]:
+    now = event["tMs"]
+    per_node: dict[str, int] = defaultdict(int)
+    per_device: dict[tuple[str, int], int] = defaultdict(int)
+    unnamed = False
+    fixed: dict[str, int] = defaultdict(int)
+    for pod in world.holders():
+        per_node[pod["node"]] += pod["gpuMilli"]
+        for index in pod["devices"]:
+            per_device[pod["node"], index] += min(pod["gpuMilli"], 1000)
+            unnamed |= not 0 <= index < world.gpus.get(pod["node"], 0)
+        unnamed |= len(set(pod["devices"])) != max(1, pod["gpuMilli"] // 1000)
+        if not pod["preemptible"]:
+            fixed[pod["project"]] += pod["gpuMilli"]
+    bad = False
+    if name == "node-capacity":
+        bad = any(milli > world.gpus.get(node, 0) * 1000 for node, milli in per_node.items())
+    elif name == "gpu-capacity":
+        bad = unnamed or any(milli > 1000 for milli in per_device.values())
+    elif name == "interactive-within-quota":
+        bad = any(milli > world.quota.get(project, 0) for project, milli in fixed.items())
+    elif name == "interactive-never-evicted":
+        bad = first and not event["preemptible"]
+    elif name == "in-quota-never-evicted":
+        bad = first and (event["project"], event["workload"]) in covered(world, event)
+    elif name == "nothing-vanishes" and event["event"] == "pod" and event["change"] == "deleted":
+        pod = last or event
+        ordered = (event["project"], event["workload"]) in world.deleted
+        explained = finished(pod) or finished(event) or event["eviction"] or pod["eviction"] or ordered
+        bad = holds(pod) and not explained
+    return [now] if bad else []
+
+
+def covered(world: World, victim: Json) -> set[tuple[str, str]]:
+    """The jobs of the victim's project that its quota covers."""
+    entries = []
+    for key, pods in world.jobs().items():
+        live = [pod for pod in pods if holds(pod)]
+        counted = live or [pod for pod in pods if not pod["preemptible"] and not finished(pod)]
+        if key[0] != victim["project"] or not (counted or key == (victim["project"], victim["workload"])):
+            continue
+        claim = counted or pods
+        order = (claim[0]["preemptible"], -claim[0]["priority"], claim[0]["submittedUs"], key)
+        entries.append((order, sum(pod["gpuMilli"] for pod in claim)))
+    used, result = 0, set()
+    for (*_, key), size in sorted(entries):
+        if used + size <= world.quota.get(victim["project"], 0):
+            used += size
+            result.add(key)
+    return result
+
+
+def gravest(verdicts: list[str]) -> str:
+    return next((verdict for verdict in GRAVEST if verdict in verdicts), "INCONCLUSIVE")
+
+
+def judge(report: Json) -> Json:
+    """Every verdict of the report."""
+    events = report["volatile"]["timeline"]
+    quotas = {scenario["id"]: scenario["quotasMilli"] for scenario in report["scenarios"]}
+    scope = report["scope"]
+    checks: dict[str, str] = {}
+    for check in report["steps"]:
+        verdict = circumstances(check)
+        if not verdict:
+            is_step = check["kind"] == "step"
+            verdict = (
+                judge_step(check, events, quotas[check["scenario"]])
+                if is_step
+                else judge_invariant(check, events)
+            )
+        waived = any(w["id"] == check["id"] and scope["today"] <= w["expires"] for w in scope["waivers"])
+        checks[check["id"]] = "WAIVED" if verdict == "FAIL" and waived else verdict
+    requirements = {}
+    for entry in report["requirements"]:
+        verdicts = [checks.get(name, "INCONCLUSIVE") for name in entry["checks"]]
+        verdict = gravest([verdict for verdict in verdicts if verdict != "NO SUBJECT"])
+        requirements[entry["id"]] = "NOT_APPLICABLE" if entry["notApplicable"] else verdict
+    proven = {name for entry in report["requirements"] for name in entry["checks"]}
+    applying = [(e, requirements[e["id"]]) for e in report["requirements"] if not e["notApplicable"]]
+    beside = [verdict for name, verdict in checks.items() if name not in proven]
+    beside = [v for v in [*beside, *(v for _, v in applying)] if v in {"ERROR", "FAIL"}]
+    if scope["deviations"] or report["interrupted"]:
+        beside.append("INCONCLUSIVE")
+
+    def of_run(verdicts: list[str]) -> str:
+        return gravest([*verdicts, *beside, *([] if "PASS" in verdicts else ["INCONCLUSIVE"])])
+
+    return {
+        "checks": {name: "INCONCLUSIVE" if v == "NO SUBJECT" else v for name, v in checks.items()},
+        "requirements": requirements,
+        "verdict": of_run([verdict for entry, verdict in applying if entry["inPart"]]),
+        "acceptance": of_run([verdict for _, verdict in applying]),
+    }
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1], "rb") as file:  # noqa: PTH123 - the program stands for one that anybody could write
+        print(json.dumps(judge(json.load(file))))
