@@ -291,7 +291,7 @@ def look_at(name: str, events: list[Json], since: int, end: int) -> tuple[list[i
     held: dict[str, Json] = {}
     partial: dict[tuple[str, str], int] = {}
     for event in events:
-        now = event["tMs"]
+        now: int = event["tMs"]
         if name == "gang-all-or-none":
             times += [start for start in partial.values() if now - start > 5000]
         last = held.get(event.get("uid", ""))

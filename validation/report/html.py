@@ -1,6 +1,8 @@
 """report.html: one file without script or outside resource, for the screen and for paper."""
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+import functools
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from validation.judge.units import gpus
@@ -21,6 +23,20 @@ _GRAVITY = {
 
 def render(report: Report) -> str:
     """The report as HTML."""
+    steps_of = {
+        scenario.id: [step for step in report.steps if step.scenario == scenario.id]
+        for scenario in report.scenarios
+    }
+    return _template().render(
+        report=report,
+        steps_of=steps_of,
+        parts=_by_part(report),
+        charts=[(title, Markup(svg)) for title, svg in charts(report)],  # noqa: S704 - made by us, text escaped
+    )
+
+
+@functools.cache
+def _template() -> Template:
     environment = Environment(
         loader=PackageLoader("validation.report", "templates"),
         autoescape=True,
@@ -39,16 +55,7 @@ def render(report: Report) -> str:
         reason_lines=text.reason_lines,
         evidence_line=text.evidence_line,
     )
-    steps_of = {
-        scenario.id: [step for step in report.steps if step.scenario == scenario.id]
-        for scenario in report.scenarios
-    }
-    return environment.get_template("report.html.j2").render(
-        report=report,
-        steps_of=steps_of,
-        parts=_by_part(report),
-        charts=[(title, Markup(svg)) for title, svg in charts(report)],  # noqa: S704 - made by us, text escaped
-    )
+    return environment.get_template("report.html.j2")
 
 
 def _by_part(report: Report) -> dict[str, list[RequirementResult]]:
