@@ -22,6 +22,7 @@ from orchestrator.planner.reasons.node_texts import (
     Full,
     GpuMemoryTooLarge,
     HeldForOther,
+    NoClaimMade,
     NodesKept,
     NoNodeMatches,
     NoRoom,
@@ -86,6 +87,7 @@ class Explainer:
         self._session = session
         self._free: tuple[int, _Free] | None = None
         self._holding: dict[Request, NodeSet] = {}
+        self._without_slices: NodeSet | None = None
         self.remedies = Remedies(session)
 
     def no_room(self, workload: Workload, chunk: Chunk) -> Obstacle:
@@ -111,7 +113,20 @@ class Explainer:
                 self._holding[pod.request] = self._session.node_sets.holding(pod.request)
             if not admitting & self._holding[pod.request]:
                 return self._too_large(pod.request, admitting)
+            if self._lacks_claim(pod, admitting & self._holding[pod.request]):
+                return NoClaimMade(pod.request.is_shared)
         return self._session.models.violation(workload, chunk)
+
+    def _lacks_claim(self, pod: Pod, nodes: NodeSet) -> bool:
+        """Whether all these nodes give GPUs by claims only, and none can be made for the pod's."""
+        if pod.claims or pod.extended_claim is not None or not pod.request.gpu_milli:
+            return False
+        if self._without_slices is None:
+            accounts = self._session.ledger.nodes
+            self._without_slices = sum(
+                1 << account.position for account in accounts if not account.node.published_gpus
+            )
+        return not nodes & self._without_slices
 
     def _too_large(self, request: Request, admitting: NodeSet) -> Obstacle:
         devices = request.shared_devices if request.is_shared else request.gpu_count

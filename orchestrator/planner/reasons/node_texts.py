@@ -88,6 +88,23 @@ class ClaimsNotAllocatable:
 
 
 @dataclass(frozen=True, slots=True)
+class NoClaimMade:
+    """The nodes that it may use give GPUs by claims only; it names none, and none can be made for it."""
+
+    is_part: bool
+    code: ClassVar[Waiting] = Waiting.CLAIMS
+
+    @property
+    def message(self) -> str:
+        """What is missing for a claim."""
+        limits = ", and one of its containers muster.dev/gpu-part: 1 in its limits" if self.is_part else ""
+        return (
+            "its nodes give GPUs by claims, and none can be made for it: that needs a DeviceClass with "
+            f"extendedResourceName: nvidia.com/gpu{limits}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class DevicesTaken:
     """Nodes have enough GPUs, CPU and memory, but not the devices that its claims ask for."""
 
