@@ -8,6 +8,7 @@ leaving), so that its GPUs are given to nobody else, however long the API server
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -229,7 +230,7 @@ class Executor:
         async def send() -> None:
             nonlocal is_bound
             if grants is not None:
-                await grants.write(pod, binding)
+                await grants.give_way(pod, binding)
             await bind_pod()
             is_bound = True
 
@@ -254,8 +255,9 @@ class Executor:
             over=over,
         )
         waits_for_devices = grants if grants is not None and grants.has_conditions(pod, binding) else None
+        first = task if grants is None else self._granting(pod, binding, grants, task)
         if claims is None and waits_for_devices is None:
-            return task, None
+            return first, None
 
         async def prepare() -> None:
             if claims is not None:
@@ -267,7 +269,31 @@ class Executor:
                 if not self._is_leader():
                     raise ClaimNotReady("another replica decides by now")
 
-        return task, prepare
+        return first, prepare
+
+    def _granting(self, pod: Pod, binding: Binding, grants: ClaimGrants, bind_task: Task) -> Task:
+        """The request before the binding: what the pod's claims get, and then to wait until the watch shows that.
+
+        What waits holds up no other request, and no request takes longer than a former leader's may.
+        """
+        is_written = False
+
+        async def bind_later() -> None:
+            await grants.wait_until_shown(pod, binding)
+            self._requests.put(bind_task)
+
+        def written() -> None:
+            nonlocal is_written
+            is_written = True
+            keep(self._preparing, bind_later())
+
+        return replace(
+            bind_task,
+            what=f"allocate the claims of {pod.metadata.namespace}/{pod.metadata.name} on {binding.node}",
+            call=lambda: grants.write(pod, binding),
+            done=written,
+            over=lambda: None if is_written else bind_task.over(),
+        )
 
     def _deallocate(self, key: str, pods: Mapping[str, Pod]) -> None:
         def is_waiting(uid: str) -> bool:

@@ -390,6 +390,39 @@ async def test_devices_of_a_pod_that_is_bound_are_not_taken_back(world: World) -
     assert world.api.held == ["gpu-0"]
 
 
+async def test_a_pod_is_not_bound_with_devices_that_were_taken_back(world: World) -> None:
+    waiting = job()
+    world.begin(waiting)
+    await world.settled()
+    world.show()
+    async with running() as leader:
+        leader.api.claim, leader.api.version = world.api.claim, world.api.version
+        leader.show()
+        leader.executor.begin([], [], {"uid-job": waiting}, deallocations=["team/gpu"])
+        await leader.settled()
+        assert not leader.api.held
+        # the watch does not show that yet, and the next decision binds with what the claim holds
+        leader.begin(waiting, grants=False)
+        await leader.settled()
+        assert not leader.api.bound
+        assert leader.refused == 1
+
+
+async def test_devices_are_not_taken_back_from_a_pod_that_is_being_bound(world: World) -> None:
+    waiting = job()
+    world.begin(waiting)
+    await world.settled()
+    world.show()
+    async with running() as leader:
+        leader.api.claim, leader.api.version = world.api.claim, world.api.version
+        leader.show()
+        leader.executor.begin([], [], {"uid-job": waiting}, deallocations=["team/gpu"])
+        leader.begin(waiting, grants=False)  # before anything of the decision before was sent
+        await leader.settled()
+        assert leader.api.bound == ["uid-job"]
+        assert leader.api.held == ["gpu-0"]
+
+
 def prepared(kind: str) -> list[dict[str, Any]]:
     """`status.devices` in which the driver says this of the device."""
     conditions = [{"type": kind, "status": "True"}]
@@ -462,6 +495,7 @@ async def test_a_new_leader_binds_with_the_claim_that_was_made_for_whole_gpus(wo
     assert read.extended is None
     status = "/api/v1/namespaces/team/pods/job/status"
     world.api.server.on("PATCH", status, Answer({}))
+    world.api.server.on("GET", CLAIM.removesuffix("gpu") + name, lambda _: Answer(world.api._object()))
     world.begin(pod, grants=False)
     await world.settled()
     assert world.api.bound == [pod.metadata.uid]
