@@ -495,7 +495,7 @@ async def test_a_new_leader_binds_with_the_claim_that_was_made_for_whole_gpus(wo
     assert read.extended is None
     status = "/api/v1/namespaces/team/pods/job/status"
     world.api.server.on("PATCH", status, Answer({}))
-    world.api.server.on("GET", CLAIM.removesuffix("gpu") + name, lambda _: Answer(world.api._object()))
+    world.api.server.on("GET", CLAIM.removesuffix("gpu") + name, lambda _: Answer(world.api.object()))
     world.begin(pod, grants=False)
     await world.settled()
     assert world.api.bound == [pod.metadata.uid]

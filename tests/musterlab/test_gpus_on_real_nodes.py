@@ -33,6 +33,7 @@ NODE = "dgx1-real-1"
 NAMESPACE = "muster-team-a"
 RECORDED = Path(__file__).parent / "recorded" / "resourceslice-memory.yaml"
 ONE_GPU = {"limits": {"nvidia.com/gpu": "1"}}
+PART = {"limits": {"muster.dev/gpu-part": "1"}}
 CLAIM_VERSIONS = ("v1", "v1beta1")
 FROM_CLAIM = {"claims": [{"name": "gpu"}]}
 
@@ -84,9 +85,9 @@ def dra_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def plugin_pods(plugin_lab: Lab) -> Lab:
-    """The lab with the device plugin, and pods there: `one`, and `more` with a container that asks for no GPU."""
+    """The lab with the device plugin, and pods there: `one`, and `more` with a container that only names claims."""
     two = {"limits": {"nvidia.com/gpu": "2"}}
-    create(plugin_lab, pod("one", [ONE_GPU], nodeName=NODE), pod("more", [ONE_GPU, two, {}], nodeName=NODE))
+    create(plugin_lab, pod("one", [ONE_GPU], nodeName=NODE), pod("more", [ONE_GPU, two, PART], nodeName=NODE))
     wait_until_ready(plugin_lab, "one", "more")
     return plugin_lab
 

@@ -130,7 +130,9 @@ def test_memory_is_given_as_it_is_asked_for() -> None:
 
 def test_a_gpu_that_its_driver_does_not_share_is_not_given_for_a_part() -> None:
     snapshot = replace(cluster(2, shareable=False), workloads=(job("half", part(500)),))
-    assert not plan(snapshot).bindings
+    decision = plan(snapshot)
+    assert not decision.bindings
+    assert "no GPU there that the driver shares by memory" in decision.pending["half"].message
 
 
 @pytest.mark.parametrize("others", [(), (builders.node("plain", 1),)])

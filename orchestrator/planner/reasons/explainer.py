@@ -26,6 +26,7 @@ from orchestrator.planner.reasons.node_texts import (
     NodesKept,
     NoNodeMatches,
     NoRoom,
+    PartRefused,
     TooLarge,
 )
 from orchestrator.planner.reasons.remedies import Remedies
@@ -150,7 +151,9 @@ class Explainer:
         free = self._columns().total(resource, admitting)
         if free >= requested[resource]:
             claims = len(pod.claims) or len(pod.request.claim_specs)
-            return DevicesTaken(claims) if claims else self._fragmented(workload, chunk)
+            if claims:
+                return DevicesTaken(claims)
+            return self._part_refused(pod, admitting) or self._fragmented(workload, chunk)
         figures = session.ledger.figures(workload.project, session.shares)
         most = entitled_amounts(figures)[resource]
         return Full(
@@ -204,6 +207,19 @@ class Explainer:
             waited_us=other.waited_us,
             fitting_minutes=self.remedies.fitting_minutes(workload, chunk, other),
         )
+
+    def _part_refused(self, pod: Pod, admitting: NodeSet) -> Obstacle | None:
+        """That drivers do not give the part of a GPU for which there is room, if that is so on a node."""
+        request = pod.request
+        if not request.is_shared or pod.extended_claim is None:
+            return None
+        for account in self._session.ledger.nodes:
+            if not admitting >> account.position & 1 or not account.node.published_gpus:
+                continue
+            has_room = account.has_room(request, later=False)
+            if has_room and devices_for(account, request, "", later=False) is not None:
+                return PartRefused(account.node.name)
+        return None
 
     def _fragmented(self, workload: Workload, chunk: Chunk) -> Fragmented:
         """Of the chunk's pods, the largest first, one for which no node has room; else they do not fit together."""

@@ -119,6 +119,22 @@ class DevicesTaken:
 
 
 @dataclass(frozen=True, slots=True)
+class PartRefused:
+    """On a node there is room for its part of a GPU, and no device that its driver would share."""
+
+    node: str
+    code: ClassVar[Waiting] = Waiting.FRAGMENTED
+
+    @property
+    def message(self) -> str:
+        """What the driver has to do."""
+        return (
+            f"there is room for its part of a GPU on node {self.node}, and no GPU there that the driver shares by "
+            "memory (NVIDIA's driver: --consumable-shares=memory), or none with so much of it left"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class NoRoom:
     """It found no place so far. What is said of that is worked out when the decision is complete."""
 
