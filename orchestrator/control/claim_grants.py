@@ -18,7 +18,7 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from orchestrator.cluster.device_objects import ResourceClaim
-from orchestrator.cluster.errors import ClusterError, Conflict, NotFound
+from orchestrator.cluster.errors import AlreadyExists, ClusterError, Conflict, NotFound
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.reflector import Change
 from orchestrator.cluster.resources import PODS, RESOURCE_CLAIMS
@@ -319,14 +319,14 @@ class ClaimGrants:
             raise _Changed from error
 
     async def _make_extended(self, pod: Pod, grant: ClaimGrant) -> None:
-        """Make the claim for the pod's whole GPUs, and allocate it."""
+        """Make the claim for the pod's GPUs, and allocate it."""
         namespace, name = pod.metadata.namespace, claim_name(pod)
         path = self._claims.path(namespace, name)
         body = claim_object(pod, grant.claim, self._claims.api_version)
         body["metadata"]["finalizers"] = [CLAIM_FINALIZER]
         try:
             claim = await self._transport.create(self._claims.path(namespace), body, ResourceClaim)
-        except Conflict:
+        except AlreadyExists:
             claim = await self._transport.get(path, ResourceClaim)
             owner = claim.metadata.controller
             if owner is None or owner.uid != pod.metadata.uid:
@@ -340,7 +340,7 @@ class ClaimGrants:
             raise _conflict(f"the claim {path} holds other devices")
 
     async def _tell_kubelet(self, pod: Pod) -> None:
-        """Write into the pod's status which request of the claim for its whole GPUs is for which container."""
+        """Write into the pod's status which request of the claim for its GPUs is for which container."""
         namespace = pod.metadata.namespace
         status = {
             "extendedResourceClaimStatus": {
