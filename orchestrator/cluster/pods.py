@@ -193,9 +193,10 @@ class ContainerState(Wire, frozen=True):
 
 
 class ContainerStatus(Wire, frozen=True):
-    """How one container is."""
+    """How one container is; `container_id` begins with its runtime, `containerd://`."""
 
     name: str
+    container_id: str = msgspec.field(default="", name="containerID")
     ready: bool = False
     restart_count: int = 0
     state: ContainerState = ContainerState()

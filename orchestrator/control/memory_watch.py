@@ -10,11 +10,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
-from orchestrator.cluster.gpu_nodes import GpuNode, GpuState
+from orchestrator.cluster.gpu_nodes import GpuNode, GpuState, GpuUser
 from orchestrator.cluster.objects import FINISHED, Pod
 from orchestrator.cluster.quantity import parse_time
+from orchestrator.names import GPU_MEMORY_LIMITS_ANNOTATION
 from orchestrator.workloads.gpus import STALE_SECONDS
 from orchestrator.workloads.memory_limits import ANY_DEVICE, limits_of
 from orchestrator.workloads.request import is_admitted
@@ -27,6 +29,8 @@ CONTEXT_MIB: Final = 512
 MARGIN_MIB: Final = 256
 """So much more is an excess; it ends without this margin, so that one at the bound is not warned again and again."""
 CHECK_SECONDS: Final = 5.0
+PAUSE_SECONDS: Final = 1.0
+"""It looks once in this time, however often agents write."""
 MAX_EVICTIONS: Final = 8
 """So many pods are evicted in one look: what an agent says wrongly does not end all work at once."""
 _SECOND_US: Final = 1_000_000
@@ -106,7 +110,7 @@ class MemoryWatch:
                 logger.debug("device memory: looking without a change")
             self._changed.clear()
             self.check()
-            await asyncio.sleep(CHECK_SECONDS / 10)
+            await asyncio.sleep(PAUSE_SECONDS)
 
     def check(self) -> None:
         """Warn whoever has too much since now, evict whoever has had it for the grace."""
@@ -127,10 +131,11 @@ class MemoryWatch:
         return self._grace_seconds is not None and now_us - since_us >= self._grace_seconds * _SECOND_US
 
     def _uses(self, now_us: int) -> Iterator[Use]:
+        owners = _Owners(self._pods)
         for node in list(self._gpu_nodes.values()):
             if not node.spec.problem and _is_fresh(node, now_us):
                 for state in node.spec.gpus:
-                    yield from _uses_of(node.metadata.name, state, self._pods)
+                    yield from _uses_of(node.metadata.name, state, owners)
 
     def _warning(self, use: Use) -> str:
         if not use.is_its_own:
@@ -154,17 +159,38 @@ def _is_fresh(node: GpuNode, now_us: int) -> bool:
     return now_us - observed_us < STALE_SECONDS * _SECOND_US
 
 
-def _uses_of(node: str, state: GpuState, pods: Mapping[str, Pod]) -> Iterator[Use]:
+class _Owners:
+    """Whose a process is: by the pod's uid, or by the container where its node's cgroups do not tell of pods."""
+
+    def __init__(self, pods: Mapping[str, Pod]) -> None:
+        self._pods = pods
+
+    @cached_property
+    def _by_container(self) -> Mapping[str, Pod]:
+        return {
+            status.container_id.rpartition("/")[2]: pod
+            for pod in self._pods.values()
+            if GPU_MEMORY_LIMITS_ANNOTATION in pod.metadata.annotations
+            for status in pod.status.container_statuses
+        }
+
+    def pod_of(self, user: GpuUser) -> Pod | None:
+        """The pod, None for what is no pod's that is known."""
+        if user.pod_uid:
+            return self._pods.get(user.pod_uid)
+        return self._by_container.get(user.container_id) if user.container_id else None
+
+
+def _uses_of(node: str, state: GpuState, owners: _Owners) -> Iterator[Use]:
     """Yield what pods have of one GPU which muster bound to its node with a part of some GPU."""
-    used: dict[str, tuple[int, int]] = {}
+    used: dict[str, tuple[Pod, int, int]] = {}
     for user in state.users:
-        mib, processes = used.get(user.pod_uid, (0, 0))
-        used[user.pod_uid] = mib + user.memory_mib, processes + user.processes
-    for uid, (used_mib, processes) in used.items():
-        pod = pods.get(uid)
+        pod = owners.pod_of(user)
         # of pods elsewhere the agent of this node says nothing
-        if pod is None or pod.spec.node_name != node or not _counts(pod):
-            continue
+        if pod is not None and pod.spec.node_name == node and _counts(pod):
+            _, mib, processes = used.get(pod.metadata.uid, (pod, 0, 0))
+            used[pod.metadata.uid] = pod, mib + user.memory_mib, processes + user.processes
+    for pod, used_mib, processes in used.values():
         limits = limits_of(pod)
         part_bytes = limits.get(state.uuid, limits.get(ANY_DEVICE))
         if limits:

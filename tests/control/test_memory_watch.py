@@ -4,9 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from orchestrator.cluster.gpu_nodes import GpuNode
-from orchestrator.cluster.objects import Pod
+from orchestrator.cluster.objects import Pod, PodStatus
 from orchestrator.cluster.quantity import format_time, parse_time
 from orchestrator.control.memory_watch import CONTEXT_MIB, MARGIN_MIB, MAX_EVICTIONS, MemoryWatch
 from tests.workloads.objects import decoded, pod
@@ -173,6 +174,15 @@ def test_a_limit_of_any_device_holds_for_each() -> None:
     world.look(gpu_node(user(20_000)))
     world.look(gpu_node(user(20_000)), after_seconds=60)
     assert len(world.evicted) == 1
+
+
+def test_where_cgroups_tell_of_containers_alone_the_pod_is_known_by_its_container() -> None:
+    statuses = [{"name": "main", "containerID": f"containerd://{'5f' * 32}"}]
+    job = pod("job", annotations={LIMITS: HALF}, node="n1", phase="Running")
+    world = World(replace(job, status=decoded(PodStatus, phase="Running", containerStatuses=statuses)))
+    of_container = {"containerId": "5f" * 32, "memoryMib": 20_000}
+    world.look(gpu_node(of_container, {"containerId": "", "memoryMib": 5}, {"containerId": "other"}))
+    assert [name for name, _ in world.warned] == ["job"]
 
 
 def test_without_a_grace_nobody_is_evicted() -> None:
