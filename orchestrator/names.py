@@ -183,6 +183,9 @@ UNHEALTHY_GPUS_ANNOTATION: Final = f"{GROUP}/unhealthy-gpus"
 FAILED_GPUS_ANNOTATION: Final = f"{GROUP}/failed-gpus"
 """On a node, written by its agent alone: the same of GPUs that the driver says have failed. Both count."""
 
+LOST_GPUS_ANNOTATION: Final = f"{GROUP}/lost-gpus"
+"""On a node, written by its agent alone: those of the failed GPUs that do not answer the driver any more."""
+
 AGENT_ACCOUNT: Final = "muster-agent"
 """The agent's ServiceAccount and DaemonSet in the agents' namespace."""
 

@@ -39,6 +39,11 @@ def failed_gpus(reading: NodeReading) -> str:
     return ",".join(str(gpu.gpu.index) for gpu in reading.gpus if gpu.failure)
 
 
+def lost_gpus(reading: NodeReading) -> str:
+    """Return the indices of those of them that do not answer, in the same form."""
+    return ",".join(str(gpu.gpu.index) for gpu in reading.gpus if gpu.is_lost)
+
+
 def known_gpus(spec: GpuNodeSpec, boot_id: str) -> dict[int, tuple[Gpu, str]]:
     """Return the GPUs that an agent before this one wrote down, with what lasts of their failures.
 

@@ -50,7 +50,7 @@ from orchestrator.names import (
     OPERATOR_BINDING,
     SUCCESSOR_NOMINATION_ANNOTATION,
 )
-from orchestrator.workloads.health import marked_gpus
+from orchestrator.workloads.health import lost_gpus, marked_gpus
 from orchestrator.workloads.nominations import nomination_of
 from orchestrator.workloads.unreadable import SetAside
 
@@ -317,6 +317,7 @@ def _matters(before: Node, after: Node) -> bool:
         before.spec != after.spec
         or before.metadata.labels != after.metadata.labels
         or marked_gpus(before) != marked_gpus(after)
+        or lost_gpus(before) != lost_gpus(after)
         or before.status.allocatable != after.status.allocatable
         or before.status.capacity != after.status.capacity
         or _ready(before) != _ready(after)

@@ -84,3 +84,10 @@ def test_only_where_limits_hold_the_operator_reads_what_agents_write() -> None:
         rules = objects(limits_gpu_memory=limits)["ClusterRole", "muster-operator"]["rules"]
         verbs = {verb for rule in rules if "gpunodes" in rule["resources"] for verb in rule["verbs"]}
         assert verbs == ({"list", "watch"} if limits else set())
+
+
+def test_nobody_but_the_operator_says_what_a_pod_may_have() -> None:
+    for policy in ("muster-pods", "muster-pod-updates"):
+        rules = objects()["ValidatingAdmissionPolicy", policy]["spec"]["validations"]
+        (rule,) = [rule for rule in rules if "rule operator-annotations" in rule.get("message", "")]
+        assert "'muster.dev/gpu-memory-limits'" in rule["expression"]

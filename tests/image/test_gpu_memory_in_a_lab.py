@@ -40,6 +40,9 @@ pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]
 MIB: Final = 1 << 20
 TOTAL_MIB: Final = 32_510
 HALF_MIB: Final = 16_255
+NODE: Final = "dgx1-real-1"
+SIMULATED: Final = "dgx1-1"
+"""Another node, for jobs to move to: nothing runs there."""
 NAMESPACE: Final = "muster-team-a"
 AGENT: Final = ("-n", names.AGENT_NAMESPACE, f"daemonset/{names.AGENT_ACCOUNT}")
 WAIT_SECONDS: Final = 120
@@ -135,10 +138,11 @@ def site(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Si
     build_double(machine / "lib")
     with ExitStack() as stack:
         lab = start(
-            "memory", nodes=0, real_nodes=1, detach=False, state_dir=directory / "l", image_archives=[archive],
+            "memory", nodes=1, real_nodes=1, detach=False, state_dir=directory / "l", image_archives=[archive],
             gpus=Gpus("v100", 8, "device-plugin"),
         )  # fmt: skip
         stack.callback(lab.stop)
+        kubectl(lab, "cordon", SIMULATED)
         gpus = NodeGpus(lab)
         gpus.set("all", f"memory.total_bytes={TOTAL_MIB * MIB}", f"memory.free_bytes={TOTAL_MIB * MIB}")
         program = binaries.find(Reporter(lambda _line: None), KUBE_SCHEDULER).paths[kube_scheduler.NAME]
@@ -276,6 +280,52 @@ def test_who_has_more_all_the_same_is_told_evicted_and_recorded_with_both_figure
     assert "20000 MiB" in record["message"]
     assert f"its part is {HALF_MIB} MiB" in record["message"]
     halves.wait_until_ready("left", "right")
+
+
+def test_a_gpu_falls_off_the_bus_and_its_jobs_are_told_and_moved_and_nothing_else(
+    halves: Site, eventually: Eventually
+) -> None:
+    """muster counts the GPUs of a device plugin's node in the order in which this plugin gives them to these jobs."""
+    ends = ("delete left -p team-a", "delete right -p team-a")
+    must_all(halves.lab.kubeconfig, *ends, halves.submit("one", "-g 1"), halves.submit("two", "-g 2"))
+    halves.wait_until_ready("one", "two")
+    eventually(
+        lambda: len(holders(halves, "two")) == 2 and len(holders(halves, "one")) == 1,
+        "the kubelet's answer is written",
+    )
+    before, other = halves.pod("one"), halves.pod("two")
+    (lost,) = holders(halves, "one")
+    assert before["metadata"]["annotations"]["muster.dev/gpu-devices"] == str(lost)
+    kubectl(halves.lab, "uncordon", SIMULATED)
+    halves.gpus.lose(str(lost))
+    eventually(
+        lambda: halves.pod("one").get("spec", {}).get("nodeName") == SIMULATED, "the job has another place"
+    )
+    failed = read(halves.lab, "node", NODE)["metadata"]["annotations"]
+    assert (failed["muster.dev/failed-gpus"], failed["muster.dev/lost-gpus"]) == (str(lost), str(lost))
+    (record,) = json.loads(halves.muster("why-evicted", "one", "-p", "team-a", "--json"))
+    assert (record["rule"], record["pod"]) == ("unhealthy", before["metadata"]["name"])
+    assert f"GPU {lost} of {NODE} is unhealthy" in record["message"]
+    told = read(halves.lab, "events", "-n", NAMESPACE)["items"]
+    assert ("MovedOffUnhealthy", before["metadata"]["uid"]) in [
+        (event["reason"], event["involvedObject"]["uid"]) for event in told
+    ]
+    events = read(halves.lab, "events", "-n", "default", "--field-selector", f"involvedObject.name={NODE}")
+    assert any(f"GPU {lost} of it does not answer" in event["message"] for event in events["items"])
+    halves.muster("submit", "three", "-p", "team-a", "-g", "1", "-i", images.SHELL)
+    eventually(lambda: bool(halves.pod("three").get("spec", {}).get("nodeName")), "a new job is placed")
+    assert halves.pod("three")["spec"]["nodeName"] == SIMULATED
+    after = halves.pod("two")
+    assert after["metadata"]["uid"] == other["metadata"]["uid"]
+    assert after["status"]["phase"] == "Running"
+
+
+def holders(site: Site, job: str) -> list[int]:
+    """The GPUs that the kubelet gave the pod of a job, as the agent says."""
+    name = site.pod(job)["metadata"]["name"]
+    return [
+        gpu["index"] for gpu in gpu_states(site) if any(one["pod"] == name for one in gpu.get("holders", ()))
+    ]
 
 
 def pid_on_the_node(machines: int) -> int:
