@@ -29,6 +29,7 @@ print(json.dumps({"codes": codes, "loaded": loaded}))
 COMMANDS_THAT_LACK_AN_EXTRA: Final = {
     ("validate", "--target", "cluster"): "validation",
     ("validate",): "deployment,validation",
+    ("report", "verify", "."): "validation",
     ("bench", "planner"): "bench",
     ("lab", "status"): "lab",
     ("matrix",): "deployment",

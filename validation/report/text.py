@@ -1,8 +1,12 @@
 """Lines of text for expectations, results and reasons, the same in every rendering."""
 
+from typing import TYPE_CHECKING
+
 from validation.judge.expectation import Actual, Expectation
 from validation.judge.units import gpus, seconds
-from validation.report.record import CheckResult, Oracle
+
+if TYPE_CHECKING:  # the record needs an extra, the plan that is printed does not
+    from validation.report.record import CheckResult, Oracle
 
 DASH = "\N{EN DASH}"
 TOGETHER = "\N{NO-BREAK SPACE}"
@@ -44,7 +48,7 @@ def expected_lines(expected: Expectation | None) -> list[str]:
     return lines
 
 
-def oracle_lines(oracle: Oracle | None) -> list[str]:
+def oracle_lines(oracle: "Oracle | None") -> list[str]:
     """What the oracle derives, one line each."""
     if oracle is None:
         return []
@@ -79,7 +83,7 @@ def actual_lines(actual: Actual | None, expected: Expectation | None) -> list[st
     return lines
 
 
-def reason_lines(step: CheckResult) -> list[str]:
+def reason_lines(step: "CheckResult") -> list[str]:
     """Why a step did not pass."""
     lines = [step.reason] if step.reason else []
     lines += step.differences
@@ -88,7 +92,7 @@ def reason_lines(step: CheckResult) -> list[str]:
     return lines
 
 
-def evidence_line(step: CheckResult) -> str:
+def evidence_line(step: "CheckResult") -> str:
     """How much the verdict rests on, beside the least that it needs; empty where nothing was judged."""
     evidence, least = step.volatile.evidence, step.least
     if not evidence.nodes and not evidence.events:
