@@ -13,7 +13,7 @@ GPUS ?= $(if $(and $(REAL_NODES),$(MUSTER_UPSTREAM)),--gpus)
 TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/deployment
 
 
-.PHONY: docs site validate image test test-cli test-trust test-installer test-guests mutants soak environment lab-binaries format clean
+.PHONY: docs site validate image test test-rare test-cli test-trust test-installer test-guests mutants soak environment lab-binaries format clean
 
 validate: environment ## replay TR-4858 on a real Kubernetes API server and write reports/<run>/
 	@$(UV) run --frozen muster validate $(if $(OUT),--out $(OUT))
@@ -29,6 +29,10 @@ test-cli: environment lab-binaries ## every command line that the papers print, 
 
 test-trust: environment lab-binaries ## break out of a project, with real tokens on a real API server; part of `make test`
 	@$(UV) run --frozen pytest tests/trust
+
+test-rare: environment lab-binaries ## what takes minutes and breaks seldom, and Python 3.12; before a release
+	@$(UV) run --frozen pytest -m rare -n 2
+	@$(UV) run --frozen tox run -e py312
 
 test-installer: environment ## every role: on guests, against doubles and a real API server; needs root for the guests
 	@TERM=dumb $(MAKE) --no-print-directory --jobs 2 REAL_NODES= GPUS= lab-binaries test-guests # guests mostly wait

@@ -73,6 +73,10 @@ GPU_MEMORY_ANNOTATION: Final = f"{GROUP}/gpu-memory"
 GPU_FRACTION_DEVICES_ANNOTATION: Final = f"{GROUP}/gpu-fraction-devices"
 """On a pod with a fraction or GPU memory: of how many GPUs it wants that part; 1 if absent."""
 
+GPU_PART_RESOURCE: Final = f"{GROUP}/gpu-part"
+"""An extended resource that no node has: of it 1 in the limits of each container that is to see a part of a GPU. The
+kubelet gives devices of a claim that is made after the pod only to containers that ask for a resource by name."""
+
 GPU_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
 """On a node: the memory of each of its GPUs in MiB, as the NVIDIA device plugin says."""
 

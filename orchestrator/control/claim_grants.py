@@ -2,7 +2,7 @@
 
 For each claim of the pod, in the order that Kubernetes asks of schedulers:
 
-    finalizer ──> status: allocation, reservedFor ──> binding conditions, if the devices have some ──> pod bound
+    finalizer ──> status: allocation, reservedFor ──> seen on the watch ──> binding conditions, if any ──> pod bound
 
 All of it is safe to repeat. Until the watch shows an allocation that was begun, it counts as held, whatever became of
 the pod, so that its devices are given to nobody else.
@@ -18,7 +18,7 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from orchestrator.cluster.device_objects import ResourceClaim
-from orchestrator.cluster.errors import ClusterError, Conflict, NotFound
+from orchestrator.cluster.errors import AlreadyExists, ClusterError, Conflict, NotFound
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.reflector import Change
 from orchestrator.cluster.resources import PODS, RESOURCE_CLAIMS
@@ -134,15 +134,38 @@ class ClaimGrants:
         extended = [grant for grant in binding.grants if grant.extended]
         made = None if extended else self._reader.made_for(pod)
         for key in (*named_claims(pod), *([made] if made else ())):
-            lock = self._locks.setdefault(key, asyncio.Lock())
-            async with lock:  # pods that share a claim would only be in each other's way
+            async with self._lock(key):  # pods that share a claim would only be in each other's way
                 await self._reserve(key, pod, granted.get(key))
         for grant in extended:
             await self._make_extended(pod, grant)
         if extended or (made and pod.status.extended_resource_claim_status is None):
             await self._tell_kubelet(pod)
-        made_here = {f"{pod.metadata.namespace}/{claim_name(pod)}": grant for grant in extended}
-        await self._look_for_doubles(granted | made_here)
+
+    async def wait_until_shown(self, pod: Pod, binding: Binding) -> None:
+        """Wait until the watch shows what was written, but not for longer than `shown_seconds`.
+
+        Then it has shown all that others wrote before.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._shown_seconds):
+                for key in _granted(pod, binding):
+                    while (shown := self._reader.shown(key)) is None or shown.status.allocation is None:
+                        self._seen.clear()
+                        await self._seen.wait()
+
+    async def give_way(self, pod: Pod, binding: Binding) -> None:
+        """Give devices back that another scheduler gave away at the same moment. Raises Conflict if there are any.
+
+        The API server keeps nobody from that. What others write later and had decided earlier is resolved by the
+        planner.
+        """
+        for key, grant in _granted(pod, binding).items():
+            other = self._reader.other_holder(key, grant.allocation)
+            if other is not None:
+                shown = self._reader.shown(key)
+                if shown is not None:
+                    await self._clear(shown)
+                raise _conflict(f"another scheduler gave a device of the claim {key} to the claim {other}")
 
     def has_conditions(self, pod: Pod, binding: Binding) -> bool:
         """Whether devices of the pod's claims have to be prepared before it is bound, also of those that hold some."""
@@ -151,24 +174,6 @@ class ClaimGrants:
             for given in self._given(pod, binding).values()
             for result in given.results
         )
-
-    async def _look_for_doubles(self, grants: Mapping[str, ClaimGrant]) -> None:
-        """Give way to another scheduler that gave a device away at the same moment. Raises Conflict.
-
-        The API server keeps nobody from that. Once the watch shows what was written, it has shown all that was written
-        before; what others write later and had decided earlier is resolved by the planner.
-        """
-        for key, grant in grants.items():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._shown_seconds):
-                    while (shown := self._reader.shown(key)) is None or shown.status.allocation is None:
-                        self._seen.clear()
-                        await self._seen.wait()
-            other = self._reader.other_holder(key, grant.allocation)
-            if other is not None:
-                if shown is not None:
-                    await self._clear(shown)
-                raise _conflict(f"another scheduler gave a device of the claim {key} to the claim {other}")
 
     async def wait_for_conditions(self, pod: Pod, binding: Binding, is_due: Callable[[], bool]) -> None:
         """Write, and wait until the drivers have prepared the devices. Raises ClaimNotReady.
@@ -204,10 +209,7 @@ class ClaimGrants:
         keys = (*named_claims(pod), *([made] if made else ()))
         held = {key: listed.allocation for key in keys if (listed := self._reader.claim(key))}
         given = {key: allocation for key, allocation in held.items() if allocation is not None}
-        for grant in binding.grants:
-            name = claim_name(pod) if grant.extended else grant.claim.name
-            given[f"{grant.claim.namespace}/{name}"] = grant.allocation
-        return given
+        return given | {key: grant.allocation for key, grant in _granted(pod, binding).items()}
 
     async def _take_back(self, key: str, pod: Pod) -> None:
         """Take the devices of a claim back that nobody but this pod uses."""
@@ -229,9 +231,16 @@ class ClaimGrants:
         shown = self._reader.shown(key)
         if shown is None or shown.status.allocation is None or key in self._writing:
             return None
-        if not all(is_waiting(consumer.uid) for consumer in shown.status.reserved_for):
+        users = [consumer.uid for consumer in shown.status.reserved_for]
+        if not all(map(is_waiting, users)):
             return None
-        return lambda: self._clear(shown)
+
+        async def take_back() -> None:
+            async with self._lock(key):  # a pod may have been given the claim as it is since then
+                if key not in self._writing and all(map(is_waiting, users)):
+                    await self._clear(shown)
+
+        return take_back
 
     async def _clear(self, claim: ResourceClaim) -> None:
         metadata = claim.metadata
@@ -240,12 +249,16 @@ class ClaimGrants:
         body = {"metadata": version, "status": {"allocation": None, "reservedFor": None, "devices": None}}
         await self._transport.patch(f"{path}/status", body, content_type=MERGE_PATCH)
 
+    def _lock(self, key: str) -> asyncio.Lock:
+        return self._locks.setdefault(key, asyncio.Lock())
+
     async def _reserve(self, key: str, pod: Pod, grant: ClaimGrant | None) -> None:
         namespace, _, name = key.partition("/")
         path = self._claims.path(namespace, name)
         claim = self._reader.shown(key)
         for attempt in range(ATTEMPTS):
-            if claim is None or attempt:
+            # with nothing to write, nobody would notice that its devices were taken back meanwhile
+            if claim is None or attempt or _is_user(claim, pod):
                 claim = await self._transport.get(path, ResourceClaim)
             try:
                 await self._reserve_as_it_is(path, claim, pod, grant)
@@ -306,14 +319,14 @@ class ClaimGrants:
             raise _Changed from error
 
     async def _make_extended(self, pod: Pod, grant: ClaimGrant) -> None:
-        """Make the claim for the pod's whole GPUs, and allocate it."""
+        """Make the claim for the pod's GPUs, and allocate it."""
         namespace, name = pod.metadata.namespace, claim_name(pod)
         path = self._claims.path(namespace, name)
         body = claim_object(pod, grant.claim, self._claims.api_version)
         body["metadata"]["finalizers"] = [CLAIM_FINALIZER]
         try:
             claim = await self._transport.create(self._claims.path(namespace), body, ResourceClaim)
-        except Conflict:
+        except AlreadyExists:
             claim = await self._transport.get(path, ResourceClaim)
             owner = claim.metadata.controller
             if owner is None or owner.uid != pod.metadata.uid:
@@ -327,7 +340,7 @@ class ClaimGrants:
             raise _conflict(f"the claim {path} holds other devices")
 
     async def _tell_kubelet(self, pod: Pod) -> None:
-        """Write into the pod's status which request of the claim for its whole GPUs is for which container."""
+        """Write into the pod's status which request of the claim for its GPUs is for which container."""
         namespace = pod.metadata.namespace
         status = {
             "extendedResourceClaimStatus": {
@@ -386,11 +399,21 @@ class _Changed(Exception):
     """The claim is not as it was known: it has to be read again."""
 
 
+def _is_user(claim: ResourceClaim, pod: Pod) -> bool:
+    return any(user.uid == pod.metadata.uid for user in claim.status.reserved_for)
+
+
 def _is_as_new(shown: str, written: str) -> bool:
     """Whether a resource version is that which was written, or a later one."""
     if shown.isdecimal() and written.isdecimal():
         return int(shown) >= int(written)
     return shown == written
+
+
+def _granted(pod: Pod, binding: Binding) -> dict[str, ClaimGrant]:
+    """What the binding gives to claims, by the claim's key."""
+    names = ((claim_name(pod) if grant.extended else grant.claim.name, grant) for grant in binding.grants)
+    return {f"{pod.metadata.namespace}/{name}": grant for name, grant in names}
 
 
 def _conflict(message: str) -> Conflict:

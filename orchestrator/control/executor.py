@@ -8,6 +8,7 @@ leaving), so that its GPUs are given to nobody else, however long the API server
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -242,7 +243,7 @@ class Executor:
         async def send() -> None:
             nonlocal is_bound
             if grants is not None:
-                await grants.write(pod, binding)
+                await grants.give_way(pod, binding)
             await bind_pod()
             is_bound = True
 
@@ -266,9 +267,10 @@ class Executor:
             over=over,
         )
         waits_for_devices = grants if grants is not None and grants.has_conditions(pod, binding) else None
+        first = task if grants is None else self._granting(pod, binding, grants, task)
         if claims is None and waits_for_devices is None and unknown is None:
-            return task, None
-        return task, partial(self._wait_for, pod, binding, claims, waits_for_devices, unknown)
+            return first, None
+        return first, partial(self._wait_for, pod, binding, claims, waits_for_devices, unknown)
 
     def _limits_of(self, pod: Pod, binding: Binding) -> tuple[dict[str, str], MemoryUnknown | None]:
         """What is written of the pod's part of GPUs' memory, or why that is not known."""
@@ -295,6 +297,30 @@ class Executor:
             await grants.wait_for_conditions(pod, binding, lambda: uid in self._assumed and self._is_leader())
             if not self._is_leader():
                 raise ClaimNotReady("another replica decides by now")
+
+    def _granting(self, pod: Pod, binding: Binding, grants: ClaimGrants, bind_task: Task) -> Task:
+        """The request before the binding: what the pod's claims get, and then to wait until the watch shows that.
+
+        What waits holds up no other request, and no request takes longer than a former leader's may.
+        """
+        is_written = False
+
+        async def bind_later() -> None:
+            await grants.wait_until_shown(pod, binding)
+            self._requests.put(bind_task)
+
+        def written() -> None:
+            nonlocal is_written
+            is_written = True
+            keep(self._preparing, bind_later())
+
+        return replace(
+            bind_task,
+            what=f"allocate the claims of {pod.metadata.namespace}/{pod.metadata.name} on {binding.node}",
+            call=lambda: grants.write(pod, binding),
+            done=written,
+            over=lambda: None if is_written else bind_task.over(),
+        )
 
     def _deallocate(self, key: str, pods: Mapping[str, Pod]) -> None:
         def is_waiting(uid: str) -> bool:

@@ -104,6 +104,10 @@ class Request:
             -(-DEVICE_MILLI * self.gpu_memory_mib // device_memory_mib) if device_memory_mib else DEVICE_MILLI
         )
 
+    def part_mib(self, device_memory_mib: int) -> int:
+        """The memory that it gets of each device with so much, rounded down: no parts are more than the whole."""
+        return self.gpu_memory_mib or device_memory_mib * self.gpu_portion_milli // DEVICE_MILLI
+
 
 class PodState(enum.Enum):
     """Where a pod stands between the queue and its end; pods that have finished are not in a snapshot."""

@@ -18,10 +18,10 @@ from orchestrator.planner.devices.model import (
     Features,
 )
 from orchestrator.planner.devices.model import Request as DeviceRequest
+from orchestrator.planner.devices.quantity import MIB_NANO
 from orchestrator.planner.model import Request
 from orchestrator.workloads.published_gpus import PublishedGpus
 
-_MIB_NANO: Final = (1 << 20) * 10**9
 _MEMORY: Final = ("memory", f"{GPU_DRIVER}/memory")
 
 
@@ -141,4 +141,4 @@ def _memory_mib(amounts: Amounts | None) -> int:
     """Memory in MiB, rounded up; 0 where nothing is said of it."""
     listed = dict(amounts or ())
     nano = next((listed[name] for name in _MEMORY if name in listed), 0)
-    return -(-nano // _MIB_NANO)
+    return -(-nano // MIB_NANO)

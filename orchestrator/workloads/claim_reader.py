@@ -4,7 +4,7 @@ What a pod's claims ask for counts as GPUs of one of the pods that share them: o
 the oldest. The others need the same devices and count nothing.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -16,7 +16,7 @@ from orchestrator.planner.devices import model as dra
 from orchestrator.planner.model import Request
 from orchestrator.workloads.claim_amounts import GpuClasses, claimed_gpus, held_gpus
 from orchestrator.workloads.dict_ops import discard, put
-from orchestrator.workloads.extended_claims import NAME_INFIX, claim_name, extended_claim
+from orchestrator.workloads.extended_claims import NAME_INFIX, claim_name, extended_claim, part_claim
 from orchestrator.workloads.node_terms import Terms, both
 from orchestrator.workloads.published_gpus import PublishedGpus, gpus_by_node
 from orchestrator.workloads.resource_claims import read_allocation, read_claim, read_class, read_slice
@@ -186,12 +186,13 @@ class ClaimReader:
         extended = self._extended_claim(pod, request) if node is None and made is None else None
         if made is None and not may_have_claims(pod):
             return None if extended is None else PodClaims((), request, extended=extended)
+        parts = made if request.is_shared else None
         if made is not None:
             request = replace(request, gpu_count=0)  # they are what that claim holds
         keys = _keys(pod) if node else tuple(self._usable_keys(pod))
         if node is None and made is not None:
             keys = (*keys, made)
-        held, missing = [], []
+        held, missing, held_parts = [], [], []
         terms: Terms = ()
         for key in keys:
             listed = self.claim(key)
@@ -204,22 +205,17 @@ class ClaimReader:
             if node is None and listed.allocation.nodes is not None:
                 where = listed.allocation.nodes
                 terms = both(terms, ((*where.expressions, *where.fields),))
-            if is_counted:
+            if key == parts:  # counted by what the pod asks for, which is the same before and after
+                held_parts.append(listed.allocation)
+            elif is_counted:
                 held.append(listed.allocation)
         gpus = self.gpus()
         amounts = claimed_gpus([spec for spec, is_counted in missing if is_counted], self._classes_of_gpus())
         indices: tuple[int, ...] = ()
-        if held:
-            on_node = (
-                gpus.get(node)
-                if node
-                else next(
-                    (gpus[name] for allocation in held for name in _nodes_of(allocation) if name in gpus),
-                    None,
-                )
-            )
-            has = held_gpus(held, on_node)
-            amounts, indices = amounts.plus(has), has.devices
+        if held or held_parts:
+            on_node = gpus.get(node) if node else _gpus_held_on((*held, *held_parts), gpus)
+            amounts = amounts.plus(held_gpus(held, on_node))
+            indices = held_gpus((*held, *held_parts), on_node).devices
         return PodClaims(
             keys,
             amounts.added_to(request, tuple(spec for spec, _ in missing)),
@@ -369,11 +365,13 @@ class ClaimReader:
         return key if shown.metadata.controller.uid == pod.metadata.uid else None
 
     def _extended_claim(self, pod: Pod, request: Request) -> dra.Claim | None:
-        """The claim for the pod's whole GPUs on a node that publishes them, if there is a class for that."""
+        """The claim for the pod's GPUs on a node that publishes them, if there is a class for that."""
         serving = sorted(name for name, resource in self._extended.items() if resource == GPU_RESOURCE)
-        if not serving or not request.gpu_count:
+        if not serving:
             return None
-        return extended_claim(pod, serving[0])
+        if request.is_shared and not request.gpu_count:
+            return part_claim(pod, serving[0], request.shared_devices)
+        return extended_claim(pod, serving[0]) if request.gpu_count else None
 
 
 def _observed(claim: ResourceClaim) -> dra.ObservedClaim:
@@ -405,6 +403,14 @@ def _keys(pod: Pod) -> tuple[str, ...]:
         return named_claims(pod)
     key = f"{pod.metadata.namespace}/{extended.resource_claim_name}"
     return tuple(dict.fromkeys((*named_claims(pod), key)))
+
+
+def _gpus_held_on(
+    allocations: Iterable[dra.Allocation], gpus: Mapping[str, PublishedGpus]
+) -> PublishedGpus | None:
+    """The GPUs of the node that these are bound to."""
+    names = (name for allocation in allocations for name in _nodes_of(allocation))
+    return next((gpus[name] for name in names if name in gpus), None)
 
 
 def _before_others(pod: Pod) -> tuple[bool, str, str]:

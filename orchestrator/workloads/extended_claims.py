@@ -1,7 +1,10 @@
-"""The claim for whole GPUs of a pod (`nvidia.com/gpu`) on a node that publishes them in slices. Pure.
+"""The claim for a pod's GPUs on a node that publishes them in slices: whole ones (`nvidia.com/gpu`), or parts. Pure.
 
 Its form is kube-scheduler's: one request for each container, named by the places of the container and of the resource.
-The kubelet finds a container's devices by the mappings that are written into the pod's status.
+The kubelet finds a container's devices by the mappings that are written into the pod's status; the API server takes
+only those with a resource that the container asks for. So a container that is to see the parts of GPUs for which its
+pod's annotations ask has `muster.dev/gpu-part` in its limits, which means nothing anywhere else. Parts are one request,
+for all such containers together.
 """
 
 from dataclasses import dataclass
@@ -9,13 +12,17 @@ from typing import Any, Final
 
 from orchestrator.cluster.objects import Container, Pod
 from orchestrator.cluster.quantity import whole_count
-from orchestrator.names import GPU_RESOURCE
+from orchestrator.names import GPU_PART_RESOURCE, GPU_RESOURCE
 from orchestrator.planner.devices.model import Claim, ClaimSpec, Request, RequestChoice
+from orchestrator.planner.devices.quantity import format_nano
 
 NAME_INFIX: Final = "-extended-resources-"
 """Between the name of the pod and what makes the claim's name its own."""
 MADE_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
 MAX_NAME: Final = 253
+PART_REQUEST: Final = "gpu-part"
+IS_SHAREABLE: Final = "device.allowMultipleAllocations"
+"""The selector of parts: a driver that does not share its GPUs would give a whole one for any of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,16 @@ def extended_claim(pod: Pod, class_name: str) -> Claim | None:
     )
 
 
+def part_claim(pod: Pod, class_name: str, devices: int) -> Claim | None:
+    """The claim for parts of so many GPUs, without how large they are; None if no container is to see them."""
+    if not _containers_with_part(pod):
+        return None
+    request = Request(PART_REQUEST, PART_REQUEST, class_name, selectors=(IS_SHAREABLE,), count=devices)
+    metadata = pod.metadata
+    spec = ClaimSpec((RequestChoice(PART_REQUEST, (request,)),))
+    return Claim("", metadata.namespace, f"{metadata.name}{NAME_INFIX}", spec)
+
+
 def claim_name(pod: Pod) -> str:
     """The name of the claim for the pod's whole GPUs: the same however often it is made."""
     metadata = pod.metadata
@@ -69,11 +86,15 @@ def claim_object(pod: Pod, claim: Claim, api_version: str) -> dict[str, Any]:
     requests = []
     for choice in claim.spec.requests:
         (request,) = choice.alternatives
-        fields = {
+        fields: dict[str, Any] = {
             "deviceClassName": request.class_name,
             "allocationMode": request.mode,
             "count": request.count,
         }
+        if request.selectors:
+            fields["selectors"] = [{"cel": {"expression": listed}} for listed in request.selectors]
+        if request.capacity:
+            fields["capacity"] = {"requests": {name: format_nano(nano) for name, nano in request.capacity}}
         requests.append(
             {"name": request.name, **(fields if api_version.endswith("v1beta1") else {"exactly": fields})}
         )
@@ -100,9 +121,19 @@ def claim_object(pod: Pod, claim: Claim, api_version: str) -> dict[str, Any]:
 
 def request_mappings(pod: Pod) -> list[dict[str, str]]:
     """By container, the request that its GPUs are for, as the pod's status has it."""
+    whole = [(gpus.container, GPU_RESOURCE, gpus.request) for gpus in containers_with_gpus(pod)]
+    parts = [(container, GPU_PART_RESOURCE, PART_REQUEST) for container in _containers_with_part(pod)]
     return [
-        {"containerName": gpus.container, "resourceName": GPU_RESOURCE, "requestName": gpus.request}
-        for gpus in containers_with_gpus(pod)
+        {"containerName": container, "resourceName": resource, "requestName": request}
+        for container, resource, request in whole or parts
+    ]
+
+
+def _containers_with_part(pod: Pod) -> list[str]:
+    return [
+        container.name
+        for container in pod.spec.containers
+        if str(_amounts(container).get(GPU_PART_RESOURCE, 0)) != "0"
     ]
 
 

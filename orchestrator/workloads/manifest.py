@@ -280,6 +280,8 @@ def _resources(submission: Submission) -> Manifest:
     limits |= {name: str(count) for name, count in submission.extended_resources}
     if submission.gpu_milli and not submission.is_fraction:
         limits[names.GPU_RESOURCE] = str(submission.gpu_milli // 1000)
+    elif submission.wants_gpu:
+        limits[names.GPU_PART_RESOURCE] = "1"
     return {part: amounts for part, amounts in (("requests", requests), ("limits", limits)) if amounts}
 
 

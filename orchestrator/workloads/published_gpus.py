@@ -10,8 +10,8 @@ from typing import Final
 
 from orchestrator.names import GPU_DRIVER
 from orchestrator.planner.devices.model import Device, DeviceId, ResourceSlice
+from orchestrator.planner.devices.quantity import MIB_NANO
 
-_MIB_NANO: Final = (1 << 20) * 10**9
 _KEEPS_AWAY: Final = frozenset({"NoSchedule", "NoExecute"})
 _NUMBERS: Final = re.compile(r"([0-9]+)")
 
@@ -78,7 +78,7 @@ def _kind(device: Device) -> tuple[object, ...]:
 def _memory_mib(device: Device) -> int:
     for name in ("memory", f"{GPU_DRIVER}/memory"):
         if name in device.capacity:
-            return device.capacity[name].value_nano // _MIB_NANO
+            return device.capacity[name].value_nano // MIB_NANO
     return 0
 
 

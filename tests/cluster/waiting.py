@@ -13,12 +13,19 @@ if TYPE_CHECKING:
 DEADLINE_SECONDS = 120.0
 """Many times as long as anything takes that a test waits for: a machine may be busy with other things."""
 
+LONGEST_PAUSE_SECONDS = 0.05
+
 
 async def until(condition: Callable[[], object], *, seconds: float = DEADLINE_SECONDS) -> None:
-    """Let the loop run until the condition holds; fail at the deadline."""
+    """Let the loop run until the condition holds; fail at the deadline.
+
+    The condition is looked at less and less often, so that what takes long has the processor for itself.
+    """
+    pause_seconds = 0.001
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110  (what is waited for is not ours to signal)
-            await asyncio.sleep(0.001)
+        while not condition():
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(pause_seconds * 1.2, LONGEST_PAUSE_SECONDS)
 
 
 @asynccontextmanager

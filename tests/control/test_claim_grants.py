@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,7 +18,7 @@ from orchestrator.planner.devices.model import MAX_USERS, Allocation, Claim, Cla
 from orchestrator.planner.labels import LabelRequirement
 from orchestrator.planner.model import Binding, ClaimGrant
 from orchestrator.workloads.claim_reader import ClaimReader
-from orchestrator.workloads.extended_claims import claim_name
+from orchestrator.workloads.extended_claims import claim_name, part_claim
 from orchestrator.workloads.request import pod_request
 from orchestrator.workloads.resource_claims import allocation_object
 from orchestrator.workloads.unreadable import Boundary
@@ -80,9 +81,15 @@ class ClaimServer:
         self.writes = 0
         self.bound: list[str] = []
         self.owners: list[tuple[str, ...]] = []
-        server.on("GET", CLAIM, self._get)
-        server.on("PATCH", CLAIM, self._patch)
-        server.on("PATCH", f"{CLAIM}/status", self._patch)
+        self.serve_claim(CLAIM)
+
+    def forget_claim(self) -> None:
+        self.claim = None
+
+    def serve_claim(self, path: str) -> None:
+        self.server.on("GET", path, self._get)
+        self.server.on("PATCH", path, self._patch)
+        self.server.on("PATCH", f"{path}/status", self._patch)
 
     def serve(self, pod: Pod) -> None:
         path = f"/api/v1/namespaces/team/pods/{pod.metadata.name}"
@@ -118,7 +125,7 @@ class ClaimServer:
         return [result["device"] for result in given["devices"]["results"]] if given else []
 
     def read(self) -> ResourceClaim:
-        return msgspec.convert(self._object(), ResourceClaim)
+        return msgspec.convert(self.object(), ResourceClaim)
 
     def change(self, **status: object) -> None:
         """Somebody else writes."""
@@ -126,15 +133,15 @@ class ClaimServer:
         self.version += 1
         self.claim["status"] |= status
 
-    def _object(self) -> dict[str, Any]:
+    def object(self) -> dict[str, Any]:
         assert self.claim is not None
         metadata = {**self.claim["metadata"], "resourceVersion": str(self.version)}
         return {**self.claim, "metadata": metadata}
 
     def _get(self, _request: Request) -> Answer:
-        return refusal(404, "NotFound") if self.claim is None else Answer(self._object())
+        return refusal(404, "NotFound") if self.claim is None else Answer(self.object())
 
-    def _answer(self, answer: Answer) -> Any:
+    def take(self, answer: Answer) -> Any:
         self.writes += 1
         return CUT if self.writes in self.lost else answer
 
@@ -156,7 +163,7 @@ class ClaimServer:
         self.claim["status"] = {
             key: value for key, value in {**self.claim["status"], **status}.items() if value is not None
         }
-        return self._answer(Answer(self._object()))
+        return self.take(Answer(self.object()))
 
     def _bind(self, pod: Pod, _request: Request) -> Any:
         assert self.claim is not None
@@ -165,7 +172,7 @@ class ClaimServer:
         if pod.metadata.uid in self.bound:
             return refusal(409, "Conflict", "already assigned")
         self.bound.append(pod.metadata.uid)
-        return self._answer(Answer(code=201))
+        return self.take(Answer(code=201))
 
 
 class World:
@@ -383,6 +390,39 @@ async def test_devices_of_a_pod_that_is_bound_are_not_taken_back(world: World) -
     assert world.api.held == ["gpu-0"]
 
 
+async def test_a_pod_is_not_bound_with_devices_that_were_taken_back(world: World) -> None:
+    waiting = job()
+    world.begin(waiting)
+    await world.settled()
+    world.show()
+    async with running() as leader:
+        leader.api.claim, leader.api.version = world.api.claim, world.api.version
+        leader.show()
+        leader.executor.begin([], [], {"uid-job": waiting}, deallocations=["team/gpu"])
+        await leader.settled()
+        assert not leader.api.held
+        # the watch does not show that yet, and the next decision binds with what the claim holds
+        leader.begin(waiting, grants=False)
+        await leader.settled()
+        assert not leader.api.bound
+        assert leader.refused == 1
+
+
+async def test_devices_are_not_taken_back_from_a_pod_that_is_being_bound(world: World) -> None:
+    waiting = job()
+    world.begin(waiting)
+    await world.settled()
+    world.show()
+    async with running() as leader:
+        leader.api.claim, leader.api.version = world.api.claim, world.api.version
+        leader.show()
+        leader.executor.begin([], [], {"uid-job": waiting}, deallocations=["team/gpu"])
+        leader.begin(waiting, grants=False)  # before anything of the decision before was sent
+        await leader.settled()
+        assert leader.api.bound == ["uid-job"]
+        assert leader.api.held == ["gpu-0"]
+
+
 def prepared(kind: str) -> list[dict[str, Any]]:
     """`status.devices` in which the driver says this of the device."""
     conditions = [{"type": kind, "status": "True"}]
@@ -455,11 +495,61 @@ async def test_a_new_leader_binds_with_the_claim_that_was_made_for_whole_gpus(wo
     assert read.extended is None
     status = "/api/v1/namespaces/team/pods/job/status"
     world.api.server.on("PATCH", status, Answer({}))
+    world.api.server.on("GET", CLAIM.removesuffix("gpu") + name, lambda _: Answer(world.api.object()))
     world.begin(pod, grants=False)
     await world.settled()
     assert world.api.bound == [pod.metadata.uid]
     (told,) = world.api.server.asked("PATCH", status)
     assert told.body["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == name
+
+
+@pytest.mark.parametrize("lost", [set(), {1}, {2}, {3}, {1, 2, 3}], ids=str)
+async def test_a_part_is_claimed_and_the_kubelet_told_whichever_answer_is_lost(
+    world: World, lost: set[int]
+) -> None:
+    limits = {"limits": {"muster.dev/gpu-part": "1"}}
+    pod = workload_objects.pod(
+        "job", namespace="team", spec={"containers": [{"name": "c", "resources": limits}]}
+    )
+    extended = part_claim(pod, "gpu.nvidia.com", 1)
+    assert extended is not None
+    (choice,) = extended.spec.requests
+    capacity = (("memory", (16 << 30) * 10**9),)
+    request = replace(choice.alternatives[0], capacity=capacity)
+    wanted = replace(extended, spec=ClaimSpec((replace(choice, alternatives=(request,)),)))
+    result = DeviceResult("gpu-part", ("gpu.nvidia.com", "node-1", "gpu-0"), share_id="s", consumed=capacity)
+    grant = ClaimGrant(wanted, Allocation((result,), nodes=NODES), extended=True)
+    api, path = world.api, f"/apis/resource.k8s.io/v1/namespaces/team/resourceclaims/{claim_name(pod)}"
+    api.lost = lost
+    api.forget_claim()
+
+    def create(request: Request) -> Any:
+        if api.claim is not None:
+            return refusal(409, "AlreadyExists")
+        api.claim = request.body | {"status": {}}
+        api.claim["metadata"]["uid"] = "uid-made"
+        return api.take(Answer(api.object()))
+
+    api.server.on("POST", path.rpartition("/")[0], create)
+    api.serve_claim(path)
+    status = "/api/v1/namespaces/team/pods/job/status"
+    api.server.on("PATCH", status, lambda _: api.take(Answer({})))
+    api.serve(pod)
+    decided = Binding(pod.metadata.uid, "workload", "node-1", (0,), (grant,))
+    world.executor.begin([], [decided], {pod.metadata.uid: pod})
+    await world.settled()
+    assert api.bound == [pod.metadata.uid]
+    assert api.claim is not None
+    (listed,) = api.claim["spec"]["devices"]["requests"]
+    assert listed["exactly"]["capacity"] == {"requests": {"memory": "16Gi"}}
+    assert api.held == ["gpu-0"]
+    *_, last = api.server.asked("PATCH", status)
+    assert last.body["status"]["extendedResourceClaimStatus"] == {
+        "resourceClaimName": claim_name(pod),
+        "requestMappings": [
+            {"containerName": "c", "resourceName": "muster.dev/gpu-part", "requestName": "gpu-part"}
+        ],
+    }
 
 
 async def test_a_device_that_another_claim_holds_too_is_given_up(world: World) -> None:

@@ -214,7 +214,9 @@ def test_the_daemon_set_brings_the_library_and_the_agent_tells_of_the_gpus(
         "import os, urllib.request; "
         "print(urllib.request.urlopen(f'http://{os.environ[\"POD_IP\"]}:9410/metrics').read().decode())"
     )
-    metrics = kubectl(site.lab, "exec", *AGENT, "-c", "agent", "--", "python3", "-c", ask)
+    on_the_node = ("pods", "-n", names.AGENT_NAMESPACE, "--field-selector", f"spec.nodeName={NODE}")
+    (agent,) = (pod["metadata"]["name"] for pod in read(site.lab, *on_the_node)["items"])
+    metrics = kubectl(site.lab, "exec", "-n", names.AGENT_NAMESPACE, agent, "--", "python3", "-c", ask)
     assert f'muster_gpu_memory_total_bytes{{gpu="7",uuid="{uuid(7)}"}} {TOTAL_MIB * MIB}' in metrics
     assert 'muster_agent_source_up{source="kubelet"} 1' in metrics
 

@@ -33,6 +33,7 @@ NODE = "dgx1-real-1"
 NAMESPACE = "muster-team-a"
 RECORDED = Path(__file__).parent / "recorded" / "resourceslice-memory.yaml"
 ONE_GPU = {"limits": {"nvidia.com/gpu": "1"}}
+PART = {"limits": {"muster.dev/gpu-part": "1"}}
 CLAIM_VERSIONS = ("v1", "v1beta1")
 FROM_CLAIM = {"claims": [{"name": "gpu"}]}
 
@@ -84,9 +85,9 @@ def dra_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def plugin_pods(plugin_lab: Lab) -> Lab:
-    """The lab with the device plugin, and pods there: `one`, and `more` with a container that asks for no GPU."""
+    """The lab with the device plugin, and pods there: `one`, and `more` with a container that only names claims."""
     two = {"limits": {"nvidia.com/gpu": "2"}}
-    create(plugin_lab, pod("one", [ONE_GPU], nodeName=NODE), pod("more", [ONE_GPU, two, {}], nodeName=NODE))
+    create(plugin_lab, pod("one", [ONE_GPU], nodeName=NODE), pod("more", [ONE_GPU, two, PART], nodeName=NODE))
     wait_until_ready(plugin_lab, "one", "more")
     return plugin_lab
 
@@ -283,14 +284,22 @@ def test_a_claim_outlives_a_reboot_of_its_node(
     assert uuids_seen(dra_lab, "rebooted") == before
 
 
-def gpus_in(lab: Lab, pod_name: str, container: str) -> list[int]:
-    """The numbers of the device files of GPUs in a container of the project's namespace."""
-    shown = kubectl(lab, "exec", "-n", NAMESPACE, pod_name, "-c", container, "--", "ls", "/dev")
+def gpus_in(lab: Lab, pod_name: str, container: str, namespace: str = NAMESPACE) -> list[int]:
+    """The numbers of the device files of GPUs in a container of a project's namespace."""
+    shown = kubectl(lab, "exec", "-n", namespace, pod_name, "-c", container, "--", "ls", "/dev")
     return sorted(int(name[6:]) for name in shown.split() if re.fullmatch("nvidia[0-9]+", name))
 
 
-def test_muster_gives_devices_to_claims_and_for_whole_gpus(dra_lab: Lab, tmp_path: Path) -> None:
-    account = asyncio.run(prepare(dra_lab.kubeconfig, tmp_path / "operator.kubeconfig"))
+@pytest.fixture(scope="module")
+def muster_lab(dra_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """The lab with the DRA driver, where muster runs."""
+    directory = tmp_path_factory.mktemp("operator")
+    account = asyncio.run(prepare(dra_lab.kubeconfig, directory / "kubeconfig"))
+    with operator(account, directory / "log"):
+        yield dra_lab
+
+
+def test_muster_gives_devices_to_claims_and_for_whole_gpus(muster_lab: Lab) -> None:
     container = {"image": images.SHELL, "command": ["sleep", "3600"], "resources": FROM_CLAIM}
     claim = {
         "apiVersion": "resource.k8s.io/v1",
@@ -311,33 +320,76 @@ def test_muster_gives_devices_to_claims_and_for_whole_gpus(dra_lab: Lab, tmp_pat
             "containers": [{"name": "c0", **container}, {"name": "c1", **container}],
         },
     }
-    with operator(account, tmp_path / "operator.log"):
-        must_all(
-            dra_lab.kubeconfig,
-            "project create team-a -g 3",
-            f"submit whole -p team-a -g 2 -i {images.SHELL} --command -- sleep 3600",
+    must_all(
+        muster_lab.kubeconfig,
+        "project create team-a -g 3",
+        f"submit whole -p team-a -g 2 -i {images.SHELL} --command -- sleep 3600",
+    )
+    create(muster_lab, claim, user)
+    everything = ("pod", "--all", "-n", NAMESPACE, "--timeout=120s")
+    kubectl(muster_lab, "wait", "--for=condition=Ready", *everything)
+    pods = read(muster_lab, "pods", "-n", NAMESPACE)["items"]
+    claims = read(muster_lab, "resourceclaims", "-n", NAMESPACE)["items"]
+    held: dict[str, list[int]] = {}
+    for bound in pods:
+        name = bound["metadata"]["name"]
+        (mine,) = (
+            shown["status"]
+            for shown in claims
+            if [each["name"] for each in shown["status"]["reservedFor"]] == [name]
         )
-        create(dra_lab, claim, user)
-        everything = ("pod", "--all", "-n", NAMESPACE, "--timeout=120s")
-        kubectl(dra_lab, "wait", "--for=condition=Ready", *everything)
-        pods = read(dra_lab, "pods", "-n", NAMESPACE)["items"]
-        claims = read(dra_lab, "resourceclaims", "-n", NAMESPACE)["items"]
-        held: dict[str, list[int]] = {}
-        for bound in pods:
-            name = bound["metadata"]["name"]
-            (mine,) = (
-                shown["status"]
-                for shown in claims
-                if [each["name"] for each in shown["status"]["reservedFor"]] == [name]
-            )
-            results = mine["allocation"]["devices"]["results"]
-            held[name] = sorted(int(result["device"].removeprefix("gpu-")) for result in results)
-            written = bound["metadata"]["annotations"]["muster.dev/gpu-devices"]
-            assert [int(text) for text in written.split(",")] == held[name]
-            for shown in bound["spec"]["containers"]:
-                assert gpus_in(dra_lab, name, shown["name"]) == held[name]
-        assert sorted(map(len, held.values())) == [1, 2]
-        assert len({gpu for gpus in held.values() for gpu in gpus}) == 3
-        must_all(dra_lab.kubeconfig, "delete whole -p team-a")
-        kubectl(dra_lab, "delete", "pod", "one", "-n", NAMESPACE, "--now")
-        kubectl(dra_lab, "wait", "--for=delete", *everything)
+        results = mine["allocation"]["devices"]["results"]
+        held[name] = sorted(int(result["device"].removeprefix("gpu-")) for result in results)
+        written = bound["metadata"]["annotations"]["muster.dev/gpu-devices"]
+        assert [int(text) for text in written.split(",")] == held[name]
+        for shown in bound["spec"]["containers"]:
+            assert gpus_in(muster_lab, name, shown["name"]) == held[name]
+    assert sorted(map(len, held.values())) == [1, 2]
+    assert len({gpu for gpus in held.values() for gpu in gpus}) == 3
+    must_all(muster_lab.kubeconfig, "delete whole -p team-a")
+    kubectl(muster_lab, "delete", "pod", "one", "-n", NAMESPACE, "--now")
+    kubectl(muster_lab, "wait", "--for=delete", *everything)
+
+
+PARTS = "muster-team-b"
+
+
+def submit_parts(lab: Lab, **jobs: str) -> None:
+    command = f"-p team-b -i {images.SHELL} --command -- sleep 3600"
+    must_all(lab.kubeconfig, *(f"submit {name} {options} {command}" for name, options in jobs.items()))
+    kubectl(lab, "wait", "--for=condition=Ready", "pod", "--all", "-n", PARTS, "--timeout=120s")
+
+
+def gpus_of_parts(lab: Lab) -> dict[str, list[list[int]]]:
+    """By job, the GPUs that the containers of its pods see, which are those of the claims and annotations."""
+    claims = read(lab, "resourceclaims", "-n", PARTS)["items"]
+    results = {
+        user["name"]: claim["status"]["allocation"]["devices"]["results"]
+        for claim in claims
+        for user in claim["status"]["reservedFor"]
+    }
+    held: dict[str, list[list[int]]] = {}
+    for bound in read(lab, "pods", "-n", PARTS)["items"]:
+        name, job = bound["metadata"]["name"], bound["metadata"]["labels"]["muster.dev/workload"]
+        seen = gpus_in(lab, name, job, PARTS)
+        assert sorted(int(result["device"].removeprefix("gpu-")) for result in results[name]) == seen
+        assert bound["metadata"]["annotations"]["muster.dev/gpu-devices"] == ",".join(map(str, seen))
+        held.setdefault(job, []).append(seen)
+    return held
+
+
+def test_muster_gives_parts_of_gpus_by_claims(muster_lab: Lab) -> None:
+    must_all(muster_lab.kubeconfig, "project create team-b -g 4")
+    submit_parts(muster_lab, eighths="-g 0.125 --parallelism 8 --completions 8")
+    eighths = gpus_of_parts(muster_lab)["eighths"]
+    assert len(eighths) == 8
+    assert len({gpu for gpus in eighths for gpu in gpus}) == 1
+    submit_parts(muster_lab, half="-g 0.5", large="-g 0.6", memory="--gpu-memory 16Gi")
+    held = gpus_of_parts(muster_lab)
+    assert held["half"] == held["memory"]
+    assert len({gpus[0] for gpus in (held["half"][0], held["large"][0], eighths[0])}) == 3
+    must_all(muster_lab.kubeconfig, "delete eighths half memory large -p team-b")
+    kubectl(muster_lab, "wait", "--for=delete", "pod", "--all", "-n", PARTS, "--timeout=60s")
+    submit_parts(muster_lab, two="-g 0.5 --gpu-devices 2")
+    ((one, other),) = gpus_of_parts(muster_lab)["two"]
+    assert one != other

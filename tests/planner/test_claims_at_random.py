@@ -32,6 +32,7 @@ from orchestrator.planner.devices.model import (
 from orchestrator.planner.devices.quantity import parse_nano
 from orchestrator.planner.model import Plan, Pod, PodState, Project, Request, Snapshot
 from orchestrator.simulation.apply_plan import Departures
+from orchestrator.workloads.extended_claims import IS_SHAREABLE
 from tests.planner import builders
 from tests.planner.devices.builders import CLASS, DRIVER, device, exactly, first_available, resource_slice
 
@@ -199,15 +200,25 @@ class World:
             gang=rng.random() < 0.5,
             preemptible=rng.choice((True, True, False)),
         )
-        kind = rng.choice(("own", "own", "template", "shared", "old", "two", "extended"))
-        if kind == "extended":
+        kind = rng.choice(("own", "own", "template", "shared", "old", "two", "extended", "part", "part"))
+        if kind in {"extended", "part"}:
+            request, spec = Request(gpu_count=1), Ask().spec()
+            if kind == "part":
+                devices = rng.choice((1, 1, 2))
+                spec = ClaimSpec((exactly("gpu-part", count=devices, selectors=(IS_SHAREABLE,)),))
+                request = rng.choice(
+                    (
+                        Request(gpu_portion_milli=rng.choice((125, 333, 500, 600)), shared_devices=devices),
+                        Request(gpu_memory_mib=rng.choice((1, 5)) << 10, shared_devices=devices),
+                    )
+                )
             made = replace(
                 made,
                 pods=tuple(
                     replace(
                         pod,
-                        request=Request(gpu_count=1),
-                        extended_claim=Claim("", "team", f"{pod.name}-extended", Ask().spec()),
+                        request=request,
+                        extended_claim=Claim("", "team", f"{pod.name}-extended", spec),
                     )
                     for pod in made.pods
                 ),
@@ -344,6 +355,8 @@ class World:
     def as_read(self, pod: Pod, first: dict[str, str], claims: dict[str, ObservedClaim]) -> Pod:
         if not pod.claims:
             return pod
+        if pod.extended_claim is not None and pod.request.is_shared:
+            return pod  # counted by what it asks for
         counted = [key for key in pod.claims if first[key] == pod.id]
         missing = tuple(claims[key].claim.spec for key in pod.claims if claims[key].allocation is None)
         whole, parts, devices = 0, list[int](), set[int]()
@@ -436,11 +449,28 @@ class World:
             else:
                 assert sum(filter(None, amounts)) <= parse_nano(MEMORY), f"{device_id} is overcommitted"
         claims = self.claims
+        self.check_parts()
         for pod in self.pods():
             if pod.node and pod.claims:
                 for key in pod.claims:
                     assert claims[key].allocation is not None, f"{pod.id} runs without {key}"
                     assert pod.id in claims[key].reserved_for
+
+    def check_parts(self) -> None:
+        """Parts of all pods on a GPU are one at most, and those by claims are of the GPUs that the pods count as."""
+        nodes = {node.name: node for node in self.snapshot.nodes}
+        used: Counter[tuple[str, int]] = Counter()
+        for pod in self.pods():
+            if pod.node is None or not pod.request.is_shared:
+                continue
+            for index in pod.devices:
+                used[pod.node, index] += pod.request.portion_milli(nodes[pod.node].gpu_memory_mib)
+            if pod.extended_claim is not None and nodes[pod.node].published_gpus:
+                allocation = self.claims[pod.claims[0]].allocation
+                assert allocation is not None
+                held = sorted(self.gpus[result.device_id].index for result in allocation.results)
+                assert held == sorted(pod.devices)
+        assert all(portion <= 1000 for portion in used.values()), used
 
     def run(self) -> Plan:
         for _ in range(STEPS):

@@ -8,8 +8,8 @@ allocator's answer. Both are changed together, by the ledger, and undone togethe
     granted       what claims get in this decision
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +26,7 @@ from orchestrator.planner.devices.model import (
     WorkBoundReached,
 )
 from orchestrator.planner.devices.pools import NodePlace, matches_term
+from orchestrator.planner.devices.quantity import MIB_NANO
 from orchestrator.planner.model import ClaimGrant, Node, Pod
 
 if TYPE_CHECKING:
@@ -122,9 +123,14 @@ class ClaimLedger:
         """Whether what the pod gets on the node is decided by claims."""
         return bool(pod.claims or (node.published_gpus and pod.request.gpu_milli))
 
-    def devices(self, node: Node, pod: Pod, *, later: bool) -> tuple[int, ...] | None:
-        """The indices of the GPUs that the pod's claims get on the node; None when they cannot be had there."""
-        grants = self._grants(node, pod, later=later)
+    def devices(
+        self, node: Node, pod: Pod, *, later: bool, among: Sequence[int] | None = None
+    ) -> tuple[int, ...] | None:
+        """The indices of the GPUs that the pod's claims get on the node; None when they cannot be had there.
+
+        `among` are the GPUs that the claim that is made for the pod may have, the best first; None: all.
+        """
+        grants = self._grants(node, pod, later=later, among=among)
         if grants is None:
             return None
         devices = self._devices(node, pod, grants)
@@ -133,13 +139,13 @@ class ClaimLedger:
         self._answers[pod.id, node.name] = (self._version, later, grants)
         return devices
 
-    def choose(self, node: Node, pod: Pod) -> Granted:
-        """What the pod has by claims if it is placed on the node now."""
+    def choose(self, node: Node, pod: Pod, devices: Sequence[int]) -> Granted:
+        """What the pod has by claims if it is placed on the node now; a part of GPUs on these devices."""
         version, later, grants = self._answers.get((pod.id, node.name), (-1, False, ()))
         if version == self._version:
             return Granted(pod.claims, grants, is_short=later)
         for later in (False, True):
-            again = self._grants(node, pod, later=later)
+            again = self._grants(node, pod, later=later, among=devices if pod.request.is_shared else None)
             if again is not None:
                 return Granted(pod.claims, again, is_short=later)
         return Granted(is_short=True)
@@ -264,20 +270,25 @@ class ClaimLedger:
         listed = self._claims.get(key)
         return listed is None or len(listed.reserved_for) <= users
 
-    def _grants(self, node: Node, pod: Pod, *, later: bool) -> tuple[ClaimGrant, ...] | None:
+    def _grants(
+        self, node: Node, pod: Pod, *, later: bool, among: Sequence[int] | None
+    ) -> tuple[ClaimGrant, ...] | None:
         """What the pod's claims would get on the node; None when they cannot be had."""
         place = NodePlace(node.name, node.labels)
         missing = self._missing(place, pod, later=later)
         if missing is None:
             return None
-        extended = pod.extended_claim if node.published_gpus else None
+        extended = _claim_on(node, pod) if node.published_gpus else None
+        chosen: dict[str, list[DeviceId]] = {}
         if extended is not None:
             missing.append(extended)
+            if among is not None:
+                chosen[extended.key] = [node.published_gpus[index] for index in among]
         elif not pod.claims:
             return None  # such a node gives GPUs to claims alone
         if not missing:
             return ()
-        answer = self._ask(place, missing, later=later)
+        answer = self._ask(place, missing, chosen, later=later)
         if isinstance(answer, Allocated):
             return tuple(
                 ClaimGrant(claim, allocation, claim is extended)
@@ -317,7 +328,14 @@ class ClaimLedger:
         users = self._claims[key].reserved_for
         return pod.id in users or len(users) < MAX_USERS
 
-    def _ask(self, place: NodePlace, claims: list[Claim], *, later: bool) -> Answer:
+    def _ask(
+        self,
+        place: NodePlace,
+        claims: list[Claim],
+        among: Mapping[str, Sequence[DeviceId]],
+        *,
+        later: bool,
+    ) -> Answer:
         ledger = self.allocator.ledger
         mark = ledger.checkpoint()
         if later:
@@ -325,9 +343,22 @@ class ClaimLedger:
                 listed = self._claims.get(key)
                 if listed is not None and listed.allocation is not None and self._is_leaving(key):
                     ledger.release(listed.allocation)
-        answer = self.allocator.allocate(place, self.allocator.group(claims))
+        answer = self.allocator.allocate(place, self.allocator.group(claims), among=among)
         ledger.rollback(mark)
         return answer
+
+
+def _claim_on(node: Node, pod: Pod) -> Claim | None:
+    """What is to be claimed for the pod's GPUs on a node: parts of them are so much of the memory that these have."""
+    claim, request = pod.extended_claim, pod.request
+    if claim is None or not request.is_shared:
+        return claim
+    part = (("memory", request.part_mib(node.gpu_memory_mib) * MIB_NANO),)
+    choices = tuple(
+        replace(choice, alternatives=tuple(replace(listed, capacity=part) for listed in choice.alternatives))
+        for choice in claim.spec.requests
+    )
+    return replace(claim, spec=replace(claim.spec, requests=choices))
 
 
 def _add(counts: dict[str, int], key: str, number: int) -> None:

@@ -263,7 +263,7 @@ class Ledger:
         self._occupy(account, workload, pod, devices, 1)
         self._charge(workload, pod.request, account, 1)
         if self.claims.concern(account.node, pod):
-            self.claims.enter(pod, self.claims.choose(account.node, pod))
+            self.claims.enter(pod, self.claims.choose(account.node, pod, devices))
 
         def undo() -> None:
             if self.claims.concern(account.node, pod):

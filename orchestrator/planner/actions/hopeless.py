@@ -50,7 +50,14 @@ def _kind(
     first = chunk[0].request
     if all(pod is chunk[0] or pod.request == first for pod in chunk) and workload.groups is None:
         constraints = {id(pod.constraints): pod.constraints for pod in chunk}
-        kind = (first.is_shared, first.gpu_memory_mib, first.shared_devices, first.claim_specs, len(chunk))
+        kind = (
+            first.is_shared,
+            first.gpu_memory_mib,
+            first.shared_devices,
+            first.claim_specs,
+            any(pod.extended_claim is None for pod in chunk),
+            len(chunk),
+        )
         size = (
             first.gpu_portion_milli if first.is_shared else first.gpu_count,
             first.cpu_milli,

@@ -7,6 +7,7 @@ what was evaluated on the slices that stay is kept.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from orchestrator.planner.devices.inventory import Inventory, NodeDevices
@@ -18,6 +19,7 @@ from orchestrator.planner.devices.model import (
     Claim,
     ClaimSpec,
     DeviceClass,
+    DeviceId,
     Failed,
     Features,
     ResourceSlice,
@@ -81,16 +83,23 @@ class DeviceAllocator:
             self._in_vain.clear()
         return ClaimGroup(tuple(claims), self._shapes.setdefault(specs, len(self._shapes)))
 
-    def allocate(self, place: NodePlace, group: ClaimGroup, max_work: int = MAX_WORK) -> Answer:
+    def allocate(
+        self,
+        place: NodePlace,
+        group: ClaimGroup,
+        max_work: int = MAX_WORK,
+        among: Mapping[str, Sequence[DeviceId]] = MappingProxyType({}),
+    ) -> Answer:
         """Return what the claims get on the node, all of them together; nothing is noted.
 
         A node that did not have it is not searched again for the same, until something of its pools is released.
+        `among` are the devices that a claim (key) may have, the best first; if not said, all, in the order of pools.
         """
         in_vain = self._in_vain_for(group)
         if place.name in in_vain:
             return Unsatisfiable()
-        answer = self._searched(self._inventory.on_node(place), group.claims, max_work)
-        if isinstance(answer, Unsatisfiable) and not any(map(_asks_for_all, group.claims)):
+        answer = self._searched(self._inventory.on_node(place), group.claims, max_work, among)
+        if isinstance(answer, Unsatisfiable) and not among and not any(map(_asks_for_all, group.claims)):
             in_vain.add(place.name)
         return answer
 
@@ -111,7 +120,13 @@ class DeviceAllocator:
         self._in_vain[group.shape] = names, len(loosened)
         return names
 
-    def _searched(self, node: NodeDevices, claims: Sequence[Claim], max_work: int) -> Answer:
+    def _searched(
+        self,
+        node: NodeDevices,
+        claims: Sequence[Claim],
+        max_work: int,
+        among: Mapping[str, Sequence[DeviceId]],
+    ) -> Answer:
         try:
             search = Search(
                 node=node,
@@ -121,6 +136,7 @@ class DeviceAllocator:
                 ledger=self.ledger,
                 matches=self._matches,
                 max_work=max_work,
+                among=among,
             )
             try:
                 is_possible = search.run()

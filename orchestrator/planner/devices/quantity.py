@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Final
 
 NANO: Final = 10**9
+MIB_NANO: Final = (1 << 20) * NANO
 """One, in billionths."""
 
 _MAX_LENGTH: Final = 64

@@ -93,9 +93,11 @@ class Search:
         ledger: DeviceLedger,
         matches: Matches,
         max_work: int,
+        among: Mapping[str, Sequence[DeviceId]],
     ) -> None:
         self._node = node
         self._claims = claims
+        self._candidates = [_chosen(node.candidates, among.get(claim.key)) for claim in claims]
         self._classes = classes
         self._features = features
         self._ledger = ledger
@@ -237,7 +239,7 @@ class Search:
     def _decide_device(self, at: Position, demand: _Demand) -> Iterator[Position]:
         claim = self._claims[at.claim]
         in_vain: set[object] = set()
-        candidates = self._node.candidates
+        candidates = self._candidates[at.claim]
         for index in range(at.start, len(candidates)):
             candidate = candidates[index]
             self._work()
@@ -403,6 +405,14 @@ class Search:
             return self._is_selected(claim, demand, candidate)
         except CannotAllocate:
             return None
+
+
+def _chosen(candidates: Sequence[Candidate], devices: Sequence[DeviceId] | None) -> Sequence[Candidate]:
+    """Return the candidates that are among the devices, in the order of these; all of them for None."""
+    if devices is None:
+        return candidates
+    by_id = {candidate.device_id: candidate for candidate in candidates}
+    return [by_id[device_id] for device_id in devices if device_id in by_id]
 
 
 def _pop(listed: dict[DeviceId, list[T]], device_id: DeviceId) -> None:

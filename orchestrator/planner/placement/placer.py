@@ -5,7 +5,7 @@ those that the same project shares, then the fullest; a new device is opened onl
 setting `spread` the emptiest node comes first.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.planner.accounting.ledger import Ledger, NodeAccount
@@ -81,8 +81,6 @@ class Placer:
             if positions is not None and position not in positions:
                 continue
             self.looked_at += 1
-            if account.node.published_gpus:
-                continue
             portion = account.share_milli(pod.request)
             shared = [
                 (account.free_milli(device, later=True), device)
@@ -95,9 +93,18 @@ class Placer:
                 continue
             if not account.has_room(pod.request, later=True) or not self._may_take(account, workload, pod):
                 continue
-            if self._leaves_reserved(account, workload, pod, devices, later=True):
+            if not self._leaves_reserved(account, workload, pod, devices, later=True):
+                continue
+            if self._may_have(account, pod, devices, later=True):
                 return Placement(account.node.name, devices, promised=True)
         return None
+
+    def _may_have(self, account: NodeAccount, pod: Pod, devices: tuple[int, ...], *, later: bool) -> bool:
+        """Whether the pod can have these devices as far as it is claims that give them."""
+        claims = self.ledger.claims
+        if not claims.concern(account.node, pod):
+            return True
+        return claims.devices(account.node, pod, later=later, among=devices) is not None
 
     def keep(self, workload: Workload, pod: Pod, node: str, devices: tuple[int, ...]) -> Placement | None:
         """Exactly this place, free now or once all releases are through; None when the node cannot keep it."""
@@ -108,7 +115,7 @@ class Placer:
             return None
         now = account.has_room(request, later=False)
         if self.ledger.claims.concern(account.node, pod):
-            return self._keep_by_claims(account, pod, now=now)
+            return self._keep_by_claims(account, pod, devices, now=now)
         return self._keep_devices(account, request, devices, now=now)
 
     @staticmethod
@@ -128,23 +135,45 @@ class Placer:
         now = now and (not account.lost or _spares_lost(account, devices, later=False))
         return Placement(account.node.name, devices, promised=not now)
 
-    def _keep_by_claims(self, account: NodeAccount, pod: Pod, *, now: bool) -> Placement | None:
-        """The node with whatever devices the pod's claims get there: one is as good as another to a claim."""
+    def _keep_by_claims(
+        self, account: NodeAccount, pod: Pod, kept: tuple[int, ...], *, now: bool
+    ) -> Placement | None:
+        """The node with whatever devices the pod's claims get there: one is as good as another to a claim.
+
+        Not so to the claim that is made for parts of GPUs: on these there is room, so it gets these.
+        """
+        is_part = pod.request.is_shared and pod.extended_claim is not None
+        if is_part:
+            where = self._keep_devices(account, pod.request, kept, now=now)
+            if where is None:
+                return None
+            now = not where.promised
         for later in (False, True) if now else (True,):
-            devices = self._devices_for(account, "", pod, later=later)
+            devices = self._devices_for(account, "", pod, later=later, among=kept if is_part else None)
             if devices is not None:
                 return Placement(account.node.name, devices, promised=later)
         return None
 
     def _devices_for(
-        self, account: NodeAccount, project: str, pod: Pod, *, later: bool
+        self,
+        account: NodeAccount,
+        project: str,
+        pod: Pod,
+        *,
+        later: bool,
+        among: Sequence[int] | None = None,
     ) -> tuple[int, ...] | None:
-        """Indices of the GPUs that the pod gets on this node, () for none; None when they are not there."""
+        """Indices of the GPUs that the pod gets on this node, () for none; None when they are not there.
+
+        A claim that is made for parts of GPUs gets them of those that the pod would get without a claim (`among`).
+        """
         claims = self.ledger.claims
         if not claims.concern(account.node, pod):
             return devices_for(account, pod.request, project, later=later)
+        if among is None and pod.request.is_shared and pod.extended_claim is not None:
+            among = [device for _, _, device in ranked_devices(account, pod.request, project, later=later)]
         before = claims.allocator.looked_at
-        devices = claims.devices(account.node, pod, later=later)
+        devices = claims.devices(account.node, pod, later=later, among=among)
         self.looked_at += claims.allocator.looked_at - before
         return devices
 
@@ -305,18 +334,18 @@ class Placer:
             choice = best_devices(account, pod.request, workload.project, later=later)
             if choice is None:
                 continue
+            foreign, free, _ = choice[0]
+            lent = self._is_promised(account, workload, pod)
+            key = (lent, foreign, free, account.idle_devices, account.position)
+            if best is not None and key >= best[0]:
+                continue
             chosen = tuple(device for _, _, device in choice)
             if self.ledger.claims.concern(account.node, pod):
                 by_claims = self._devices_for(account, workload.project, pod, later=later)
                 if by_claims is None:
                     continue
                 chosen = by_claims
-            if not self._leaves_reserved(account, workload, pod, chosen, later=later):
-                continue
-            foreign, free, _ = choice[0]
-            lent = self._is_promised(account, workload, pod)
-            key = (lent, foreign, free, account.idle_devices, account.position)
-            if best is None or key < best[0]:
+            if self._leaves_reserved(account, workload, pod, chosen, later=later):
                 best = (key, account, chosen)
         return None if best is None else Placement(best[1].node.name, best[2], promised=later)
 
@@ -349,6 +378,14 @@ def best_devices(
     account: NodeAccount, request: Request, project: str, *, later: bool
 ) -> list[tuple[bool, int, int]] | None:
     """(not shared by this project yet, free part in `gpu_milli`, index) of the tightest devices that fit, or None."""
+    choices = ranked_devices(account, request, project, later=later)
+    return choices[: request.shared_devices] if len(choices) >= request.shared_devices else None
+
+
+def ranked_devices(
+    account: NodeAccount, request: Request, project: str, *, later: bool
+) -> list[tuple[bool, int, int]]:
+    """Those of all devices on which there is room for the request's part, the tightest first."""
     choices: list[tuple[bool, int, int]] = []
     portion = account.share_milli(request)
     whole = account.whole_devices(later=later) if account.lost else ()
@@ -361,4 +398,4 @@ def best_devices(
         shared_by_us = free < DEVICE_MILLI and project in account.tenants[device]
         choices.append((not shared_by_us, free, device))
     choices.sort()
-    return choices[: request.shared_devices] if len(choices) >= request.shared_devices else None
+    return choices

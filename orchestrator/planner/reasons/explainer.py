@@ -22,9 +22,11 @@ from orchestrator.planner.reasons.node_texts import (
     Full,
     GpuMemoryTooLarge,
     HeldForOther,
+    NoClaimMade,
     NodesKept,
     NoNodeMatches,
     NoRoom,
+    PartRefused,
     TooLarge,
 )
 from orchestrator.planner.reasons.remedies import Remedies
@@ -86,6 +88,7 @@ class Explainer:
         self._session = session
         self._free: tuple[int, _Free] | None = None
         self._holding: dict[Request, NodeSet] = {}
+        self._without_slices: NodeSet | None = None
         self.remedies = Remedies(session)
 
     def no_room(self, workload: Workload, chunk: Chunk) -> Obstacle:
@@ -111,7 +114,20 @@ class Explainer:
                 self._holding[pod.request] = self._session.node_sets.holding(pod.request)
             if not admitting & self._holding[pod.request]:
                 return self._too_large(pod.request, admitting)
+            if self._lacks_claim(pod, admitting & self._holding[pod.request]):
+                return NoClaimMade(pod.request.is_shared)
         return self._session.models.violation(workload, chunk)
+
+    def _lacks_claim(self, pod: Pod, nodes: NodeSet) -> bool:
+        """Whether all these nodes give GPUs by claims only, and none can be made for the pod's."""
+        if pod.claims or pod.extended_claim is not None or not pod.request.gpu_milli:
+            return False
+        if self._without_slices is None:
+            accounts = self._session.ledger.nodes
+            self._without_slices = sum(
+                1 << account.position for account in accounts if not account.node.published_gpus
+            )
+        return not nodes & self._without_slices
 
     def _too_large(self, request: Request, admitting: NodeSet) -> Obstacle:
         devices = request.shared_devices if request.is_shared else request.gpu_count
@@ -135,7 +151,9 @@ class Explainer:
         free = self._columns().total(resource, admitting)
         if free >= requested[resource]:
             claims = len(pod.claims) or len(pod.request.claim_specs)
-            return DevicesTaken(claims) if claims else self._fragmented(workload, chunk)
+            if claims:
+                return DevicesTaken(claims)
+            return self._part_refused(pod, admitting) or self._fragmented(workload, chunk)
         figures = session.ledger.figures(workload.project, session.shares)
         most = entitled_amounts(figures)[resource]
         return Full(
@@ -189,6 +207,19 @@ class Explainer:
             waited_us=other.waited_us,
             fitting_minutes=self.remedies.fitting_minutes(workload, chunk, other),
         )
+
+    def _part_refused(self, pod: Pod, admitting: NodeSet) -> Obstacle | None:
+        """That drivers do not give the part of a GPU for which there is room, if that is so on a node."""
+        request = pod.request
+        if not request.is_shared or pod.extended_claim is None:
+            return None
+        for account in self._session.ledger.nodes:
+            if not admitting >> account.position & 1 or not account.node.published_gpus:
+                continue
+            has_room = account.has_room(request, later=False)
+            if has_room and devices_for(account, request, "", later=False) is not None:
+                return PartRefused(account.node.name)
+        return None
 
     def _fragmented(self, workload: Workload, chunk: Chunk) -> Fragmented:
         """Of the chunk's pods, the largest first, one for which no node has room; else they do not fit together."""

@@ -88,6 +88,23 @@ class ClaimsNotAllocatable:
 
 
 @dataclass(frozen=True, slots=True)
+class NoClaimMade:
+    """The nodes that it may use give GPUs by claims only; it names none, and none can be made for it."""
+
+    is_part: bool
+    code: ClassVar[Waiting] = Waiting.CLAIMS
+
+    @property
+    def message(self) -> str:
+        """What is missing for a claim."""
+        limits = ", and one of its containers muster.dev/gpu-part: 1 in its limits" if self.is_part else ""
+        return (
+            "its nodes give GPUs by claims, and none can be made for it: that needs a DeviceClass with "
+            f"extendedResourceName: nvidia.com/gpu{limits}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class DevicesTaken:
     """Nodes have enough GPUs, CPU and memory, but not the devices that its claims ask for."""
 
@@ -99,6 +116,22 @@ class DevicesTaken:
         """What is not free together."""
         claims = "resource claim asks" if self.claims == 1 else f"{self.claims} resource claims ask"
         return f"no node that matches has all devices free that its {claims} for"
+
+
+@dataclass(frozen=True, slots=True)
+class PartRefused:
+    """On a node there is room for its part of a GPU, and no device that its driver would share."""
+
+    node: str
+    code: ClassVar[Waiting] = Waiting.FRAGMENTED
+
+    @property
+    def message(self) -> str:
+        """What the driver has to do."""
+        return (
+            f"there is room for its part of a GPU on node {self.node}, and no GPU there that the driver shares by "
+            "memory (NVIDIA's driver: --consumable-shares=memory), or none with so much of it left"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.planner.devices.allocator import DeviceAllocator
+from orchestrator.planner.devices.allocator import MAX_WORK, DeviceAllocator
 from orchestrator.planner.devices.model import (
     Allocated,
     Answer,
@@ -82,8 +82,10 @@ def allocator(
     return built
 
 
-def ask(devices: DeviceAllocator, *claims: Claim, place: NodePlace = NODE, **bounds: int) -> Answer:
-    return devices.allocate(place, devices.group(claims), **bounds)
+def ask(
+    devices: DeviceAllocator, *claims: Claim, place: NodePlace = NODE, max_work: int = MAX_WORK
+) -> Answer:
+    return devices.allocate(place, devices.group(claims), max_work)
 
 
 def names(answer: Answer) -> list[list[str]]:

@@ -1,0 +1,110 @@
+"""`orchestrator.workloads.extended_claims`: what is claimed for a pod's GPUs, and what its kubelet is told."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from orchestrator.cluster import device_objects as wire
+from orchestrator.cluster.objects import Pod
+from orchestrator.planner.devices.model import Allocation, DeviceResult, NodeTerm
+from orchestrator.planner.labels import LabelRequirement
+from orchestrator.planner.model import Request
+from orchestrator.workloads.claim_reader import ClaimReader, PodClaims
+from orchestrator.workloads.extended_claims import claim_name, claim_object, request_mappings
+from orchestrator.workloads.request import pod_request
+from orchestrator.workloads.resource_claims import allocation_object
+from orchestrator.workloads.unreadable import Boundary
+from tests.workloads.test_published_gpus import published
+
+PART = {"limits": {"muster.dev/gpu-part": "1"}}
+HALF = {"muster.dev/gpu-fraction": "0.5"}
+
+
+def pod(*resources: dict[str, Any], annotations: dict[str, str], node: str = "", **status: object) -> Pod:
+    containers = [{"name": f"c{index}", "resources": listed} for index, listed in enumerate(resources)]
+    metadata = {"name": "job", "namespace": "team", "uid": "uid-job", "annotations": annotations}
+    spec = {"schedulerName": "muster", "nodeName": node, "containers": containers}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, Pod)
+
+
+def reader() -> ClaimReader:
+    """Eight shared GPUs, and a class for them."""
+    known = ClaimReader(Boundary())
+    known.note(msgspec.convert(published(), wire.ResourceSlice), is_there=True)
+    gpu_class = {
+        "metadata": {"name": "gpu.nvidia.com", "uid": "class"},
+        "spec": {"extendedResourceName": "nvidia.com/gpu"},
+    }
+    known.note(msgspec.convert(gpu_class, wire.DeviceClass), is_there=True)
+    return known
+
+
+def read(known: ClaimReader, bound: Pod) -> PodClaims | None:
+    return known.read_pod(bound, pod_request(bound), bound.spec.node_name or None)
+
+
+def test_a_part_is_claimed_for_the_containers_that_ask_to_see_it() -> None:
+    half = pod(PART, {}, PART, annotations=HALF | {"muster.dev/gpu-fraction-devices": "2"})
+    claims = read(reader(), half)
+    assert claims is not None
+    assert claims.extended is not None
+    assert claims.request == Request(gpu_portion_milli=500, shared_devices=2)
+    body = claim_object(half, claims.extended, "resource.k8s.io/v1")
+    assert body["spec"]["devices"]["requests"] == [
+        {
+            "name": "gpu-part",
+            "exactly": {
+                "deviceClassName": "gpu.nvidia.com",
+                "allocationMode": "ExactCount",
+                "count": 2,
+                "selectors": [{"cel": {"expression": "device.allowMultipleAllocations"}}],
+            },
+        }
+    ]
+    mapping = {"resourceName": "muster.dev/gpu-part", "requestName": "gpu-part"}
+    assert request_mappings(half) == [{"containerName": name, **mapping} for name in ("c0", "c2")]
+
+
+@pytest.mark.parametrize(
+    ("resources", "annotations"),
+    [({}, HALF), (PART, {}), (PART | {"limits": {"muster.dev/gpu-part": "0"}}, HALF)],
+    ids=["no container is to see it", "nothing is asked for", "none of it"],
+)
+def test_no_part_is_claimed(resources: dict[str, Any], annotations: dict[str, str]) -> None:
+    assert read(reader(), pod(resources, annotations=annotations)) is None
+
+
+def test_a_part_counts_the_same_before_and_after_its_claim_was_made() -> None:
+    known, waiting = reader(), pod(PART, annotations=HALF)
+    result = DeviceResult(
+        "gpu-part",
+        ("gpu.nvidia.com", "dgx1", "gpu-3"),
+        share_id="00000000-0000-8000-8000-000000000001",
+        consumed=(("memory", (16 << 30) * 10**9),),
+    )
+    on_node = NodeTerm(fields=(LabelRequirement("metadata.name", "In", ("dgx1",)),))
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "job", "uid": "uid-job", "controller": True}
+    name = claim_name(waiting)
+    claim = {
+        "metadata": {"name": name, "namespace": "team", "uid": "uid", "ownerReferences": [owner]},
+        "spec": {
+            "devices": {"requests": [{"name": "gpu-part", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}
+        },
+        "status": {
+            "allocation": allocation_object(Allocation((result,), nodes=on_node)),
+            "reservedFor": [{"resource": "pods", "name": "job", "uid": "uid-job"}],
+        },
+    }
+    known.note(msgspec.convert(claim, wire.ResourceClaim), is_there=True)
+    mappings = request_mappings(waiting)
+    shown = {"resourceClaimName": name, "requestMappings": mappings}
+    bound = pod(PART, annotations=HALF, node="dgx1", extendedResourceClaimStatus=shown)
+    for case, devices in ((waiting, ()), (bound, (3,))):
+        known.note_pod(case, is_there=True)
+        claims = read(known, case)
+        assert claims is not None
+        assert claims.request == Request(gpu_portion_milli=500)
+        assert claims.devices == devices
+        assert claims.keys == (f"team/{name}",)
+        assert claims.extended is None
