@@ -287,7 +287,7 @@ def test_who_has_more_all_the_same_is_told_evicted_and_recorded_with_both_figure
 def test_a_gpu_falls_off_the_bus_and_its_jobs_are_told_and_moved_and_nothing_else(
     halves: Site, eventually: Eventually
 ) -> None:
-    """muster counts the GPUs of a device plugin's node in the order in which this plugin gives them to these jobs."""
+    """Which GPU a job has the plugin chose; the agent knows it from the kubelet."""
     ends = ("delete left -p team-a", "delete right -p team-a")
     must_all(halves.lab.kubeconfig, *ends, halves.submit("one", "-g 1"), halves.submit("two", "-g 2"))
     halves.wait_until_ready("one", "two")
@@ -297,7 +297,6 @@ def test_a_gpu_falls_off_the_bus_and_its_jobs_are_told_and_moved_and_nothing_els
     )
     before, other = halves.pod("one"), halves.pod("two")
     (lost,) = holders(halves, "one")
-    assert before["metadata"]["annotations"]["muster.dev/gpu-devices"] == str(lost)
     kubectl(halves.lab, "uncordon", SIMULATED)
     halves.gpus.lose(str(lost))
     eventually(
