@@ -50,6 +50,7 @@ from orchestrator.names import (
     OPERATOR_BINDING,
     SUCCESSOR_NOMINATION_ANNOTATION,
 )
+from orchestrator.workloads.gpus import given_gpus
 from orchestrator.workloads.health import lost_gpus, marked_gpus
 from orchestrator.workloads.nominations import nomination_of
 from orchestrator.workloads.unreadable import SetAside
@@ -150,7 +151,7 @@ class Observer:
         count = 0
         for state in self._owners.states():
             follower(Change("added", state))
-        for reflector in [cache for cache in self._caches() if cache not in self._agents]:
+        for reflector in list(self._caches()):
             for uid in list(reflector.objects):
                 current = reflector.objects.get(uid)  # as it is by now: it may have changed since, or be gone
                 if current is not None:
@@ -249,7 +250,14 @@ class Observer:
             self._notify(change)
 
     def _gpu_node_changed(self, change: Change[GpuNode]) -> None:
-        """Keep it by the name of its node; no decision of the planner depends on it."""
+        """Keep it by the name of its node; decisions depend on which GPUs pods hold, and on no figure of it."""
+        before, after = (
+            {} if one is None else given_gpus(one)
+            for one in (change.previous, None if change.type == "deleted" else change.object)
+        )
+        if before != after:
+            self._tell_followers(change)
+            self.changed.set()
         name = change.object.metadata.name
         if change.type == "deleted":
             self.gpu_nodes.pop(name, None)

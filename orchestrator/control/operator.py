@@ -131,7 +131,7 @@ async def _lead(
     spare_the_caches()
     dra_version = await served_version(transport, RESOURCE_CLAIMS.group, DRA_VERSIONS)
     limits_memory = config.gpu_memory_limits is MemoryLimitsMode.ENFORCE
-    observer = Observer(transport, dra_version=dra_version, with_gpu_nodes=limits_memory)
+    observer = Observer(transport, dra_version=dra_version, with_gpu_nodes=True)
     async with observer.running() as group:
         spare_the_caches()
         projects = ProjectController(transport, observer, config, is_leader=election.is_leader)

@@ -3,6 +3,9 @@
 Of most nodes nothing has to be worked out: muster bound all that runs there. On the others, in this order: what muster
 bound or is binding; what other pods hold that their kubelets have taken in; rooms that are kept by nominations; other
 pods. Whoever is bound by hand to a room that was made for another does not get that room.
+
+A device plugin gives a pod so many GPUs, and chooses itself which. Where an agent says which those are, that comes
+first, whoever bound the pod; what muster wrote on it counts until then, as far as nobody else has that GPU.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,11 +25,16 @@ from orchestrator.workloads.unreadable import SetAside
 
 _NOTHING: Final[Mapping[str, "Tenant"]] = {}
 _NO_PLACES: Final[Mapping[str, tuple[Request, tuple[int, ...]]]] = {}
+_NOTHING_GIVEN: Final["Given"] = {}
 _NO_GPU_NODE: Final = GpuNode(0)
 
 PodOf = Callable[[str], Pod | None]
 Places = dict[str, dict[str, tuple[Request, tuple[int, ...]]]]
 """By node and uid, what a pod asks for and the devices that it is to have."""
+
+
+Given = Mapping[tuple[str, str], tuple[int, ...]]
+"""By namespace and name of a pod, the GPUs of one node that its kubelet gave it."""
 
 
 class Tenant(NamedTuple):
@@ -47,6 +55,7 @@ class DeviceReader:
         self._node_of: dict[str, str] = {}
         self._nominated: dict[str, Pod] = {}
         self._devices: dict[str, tuple[int, ...]] = {}
+        self._given: dict[str, Given] = {}
         self._assumed: Places = {}
         self._kept: Places = {}
         self._touched: set[str] = set()
@@ -55,6 +64,14 @@ class DeviceReader:
         """Take a change of a node."""
         put(self._nodes, node.metadata.name, node if is_there else None)
         self._touched.add(node.metadata.name)
+
+    def note_given(self, node: str, given: Given) -> None:
+        """Take what the agent of a node says of which GPUs the kubelet gave to whom."""
+        if self._given.get(node, _NOTHING_GIVEN) == given:
+            return
+        self._given[node] = given
+        self._others.setdefault(node, {}).update(self._admitted.pop(node, {}))
+        self._touched.add(node)
 
     def note_pod(self, pod: Pod, *, is_there: bool, is_foreign: bool) -> None:
         """Take a change of a pod, of whatever namespace and scheduler."""
@@ -69,7 +86,8 @@ class DeviceReader:
         holds = bool(is_there and node and pod.status.phase not in FINISHED and concerns_gpus(pod))
         if holds:
             tenant = Tenant(pod, gpu_request(pod, with_parts=not is_foreign), is_foreign)
-            group = self._admitted if _is_as_muster_writes(tenant) else self._others
+            is_plain = _is_as_muster_writes(tenant) and node not in self._given
+            group = self._admitted if is_plain else self._others
             group.setdefault(node, {})[uid] = tenant
             self._touched.add(node)
         put(self._node_of, uid, node if holds else None)
@@ -111,9 +129,11 @@ class DeviceReader:
         """Yield the pods that count otherwise than they say, and how."""
         for tenants in self._others.values():
             for uid, tenant in tenants.items():
-                if not tenant.is_foreign:
+                devices = self._devices.get(uid, NO_GPUS)
+                is_plain = _is_as_muster_writes(tenant) and len(devices) == len(devices_of(tenant.pod))
+                if not tenant.is_foreign and not is_plain:
                     metadata = tenant.pod.metadata
-                    why = _why(tenant, self._devices.get(uid, NO_GPUS))
+                    why = _why(tenant, devices)
                     yield SetAside("Pod", metadata.namespace, metadata.name, uid, why)
 
     def _take_places(
@@ -143,14 +163,21 @@ class DeviceReader:
         self._assumed, self._kept = binding, kept
 
     def _work_out(self, name: str, tenants: Mapping[str, Tenant]) -> dict[str, tuple[int, ...]]:
-        """By uid, the devices of the pods on a node that muster did not bind there."""
+        """By uid, the devices of the pods on a node that muster did not bind, or of all where an agent tells."""
         node = NodeDevices(self._gpus_of(name))
+        told = _told(tenants, self._given.get(name, _NOTHING_GIVEN))
+        for uid, devices in told.items():
+            node.occupy(tenants[uid].request, devices)
         for tenant in self._admitted.get(name, _NOTHING).values():
             node.occupy(tenant.request, devices_of(tenant.pod))
         for request, devices in self._assumed.get(name, _NO_PLACES).values():
             node.occupy(request, devices)
-        in_order = [tenants[uid] for uid in sorted(tenants, key=lambda uid: _age(tenants[uid]))]
-        held = _settle(node, (tenant for tenant in in_order if _is_there(tenant)))
+        in_order = [
+            tenants[uid] for uid in sorted(tenants, key=lambda uid: _age(tenants[uid])) if uid not in told
+        ]
+        held = told | _settle(node, (tenant for tenant in in_order if _is_as_muster_writes(tenant)))
+        in_order = [tenant for tenant in in_order if tenant.pod.metadata.uid not in held]
+        held |= _settle(node, (tenant for tenant in in_order if _is_there(tenant)))
         for request, devices in self._kept.get(name, _NO_PLACES).values():
             node.occupy(request, devices)
         return held | _settle(node, (tenant for tenant in in_order if not _is_there(tenant)))
@@ -164,6 +191,16 @@ class DeviceReader:
         if node is None or health is None:
             return _NO_GPU_NODE
         return GpuNode(health.gpu_count, health.unhealthy_gpus, health.lost_gpus, gpu_memory_mib(node))
+
+
+def _told(tenants: Mapping[str, Tenant], given: Given) -> dict[str, tuple[int, ...]]:
+    """By uid, the devices of the pods with whole GPUs that an agent has found to hold as many as they ask for."""
+    answer = {}
+    for uid, tenant in tenants.items() if given else ():
+        devices = given.get((tenant.pod.metadata.namespace, tenant.pod.metadata.name), NO_GPUS)
+        if devices and not tenant.request.is_shared and len(devices) == tenant.request.gpu_count:
+            answer[uid] = devices
+    return answer
 
 
 def _is_as_muster_writes(tenant: Tenant) -> bool:

@@ -62,6 +62,15 @@ def gpus_of_pod(pod: Pod, gpus: Mapping[str, Iterable[GpuView]]) -> Iterator[Gpu
             yield gpu
 
 
+def given_gpus(node: GpuNode) -> dict[tuple[str, str], tuple[int, ...]]:
+    """Return by namespace and name of pods the indices of the GPUs that the kubelet gave them."""
+    given: dict[tuple[str, str], list[int]] = {}
+    for state in sorted(node.spec.gpus, key=lambda state: state.index):
+        for holder in dict.fromkeys((holder.namespace, holder.pod) for holder in state.holders):
+            given.setdefault(holder, []).append(state.index)
+    return {holder: tuple(indices) for holder, indices in given.items()}
+
+
 def gpus_of_job(pods: Iterable[Pod], gpus: Mapping[str, Iterable[GpuView]]) -> list[GpuView]:
     """Return the GPUs of all pods of a job, a shared one once."""
     return list(dict.fromkeys(gpu for pod in pods for gpu in gpus_of_pod(pod, gpus)))

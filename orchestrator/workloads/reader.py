@@ -15,6 +15,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final
 
+from orchestrator.cluster.gpu_nodes import GpuNode
 from orchestrator.cluster.objects import FINISHED, Namespace, Node, Pod, Project
 from orchestrator.cluster.reflector import Change
 from orchestrator.names import SCHEDULER_NAME
@@ -24,6 +25,7 @@ from orchestrator.workloads.budgets import planner_budgets
 from orchestrator.workloads.claim_reader import ClaimReader, DynamicObject, may_have_claims
 from orchestrator.workloads.device_reader import DeviceReader
 from orchestrator.workloads.dict_ops import put
+from orchestrator.workloads.gpus import given_gpus
 from orchestrator.workloads.namespaces import NamespaceOwners
 from orchestrator.workloads.node_reader import NodeReader
 from orchestrator.workloads.outsider_reader import OutsiderReader
@@ -127,6 +129,8 @@ class Reader:
         elif isinstance(changed, Node):
             self._nodes.note(changed, is_there=is_there)
             self._devices.note_node(changed, is_there=is_there)
+        elif isinstance(changed, GpuNode):
+            self._devices.note_given(changed.metadata.name, given_gpus(changed) if is_there else {})
         elif isinstance(changed, Namespace):
             if self._namespaces.note_namespace(changed, is_there=is_there):
                 self._change_owner(changed.metadata.name)

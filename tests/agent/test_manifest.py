@@ -79,13 +79,6 @@ def test_only_where_limits_hold_an_init_container_of_its_own_may_write_the_libra
     assert [mount["name"] for mount in spec["containers"][0]["volumeMounts"]] == ["pod-resources"]
 
 
-def test_only_where_limits_hold_the_operator_reads_what_agents_write() -> None:
-    for limits in (False, True):
-        rules = objects(limits_gpu_memory=limits)["ClusterRole", "muster-operator"]["rules"]
-        verbs = {verb for rule in rules if "gpunodes" in rule["resources"] for verb in rule["verbs"]}
-        assert verbs == ({"list", "watch"} if limits else set())
-
-
 def test_nobody_but_the_operator_says_what_a_pod_may_have() -> None:
     for policy in ("muster-pods", "muster-pod-updates"):
         rules = objects()["ValidatingAdmissionPolicy", policy]["spec"]["validations"]

@@ -7,7 +7,9 @@ its device is not there: the jobs mount the driver's files themselves, and see a
 import asyncio
 import json
 import os
+import shlex
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ import pytest
 from musterlab import binaries, kube_scheduler
 from musterlab.build import KUBE_SCHEDULER
 from musterlab.cluster import Lab, start
+from musterlab.components import KIND_LABEL
 from musterlab.errors import BinariesError
 from musterlab.gpus.live import NodeGpus, Process
 from musterlab.gpus.models import Gpus
@@ -26,6 +29,7 @@ from musterlab.gpus.recipe import GPU_PROGRAMS
 from musterlab.realnodes import driver, images
 from orchestrator import names
 from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.quantity import parse_time
 from orchestrator.cluster.resources import LEASES, PODS
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.install import service_account_kubeconfig
@@ -43,12 +47,15 @@ HALF_MIB: Final = 16_255
 NODE: Final = "dgx1-real-1"
 SIMULATED: Final = "dgx1-1"
 """Another node, for jobs to move to: nothing runs there."""
+GOES_THERE: Final = f"--toleration {KIND_LABEL}"
 NAMESPACE: Final = "muster-team-a"
 AGENT: Final = ("-n", names.AGENT_NAMESPACE, f"daemonset/{names.AGENT_ACCOUNT}")
 WAIT_SECONDS: Final = 120
 LOADER: Final = Path("/lib64/ld-linux-x86-64.so.2").resolve()
 PYTHON: Final = Path("/usr/bin/python3").resolve()
 OPTIONS: Final = ("--gpu-memory-limits=enforce", "--gpu-memory-grace=3s")
+WORKS: Final = "trap 'exit 1' TERM; sleep 3600 & wait"
+"""Ends at once when it is told to."""
 SEEN: Final = """
 import ctypes
 from tests.gpumemory.cuda import Cuda
@@ -90,7 +97,7 @@ class Site:
         return (
             f"submit {name} -p team-a -i {images.SHELL} -v /usr:/opt/usr:ro -v {ROOT}:{ROOT}:ro "
             f"-v {driver.ROOT}:{driver.ROOT}:ro -v {self.machine}:{self.machine} {' '.join(options)} "
-            "--command -- sleep 3600"
+            f"--command -- sh -c {shlex.quote(WORKS)}"
         )
 
     def pod(self, job: str) -> dict[str, Any]:
@@ -214,7 +221,9 @@ def test_the_daemon_set_brings_the_library_and_the_agent_tells_of_the_gpus(
         "import os, urllib.request; "
         "print(urllib.request.urlopen(f'http://{os.environ[\"POD_IP\"]}:9410/metrics').read().decode())"
     )
-    metrics = kubectl(site.lab, "exec", *AGENT, "-c", "agent", "--", "python3", "-c", ask)
+    on_the_node = ("pods", "-n", names.AGENT_NAMESPACE, "--field-selector", f"spec.nodeName={NODE}")
+    (agent,) = (pod["metadata"]["name"] for pod in read(site.lab, *on_the_node)["items"])
+    metrics = kubectl(site.lab, "exec", "-n", names.AGENT_NAMESPACE, agent, "--", "python3", "-c", ask)
     assert f'muster_gpu_memory_total_bytes{{gpu="7",uuid="{uuid(7)}"}} {TOTAL_MIB * MIB}' in metrics
     assert 'muster_agent_source_up{source="kubelet"} 1' in metrics
 
@@ -285,9 +294,11 @@ def test_who_has_more_all_the_same_is_told_evicted_and_recorded_with_both_figure
 def test_a_gpu_falls_off_the_bus_and_its_jobs_are_told_and_moved_and_nothing_else(
     halves: Site, eventually: Eventually
 ) -> None:
-    """muster counts the GPUs of a device plugin's node in the order in which this plugin gives them to these jobs."""
+    """Which GPU a job has the plugin chose; the agent knows it from the kubelet."""
     ends = ("delete left -p team-a", "delete right -p team-a")
-    must_all(halves.lab.kubeconfig, *ends, halves.submit("one", "-g 1"), halves.submit("two", "-g 2"))
+    must_all(
+        halves.lab.kubeconfig, *ends, halves.submit("one", f"-g 1 {GOES_THERE}"), halves.submit("two", "-g 2")
+    )
     halves.wait_until_ready("one", "two")
     eventually(
         lambda: len(holders(halves, "two")) == 2 and len(holders(halves, "one")) == 1,
@@ -295,8 +306,8 @@ def test_a_gpu_falls_off_the_bus_and_its_jobs_are_told_and_moved_and_nothing_els
     )
     before, other = halves.pod("one"), halves.pod("two")
     (lost,) = holders(halves, "one")
-    assert before["metadata"]["annotations"]["muster.dev/gpu-devices"] == str(lost)
     kubectl(halves.lab, "uncordon", SIMULATED)
+    lost_at = time.time()
     halves.gpus.lose(str(lost))
     eventually(
         lambda: halves.pod("one").get("spec", {}).get("nodeName") == SIMULATED, "the job has another place"
@@ -304,6 +315,7 @@ def test_a_gpu_falls_off_the_bus_and_its_jobs_are_told_and_moved_and_nothing_els
     failed = read(halves.lab, "node", NODE)["metadata"]["annotations"]
     assert (failed["muster.dev/failed-gpus"], failed["muster.dev/lost-gpus"]) == (str(lost), str(lost))
     (record,) = json.loads(halves.muster("why-evicted", "one", "-p", "team-a", "--json"))
+    print(f"{parse_time(record['at']) / 1e6 - lost_at:.1f} s from the loss to the eviction")
     assert (record["rule"], record["pod"]) == ("unhealthy", before["metadata"]["name"])
     assert f"GPU {lost} of {NODE} is unhealthy" in record["message"]
     told = read(halves.lab, "events", "-n", NAMESPACE)["items"]
@@ -312,7 +324,7 @@ def test_a_gpu_falls_off_the_bus_and_its_jobs_are_told_and_moved_and_nothing_els
     ]
     events = read(halves.lab, "events", "-n", "default", "--field-selector", f"involvedObject.name={NODE}")
     assert any(f"GPU {lost} of it does not answer" in event["message"] for event in events["items"])
-    halves.muster("submit", "three", "-p", "team-a", "-g", "1", "-i", images.SHELL)
+    must_all(halves.lab.kubeconfig, halves.submit("three", f"-g 1 {GOES_THERE}"))
     eventually(lambda: bool(halves.pod("three").get("spec", {}).get("nodeName")), "a new job is placed")
     assert halves.pod("three")["spec"]["nodeName"] == SIMULATED
     after = halves.pod("two")
