@@ -10,13 +10,14 @@ REAL_NODES ?= $(if $(shell command -v runc),--real-nodes)
 # archives of the sources of NVIDIA's programs
 export MUSTER_UPSTREAM ?= $(abspath $(wildcard ../shared/upstream))
 GPUS ?= $(if $(and $(REAL_NODES),$(MUSTER_UPSTREAM)),--gpus)
+PARTS ?= fairness gangs victims interactive parts
 TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/deployment
 
 
-.PHONY: docs site validate image test test-cli test-trust test-installer test-guests mutants soak environment lab-binaries format clean
+.PHONY: docs site validate image test test-rare test-cli test-trust test-installer test-guests mutants soak environment lab-binaries format clean
 
-validate: environment ## replay TR-4858 on a real Kubernetes API server and write reports/<run>/
-	@$(UV) run --frozen muster validate $(if $(OUT),--out $(OUT))
+validate: environment ## replay TR-4858 §4.8-4.10 and our own scenarios on a real API server, write reports/<run>/
+	@$(UV) run --frozen muster validate $(PARTS:%=--part %) $(if $(OUT),--out $(OUT))
 
 image: environment ## the operator's image as an OCI archive, without a container engine: dist/muster-VERSION.oci.tar
 	@PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen python -m image.build dist/
@@ -29,6 +30,10 @@ test-cli: environment lab-binaries ## every command line that the papers print, 
 
 test-trust: environment lab-binaries ## break out of a project, with real tokens on a real API server; part of `make test`
 	@$(UV) run --frozen pytest tests/trust
+
+test-rare: environment lab-binaries ## what takes minutes and breaks seldom, and Python 3.12; before a release
+	@$(UV) run --frozen pytest -m rare -n 2
+	@$(UV) run --frozen tox run -e py312
 
 test-installer: environment ## every role: on guests, against doubles and a real API server; needs root for the guests
 	@TERM=dumb $(MAKE) --no-print-directory --jobs 2 REAL_NODES= GPUS= lab-binaries test-guests # guests mostly wait
@@ -54,9 +59,10 @@ $(TOOLS)/bin/uv:
 	@python3 -m venv $(TOOLS) || { echo "muster: python3 cannot make virtual environments; install python3-venv, or uv" >&2; exit 1; }
 	@$(TOOLS)/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
-docs: environment ## write docs/cli.md from the commands, and draw docs/architecture.svg
+docs: environment ## write docs/cli.md from the commands, draw docs/architecture.svg, write the schemas of record and catalogue
 	@$(UV) run --frozen python -m orchestrator.cli.reference docs/cli.md
 	@$(UV) run --frozen python docs/architecture_picture.py docs/architecture.svg
+	@$(UV) run --frozen python -m validation.schemas
 
 site: environment ## build the documents as a site into build/site/; every link and anchor is checked
 	@$(UV) run --frozen properdocs build

@@ -27,6 +27,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 PROCESSES = "processes.json"
+GARBAGE_COLLECTION = "400"
+"""`GOGC` of the processes: a control plane starts with a sixth less processor time, for 130 MB more."""
 STATUS = "status.json"
 LOGS = "log"
 CGROUPS = "cgroups.json"
@@ -137,7 +139,7 @@ class Supervisor:
             for name, value in os.environ.items()
             if not name.startswith(("ETCD_", "KWOK_", "KUBE"))
         }
-        return {**inherited, "HOME": str(self._directory)}
+        return {"GOGC": GARBAGE_COLLECTION, **inherited, "HOME": str(self._directory)}
 
     def _on_signals(self, numbers: bytes) -> None:
         if any(number in numbers for number in _STOP_SIGNALS):

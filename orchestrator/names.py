@@ -83,6 +83,13 @@ GPU_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
 GPU_DEVICES_ANNOTATION: Final = f"{GROUP}/gpu-devices"
 """On a pod, written in the same request that binds it: comma separated indices of its GPUs on the node."""
 
+GPU_MEMORY_LIMITS_ANNOTATION: Final = f"{GROUP}/gpu-memory-limits"
+"""On a pod with a part of a GPU, written in the same request that binds it: lines `GPU-<uuid> <bytes>`, what the
+library in its containers lets it have."""
+
+GPU_MEMORY_DIRECTORY: Final = "/var/lib/muster/gpu-memory"
+"""On nodes: where an agent puts the library that limits device memory, for the containers of jobs to mount."""
+
 ADMITTED_ANNOTATION: Final = f"{GROUP}/admitted"
 """On a pod, written in the same request that binds it: the pod's own uid. No template can carry that, so it tells a pod
 that muster bound from one that somebody else did."""
@@ -179,6 +186,9 @@ UNHEALTHY_GPUS_ANNOTATION: Final = f"{GROUP}/unhealthy-gpus"
 
 FAILED_GPUS_ANNOTATION: Final = f"{GROUP}/failed-gpus"
 """On a node, written by its agent alone: the same of GPUs that the driver says have failed. Both count."""
+
+LOST_GPUS_ANNOTATION: Final = f"{GROUP}/lost-gpus"
+"""On a node, written by its agent alone: those of the failed GPUs that do not answer the driver any more."""
 
 AGENT_ACCOUNT: Final = "muster-agent"
 """The agent's ServiceAccount and DaemonSet in the agents' namespace."""

@@ -1,4 +1,4 @@
-"""The agent's process: reads the GPUs each second, serves metrics, keeps the GpuNode and the node's annotation current.
+"""The agent's process: reads the GPUs each second, serves metrics, keeps the GpuNode and its node's annotations.
 
 It goes on whatever is missing. Without NVML the GpuNode says why; without the kubelet the last holders stay; without
 the API server the latest state waits. What blocks in NVML blocks one thread.
@@ -23,7 +23,7 @@ from orchestrator.agent.metrics import CONTENT_TYPE, AgentFigures, render
 from orchestrator.agent.model import Gpu, NodeReading
 from orchestrator.agent.nvml import Nvml
 from orchestrator.agent.publisher import Publisher
-from orchestrator.agent.report import Changes, failed_gpus, known_gpus, spec_of, stamped
+from orchestrator.agent.report import Changes, failed_gpus, known_gpus, lost_gpus, spec_of, stamped
 from orchestrator.cluster.errors import ClusterError
 from orchestrator.cluster.gpu_nodes import GpuNode, GpuNodeSpec
 from orchestrator.cluster.kubeconfig import Access
@@ -31,7 +31,7 @@ from orchestrator.cluster.resources import GPU_NODES, NODES
 from orchestrator.cluster.timeouts import Limits
 from orchestrator.cluster.transport import Transport
 from orchestrator.cluster.wire import Object
-from orchestrator.names import FAILED_GPUS_ANNOTATION
+from orchestrator.names import FAILED_GPUS_ANNOTATION, LOST_GPUS_ANNOTATION
 from orchestrator.pages import Page, serving_pages
 
 logger = logging.getLogger(__name__)
@@ -83,11 +83,11 @@ class Agent:
         self._figures = AgentFigures()
         self._read_at = clock()
         self._node_uid = ""
-        self._failed: str | None = None
+        self._failed: tuple[str, str] | None = None
         self._changes = Changes()
         self.reading = NodeReading(nvml_problem="it was not read yet", kubelet_problem=self._kubelet_problem)
         self._gpu_node = Publisher("GpuNode", self._write_gpu_node, count=self._count)
-        self._annotation = Publisher("Node", self._write_annotation, count=self._count)
+        self._annotations = Publisher("Node", self._write_annotations, count=self._count)
 
     async def run(self) -> None:
         """Read and write until cancelled."""
@@ -95,7 +95,7 @@ class Agent:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._ask_kubelet())
             group.create_task(self._gpu_node.run())
-            group.create_task(self._annotation.run())
+            group.create_task(self._annotations.run())
             group.create_task(self._read_gpus(known))
 
     def health_page(self) -> Page:
@@ -140,10 +140,10 @@ class Agent:
         spec = self._changes.next(spec_of(reading, self._boot_id), self._clock())
         if spec is not None:
             self._gpu_node.offer(stamped(spec, self._wall_clock()))
-        failed = self._failed if reading.nvml_problem else failed_gpus(reading)
+        failed = self._failed if reading.nvml_problem else (failed_gpus(reading), lost_gpus(reading))
         if failed is not None and failed != self._failed:
             self._failed = failed
-            self._annotation.offer(failed)
+            self._annotations.offer(failed)
 
     async def _ask_kubelet(self) -> None:
         while True:
@@ -179,8 +179,10 @@ class Agent:
         path = GPU_NODES.path(name=self._options.node)
         await self._transport.apply(path, body, field_manager=FIELD_MANAGER)
 
-    async def _write_annotation(self, failed: str) -> None:
-        body = {"metadata": {"annotations": {FAILED_GPUS_ANNOTATION: failed or None}}}
+    async def _write_annotations(self, gpus: tuple[str, str]) -> None:
+        failed, lost = gpus
+        annotations = {FAILED_GPUS_ANNOTATION: failed or None, LOST_GPUS_ANNOTATION: lost or None}
+        body = {"metadata": {"annotations": annotations}}
         await self._transport.patch(NODES.path(name=self._options.node), body)
 
     def _count(self, about: str, result: str) -> None:

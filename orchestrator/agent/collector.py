@@ -181,6 +181,7 @@ class Collector:
             processes=watched.processes,
             holders=holders,
             failure=failure,
+            is_lost=watched.health.is_lost,
             xids=tuple(sorted(watched.health.xids.items())),
             mean_utilization_percent=None if sample is None else watched.mean_percent,
             idle_since=watched.idle_since(sample, is_held=bool(holders), now=self._wall_clock()),

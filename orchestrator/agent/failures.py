@@ -37,6 +37,11 @@ class GpuHealth:
         return self._xid_failure or self._trouble or (ROW_REMAP_FAILED if self._rows_failed else "")
 
     @property
+    def is_lost(self) -> bool:
+        """Whether it does not answer, whatever else speaks against it."""
+        return bool(self._trouble)
+
+    @property
     def xids(self) -> Mapping[int, int]:
         """How often each Xid was seen, for the first 32 different ones."""
         return self._counts

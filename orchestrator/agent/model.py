@@ -77,6 +77,8 @@ class Holder:
 class GpuReading:
     """All that is known of one GPU now. `failure` says why it must not be used; `sample` is None if it does not answer.
 
+    `is_lost`: it has not answered, and not long enough since.
+
     `idle_since` is since when nothing has run on it although somebody holds it, in seconds since the epoch.
     """
 
@@ -89,6 +91,7 @@ class GpuReading:
     xids: tuple[tuple[int, int], ...] = ()
     mean_utilization_percent: int | None = None
     idle_since: int | None = None
+    is_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ they are written when they moved far enough, at most every 15 seconds; and every
 know that the agent lives.
 """
 
+from collections import Counter
 from typing import Final
 
 from msgspec.structs import replace
@@ -36,6 +37,11 @@ def spec_of(reading: NodeReading, boot_id: str) -> GpuNodeSpec:
 def failed_gpus(reading: NodeReading) -> str:
     """Return the indices of the GPUs that must not be used, as the annotation of the node has them."""
     return ",".join(str(gpu.gpu.index) for gpu in reading.gpus if gpu.failure)
+
+
+def lost_gpus(reading: NodeReading) -> str:
+    """Return the indices of those of them that do not answer, in the same form."""
+    return ",".join(str(gpu.gpu.index) for gpu in reading.gpus if gpu.is_lost)
 
 
 def known_gpus(spec: GpuNodeSpec, boot_id: str) -> dict[int, tuple[Gpu, str]]:
@@ -78,6 +84,7 @@ def stamped(spec: GpuNodeSpec, epoch_seconds: float) -> GpuNodeSpec:
 def _state(reading: GpuReading) -> GpuState:
     gpu, sample = reading.gpu, reading.sample
     used = sample.memory_used_bytes if sample else None
+    processes = Counter(process.owner for process in reading.processes)
     return GpuState(
         index=gpu.index,
         uuid=gpu.uuid,
@@ -93,7 +100,7 @@ def _state(reading: GpuReading) -> GpuState:
             for holder in reading.holders[:MAX_HOLDERS]
         ],
         users=[
-            GpuUser(owner.pod_uid, owner.container_id, used_bytes // _MIB)
+            GpuUser(owner.pod_uid, owner.container_id, used_bytes // _MIB, processes[owner])
             for owner, used_bytes in sorted(memory_by_owner(reading.processes).items())
         ],
     )
@@ -115,7 +122,7 @@ def _facts(spec: GpuNodeSpec) -> GpuNodeSpec:
                 gpu,
                 memory_used_mib=None,
                 utilization_percent=None,
-                users=[replace(user, memory_mib=0) for user in gpu.users],
+                users=[replace(user, memory_mib=0, processes=0) for user in gpu.users],
             )
             for gpu in spec.gpus
         ],
@@ -135,7 +142,8 @@ def _moved(before: GpuNodeSpec, after: GpuNodeSpec) -> bool:
 def _users_moved(before: GpuState, after: GpuState) -> bool:
     step = max(1, after.memory_mib // _STEPS_OF_MEMORY)
     return any(
-        _far(old.memory_mib, new.memory_mib, step) for old, new in zip(before.users, after.users, strict=True)
+        _far(old.memory_mib, new.memory_mib, step) or old.processes != new.processes
+        for old, new in zip(before.users, after.users, strict=True)
     )
 
 

@@ -37,6 +37,12 @@ from orchestrator.errors import ConfigurationError
     help="Directory that has the driver as / has it on the node. Default: where the linker finds it.",
 )
 @click.option(
+    "--put-library",
+    type=click.Path(path_type=Path),
+    metavar="DIRECTORY",
+    help="Put the library that limits device memory into this directory, for the containers of jobs, and end.",
+)
+@click.option(
     "--loglevel",
     type=click.Choice(["debug", "info", "warn", "warning", "error"]),
     default="info",
@@ -51,9 +57,15 @@ def agent(
     port: int,
     pod_resources: Path,
     driver_root: Path | None,
+    put_library: Path | None,
     loglevel: str,
 ) -> None:
     """Watch the GPUs of this node: metrics for Prometheus, a GpuNode for `muster top`, failures for the scheduler."""
+    if put_library is not None:
+        from orchestrator.agent.library import put
+
+        put(put_library)
+        return
     from orchestrator.agent.agent import AgentOptions, run_agent
     from orchestrator.cluster.kubeconfig import load_access
 

@@ -13,7 +13,9 @@ import click
 from orchestrator.control.operator_config import (
     MAX_CHECKPOINT_GRACE_SECONDS,
     MAX_PROJECT_OBJECTS,
+    MEMORY_GRACE_SECONDS,
     UNLIMITED,
+    MemoryLimitsMode,
     OperatorConfig,
 )
 from orchestrator.errors import UsageError
@@ -91,6 +93,21 @@ _CONFIG_OPTIONS: Final = (
         help="What happens to objects in projects' namespaces that break a policy; off: there are none.",
     ),
     click.option(
+        "--gpu-memory-limits",
+        type=click.Choice([mode.value for mode in MemoryLimitsMode]),
+        default=MemoryLimitsMode.OFF.value,
+        show_default=True,
+        help="Whether containers with a part of a GPU are held to it; enforce: by the library that agents put on "
+        "their nodes, and by a watch over what their processes have.",
+    ),
+    click.option(
+        "--gpu-memory-grace",
+        metavar="DURATION",
+        default=_duration(MEMORY_GRACE_SECONDS),
+        show_default=True,
+        help="So long a pod may have more memory of a GPU than its part before it is evicted; never: only warned.",
+    ),
+    click.option(
         "--no-network-policy",
         is_flag=True,
         help="Leave the namespaces of projects without NetworkPolicies.",
@@ -138,6 +155,8 @@ def _config(
     topology_level: tuple[str, ...],
     max_checkpoint_grace: str,
     policies: str,
+    gpu_memory_limits: str,
+    gpu_memory_grace: str,
     no_network_policy: bool,
     max_project_pods: str,
     max_project_jobs: str,
@@ -152,6 +171,13 @@ def _config(
             raise UsageError(
                 f"--topology-level {level!r} is not possible: give the key of a node label, each once"
             )
+    limits = MemoryLimitsMode(gpu_memory_limits)
+    if limits is MemoryLimitsMode.ENFORCE and PolicyMode(policies) is PolicyMode.OFF:
+        raise UsageError(
+            "--gpu-memory-limits enforce needs policies: without them Pod Security refuses the library's directory, "
+            "and whoever made a pod could change its limit; leave out --policies off"
+        )
+    memory_grace = None if gpu_memory_grace == "never" else seconds("--gpu-memory-grace", gpu_memory_grace)
     never = reservation_after == "never"
     settings = Settings(
         max_consolidation_victims=max_moves,
@@ -167,6 +193,8 @@ def _config(
         settings,
         max_checkpoint_grace_seconds=max_grace_seconds,
         policies=PolicyMode(policies),
+        gpu_memory_limits=limits,
+        gpu_memory_grace_seconds=memory_grace,
         network_policy=not no_network_policy,
         max_project_pods=_count("--max-project-pods", max_project_pods),
         max_project_jobs=_count("--max-project-jobs", max_project_jobs),
@@ -234,6 +262,7 @@ def operator_yaml(
         agent=agent,
         runtime_class=agent_runtime_class,
         driver_root=agent_driver_root,
+        limits_gpu_memory=choices.gpu_memory_limits is MemoryLimitsMode.ENFORCE,
     )
     click.echo(text, nl=False)
 

@@ -155,7 +155,12 @@ class AsyncClient:
             report(line)
         moment = submitted_at or format_time(time.time_ns() // 1000)
         objects = await self._jobs.submit(
-            submission, scope, moment, dry_run=dry_run, is_restricted=checked.is_restricted
+            submission,
+            scope,
+            moment,
+            dry_run=dry_run,
+            is_restricted=checked.is_restricted,
+            limits_gpu_memory=checked.limits_gpu_memory,
         )
         return Submitted(scope.project, scope.namespace, objects)
 

@@ -91,16 +91,19 @@ class WorkloadClient:
         *,
         dry_run: bool = False,
         is_restricted: bool = False,
+        limits_gpu_memory: bool = False,
     ) -> list[Manifest]:
         """Create the workload with all that stands beside it, or nothing; return the objects as the server has them.
 
-        With `dry_run` the server only checks them. With `is_restricted` the pods meet that level of Pod Security.
-        Raises DuplicateName when the project has a Job or StatefulSet of
-        that name, HalfCreated when undoing failed.
+        With `dry_run` the server only checks them. With `is_restricted` the pods meet that level of Pod Security, with
+        `limits_gpu_memory` they mount what holds them to a part of a GPU. Raises DuplicateName when the project has a
+        Job or StatefulSet of that name, HalfCreated when undoing failed.
         """
         from orchestrator.workloads import manifest
 
-        placement = manifest.Placement(scope.project, scope.namespace, submitted_at, is_restricted)
+        placement = manifest.Placement(
+            scope.project, scope.namespace, submitted_at, is_restricted, limits_gpu_memory
+        )
         resource = manifest.workload_resource(submission)
         if await self._owners(scope.namespace, submission.name):
             raise _duplicate(submission.name)

@@ -43,10 +43,11 @@ class _Secret(Wire, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What could not be checked, a line each, and what pods must meet where the submission goes."""
+    """What could not be checked, a line each, and what pods must meet and mount where the submission goes."""
 
     warnings: list[str]
     is_restricted: bool
+    limits_gpu_memory: bool
 
 
 async def preflight(transport: Transport, submission: Submission, scope: Scope) -> Preflight:
@@ -70,7 +71,12 @@ async def preflight(transport: Transport, submission: Submission, scope: Scope) 
             warnings.append(f"{what} could not be checked, because you may not read them")
         elif isinstance(result, BaseException):
             raise result
-    return Preflight(warnings, results[-1] is True)
+    namespace = results[-1] if isinstance(results[-1], Namespace) else Namespace()
+    return Preflight(
+        warnings,
+        protection.is_restricted(namespace.metadata),
+        protection.limits_gpu_memory(namespace.metadata),
+    )
 
 
 class _Checks:
@@ -154,18 +160,18 @@ class _Checks:
                 allowed=", ".join(allowed),
             )
 
-    async def pod_security(self) -> bool:
-        """Whether the pods must meet the level restricted. Raises NotAllowed."""
+    async def pod_security(self) -> Namespace | None:
+        """The namespace as far as it may be read, whose pods may be what is submitted. Raises NotAllowed."""
         try:
-            namespace = await self._find(NAMESPACES, Namespace, self._scope.namespace)
+            namespace: Namespace | None = await self._find(NAMESPACES, Namespace, self._scope.namespace)
         except Forbidden:  # what is not allowed is then said by the API server
-            return False
+            return None
         if namespace is None:
-            return False
+            return None
         problem = protection.objection(self._submission, namespace.metadata, self._scope.project)
         if problem is not None:
             raise problem
-        return protection.is_restricted(namespace.metadata)
+        return namespace
 
     async def node_type(self) -> None:
         node_type = self._submission.node_type

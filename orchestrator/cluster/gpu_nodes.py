@@ -15,11 +15,12 @@ class GpuHolder(Wire, frozen=True):
 
 
 class GpuUser(Wire, frozen=True):
-    """A pod whose processes have memory of the GPU, by its uid; "" are processes of the node itself."""
+    """A pod of which so many processes have memory of the GPU, by its uid; "" are processes of the node itself."""
 
     pod_uid: str = ""
     container_id: str = ""
     memory_mib: int = 0
+    processes: int = 1
 
 
 class GpuState(Wire, frozen=True):

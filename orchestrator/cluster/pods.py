@@ -109,10 +109,17 @@ class EphemeralSource(Wire, frozen=True):
     """A volume whose claim Kubernetes makes for the pod; what it asks for is in the claim."""
 
 
+class HostPathSource(Wire, frozen=True):
+    """The directory or file of the node that a volume of a pod is."""
+
+    path: str = ""
+
+
 class PodVolume(Wire, frozen=True):
-    """One volume of a pod; only those that are claims are read."""
+    """One volume of a pod; of its kinds only claims and paths of the node are read."""
 
     name: str
+    host_path: HostPathSource | None = None
     persistent_volume_claim: ClaimSource | None = None
     ephemeral: EphemeralSource | None = None
 
@@ -186,9 +193,10 @@ class ContainerState(Wire, frozen=True):
 
 
 class ContainerStatus(Wire, frozen=True):
-    """How one container is."""
+    """How one container is; `container_id` begins with its runtime, `containerd://`."""
 
     name: str
+    container_id: str = msgspec.field(default="", name="containerID")
     ready: bool = False
     restart_count: int = 0
     state: ContainerState = ContainerState()

@@ -50,6 +50,7 @@ EVENT_REASONS: Final = {
     "consolidation": "Moved",
     "stale-gang": "StaleGang",
     "unhealthy": "MovedOffUnhealthy",
+    "memory": "GpuMemoryExceeded",
 }
 """By the rule of the eviction; any other is `Evicted`."""
 
@@ -115,6 +116,10 @@ class Audit:
         """Take the workloads that a decision rests on: from them an eviction learns who is who."""
         if decision.evictions:
             self._workloads = {workload.id: workload for workload in reading.snapshot.workloads}
+
+    def know_workload(self, workload: Workload) -> None:
+        """Take one workload of which a pod is evicted for what no decision was about."""
+        self._workloads = {**self._workloads, workload.id: workload}
 
     def note(self, pod: Pod, eviction: Eviction) -> None:
         """Remember an eviction that was carried out. Never waits and never fails."""

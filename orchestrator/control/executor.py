@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -20,6 +21,7 @@ from orchestrator.cluster.timeouts import OPERATOR_REQUEST_SECONDS
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.claim_grants import ClaimGrants
 from orchestrator.control.claims import ClaimNotReady, Claims
+from orchestrator.control.memory_limits import MemoryLimits, MemoryUnknown
 from orchestrator.control.nominations import Nominations
 from orchestrator.control.operator_config import MAX_CHECKPOINT_GRACE_SECONDS
 from orchestrator.control.requests import Requests, Task, keep
@@ -41,8 +43,8 @@ class Executor:
     called when something was refused for good: it has to be decided again; `on_evicted` when an eviction went through,
     `on_forbidden`, with the API server's words, when a disruption budget did not allow it; `on_bound`, with the uid,
     when a binding was answered. A pod with volumes is bound when `claims` has them ready; when it has not,
-    `on_unready` is told why. What its resource claims get is written by `grants` before. Nothing is begun unless
-    `is_leader()`.
+    `on_unready` is told why. What its resource claims get is written by `grants` before, what it may have of the memory
+    of GPUs with the binding, as `limits` say. Nothing is begun unless `is_leader()`.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Executor:
         on_unready: Callable[[Pod, str], None] = lambda _pod, _why: None,
         claims: Claims | None = None,
         grants: ClaimGrants | None = None,
+        limits: MemoryLimits | None = None,
         max_checkpoint_grace_seconds: int = MAX_CHECKPOINT_GRACE_SECONDS,
         request_seconds: float = OPERATOR_REQUEST_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -70,6 +73,7 @@ class Executor:
         self._on_unready = on_unready
         self._claims = claims
         self._grants = grants
+        self._limits = limits
         self._max_checkpoint_grace_seconds = max_checkpoint_grace_seconds
         self._requests = Requests(is_leader=is_leader, request_seconds=request_seconds, sleep=sleep)
         self._nominations = Nominations(transport, self._requests)
@@ -183,6 +187,11 @@ class Executor:
         for key in deallocations:
             self._deallocate(key, pods)
 
+    def evict(self, pod: Pod, eviction: Eviction) -> None:
+        """Evict one pod in the background, for what no decision of the planner is about; once is enough."""
+        if not self.is_evicting(pod.metadata.uid):
+            self._requests.put(self._eviction(pod, eviction, None))
+
     async def idle(self) -> None:
         """Wait until nothing is under way, whatever else waits for its volumes."""
         await self._requests.idle()
@@ -210,7 +219,11 @@ class Executor:
         self._assumed[uid] = Assumption(binding.node, binding.devices)
         emptied = bound_annotations(pod, self._nominations.of(pod))
         self._nominations.forget(uid)
+        # the devices always: what a template carries there is not to stay
         devices = ",".join(str(device) for device in binding.devices)
+        annotations = {**emptied, GPU_DEVICES_ANNOTATION: devices, ADMITTED_ANNOTATION: uid}
+        limits, unknown = self._limits_of(pod, binding)
+        annotations |= limits
         claims = self._claims if pod.spec.volumes and claims_of(pod) else None
         grants = self._grants if self._grants and self._grants.concern(pod, binding) else None
         writing = list(grants.begin(pod, binding)) if grants else []
@@ -241,8 +254,7 @@ class Executor:
                 name=pod.metadata.name,
                 uid=uid,
                 node=binding.node,
-                # the devices always: what a template carries there is not to stay
-                annotations={**emptied, GPU_DEVICES_ANNOTATION: devices, ADMITTED_ANNOTATION: uid},
+                annotations=annotations,
             )
 
         task = Task(
@@ -256,20 +268,16 @@ class Executor:
         )
         waits_for_devices = grants if grants is not None and grants.has_conditions(pod, binding) else None
         first = task if grants is None else self._granting(pod, binding, grants, task)
-        if claims is None and waits_for_devices is None:
+        if claims is None and waits_for_devices is None and unknown is None:
             return first, None
+        return first, partial(self._wait_for, pod, binding, claims, waits_for_devices, unknown)
 
-        async def prepare() -> None:
-            if claims is not None:
-                await claims.ready(pod, binding.node, lambda: uid in self._assumed)
-            if waits_for_devices is not None:
-                await waits_for_devices.wait_for_conditions(
-                    pod, binding, lambda: uid in self._assumed and self._is_leader()
-                )
-                if not self._is_leader():
-                    raise ClaimNotReady("another replica decides by now")
-
-        return first, prepare
+    def _limits_of(self, pod: Pod, binding: Binding) -> tuple[dict[str, str], MemoryUnknown | None]:
+        """What is written of the pod's part of GPUs' memory, or why that is not known."""
+        try:
+            return self._limits.annotations(pod, binding) if self._limits else {}, None
+        except MemoryUnknown as error:
+            return {}, error
 
     def _granting(self, pod: Pod, binding: Binding, grants: ClaimGrants, bind_task: Task) -> Task:
         """The request before the binding: what the pod's claims get, and then to wait until the watch shows that.
@@ -294,6 +302,25 @@ class Executor:
             done=written,
             over=lambda: None if is_written else bind_task.over(),
         )
+
+    async def _wait_for(
+        self,
+        pod: Pod,
+        binding: Binding,
+        claims: Claims | None,
+        grants: ClaimGrants | None,
+        unknown: MemoryUnknown | None,
+    ) -> None:
+        """Return when the pod can be bound. Raises ClaimNotReady when it is not to be."""
+        uid = pod.metadata.uid
+        if unknown is not None:
+            raise unknown
+        if claims is not None:
+            await claims.ready(pod, binding.node, lambda: uid in self._assumed)
+        if grants is not None:
+            await grants.wait_for_conditions(pod, binding, lambda: uid in self._assumed and self._is_leader())
+            if not self._is_leader():
+                raise ClaimNotReady("another replica decides by now")
 
     def _deallocate(self, key: str, pods: Mapping[str, Pod]) -> None:
         def is_waiting(uid: str) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator.cluster.device_objects import DeviceClass, ResourceClaim, ResourceSlice
+from orchestrator.cluster.gpu_nodes import GpuNode
 from orchestrator.cluster.objects import (
     FINISHED,
     Namespace,
@@ -27,6 +28,7 @@ from orchestrator.cluster.reflector import Change, Reflector
 from orchestrator.cluster.resources import (
     CLAIMS,
     DEVICE_CLASSES,
+    GPU_NODES,
     JOBS,
     NAMESPACES,
     NODES,
@@ -48,7 +50,7 @@ from orchestrator.names import (
     OPERATOR_BINDING,
     SUCCESSOR_NOMINATION_ANNOTATION,
 )
-from orchestrator.workloads.health import marked_gpus
+from orchestrator.workloads.health import lost_gpus, marked_gpus
 from orchestrator.workloads.nominations import nomination_of
 from orchestrator.workloads.unreadable import SetAside
 
@@ -65,9 +67,15 @@ SLICE: Final = 1000
 class Observer:
     """Keeps the caches; `changed` is set whenever something changed that a decision may depend on."""
 
-    def __init__(self, transport: "Transport", *, dra_version: str | None = None) -> None:
-        """`dra_version` is the version of resource.k8s.io that the API server serves, None for none."""
+    def __init__(
+        self, transport: "Transport", *, dra_version: str | None = None, with_gpu_nodes: bool = False
+    ) -> None:
+        """`dra_version` is the version of resource.k8s.io that the API server serves, None for none.
+
+        Only `with_gpu_nodes` it keeps what the agents of nodes write.
+        """
         self.changed = asyncio.Event()
+        self.gpu_nodes_changed = asyncio.Event()
         self._listeners: list[Callable[[Change[Any]], None]] = []
         self._followers: list[Callable[[Change[Any]], None]] = []
         self._is_binding: Callable[[str, str], bool] = lambda _uid, _node: False
@@ -98,6 +106,12 @@ class Observer:
                 (RESOURCE_CLAIMS, ResourceClaim),
             )
             if dra_version is not None
+        )
+        self.gpu_nodes: dict[str, GpuNode] = {}
+        self._agents = (
+            (Reflector(transport, GPU_NODES, GpuNode, on_change=self._gpu_node_changed),)
+            if with_gpu_nodes
+            else ()
         )
         self._bindings = tuple(
             Reflector(
@@ -136,7 +150,7 @@ class Observer:
         count = 0
         for state in self._owners.states():
             follower(Change("added", state))
-        for reflector in list(self._caches()):
+        for reflector in [cache for cache in self._caches() if cache not in self._agents]:
             for uid in list(reflector.objects):
                 current = reflector.objects.get(uid)  # as it is by now: it may have changed since, or be gone
                 if current is not None:
@@ -187,6 +201,7 @@ class Observer:
         # namespaces before pods: whoever follows then knows at once whose each pod is
         yield from (self.claims, self.volumes, self.storage_classes)
         yield from self.dynamic
+        yield from self._agents
         yield from (self.nodes, self.namespaces, self.projects, self.pods, self.budgets)
         yield from self._bindings
         yield from (self.jobs, self.stateful_sets, self.replica_sets)
@@ -232,6 +247,15 @@ class Observer:
         self._tell_followers(change)
         if not (change.type == "modified" and self._is_granting(change.object)):
             self._notify(change)
+
+    def _gpu_node_changed(self, change: Change[GpuNode]) -> None:
+        """Keep it by the name of its node; no decision of the planner depends on it."""
+        name = change.object.metadata.name
+        if change.type == "deleted":
+            self.gpu_nodes.pop(name, None)
+        else:
+            self.gpu_nodes[name] = change.object
+        self.gpu_nodes_changed.set()
 
     def _budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
         before = change.previous
@@ -293,6 +317,7 @@ def _matters(before: Node, after: Node) -> bool:
         before.spec != after.spec
         or before.metadata.labels != after.metadata.labels
         or marked_gpus(before) != marked_gpus(after)
+        or lost_gpus(before) != lost_gpus(after)
         or before.status.allocatable != after.status.allocatable
         or before.status.capacity != after.status.capacity
         or _ready(before) != _ready(after)

@@ -17,8 +17,9 @@ from orchestrator.cluster.resources import DRA_VERSIONS, RESOURCE_CLAIMS
 from orchestrator.cluster.timeouts import OPERATOR_REQUEST_SECONDS, Limits
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.health import Health, serving
+from orchestrator.control.memory_watch import MemoryWatch
 from orchestrator.control.observer import Observer
-from orchestrator.control.operator_config import DEFAULT_CONFIG, OperatorConfig
+from orchestrator.control.operator_config import DEFAULT_CONFIG, MemoryLimitsMode, OperatorConfig
 from orchestrator.control.projects import ProjectController
 from orchestrator.control.requests import REQUESTS_IN_FLIGHT
 from orchestrator.control.scheduler import SchedulerLoop
@@ -129,7 +130,8 @@ async def _lead(
     health.leading()
     spare_the_caches()
     dra_version = await served_version(transport, RESOURCE_CLAIMS.group, DRA_VERSIONS)
-    observer = Observer(transport, dra_version=dra_version)
+    limits_memory = config.gpu_memory_limits is MemoryLimitsMode.ENFORCE
+    observer = Observer(transport, dra_version=dra_version, with_gpu_nodes=limits_memory)
     async with observer.running() as group:
         spare_the_caches()
         projects = ProjectController(transport, observer, config, is_leader=election.is_leader)
@@ -162,5 +164,17 @@ async def _lead(
         )
         group.create_task(projects.run())
         group.create_task(limits.run())
+        if limits_memory:
+            watch = MemoryWatch(
+                observer.gpu_nodes,
+                observer.pods.objects,
+                observer.gpu_nodes_changed,
+                now_us=scheduler.now_us,
+                warn=scheduler.warn,
+                evict=scheduler.evict,
+                grace_seconds=config.gpu_memory_grace_seconds,
+                is_leader=election.is_leader,
+            )
+            group.create_task(watch.run())
         group.create_task(SettingsRecord(transport, config, is_leader=election.is_leader).run())
         await scheduler.run()

@@ -4,6 +4,7 @@ The defaults of what decisions go by are those of the planner's `Settings`.
 """
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final
 
 from orchestrator.planner.model import Settings
@@ -18,6 +19,18 @@ MAX_PROJECT_OBJECTS: Final = 10_000
 
 UNLIMITED: Final = "unlimited"
 
+MEMORY_GRACE_SECONDS: Final = 60
+"""So long a pod may have more memory of a GPU than its part before it is evicted."""
+
+
+class MemoryLimitsMode(Enum):
+    """Whether containers with a part of a GPU are held to it."""
+
+    ENFORCE = "enforce"
+    """Jobs mount the library that agents put on nodes; what their processes truly have is watched besides."""
+    OFF = "off"
+    """Parts of GPUs are shared out, and nothing holds anybody to them."""
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorConfig:
@@ -31,6 +44,10 @@ class OperatorConfig:
     max_project_pods: int | None = MAX_PROJECT_OBJECTS
     max_project_jobs: int | None = MAX_PROJECT_OBJECTS
     """What Kubernetes counts in the namespace of a project that bounds neither itself; None: nothing."""
+
+    gpu_memory_limits: MemoryLimitsMode = MemoryLimitsMode.OFF
+    gpu_memory_grace_seconds: int | None = MEMORY_GRACE_SECONDS
+    """None: nobody is evicted for memory, only warned."""
 
     def arguments(self) -> list[str]:
         """Return the options of `muster operator` that say the same; what has its default is left out."""
@@ -50,12 +67,7 @@ class OperatorConfig:
         if settings.spread:
             options.append("--spread")
         options += [f"--topology-level={level}" for level in settings.topology_levels]
-        if self.max_checkpoint_grace_seconds != MAX_CHECKPOINT_GRACE_SECONDS:
-            options.append(f"--max-checkpoint-grace={self.max_checkpoint_grace_seconds}s")
-        if self.policies is not PolicyMode.DENY:
-            options.append(f"--policies={self.policies.value}")
-        if not self.network_policy:
-            options.append("--no-network-policy")
+        options += self._arguments_beyond_decisions()
         for option, count in (
             ("--max-project-pods", self.max_project_pods),
             ("--max-project-jobs", self.max_project_jobs),
@@ -63,6 +75,26 @@ class OperatorConfig:
             if count != MAX_PROJECT_OBJECTS:
                 options.append(f"{option}={UNLIMITED if count is None else count}")
         return options
+
+    def _arguments_beyond_decisions(self) -> list[str]:
+        memory_grace = self.gpu_memory_grace_seconds
+        choices = (
+            (
+                self.max_checkpoint_grace_seconds != MAX_CHECKPOINT_GRACE_SECONDS,
+                f"--max-checkpoint-grace={self.max_checkpoint_grace_seconds}s",
+            ),
+            (self.policies is not PolicyMode.DENY, f"--policies={self.policies.value}"),
+            (
+                self.gpu_memory_limits is not MemoryLimitsMode.OFF,
+                f"--gpu-memory-limits={self.gpu_memory_limits.value}",
+            ),
+            (
+                memory_grace != MEMORY_GRACE_SECONDS,
+                f"--gpu-memory-grace={'never' if memory_grace is None else f'{memory_grace}s'}",
+            ),
+            (not self.network_policy, "--no-network-policy"),
+        )
+        return [option for is_chosen, option in choices if is_chosen]
 
 
 DEFAULT_CONFIG: Final = OperatorConfig()

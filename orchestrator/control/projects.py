@@ -21,7 +21,7 @@ from orchestrator.cluster.resources import (
 )
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.control.observer import Observer
-from orchestrator.control.operator_config import DEFAULT_CONFIG, OperatorConfig
+from orchestrator.control.operator_config import DEFAULT_CONFIG, MemoryLimitsMode, OperatorConfig
 from orchestrator.errors import MusterError
 from orchestrator.names import (
     MEMBERS_BINDING,
@@ -90,6 +90,7 @@ class ProjectController:
         self._transport = transport
         self._observer = observer
         self._config = config
+        self._limits = config.gpu_memory_limits is MemoryLimitsMode.ENFORCE
         self._is_leader = is_leader
         self._changed = asyncio.Event()
         self._changed.set()
@@ -193,9 +194,11 @@ class ProjectController:
                 "name": name,
                 "labels": {
                     PROJECT_LABEL: project.metadata.name,
-                    **protection.labels(allowed.spec, self._config.policies),
+                    **protection.labels(allowed.spec, self._config.policies, limits_gpu_memory=self._limits),
                 },
-                "annotations": protection.annotations(allowed.spec, allowed.closed),
+                "annotations": protection.annotations(
+                    allowed.spec, allowed.closed, limits_gpu_memory=self._limits
+                ),
                 "ownerReferences": [_owner(project)],
             },
         }
@@ -207,7 +210,11 @@ class ProjectController:
         for known in self._observer.namespaces.objects.values():
             if known.metadata.name == namespace:
                 patch = protection.metadata_patch(
-                    allowed.spec, self._config.policies, known.metadata, allowed.closed
+                    allowed.spec,
+                    self._config.policies,
+                    known.metadata,
+                    allowed.closed,
+                    limits_gpu_memory=self._limits,
                 )
                 if patch:
                     path = NAMESPACES.path(None, namespace)

@@ -21,14 +21,15 @@ from orchestrator.control.conditions import ConditionWriter
 from orchestrator.control.events import Announcer
 from orchestrator.control.executor import Executor
 from orchestrator.control.health import Health
+from orchestrator.control.memory_limits import MemoryLimits
 from orchestrator.control.observer import Observer
-from orchestrator.control.operator_config import DEFAULT_CONFIG, OperatorConfig
+from orchestrator.control.operator_config import DEFAULT_CONFIG, MemoryLimitsMode, OperatorConfig
 from orchestrator.control.quarantine import PROJECT, Decided, Quarantine
 from orchestrator.control.requeue_holds import RequeueHolds
 from orchestrator.control.set_aside import MAX_TOLD, SetAsideRecord, quarantined, reasons, undecidable
 from orchestrator.control.watch_lag import WatchLag
 from orchestrator.planner import plan
-from orchestrator.planner.model import Plan, PodState, Snapshot
+from orchestrator.planner.model import Eviction, Plan, PodState, Snapshot
 from orchestrator.workloads.budgets import Budgets
 from orchestrator.workloads.reader import Reader
 from orchestrator.workloads.request import NODE_NAME_LABEL
@@ -88,6 +89,13 @@ class SchedulerLoop:
         self._lag = WatchLag(loop.time)
         self._claims = Claims(transport, self._reader.volumes, self._labels_of, is_leader=is_leader)
         self._grants = ClaimGrants(transport, self._reader.claims, version=dra_version)
+        self._limits = MemoryLimits(
+            gpu_node=observer.gpu_nodes.get,
+            published=self._reader.claims.gpus,
+            labels=self._labels_of,
+            warn=self.warn,
+        )
+        self._latest: Reading | None = None
         self._executor = Executor(
             transport,
             is_leader=is_leader,
@@ -98,6 +106,7 @@ class SchedulerLoop:
             on_unready=self._note_unready,
             claims=self._claims,
             grants=self._grants,
+            limits=self._limits if config.gpu_memory_limits is MemoryLimitsMode.ENFORCE else None,
             max_checkpoint_grace_seconds=config.max_checkpoint_grace_seconds,
         )
         self._requeue_holds = RequeueHolds(
@@ -207,6 +216,7 @@ class SchedulerLoop:
         decided = await asyncio.to_thread(self._quarantine.decide, reading.snapshot)
         decision = decided.plan
         reading = self._name(reading, decided, pods)
+        self._latest = reading
         self._on_plan(reading, decision)
         self._audit.know(reading, decision)
         self._executor.begin(
@@ -264,6 +274,16 @@ class SchedulerLoop:
     def warn(self, pod: Pod, reason: str, message: str) -> None:
         """Make an Event on a pod that runs; the same words once for a pod."""
         self._announcer.warns(pod, reason, message)
+
+    def evict(self, pod: Pod, rule: str, message: str) -> None:
+        """Evict a pod for what no decision is about, by the rule of that name."""
+        workloads = () if self._latest is None else self._latest.snapshot.workloads
+        uid = pod.metadata.uid
+        workload = next((one for one in workloads if any(member.id == uid for member in one.pods)), None)
+        if workload is not None:
+            self._audit.know_workload(workload)
+        name = "" if workload is None else workload.id
+        self._executor.evict(pod, Eviction(uid, name, "", rule, message))
 
     def _announce_endangered(self, reading: Reading, decision: Plan, pods: Mapping[str, Pod]) -> None:
         """Tell running pods of the workloads that stay on unhealthy hardware, once for each problem."""

@@ -42,6 +42,7 @@ ACTIONS: Final = {
 
 OPERATOR_ANNOTATIONS: Final = (
     names.GPU_DEVICES_ANNOTATION,
+    names.GPU_MEMORY_LIMITS_ANNOTATION,
     names.NOMINATED_DEVICES_ANNOTATION,
     names.SUCCESSOR_NOMINATION_ANNOTATION,
     names.EVICTION_REASON_ANNOTATION,
@@ -123,12 +124,14 @@ def render(
     agent: bool | None = None,
     runtime_class: str = "",
     driver_root: str = "",
+    limits_gpu_memory: bool = False,
 ) -> str:
     """The operator YAML of `cluster` as one text of several documents, the same for the same arguments.
 
     `operator_arguments` are further options of `muster operator`. With `require_devices_variable` pods must say which
     devices the NVIDIA runtime shows them. Without `agent` there are agents where there are replicas; they run by
     `runtime_class`, and with `driver_root` take the driver from that directory of the nodes instead of the runtime.
+    With `limits_gpu_memory` they put the library there that limits device memory in containers.
     """
     environment = Environment(
         loader=PackageLoader("orchestrator.manifests", "templates"),
@@ -153,6 +156,7 @@ def render(
         "agent_namespace": names.AGENT_NAMESPACE,
         "runtime_class": runtime_class,
         "driver_root": driver_root,
+        "limits_gpu_memory": limits_gpu_memory,
         "gpu_node_terms": GPU_NODE_TERMS,
         "node_name_claim": NODE_NAME_CLAIM,
         "prefix": NAMESPACE_PREFIX,

@@ -10,6 +10,7 @@ from orchestrator.names import (
     FAILED_GPUS_ANNOTATION,
     GPU_MEMORY_LABEL,
     GPU_RESOURCE,
+    LOST_GPUS_ANNOTATION,
     UNHEALTHY_GPUS_ANNOTATION,
     UNHEALTHY_KEY,
 )
@@ -71,6 +72,20 @@ def marked_gpus(node: Node) -> str:
     """Return what people and the node's agent wrote of GPUs that must not be used, as one list."""
     keys = (UNHEALTHY_GPUS_ANNOTATION, FAILED_GPUS_ANNOTATION)
     return ",".join(node.metadata.annotations.get(key, "") for key in keys)
+
+
+def lost_gpus(node: Node) -> str:
+    """Return what the node's agent wrote of GPUs that do not answer any more."""
+    return node.metadata.annotations.get(LOST_GPUS_ANNOTATION, "")
+
+
+def refuses_pods(node: Node, published: PublishedGpus | None) -> tuple[int, ...]:
+    """Return the GPUs because of which the node starts no pod with GPUs, though others of it are well.
+
+    NVIDIA's device plugin asks all GPUs of a node which of them go well together, and fails when one does not answer:
+    the kubelet then ends each pod at once that was bound there.
+    """
+    return () if published is not None else named_gpus(lost_gpus(node), MAX_DEVICES)
 
 
 def named_gpus(text: str, count: int) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from orchestrator import names
 from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.cluster.quantity import format_bytes, format_cpu
 from orchestrator.cluster.resources import CLAIMS, INGRESSES, JOBS, SECRETS, SERVICES, STATEFUL_SETS, Resource
-from orchestrator.workloads import git_sync, protection, rendezvous
+from orchestrator.workloads import git_sync, memory_limits, protection, rendezvous
 from orchestrator.workloads.environment import environment, escaped
 from orchestrator.workloads.network import ingress_manifest, service_manifest
 from orchestrator.workloads.storage import claim_manifests, volumes_and_mounts
@@ -34,12 +34,14 @@ class Placement:
     """Where a submission goes, and when it was made (RFC 3339 with microseconds).
 
     `is_restricted`: the pods there must give up what the level restricted of Pod Security asks for.
+    `limits_gpu_memory`: they mount what holds them to their part of a GPU's memory.
     """
 
     project: str
     namespace: str
     submitted_at: str
     is_restricted: bool = False
+    limits_gpu_memory: bool = False
 
 
 def workload_resource(submission: Submission) -> Resource:
@@ -182,7 +184,7 @@ def _pod_spec(submission: Submission, placement: Placement) -> Manifest:
     spec: Manifest = {
         "schedulerName": names.SCHEDULER_NAME,
         "priorityClassName": _priority_class(submission),
-        "containers": [_container(submission)],
+        "containers": [_container(submission, placement)],
     }
     clone = git_sync.init_container(submission)
     if placement.is_restricted:
@@ -190,7 +192,7 @@ def _pod_spec(submission: Submission, placement: Placement) -> Manifest:
             container["securityContext"] = protection.restricted(container.get("securityContext", {}))
     optional: Manifest = {
         "initContainers": [clone] if clone else [],
-        "volumes": _volumes(submission)[0],
+        "volumes": _volumes(submission, placement)[0],
         "nodeSelector": {names.NODE_TYPE_LABEL: submission.node_type} if submission.node_type else {},
         "tolerations": [_toleration(toleration) for toleration in submission.tolerations],
         "subdomain": submission.name if submission.rendezvous else "",
@@ -219,7 +221,7 @@ def _toleration(toleration: Toleration) -> Manifest:
     return rendered | ({"effect": toleration.effect} if toleration.effect else {})
 
 
-def _container(submission: Submission) -> Manifest:
+def _container(submission: Submission, placement: Placement) -> Manifest:
     home: list[Manifest] = [{"name": "HOME", "value": HOME_PATH}] if submission.home_directory else []
     optional: Manifest = {
         "imagePullPolicy": submission.image_pull_policy,
@@ -228,7 +230,7 @@ def _container(submission: Submission) -> Manifest:
         "workingDir": submission.working_dir,
         "resources": _resources(submission),
         "ports": [{"containerPort": port.internal} for port in submission.ports],
-        "volumeMounts": _volumes(submission)[1],
+        "volumeMounts": _volumes(submission, placement)[1],
         "securityContext": _container_security_context(submission),
         "stdin": submission.stdin,
         "stdinOnce": submission.stdin and submission.stdin_once,
@@ -239,10 +241,14 @@ def _container(submission: Submission) -> Manifest:
     return container | {key: value for key, value in optional.items() if value}
 
 
-def _volumes(submission: Submission) -> tuple[list[Manifest], list[Manifest]]:
+def _volumes(submission: Submission, placement: Placement) -> tuple[list[Manifest], list[Manifest]]:
     volumes, mounts = volumes_and_mounts(submission)
-    more_volumes, more_mounts = git_sync.volume_and_mount(submission)
-    return volumes + more_volumes, mounts + more_mounts
+    more = [git_sync.volume_and_mount(submission)]
+    if placement.limits_gpu_memory:
+        more.append(memory_limits.volumes_and_mounts(submission))
+    for more_volumes, more_mounts in more:
+        volumes, mounts = volumes + more_volumes, mounts + more_mounts
+    return volumes, mounts
 
 
 def _pod_security_context(submission: Submission) -> Manifest:

@@ -11,7 +11,7 @@ from orchestrator.planner import model
 from orchestrator.workloads.claim_reader import ClaimReader
 from orchestrator.workloads.device_reader import DeviceReader
 from orchestrator.workloads.dict_ops import discard, put
-from orchestrator.workloads.health import gives_gpus_twice
+from orchestrator.workloads.health import gives_gpus_twice, refuses_pods
 from orchestrator.workloads.request import Held, held_on_node
 from orchestrator.workloads.snapshot import planner_node
 from orchestrator.workloads.unreadable import Boundary, SetAside, Unreadable
@@ -19,6 +19,11 @@ from orchestrator.workloads.unreadable import Boundary, SetAside, Unreadable
 TWICE: Final = (
     f"its GPUs are given to pods twice, as {GPU_RESOURCE} by a device plugin and in slices by {GPU_DRIVER}: "
     "remove one of the two from it"
+)
+
+REFUSES: Final = (
+    "GPU {indices} of it does not answer any more, and NVIDIA's device plugin gives pods none of its GPUs meanwhile: "
+    "no pod is placed there, and what runs on its other GPUs goes on"
 )
 
 _NOTHING: Final[Mapping[str, tuple[Pod, Held]]] = MappingProxyType({})
@@ -44,6 +49,7 @@ class NodeReader:
         self._node_of_foreign: dict[str, str] = {}
         self._made: dict[str, model.Node] = {}
         self._unreadable: dict[str, Unreadable] = {}
+        self._refusing: dict[str, tuple[int, ...]] = {}
         self._touched: set[str] = set()
         self._sorted: tuple[model.Node, ...] | None = None
 
@@ -93,6 +99,9 @@ class NodeReader:
             if node is not None and gives_gpus_twice(node, published):
                 why = f"{TWICE}; no pod is placed there"
                 yield SetAside("Node", "", name, node.metadata.uid, why)
+        for name, indices in self._refusing.items():
+            why = REFUSES.format(indices=", ".join(map(str, indices)))
+            yield SetAside("Node", "", name, self._nodes[name].metadata.uid, why)
         for name, unreadable in self._unreadable.items():
             yield SetAside("Node", "", name, self._nodes[name].metadata.uid, unreadable.why)
         for pods in self._foreign.values():
@@ -104,10 +113,11 @@ class NodeReader:
 
     def _read(self, name: str) -> model.Node | Unreadable | None:
         node = self._nodes.get(name)
+        published = self._claims.gpus().get(name)
+        put(self._refusing, name, (refuses_pods(node, published) or None) if node else None)
         if node is None:
             return None
         held = [use for _, use in self._foreign.get(name, _NOTHING).values()]
         by_claims = self._claims.foreign_gpus(name, self._is_ours)
         devices = tuple(sorted({*self._devices.foreign_devices(name), *by_claims}))
-        published = self._claims.gpus().get(name)
         return self._boundary.read(f"node {name}", lambda: planner_node(node, held, devices, published))

@@ -85,11 +85,12 @@ ANNOTATIONS: Final = (
 """The annotations of a project's namespace that are the operator's to set."""
 
 
-def labels(spec: ProjectSpec, mode: PolicyMode) -> dict[str, str]:
+def labels(spec: ProjectSpec, mode: PolicyMode, *, limits_gpu_memory: bool = False) -> dict[str, str]:
     """Return the labels of the project's namespace.
 
-    Kubernetes' baseline knows no directory of the node that may be mounted. A project that has some is held to the rest
-    of the baseline by muster's policy alone, and so only where that denies.
+    Kubernetes' levels know no directory of the node that may be mounted. A project that has some is held to the rest
+    of the baseline by muster's policy alone, and so only where that denies; with `limits_gpu_memory` every project,
+    also to the level restricted.
     """
     security = spec.security
     level = security.pod_security or BASELINE
@@ -99,19 +100,25 @@ def labels(spec: ProjectSpec, mode: PolicyMode) -> dict[str, str]:
     if mode is PolicyMode.AUDIT:
         return result | {_AUDIT: level}
     has_host_paths = any(not directory.nfs_server for directory in security.directories)
-    by_policy = mode is PolicyMode.DENY and level == BASELINE and has_host_paths
+    by_policy = mode is PolicyMode.DENY and ((level == BASELINE and has_host_paths) or limits_gpu_memory)
     return result | {_ENFORCE: PRIVILEGED if by_policy else level}
 
 
-def annotations(spec: ProjectSpec, closed: Iterable[str] = ()) -> dict[str, str]:
+def annotations(
+    spec: ProjectSpec, closed: Iterable[str] = (), *, limits_gpu_memory: bool = False
+) -> dict[str, str]:
     """Return the annotations of the project's namespace; what the project says nothing about is not among them.
 
-    Below the `closed` directories its pods mount nothing, whatever it says.
+    Below the `closed` directories its pods mount nothing, whatever it says. With `limits_gpu_memory` they may mount
+    the library that does it.
     """
     security = spec.security
+    read_only = [source for source in (_sources(security.directories, writable=False),) if source]
+    if limits_gpu_memory:
+        read_only.append(names.GPU_MEMORY_DIRECTORY)
     grace_seconds = security.max_termination_grace_seconds
     values = {
-        names.READ_ONLY_DIRECTORIES_ANNOTATION: _sources(security.directories, writable=False),
+        names.READ_ONLY_DIRECTORIES_ANNOTATION: ",".join(read_only),
         names.WRITABLE_DIRECTORIES_ANNOTATION: _sources(security.directories, writable=True),
         names.CLOSED_DIRECTORIES_ANNOTATION: ",".join(closed),
         names.PRIORITY_CLASSES_ANNOTATION: ",".join(security.priority_classes),
@@ -124,13 +131,23 @@ def annotations(spec: ProjectSpec, closed: Iterable[str] = ()) -> dict[str, str]
 
 
 def metadata_patch(
-    spec: ProjectSpec, mode: PolicyMode, known: Metadata, closed: Iterable[str] = ()
+    spec: ProjectSpec,
+    mode: PolicyMode,
+    known: Metadata,
+    closed: Iterable[str] = (),
+    *,
+    limits_gpu_memory: bool = False,
 ) -> dict[str, Any]:
     """Return the merge patch that makes the metadata `known` of the namespace what it should be; {} where it is."""
     patch: dict[str, Any] = {}
     for part, keys, right, present in (
-        ("labels", LABELS, labels(spec, mode), known.labels),
-        ("annotations", ANNOTATIONS, annotations(spec, closed), known.annotations),
+        ("labels", LABELS, labels(spec, mode, limits_gpu_memory=limits_gpu_memory), known.labels),
+        (
+            "annotations",
+            ANNOTATIONS,
+            annotations(spec, closed, limits_gpu_memory=limits_gpu_memory),
+            known.annotations,
+        ),
     ):
         changes = {key: right.get(key) for key in keys if right.get(key) != present.get(key)}
         if changes:
@@ -147,6 +164,11 @@ def restricted(context: dict[str, Any]) -> dict[str, Any]:
 def is_restricted(namespace: Metadata) -> bool:
     """Whether the pods of a project's namespace must meet the level restricted."""
     return namespace.labels.get(names.POD_SECURITY_LABEL) == RESTRICTED
+
+
+def limits_gpu_memory(namespace: Metadata) -> bool:
+    """Whether pods there with a part of a GPU are to mount the library that holds them to it: whether they may."""
+    return names.GPU_MEMORY_DIRECTORY in _listed(namespace, names.READ_ONLY_DIRECTORIES_ANNOTATION)
 
 
 def objection(submission: Submission, namespace: Metadata, project: str) -> NotAllowed | None:
@@ -179,13 +201,17 @@ def objection(submission: Submission, namespace: Metadata, project: str) -> NotA
     )
 
 
+def _listed(namespace: Metadata, key: str) -> list[str]:
+    return [source for source in namespace.annotations.get(key, "").split(",") if source]
+
+
 def _capabilities(level: str) -> frozenset[str]:
     return frozenset(("NET_BIND_SERVICE",)) if level == RESTRICTED else BASELINE_CAPABILITIES
 
 
 def _directory_objection(mounts: Iterable[Mount], namespace: Metadata, project: str) -> NotAllowed | None:
     read_only, writable, closed = (
-        [source for source in namespace.annotations.get(key, "").split(",") if source]
+        _listed(namespace, key)
         for key in (
             names.READ_ONLY_DIRECTORIES_ANNOTATION,
             names.WRITABLE_DIRECTORIES_ANNOTATION,

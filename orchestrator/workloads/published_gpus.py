@@ -20,7 +20,8 @@ _NUMBERS: Final = re.compile(r"([0-9]+)")
 class PublishedGpus:
     """The GPUs of one node by index; those at `tainted` are kept from new claims by their driver.
 
-    `samples` are some of the devices: each kind of GPU is among them.
+    `samples` are some of the devices: each kind of GPU is among them. `uuids` are as the driver says, "" where it does
+    not.
     """
 
     ids: tuple[DeviceId, ...]
@@ -28,6 +29,7 @@ class PublishedGpus:
     model: str = ""
     tainted: tuple[int, ...] = ()
     samples: tuple[Device, ...] = field(default=(), compare=False)
+    uuids: tuple[str, ...] = ()
 
 
 def gpus_by_node(slices: Iterable[ResourceSlice]) -> dict[str, PublishedGpus]:
@@ -65,6 +67,7 @@ def _gpus(devices: dict[DeviceId, Device]) -> PublishedGpus:
             if any(taint.effect in _KEEPS_AWAY for taint in devices[device_id].taints)
         ),
         tuple({_kind(device): device for device in devices.values()}.values()),
+        tuple(_text(devices[device_id], "uuid") for device_id in ids),
     )
 
 

@@ -24,7 +24,7 @@ from orchestrator.planner import model
 from orchestrator.planner.gangs import has_gang
 from orchestrator.workloads.claim_reader import DynamicObject, PodClaims
 from orchestrator.workloads.gangs import required
-from orchestrator.workloads.health import gives_gpus_twice, gpu_memory_mib, node_health
+from orchestrator.workloads.health import gives_gpus_twice, gpu_memory_mib, node_health, refuses_pods
 from orchestrator.workloads.holdings import held_request
 from orchestrator.workloads.node_terms import Terms, both
 from orchestrator.workloads.owners import Chain
@@ -196,7 +196,8 @@ def planner_node(
         taints=tuple(model.Taint(taint.key, taint.value, taint.effect) for taint in node.spec.taints),
         schedulable=not health.unhealthy
         and not node.spec.unschedulable
-        and not gives_gpus_twice(node, published),
+        and not gives_gpus_twice(node, published)
+        and not refuses_pods(node, published),
         node_type=node.metadata.labels.get(NODE_TYPE_LABEL, ""),
         foreign=model.Request(
             gpu_count=len(foreign_devices),

@@ -27,6 +27,7 @@ class Site:
         self.clock = ManualClock()
         self.gpu_node: dict[str, Any] = {}
         self.annotations: list[Any] = []
+        self.lost: list[Any] = []
         self.is_down = False
         self.kubelet = Kubelet()
         self.socket = socket
@@ -53,7 +54,9 @@ class Site:
 
     def _annotate(self, request: Request) -> Answer:
         if not self.is_down:
-            self.annotations.append(request.body["metadata"]["annotations"]["muster.dev/failed-gpus"])
+            written = request.body["metadata"]["annotations"]
+            self.annotations.append(written["muster.dev/failed-gpus"])
+            self.lost.append(written["muster.dev/lost-gpus"])
         return self._answer({"metadata": {}})
 
 
@@ -94,6 +97,7 @@ async def test_a_failed_gpu_is_on_the_node_at_once_and_goes_when_it_is_well(site
         await until(lambda: site.driver.samples > samples + 4)
         site.clock.now += 100
         await until(lambda: site.annotations == [None, "1", None])
+    assert site.lost == site.annotations
 
 
 async def test_an_xid_is_known_to_the_next_agent_until_somebody_deletes_the_object(site: Site) -> None:
@@ -107,6 +111,7 @@ async def test_an_xid_is_known_to_the_next_agent_until_somebody_deletes_the_obje
     async with running(site.agent().run()):
         await until(lambda: len(site.annotations) == 2)
     assert site.annotations == ["0", "0"]
+    assert site.lost == [None, None], "one with an Xid answers all the same"
     site.gpu_node = {}
     async with running(site.agent().run()):
         await until(lambda: len(site.annotations) == 3)

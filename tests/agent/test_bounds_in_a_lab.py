@@ -20,7 +20,7 @@ from orchestrator.cluster.resources import GPU_NODES, NODES, PODS
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.install import apply
 from orchestrator.manifests.render import documents, render
-from orchestrator.names import AGENT_ACCOUNT, AGENT_NAMESPACE, FAILED_GPUS_ANNOTATION
+from orchestrator.names import AGENT_ACCOUNT, AGENT_NAMESPACE, FAILED_GPUS_ANNOTATION, LOST_GPUS_ANNOTATION
 from tests.agent.doubles import FakeDriver, uuid
 from tests.agent.kubelets import Kubelet, listening, pod
 from tests.cluster.waiting import DEADLINE_SECONDS, running
@@ -108,12 +108,13 @@ async def refused(attempt: Any, by: str) -> None:
     assert by in str(caught.value)
 
 
-async def test_the_agent_writes_its_own_node_and_no_other_and_of_it_one_annotation(site: Site) -> None:
+async def test_the_agent_writes_its_own_node_and_no_other_and_of_it_two_annotations(site: Site) -> None:
     ours, theirs = NODES.path(name=site.ours), NODES.path(name=site.theirs)
     async with asyncio.timeout(DEADLINE_SECONDS):  # the API server learns of policies by watches of its own
         while await is_allowed(site.podless, theirs):  # noqa: ASYNC110 - polls a server
             await asyncio.sleep(0.1)
     await site.agent.patch(ours, annotation("3"))
+    await site.agent.patch(ours, annotation("3", LOST_GPUS_ANNOTATION))
     await refused(site.agent.patch(theirs, annotation("3")), "changes no other node")
     await refused(site.podless.patch(ours, annotation("4")), "changes no other node")
     bounds = "muster-agent-bounds"

@@ -64,3 +64,30 @@ def test_where_nothing_bounds_it_the_agent_writes_no_node() -> None:
     for mode, verbs in ((PolicyMode.DENY, {"get", "patch"}), (PolicyMode.OFF, {"get"})):
         rules = objects(policies=mode)["ClusterRole", "muster-agent"]["rules"]
         assert {verb for rule in rules if "nodes" in rule["resources"] for verb in rule["verbs"]} == verbs
+
+
+def test_only_where_limits_hold_an_init_container_of_its_own_may_write_the_library_on_the_node() -> None:
+    assert "initContainers" not in pod_spec()
+    spec = pod_spec(limits_gpu_memory=True)
+    (library,) = spec["initContainers"]
+    assert library["args"] == ["agent", "--put-library=/library"]
+    assert library["volumeMounts"] == [{"name": "library", "mountPath": "/library"}]
+    assert library["securityContext"] == pod_spec()["containers"][0]["securityContext"]
+    assert "env" not in library
+    (volume,) = [volume for volume in spec["volumes"] if volume["name"] == "library"]
+    assert volume["hostPath"] == {"path": "/var/lib/muster/gpu-memory", "type": "DirectoryOrCreate"}
+    assert [mount["name"] for mount in spec["containers"][0]["volumeMounts"]] == ["pod-resources"]
+
+
+def test_only_where_limits_hold_the_operator_reads_what_agents_write() -> None:
+    for limits in (False, True):
+        rules = objects(limits_gpu_memory=limits)["ClusterRole", "muster-operator"]["rules"]
+        verbs = {verb for rule in rules if "gpunodes" in rule["resources"] for verb in rule["verbs"]}
+        assert verbs == ({"list", "watch"} if limits else set())
+
+
+def test_nobody_but_the_operator_says_what_a_pod_may_have() -> None:
+    for policy in ("muster-pods", "muster-pod-updates"):
+        rules = objects()["ValidatingAdmissionPolicy", policy]["spec"]["validations"]
+        (rule,) = [rule for rule in rules if "rule operator-annotations" in rule.get("message", "")]
+        assert "'muster.dev/gpu-memory-limits'" in rule["expression"]

@@ -50,6 +50,7 @@ def _play(root: Path, part: str, *runs: tuple[Path, bool]) -> Result:
 
 
 @pytest.mark.lab
+@pytest.mark.rare
 def test_the_variable_is_closed_once_and_the_rest_of_the_file_stays(tmp_path: Path) -> None:
     if os.geteuid():
         pytest.skip("the role writes files of root")

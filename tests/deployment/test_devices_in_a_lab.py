@@ -110,7 +110,12 @@ async def test_a_driver_is_refused_beside_a_device_plugin_then_comes_and_goes(
     (chart / "objects.json").write_text(json.dumps(OBJECTS))
     kubeconfig = running.kubeconfig
     node = (await call(kubeconfig, "get", NODES.path()))["items"][0]["metadata"]["name"]
-    site.write(SITE.format(chart=chart, node=node, helm=helm(tmp_path)))
+
+    def sharing(shares: str = "") -> str:
+        site_file = SITE.format(chart=chart, node=node, helm=helm(tmp_path))
+        return f"{site_file}  dra_consumable_shares: {shares}\n" if shares else site_file
+
+    site.write(sharing())
     site.environment |= {"KUBECONFIG": str(kubeconfig), "HOME": str(tmp_path)}
 
     pod = {"metadata": {"labels": {"app": "p"}}, "spec": {"containers": [{"name": "p", "image": "p"}]}}
@@ -125,6 +130,12 @@ async def test_a_driver_is_refused_beside_a_device_plugin_then_comes_and_goes(
     assert refused.returncode == 1
     assert "nvidia-device-plugin-daemonset announces GPUs already" in refused.stderr
     await call(kubeconfig, "delete", DAEMON_SETS.path("kube-system", "nvidia-device-plugin-daemonset"))
+
+    site.write(sharing(shares="memory"))
+    too_early = site.muster("install")
+    assert too_early.returncode == 1
+    assert "release 0.4.1 of the DRA driver cannot share out memory of a GPU, 0.5 can" in too_early.stderr
+    site.write(sharing())
 
     silent = site.muster("install")
     assert silent.returncode == 1

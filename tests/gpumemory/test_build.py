@@ -60,7 +60,9 @@ def sanitized(machine: Machine, name: str, directory: Path) -> Machine:
     return replace(machine, library=Path(f"{found.resolve()}:{library}"))
 
 
-@pytest.mark.parametrize("name", COMPILERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.rare] if name == "clang" else []) for name in COMPILERS]
+)
 def test_sanitizers_find_nothing(name: str, machine: Machine, tmp_path: Path) -> None:
     checked = sanitized(machine, name, tmp_path / "library")
     options = {"ASAN_OPTIONS": "detect_leaks=0:verify_asan_link_order=0", "CUDA_BY_NAME": "1"}

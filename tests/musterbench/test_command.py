@@ -92,7 +92,7 @@ def test_the_lab_benchmark_compares_the_operator_with_a_raw_client() -> None:
 
 
 @pytest.mark.lab
-@pytest.mark.parametrize("backlog", [(), ("--backlog",)])
+@pytest.mark.parametrize("backlog", [(), pytest.param(("--backlog",), marks=pytest.mark.rare)])
 def test_kube_scheduler_and_the_operator_bind_pods_in_turns(backlog: tuple[str, ...]) -> None:
     answer = bench(
         "lab", "--against", "kube-scheduler", "--nodes", "4", "--pods", "20", "--rounds", "2", *backlog

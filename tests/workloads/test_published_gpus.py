@@ -98,6 +98,30 @@ def test_a_node_whose_gpus_are_given_twice_gets_no_pod_and_is_named() -> None:
     assert reader.read().set_aside == ()
 
 
+def test_a_node_of_which_a_gpu_does_not_answer_gets_no_pod_and_is_named() -> None:
+    lost = node(**{"nvidia.com/gpu": "8"})
+    lost.metadata.annotations["muster.dev/failed-gpus"] = "2,5"
+    reader = Reader()
+    reader.note(Change("added", lost))
+    assert reader.read().snapshot.nodes[0].schedulable, "one with an Xid answers all the same"
+    lost.metadata.annotations["muster.dev/lost-gpus"] = "5"
+    reader.note(Change("modified", lost))
+    reading = reader.read()
+    assert not reading.snapshot.nodes[0].schedulable
+    assert reading.snapshot.nodes[0].unhealthy_gpus == (2, 5)
+    assert not reading.snapshot.nodes[0].unhealthy, "what runs on the others stays"
+    (entry,) = reading.set_aside
+    assert (entry.kind, entry.name) == ("Node", "dgx1")
+    assert entry.why.startswith("GPU 5 of it does not answer any more")
+    published_node = node()
+    published_node.metadata.annotations["muster.dev/lost-gpus"] = "5"
+    reader.note(Change("modified", published_node))
+    reader.note(Change("added", msgspec.convert(published(), wire.ResourceSlice)))
+    reading = reader.read()
+    assert reading.snapshot.nodes[0].schedulable
+    assert reading.set_aside == ()
+
+
 def test_slices_that_come_and_go_leave_what_all_of_them_together_say() -> None:
     reader = ClaimReader(Boundary())
     first, newer = published("first"), published("newer", generation=2)

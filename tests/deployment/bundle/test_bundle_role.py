@@ -18,6 +18,7 @@ PLAY = [{
 
 
 @pytest.mark.lab
+@pytest.mark.rare
 def test_apt_of_a_host_uses_the_bundle_and_nothing_else(tmp_path: Path) -> None:
     system = tmp_path / "bundle" / "packages" / "ubuntu-22.04"
     with servers.internet() as net:
