@@ -13,6 +13,7 @@ from orchestrator.cluster.device_objects import DeviceClass, ResourceClaim, Reso
 from orchestrator.cluster.objects import Pod
 from orchestrator.names import GPU_RESOURCE
 from orchestrator.planner.devices import model as dra
+from orchestrator.planner.devices.inventory import is_overfull
 from orchestrator.planner.model import Request
 from orchestrator.workloads.claim_amounts import GpuClasses, claimed_gpus, held_gpus
 from orchestrator.workloads.dict_ops import discard, put
@@ -134,16 +135,28 @@ class ClaimReader:
         return self._objects.get(key)
 
     def other_holder(self, key: str, allocation: dra.Allocation) -> str | None:
-        """Another claim that holds one of the devices as well, as far as the watch shows."""
-        return next(
-            (
-                other
-                for result in allocation.results
-                for other in self._holders.get(result.device_id, ())
-                if other != key
-            ),
-            None,
-        )
+        """Another claim that holds one of the devices as well, or too much of it, as far as the watch shows."""
+        for result in allocation.results:
+            others = [other for other in self._holders.get(result.device_id, ()) if other != key]
+            if others and (not result.share_id or self._is_overfull(result.device_id)):
+                return others[0]
+        return None
+
+    def _is_overfull(self, device_id: dra.DeviceId) -> bool:
+        """Whether the claims that hold parts of the device have more of it than there is."""
+        consumed: dict[str, int] = {}
+        claims = (self._claims.get(key) for key in self._holders.get(device_id, ()))
+        for listed in claims:
+            if not isinstance(listed, dra.ObservedClaim) or listed.allocation is None:
+                continue
+            for result in listed.allocation.results:
+                if result.device_id != device_id or result.admin_access:
+                    continue
+                if not result.share_id:
+                    return True  # somebody has all of it
+                for name, nano in result.consumed:
+                    consumed[name] = consumed.get(name, 0) + nano
+        return is_overfull(self._slices_of.get(device_id[:2], _NO_SLICES).values(), device_id, consumed)
 
     def foreign_gpus(self, node: str, is_ours: Callable[[str], bool]) -> tuple[int, ...]:
         """The indices of the GPUs of a node that claims hold which are reserved for nobody whom muster counts."""
@@ -274,7 +287,7 @@ class ClaimReader:
         for listed, sign in ((before, -1), (read, 1)):
             if isinstance(listed, dra.ObservedClaim) and listed.allocation is not None:
                 for result in listed.allocation.results:
-                    if result.admin_access or result.share_id:
+                    if result.admin_access:
                         continue
                     if sign > 0:
                         self._holders.setdefault(result.device_id, {})[key] = key

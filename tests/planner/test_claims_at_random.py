@@ -457,20 +457,20 @@ class World:
                     assert pod.id in claims[key].reserved_for
 
     def check_parts(self) -> None:
-        """Parts of all pods on a GPU are one at most, and those by claims are of the GPUs that the pods count as."""
+        """Parts of all pods on a GPU are no more than it has, and are of the GPUs that the pods count as."""
         nodes = {node.name: node for node in self.snapshot.nodes}
         used: Counter[tuple[str, int]] = Counter()
         for pod in self.pods():
-            if pod.node is None or not pod.request.is_shared:
+            if pod.node is None or not pod.request.is_shared or not nodes[pod.node].published_gpus:
                 continue
             for index in pod.devices:
-                used[pod.node, index] += pod.request.portion_milli(nodes[pod.node].gpu_memory_mib)
-            if pod.extended_claim is not None and nodes[pod.node].published_gpus:
+                used[pod.node, index] += pod.request.part_mib(nodes[pod.node].gpu_memory_mib)
+            if pod.extended_claim is not None:
                 allocation = self.claims[pod.claims[0]].allocation
                 assert allocation is not None
                 held = sorted(self.gpus[result.device_id].index for result in allocation.results)
                 assert held == sorted(pod.devices)
-        assert all(portion <= 1000 for portion in used.values()), used
+        assert all(memory_mib <= nodes[node].gpu_memory_mib for (node, _), memory_mib in used.items()), used
 
     def run(self) -> Plan:
         for _ in range(STEPS):

@@ -7,10 +7,13 @@ import pytest
 
 from orchestrator.planner import plan
 from orchestrator.planner.devices.model import (
+    Allocation,
     Claim,
     ClaimSpec,
+    DeviceResult,
     DynamicResources,
     NodeChoice,
+    ObservedClaim,
 )
 from orchestrator.planner.devices.quantity import parse_nano
 from orchestrator.planner.model import Node, PodState, Project, Request, Snapshot, Waiting, Workload
@@ -121,6 +124,21 @@ def test_a_part_goes_where_the_least_is_free_not_to_the_first_device_of_the_pool
 def test_parts_of_several_gpus_are_of_different_ones() -> None:
     after = started(cluster(3), job("two", part(250, devices=2)))
     assert places(after) == {"two-0": ("node-0", (0, 1))}
+
+
+@pytest.mark.parametrize(("theirs_gib", "evicted"), [(16, []), (17, ["half-0"])])
+def test_muster_gives_way_where_another_scheduler_gave_too_much_of_a_gpu_away(
+    theirs_gib: int, evicted: list[str]
+) -> None:
+    after = started(cluster(2), job("half", part(500)))
+    consumed = (("memory", parse_nano(f"{theirs_gib}Gi")),)
+    result = DeviceResult("gpu", (DRIVER, "node-0", "gpu-0"), share_id="theirs", consumed=consumed)
+    claim = Claim("uid-theirs", "team", "theirs", ClaimSpec((exactly(),)))
+    theirs = ObservedClaim(claim, Allocation((result,)), ("somebody",))
+    claims = (*after.dynamic.claims, theirs)
+    decision = plan(replace(after, dynamic=replace(after.dynamic, claims=claims)))
+    assert [eviction.pod for eviction in decision.evictions] == evicted
+    assert all(eviction.rule == "double-claim" for eviction in decision.evictions)
 
 
 def test_memory_is_given_as_it_is_asked_for() -> None:

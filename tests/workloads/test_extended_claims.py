@@ -13,7 +13,7 @@ from orchestrator.planner.model import Request
 from orchestrator.workloads.claim_reader import ClaimReader, PodClaims
 from orchestrator.workloads.extended_claims import claim_name, claim_object, request_mappings
 from orchestrator.workloads.request import pod_request
-from orchestrator.workloads.resource_claims import allocation_object
+from orchestrator.workloads.resource_claims import allocation_object, read_allocation
 from orchestrator.workloads.unreadable import Boundary
 from tests.workloads.test_published_gpus import published
 
@@ -75,28 +75,44 @@ def test_no_part_is_claimed(resources: dict[str, Any], annotations: dict[str, st
     assert read(reader(), pod(resources, annotations=annotations)) is None
 
 
-def test_a_part_counts_the_same_before_and_after_its_claim_was_made() -> None:
-    known, waiting = reader(), pod(PART, annotations=HALF)
+def part_of_gpu_3(name: str, gib: int, **metadata: Any) -> wire.ResourceClaim:
+    """A claim that holds so much of a GPU."""
     result = DeviceResult(
         "gpu-part",
         ("gpu.nvidia.com", "dgx1", "gpu-3"),
-        share_id="00000000-0000-8000-8000-000000000001",
-        consumed=(("memory", (16 << 30) * 10**9),),
+        share_id=f"00000000-0000-8000-8000-{gib:012}",
+        consumed=(("memory", (gib << 30) * 10**9),),
     )
     on_node = NodeTerm(fields=(LabelRequirement("metadata.name", "In", ("dgx1",)),))
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": "job", "uid": "uid-job", "controller": True}
-    name = claim_name(waiting)
+    request = {"name": "gpu-part", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
     claim = {
-        "metadata": {"name": name, "namespace": "team", "uid": "uid", "ownerReferences": [owner]},
-        "spec": {
-            "devices": {"requests": [{"name": "gpu-part", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}
-        },
+        "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}", **metadata},
+        "spec": {"devices": {"requests": [request]}},
         "status": {
             "allocation": allocation_object(Allocation((result,), nodes=on_node)),
             "reservedFor": [{"resource": "pods", "name": "job", "uid": "uid-job"}],
         },
     }
-    known.note(msgspec.convert(claim, wire.ResourceClaim), is_there=True)
+    return msgspec.convert(claim, wire.ResourceClaim)
+
+
+def test_a_gpu_of_which_others_took_too_much_has_another_holder() -> None:
+    known = reader()
+    mine, others = part_of_gpu_3("mine", 16), [part_of_gpu_3("one", 12), part_of_gpu_3("two", 5)]
+    allocation = read_allocation(mine)
+    assert allocation is not None
+    for claim, other in zip((mine, *others), (None, None, "team/one"), strict=True):
+        known.note(claim, is_there=True)
+        assert known.other_holder("team/mine", allocation) == other
+    known.note(others[0], is_there=False)
+    assert known.other_holder("team/mine", allocation) is None
+
+
+def test_a_part_counts_the_same_before_and_after_its_claim_was_made() -> None:
+    known, waiting = reader(), pod(PART, annotations=HALF)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "job", "uid": "uid-job", "controller": True}
+    name = claim_name(waiting)
+    known.note(part_of_gpu_3(name, 16, ownerReferences=[owner]), is_there=True)
     mappings = request_mappings(waiting)
     shown = {"resourceClaimName": name, "requestMappings": mappings}
     bound = pod(PART, annotations=HALF, node="dgx1", extendedResourceClaimStatus=shown)

@@ -93,27 +93,39 @@ class ClaimLedger:
             if listed.allocation is not None and (earlier is None or earlier.allocation != listed.allocation):
                 self.allocator.ledger.take(listed.allocation)
 
-    @property
-    def _are_doubled(self) -> bool:
-        return "allocator" in self.__dict__ and self.allocator.ledger.has_doubles
-
     def _find_doubles(self) -> dict[str, str]:
-        """By claim that has to give way, the one that stays: what is not ours, else what comes first."""
+        """By claim that has to give way, the one that stays: what is not ours, else what comes first.
+
+        Of a shared device those give way with whose parts it is more than there is.
+        """
+        if "allocator" not in self.__dict__:
+            return {}
+        overfull = self.allocator.overfull()
+        if not overfull and not self.allocator.ledger.has_doubles:
+            return {}
         owners: dict[DeviceId, str] = {}
+        consumed: dict[DeviceId, dict[str, int]] = {}
         doubles: dict[str, str] = {}
         for key in sorted(self._claims, key=lambda key: (key in self._users, key)):
             allocation = self._claims[key].allocation
             for result in allocation.results if allocation is not None else ():
-                if result.admin_access or result.share_id:
+                if result.admin_access or (result.share_id and result.device_id not in overfull):
                     continue
                 owner = owners.setdefault(result.device_id, key)
+                if result.share_id:
+                    together = dict(consumed.get(result.device_id, _NONE))
+                    for name, nano in result.consumed:
+                        together[name] = together.get(name, 0) + nano
+                    if not self.allocator.is_overfull(result.device_id, together):
+                        consumed[result.device_id] = together
+                        continue
                 if owner != key and key in self._users:
                     doubles[key] = owner
         return doubles
 
     def begin(self) -> None:
         """Begin a decision."""
-        self.doubles = self._find_doubles() if self._are_doubled else {}
+        self.doubles = self._find_doubles()
         if "allocator" in self.__dict__:
             self.allocator.ledger.forget_undo()
         self._answers.clear()

@@ -28,8 +28,8 @@ def evict_double_holders(session: Session) -> None:
                 workload.id,
                 workload.id,
                 RULE,
-                f"{pod.name} starts again with other devices: another scheduler gave a device of its claim {key} to "
-                f"the claim {doubles[key]} at the same moment",
+                f"{pod.name} starts again with other devices: another scheduler gave a device of its claim {key}, or "
+                f"too much of it, to the claim {doubles[key]} at the same moment",
             )
             for pod, key in holders
         )

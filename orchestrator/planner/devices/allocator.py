@@ -108,6 +108,18 @@ class DeviceAllocator:
         in_vain = self._in_vain_for(group)
         return (place for place in places if place.name not in in_vain)
 
+    def overfull(self) -> frozenset[DeviceId]:
+        """Return the devices of which more is held than they have: no scheduler alone gives so much away."""
+        return frozenset(
+            device_id
+            for device_id in self.ledger.parted
+            if self._inventory.is_overfull(device_id, self.ledger.consumed(device_id))
+        )
+
+    def is_overfull(self, device_id: DeviceId, consumed: Mapping[str, int]) -> bool:
+        """Whether this is more than the device has."""
+        return self._inventory.is_overfull(device_id, consumed)
+
     def _in_vain_for(self, group: ClaimGroup) -> set[str]:
         """Return the names of nodes that did not have it, without those of which something was released since."""
         loosened = self.ledger.loosened

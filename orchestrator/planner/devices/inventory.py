@@ -1,8 +1,8 @@
 """All slices that drivers publish, and what each node sees of them; kept from one decision to the next."""
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 
-from orchestrator.planner.devices.model import Features, PoolId, ResourceSlice
+from orchestrator.planner.devices.model import DeviceId, Features, PoolId, ResourceSlice
 from orchestrator.planner.devices.pools import Candidate, NodePlace, Pool, gather_pools
 
 
@@ -19,6 +19,20 @@ class NodeDevices:
             candidate for pool in pools for candidate in pool.candidates
         )
         self.invalid = next((pool for pool in pools if pool.invalid_because), None)
+
+
+def is_overfull(slices: Iterable[ResourceSlice], device_id: DeviceId, consumed: Mapping[str, int]) -> bool:
+    """Whether so much is more than the device of these slices of its pool has; not so if it is not there."""
+    listed = tuple(slices)
+    newest = max((published.generation for published in listed), default=0)
+    for published in listed:
+        for device in published.devices if published.generation == newest else ():
+            if device.name == device_id[2]:
+                return any(
+                    name in device.capacity and nano > device.capacity[name].value_nano
+                    for name, nano in consumed.items()
+                )
+    return False
 
 
 class Inventory:
@@ -71,6 +85,10 @@ class Inventory:
     def nodes_of(self, pool_id: PoolId) -> Set[str]:
         """Return the names of the nodes that were seen to reach the pool."""
         return self._nodes_of.get(pool_id, frozenset())
+
+    def is_overfull(self, device_id: DeviceId, consumed: Mapping[str, int]) -> bool:
+        """Whether this is more than the device has."""
+        return is_overfull(self._by_pool.get(device_id[:2], ()), device_id, consumed)
 
     def _forget(self, changed: frozenset[ResourceSlice]) -> None:
         pools = {published.pool_id for published in changed}

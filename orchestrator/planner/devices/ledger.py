@@ -1,6 +1,6 @@
 """Which devices are held, and how much of the shared ones: with an undo log, so that a what-if is a rollback away."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import TypeVar
 
 from orchestrator.planner.devices.model import Allocation, DeviceId, DeviceResult, PoolId
@@ -43,6 +43,11 @@ class DeviceLedger:
     def has_share(self, device_id: DeviceId, share_id: str) -> bool:
         """Whether the part of that name is taken."""
         return share_id in self._shares.get(device_id, _NOTHING)
+
+    @property
+    def parted(self) -> Collection[DeviceId]:
+        """The devices of which somebody has a part."""
+        return self._consumed.keys()
 
     def consumed(self, device_id: DeviceId) -> Mapping[str, int]:
         """What is taken of the capacities of a shared device, in billionths."""

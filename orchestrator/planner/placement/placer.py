@@ -140,14 +140,9 @@ class Placer:
     ) -> Placement | None:
         """The node with whatever devices the pod's claims get there: one is as good as another to a claim.
 
-        Not so to the claim that is made for parts of GPUs: on these there is room, so it gets these.
+        Not so to the claim that is made for parts of GPUs, which gets those that were kept for it.
         """
         is_part = pod.request.is_shared and pod.extended_claim is not None
-        if is_part:
-            where = self._keep_devices(account, pod.request, kept, now=now)
-            if where is None:
-                return None
-            now = not where.promised
         for later in (False, True) if now else (True,):
             devices = self._devices_for(account, "", pod, later=later, among=kept if is_part else None)
             if devices is not None:
