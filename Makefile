@@ -10,13 +10,14 @@ REAL_NODES ?= $(if $(shell command -v runc),--real-nodes)
 # archives of the sources of NVIDIA's programs
 export MUSTER_UPSTREAM ?= $(abspath $(wildcard ../shared/upstream))
 GPUS ?= $(if $(and $(REAL_NODES),$(MUSTER_UPSTREAM)),--gpus)
+PARTS ?= fairness gangs victims interactive parts
 TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/deployment
 
 
 .PHONY: docs site validate image test test-rare test-cli test-trust test-installer test-guests mutants soak environment lab-binaries format clean
 
-validate: environment ## replay TR-4858 on a real Kubernetes API server and write reports/<run>/
-	@$(UV) run --frozen muster validate $(if $(OUT),--out $(OUT))
+validate: environment ## replay TR-4858 §4.8-4.10 and our own scenarios on a real API server, write reports/<run>/
+	@$(UV) run --frozen muster validate $(PARTS:%=--part %) $(if $(OUT),--out $(OUT))
 
 image: environment ## the operator's image as an OCI archive, without a container engine: dist/muster-VERSION.oci.tar
 	@PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen python -m image.build dist/
@@ -58,9 +59,10 @@ $(TOOLS)/bin/uv:
 	@python3 -m venv $(TOOLS) || { echo "muster: python3 cannot make virtual environments; install python3-venv, or uv" >&2; exit 1; }
 	@$(TOOLS)/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
-docs: environment ## write docs/cli.md from the commands, and draw docs/architecture.svg
+docs: environment ## write docs/cli.md from the commands, draw docs/architecture.svg, write the schemas of record and catalogue
 	@$(UV) run --frozen python -m orchestrator.cli.reference docs/cli.md
 	@$(UV) run --frozen python docs/architecture_picture.py docs/architecture.svg
+	@$(UV) run --frozen python -m validation.schemas
 
 site: environment ## build the documents as a site into build/site/; every link and anchor is checked
 	@$(UV) run --frozen properdocs build

@@ -1,7 +1,6 @@
 """`muster validate`: replay the scenarios on a cluster and leave a report."""
 
 import json
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +10,14 @@ import click
 from orchestrator.distribution import require_extra
 from orchestrator.errors import MusterError, UsageError
 from orchestrator.progress import terminal_reporter
-from validation.judge.verdict import Verdict
+from validation.acceptance import open_acceptance
 from validation.plan import plan
+from validation.plan_document import document
 from validation.scenario.loader import find, load, select
 from validation.targets.kinds import CLUSTER, IMAGE, LAB, PROCESS
 
 if TYPE_CHECKING:
+    from validation.acceptance import Acceptance
     from validation.report.record import Report
     from validation.scenario.loader import LoadedScenario
     from validation.targets.operator_deployment import OperatorImage
@@ -59,29 +60,47 @@ if TYPE_CHECKING:
     help="OCI archive for --operator image. Default: dist/muster-VERSION.oci.tar.",
 )
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Access to the cluster.")
+@click.option(
+    "--profile",
+    default="",
+    metavar="NAME",
+    help="The kind of site, which says what applies: lab, tr4858 or current. Default: lab or, for a cluster, current.",
+)
+@click.option(
+    "--part",
+    "parts",
+    multiple=True,
+    metavar="NAME",
+    help="A part of the catalogue that the verdict is about, such as fairness. Default: all. Repeatable.",
+)
 @click.option("--fail-fast", is_flag=True, help="Run nothing more after the first step that does not pass.")
 @click.option(
     "--patience",
-    type=click.FloatRange(min=0.1),
+    type=click.FloatRange(min=0.1, max=4.0),
     default=1.0,
     show_default=True,
-    help="Multiplies every deadline, for slow clusters.",
+    help="Multiplies every deadline, for slow clusters; it is in the report.",
 )
 @click.option(
-    "--waive", "waivers", multiple=True, metavar="ID=REASON", help="Accept the failure of a step. Repeatable."
+    "--waivers",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="Accepted deviations: a YAML list of id, owner, reason and expires.",
 )
-@click.option("--list", "list_only", is_flag=True, help="Print the test plan and run nothing.")
+@click.option("--collect-only", is_flag=True, help="Print the plan, as a document to sign, and run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary, or the plan, as JSON.")
 @click.pass_context
 def validate(ctx: click.Context, /, pattern: str, paths: tuple[Path, ...], **options: Any) -> None:
-    """Prove that a cluster shares its GPUs as TR-4858 §4.8 to §4.10 says, and file the evidence.
+    """Prove what the documents ask of a cluster with shared GPUs, TR-4858 §4.8 to §4.10 first, and file the evidence.
 
-    The exit code is 0 only if the overall verdict is PASS.
+    The verdict is about the catalogue of all requirements, or about the parts of it that were chosen; what did not run
+    is never green. The exit code is 0 only if the verdict is PASS, or WAIVED where deviations were accepted.
     """
     try:
-        scenarios = select(load(find(list(paths))), pattern)
-        if options["list_only"]:
-            _print_plan(scenarios, as_json=options["as_json"])
+        acceptance = open_acceptance(options["profile"], options["parts"], options["target"])
+        scenarios = acceptance.select(select(load(find(list(paths))), pattern))
+        if options["collect_only"]:
+            _print_plan(acceptance, scenarios, as_json=options["as_json"])
             return
         report, directory = _run(scenarios, options)
     except MusterError as error:
@@ -89,13 +108,14 @@ def validate(ctx: click.Context, /, pattern: str, paths: tuple[Path, ...], **opt
             raise
         raise click.ClickException(str(error)) from error
     _print_summary(report, directory, as_json=options["as_json"])
-    ctx.exit(0 if report.verdict == Verdict.PASS else 130 if report.run.interrupted else 1)
+    from validation.session import exit_code
+
+    ctx.exit(exit_code(report))
 
 
 def _run(scenarios: "list[LoadedScenario]", options: dict[str, Any]) -> "tuple[Report, Path]":
     require_extra("validation", *(["deployment"] if options["target"] == LAB else []))  # the lab is a site
     from validation.pytest_run import run
-    from validation.run import Options
     from validation.session import Settings
 
     image = _operator_image(options)
@@ -105,15 +125,15 @@ def _run(scenarios: "list[LoadedScenario]", options: dict[str, Any]) -> "tuple[R
         kubeconfig=options["kubeconfig"],
         image=image,
         out=options["out"],
-        options=Options(
-            fail_fast=options["fail_fast"], patience=options["patience"], waivers=_waivers(options["waivers"])
-        ),
+        profile=options["profile"],
+        parts=options["parts"],
+        waivers=options["waivers"],
+        patience_percent=round(options["patience"] * 100),
+        fail_fast=options["fail_fast"],
         progress=reporter,
         argv=["muster", *sys.argv[1:]],
     )
-    reporter(
-        f"{len(scenarios)} scenarios, {len(plan(scenarios))} steps and invariants, target: {settings.target}"
-    )
+    reporter(f"{len(scenarios)} scenarios, {len(plan(scenarios))} checks, target: {settings.target}")
     try:
         return run([str(scenario.path) for scenario in scenarios], settings)
     finally:
@@ -135,36 +155,28 @@ def _operator_image(options: dict[str, Any]) -> "OperatorImage | None":
     return find_image(options["image"])
 
 
-def _waivers(texts: tuple[str, ...]) -> dict[str, str]:
-    waivers = {}
-    for text in texts:
-        name, equals, reason = text.partition("=")
-        if not equals or not reason.strip():
-            raise UsageError(f"--waive {text}: write ID=REASON; a deviation without a reason is not accepted")
-        waivers[name] = reason.strip()
-    return waivers
-
-
-def _print_plan(scenarios: "list[LoadedScenario]", *, as_json: bool) -> None:
+def _print_plan(acceptance: "Acceptance", scenarios: "list[LoadedScenario]", *, as_json: bool) -> None:
     checks = plan(scenarios)
     if as_json:
-        click.echo(json.dumps([{"id": check.id, "title": check.title} for check in checks], indent=1))
+        proven = acceptance.catalogue.proven_by
+        lines = [{"id": check.id, "title": check.title, "requirements": proven(check.id)} for check in checks]
+        click.echo(json.dumps(lines, indent=1))
         return
-    for check in checks:
-        click.echo(f"{check.id}  {check.title}")
-        for command in check.step.commands if check.step else ():
-            click.echo(f"    $ {shlex.join(shlex.split(command.line))}")
+    click.echo(document(acceptance, checks))
 
 
 def _print_summary(report: "Report", directory: Path, *, as_json: bool) -> None:
     if as_json:
         summary = {
             "verdict": report.verdict,
+            "acceptance": report.acceptance,
+            "headline": report.headline,
             "summary": report.summary,
             "report": str(directory),
             "steps": {step.id: step.verdict for step in report.steps},
         }
         click.echo(json.dumps(summary, indent=1))
         return
-    click.echo(f"{report.verdict}  {report.summary}")
+    click.echo(report.headline)
+    click.echo(report.summary)
     click.echo(f"report: {directory / 'report.html'}")

@@ -19,3 +19,15 @@ class TargetError(ValidationError):
 
 class ReportError(ValidationError):
     """A report directory cannot be read or written."""
+
+
+class CatalogueError(ValidationError):
+    """The catalogue is not valid, or has no such profile or part."""
+
+    exit_code = 2
+
+
+class WaiverError(ValidationError):
+    """A file of waivers cannot be read, or a waiver is not acceptable. The message names file and line."""
+
+    exit_code = 2

@@ -16,12 +16,17 @@ import pytest
 from orchestrator.errors import MusterError
 from validation.judge.verdict import ACCEPTABLE, Verdict
 from validation.plan import Check, plan
+from validation.plan_document import document
 from validation.scenario.loader import SUFFIX, LoadedScenario, find, load, with_predecessors
-from validation.session import Settings, ValidationSession
+from validation.session import Settings, ValidationSession, acceptance_of, exit_code
 from validation.targets.kinds import CLUSTER, LAB
 
 SETTINGS = pytest.StashKey[Settings]()
 SESSION = pytest.StashKey[ValidationSession]()
+REFUSAL = pytest.StashKey[MusterError]()
+"""Why the run cannot begin: what `muster validate` prints as its error."""
+_COLLECTED = pytest.StashKey[bool]()
+NOTHING_TO_RUN = 2
 
 
 class CheckNotPassed(AssertionError):
@@ -39,7 +44,7 @@ class CheckItem(pytest.Item):
         """Run the check. Raises CheckNotPassed, or skips what was declared not to apply."""
         result = self.config.stash[SESSION].run(self.check)
         self.user_properties.append(("verdict", str(result.verdict)))
-        if result.verdict == Verdict.NOT_APPLICABLE:
+        if result.verdict == Verdict.NOT_APPLICABLE or not result.required:
             pytest.skip(result.reason)
         if result.verdict not in ACCEPTABLE:
             raise CheckNotPassed(f"{result.verdict}: " + "\n".join(result.reasons))
@@ -81,11 +86,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--muster-kubeconfig", type=Path, help="access to the cluster, for --muster-target cluster"
     )
     group.addoption("--muster-report", type=Path, help="directory of the report (default: reports/RUN)")
+    group.addoption("--muster-profile", default="", help="the kind of site (default: that of the target)")
+    group.addoption(
+        "--muster-part", action="append", default=[], help="a part of the catalogue (default: all)"
+    )
+    group.addoption("--muster-waivers", type=Path, help="file of accepted deviations")
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFile | None:
     """Collect scenario files."""
     if file_path.name.endswith(SUFFIX):
+        parent.config.stash[_COLLECTED] = True
         return ScenarioFile.from_parent(parent, path=file_path)
     return None
 
@@ -96,21 +107,57 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     check_items = [item for item in items if isinstance(item, CheckItem)]
     if not check_items:
         return
-    session = ValidationSession(_settings(config), _scenarios(check_items))
-    config.stash[SESSION] = session
-    order = {check.id: number for number, check in enumerate(session.checks)}
-    for item in check_items:
-        item.check = session.checks[order[item.check.id]]
-    check_items.sort(key=lambda item: order[item.check.id])
+    try:
+        check_items = _open_session(config, check_items)
+    except MusterError as error:
+        config.stash[REFUSAL] = error
+        pytest.exit(f"muster: {error}", returncode=error.exit_code)
+    kept = set(check_items)
+    config.hook.pytest_deselected(
+        items=[item for item in items if isinstance(item, CheckItem) and item not in kept]
+    )
     items[:] = [*check_items, *(item for item in items if not isinstance(item, CheckItem))]
+
+
+def _open_session(config: pytest.Config, items: list[CheckItem]) -> list[CheckItem]:
+    """Open the session; returns the items of the chosen parts of the catalogue, in the order of the plan."""
+    settings = _settings(config)
+    acceptance = acceptance_of(settings)
+    scenarios = acceptance.select(_scenarios(items))
+    session = ValidationSession(settings, scenarios)
+    order = {check.id: number for number, check in enumerate(session.checks)}
+    kept = sorted((item for item in items if item.check.id in order), key=lambda item: order[item.check.id])
+    for item in kept:
+        item.check = session.checks[order[item.check.id]]
+    session.selected = [item.check for item in kept]
+    config.stash[SESSION] = session
+    return kept
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Close the session: stop the target and write the report."""
+    """Close the session: stop the target, write the report, and end as `muster validate` does."""
     opened = session.config.stash.get(SESSION, None)
-    if opened is not None and not session.config.option.collectonly:
-        opened.close()
+    if session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and _COLLECTED in session.config.stash:
+        session.exitstatus = NOTHING_TO_RUN
+    if opened is None or session.config.option.collectonly:
+        return
+    ended = session.exitstatus
+    session.exitstatus = exit_code(opened.close())
+    if ended == pytest.ExitCode.TESTS_FAILED and session.exitstatus == 0:
+        session.exitstatus = ended  # a test beside ours failed
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """The plan, for --collect-only; else the verdict, and where the report is."""
+    opened = config.stash.get(SESSION, None)
+    if opened is None:
+        return
+    if config.option.collectonly:
+        terminalreporter.write_line(document(opened.acceptance, opened.selected))
+    elif opened.report is not None:
+        terminalreporter.write_line(f"{opened.report.headline}\n{opened.report.summary}")
+        terminalreporter.write_line(f"report: {opened.directory / 'report.html'}")
 
 
 def _scenarios(items: list[CheckItem]) -> list[LoadedScenario]:
@@ -128,5 +175,8 @@ def _settings(config: pytest.Config) -> Settings:
         target=config.getoption("--muster-target"),
         kubeconfig=config.getoption("--muster-kubeconfig"),
         out=config.getoption("--muster-report"),
+        profile=config.getoption("--muster-profile"),
+        parts=config.getoption("--muster-part"),
+        waivers=config.getoption("--muster-waivers"),
         argv=["pytest", *config.invocation_params.args],
     )

@@ -4,7 +4,7 @@ import contextlib
 import io
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +12,9 @@ from validation import plugin
 from validation.errors import ScenarioError
 from validation.report.record import Report
 from validation.session import Settings, ValidationSession
+
+if TYPE_CHECKING:
+    from orchestrator.errors import MusterError
 
 
 class _Bridge:
@@ -21,6 +24,7 @@ class _Bridge:
         self._settings = settings
         self.session: ValidationSession | None = None
         self.problem = ""
+        self.refusal: MusterError | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
@@ -29,6 +33,7 @@ class _Bridge:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         self.session = session.config.stash.get(plugin.SESSION, None)
+        self.refusal = session.config.stash.get(plugin.REFUSAL, None)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -42,9 +47,14 @@ class _Bridge:
 
 
 def run(files: list[str], settings: Settings) -> tuple[Report, Path]:
-    """Run the scenario files and return the report and its directory. Raises ScenarioError if there is no step."""
+    """Run the scenario files and return the report and its directory.
+
+    Raises ScenarioError if there is no step, and what the settings are refused for.
+    """
     bridge = _Bridge(settings)
     _run_pytest(files, bridge)
+    if bridge.refusal is not None:
+        raise bridge.refusal
     if bridge.session is None or bridge.session.report is None:
         raise ScenarioError(bridge.problem or "pytest collected no step")
     return bridge.session.report, bridge.session.directory

@@ -2,62 +2,70 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
 
 from orchestrator.errors import MusterError
 from orchestrator.progress import Reporter
+from validation.acceptance import Acceptance
 from validation.converge import converge
 from validation.errors import TargetError
 from validation.judge.check_verdict import (
+    Circumstances,
     Judgement,
-    StepEvidence,
+    StepWatch,
+    Window,
     blocks_later_checks,
-    judge_before_run,
-    judge_invariant,
-    judge_step,
-    judge_unfinished,
     waive,
 )
 from validation.judge.convergence import ConvergenceResult
-from validation.judge.events import NodeSeen
-from validation.judge.expectation import Actual, contradictions, differences, observe
-from validation.judge.invariants import INVARIANTS, Evidence, Violation
-from validation.judge.oracle import Division
-from validation.judge.state import evictions
+from validation.judge.invariants import INVARIANTS
 from validation.judge.units import seconds
 from validation.judge.verdict import Verdict
+from validation.judge.waivers import Waiver
 from validation.plan import Check
 from validation.report import record
+from validation.report.rejudge import empty_result, judge_result, step_check
 from validation.scenario.commands import Action, Submit
 from validation.scenario.loader import LoadedScenario, LoadedStep, demands
 from validation.targets.base import Target
-from validation.targets.process import run_command
 from validation.targets.recorder import Recorder
 
-COMMAND_SECONDS = 120.0
 SETUP_MS = 60_000
 CLEANUP_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to run. `patience` multiplies every `within`; `waivers` maps ids to accepted deviations."""
+    """How to run. `patience_percent` of every `within` is waited; `waivers` accept failures on the day `today`."""
 
     fail_fast: bool = False
-    patience: float = 1.0
-    waivers: Mapping[str, str] = field(default_factory=dict)
+    patience_percent: int = 100
+    waivers: Sequence[Waiver] = ()
+    today: str = ""
 
 
 class ValidationRun:
     """Runs checks in order; `results` has their results by check id, `spans` when each scenario began and ended."""
 
-    def __init__(self, target: Target, checks: Sequence[Check], options: Options, progress: Reporter) -> None:
+    def __init__(
+        self,
+        target: Target,
+        checks: Sequence[Check],
+        acceptance: Acceptance,
+        options: Options,
+        *,
+        progress: Reporter,
+        recorder: Recorder,
+    ) -> None:
         self.target = target
         self.checks = list(checks)
+        self.acceptance = acceptance
         self.options = options
         self.progress = progress
-        self.recorder = Recorder()
+        self.recorder = recorder
         self.results: dict[str, record.CheckResult] = {}
         self.spans: dict[str, tuple[int, int]] = {}
         self.interrupted = ""
@@ -73,26 +81,24 @@ class ValidationRun:
     async def run(self, check: Check) -> record.CheckResult:
         """Run one check. Problems of the target are verdicts, not exceptions."""
         result = self._empty(check)
-        result.started_ms = self.recorder.now_ms()
+        result.volatile.started_ms = self.recorder.now_ms()
         self.results[check.id] = result
         try:
             if check.group != self._group:
                 await self._enter(check)
-                result.started_ms = self.recorder.now_ms()
-            if check.step is not None and not self._blocked:
-                self.progress(f"{check.id}: {check.title}")
-            judgement = await self._judgement(check, result)
+                result.volatile.started_ms = self.recorder.now_ms()
+            result.circumstances = await self._observe(check, result)
         except MusterError as error:
-            judgement = Judgement(Verdict.ERROR, str(error))
-        judgement = waive(judgement, self.options.waivers.get(check.id, ""))
-        result.verdict, result.reason = judgement.verdict, judgement.reason
-        result.ended_ms = self.recorder.now_ms()
+            result.circumstances = Circumstances(fault=str(error))
+        result.volatile.ended_ms = self.recorder.now_ms()
+        judgement = self._judge(result)
         if judgement.verdict == Verdict.BLOCKED:
-            result.started_ms = result.ended_ms = None
+            result.volatile.started_ms = result.volatile.ended_ms = None
         elif check.scenario.id in self.spans:
-            self.spans[check.scenario.id] = (self.spans[check.scenario.id][0], result.ended_ms)
+            started_ms, _ = self.spans[check.scenario.id]
+            self.spans[check.scenario.id] = (started_ms, result.volatile.ended_ms)
         if not self._blocked and blocks_later_checks(
-            judgement.verdict, is_step=check.step is not None, fail_fast=self.options.fail_fast
+            judgement, is_step=check.step is not None, fail_fast=self.options.fail_fast
         ):
             self._blocked = f"{check.id} is {judgement.verdict}"
         self._report(result)
@@ -111,49 +117,49 @@ class ValidationRun:
     def result_of(self, check: Check) -> record.CheckResult:
         """The result; INCONCLUSIVE for a check that did not run or did not finish."""
         result = self.results.get(check.id)
-        if result is not None and (result.ended_ms is not None or result.verdict != Verdict.INCONCLUSIVE):
+        if result is not None and (result.volatile.ended_ms is not None or result.verdict == Verdict.BLOCKED):
             return result
-        judgement = judge_unfinished(started=result is not None, interrupted=self.interrupted)
+        why = self.interrupted or "the run ended"
         if result is None:
             result = self._empty(check)
+            circumstances = Circumstances(unfinished=f"not run: {why}")
         else:
-            result.ended_ms = self.recorder.now_ms()
-        result.verdict, result.reason = judgement.verdict, judgement.reason
+            result.volatile.ended_ms = self.recorder.now_ms()
+            circumstances = Circumstances(unfinished=f"not finished: {why}")
+        result.circumstances = circumstances
+        self._judge(result)
         return result
 
     def _empty(self, check: Check) -> record.CheckResult:
-        step = check.step
-        result = record.CheckResult(
-            id=check.id,
-            scenario=check.scenario.id,
-            kind="step" if step is not None else "invariant",
-            title=check.title,
-            source=step.source if step is not None else "every event of the scenario",
-            verdict=Verdict.INCONCLUSIVE,
+        result = empty_result(
+            check.id, check.scenario, check.step, check.title, self.options.patience_percent
         )
-        if step is not None:
-            result.errata = list(step.errata)
-            result.expected = step.expectation
-            result.oracle = _oracle_record(step.division)
-            result.oracle_differences = contradictions(step.expectation, step.division)
+        result.requirements = self.acceptance.catalogue.proven_by(check.id)
         return result
 
-    async def _judgement(self, check: Check, result: record.CheckResult) -> Judgement:
+    def _judge(self, result: record.CheckResult) -> Judgement:
+        judgement = judge_result(result, self.recorder.events)
+        judgement = waive(judgement, result.id, self.options.waivers, self.options.today)
+        result.verdict, result.reason = judgement.verdict, judgement.reason
+        result.required = judgement.required
+        return judgement
+
+    async def _observe(self, check: Check, result: record.CheckResult) -> Circumstances:
         """Run the check unless it must not run; what was observed goes into `result`."""
-        step = check.step
-        unrun = judge_before_run(
-            is_step=step is not None,
-            not_applicable=step.not_applicable if step is not None else "",
-            blocked_by=self._blocked,
-            scenario_started=check.scenario.id in self.spans,
-        )
-        if unrun is not None:
-            return unrun
-        if step is not None:
-            return judge_step(await self._perform(check.scenario, step, result))
-        violations = self._violations(check)
-        result.violations = [record.Violation(violation.t_ms, violation.message) for violation in violations]
-        return judge_invariant(violations)
+        not_applicable = self.acceptance.excludes(check.id)
+        started = check.scenario.id in self.spans
+        if not_applicable:
+            return Circumstances(not_applicable=not_applicable)
+        if self._blocked and (check.step is not None or not started):
+            return Circumstances(blocked_by=self._blocked)
+        if check.step is not None:
+            self.progress(f"{check.id}: {check.title}")
+            return await self._perform(check.scenario, check.step, result)
+        if started:
+            started_ms, _ = self.spans[check.scenario.id]
+            start, end = self._group_from, len(self.recorder.events)
+            result.volatile.window = Window(start, start, end, started_ms, self.recorder.now_ms())
+        return Circumstances()
 
     async def _enter(self, check: Check) -> None:
         """Leave the scenarios before, and bring the target into the shape that the next group needs."""
@@ -173,7 +179,7 @@ class ValidationRun:
             raise
         if fresh:
             await self._watch.aclose()
-            await self._watch.enter_async_context(self.recorder.watching(self.target.transport))
+            await self._watch.enter_async_context(self.target.recording(self.recorder))
         self._group_from = len(self.recorder.events)
 
     async def _create_projects(self, scenario: LoadedScenario, result: record.CheckResult) -> None:
@@ -195,12 +201,12 @@ class ValidationRun:
 
     async def _perform(
         self, scenario: LoadedScenario, step: LoadedStep, result: record.CheckResult
-    ) -> StepEvidence:
+    ) -> Circumstances:
         """Run the commands of the step and wait for its expectation; what was observed goes into `result`."""
         self.spans.setdefault(scenario.id, (self.recorder.now_ms(), self.recorder.now_ms()))
         try:
             await self._create_projects(scenario, result)
-            since = len(self.recorder.events)
+            from_event = len(self.recorder.events)
             for command in step.commands:
                 action = command.action
                 workloads = (action.name,) if isinstance(action, Submit) else action.names
@@ -209,55 +215,42 @@ class ValidationRun:
                 self._history.append(action)
                 await self._command(command.line, result)
         except StepFailed as failure:
-            return StepEvidence(command_failure=str(failure))
-        projects = list(scenario.quotas_milli)
+            return Circumstances(failure=str(failure))
+        await self._settle(result, from_event)
+        return Circumstances(target_problem=await self.target.problem())
 
-        def present() -> Actual:
-            evicted = [
-                pod.workload for pod in evictions(self.recorder.events[since:]) if pod.project in projects
-            ]
-            return observe(self.recorder.state, evicted, projects)
-
-        def present_differences() -> list[str]:
-            lines = differences(step.expectation, present())
-            self.progress.update(f"{result.id}: {lines[0] if lines else 'it holds, seeing that it lasts'}")
-            return lines
-
-        result.convergence = await converge(
-            present_differences,
-            self._changed,
-            within_ms=int(step.within_ms * self.options.patience),
-            hold_ms=step.hold_ms,
-            ruled_out=lambda: bool(set(present().evicted) - set(step.expectation.evicted)),
-        )
-        result.actual = present()
-        result.differences = differences(step.expectation, result.actual)
-        return StepEvidence(
-            convergence=result.convergence,
-            contradicts_oracle=bool(result.oracle_differences),
-            names_erratum=bool(step.errata),
-            target_problem=await self.target.problem(),
-        )
+    async def _settle(self, result: record.CheckResult, from_event: int) -> None:
+        """Wait until the step is decided, by the judge's own rule on the events so far; keep which events these are."""
+        events = self.recorder.events
+        start_event, started_ms = len(events), self.recorder.now_ms()
+        begin = Window(from_event, start_event, start_event, started_ms, started_ms)
+        watch = StepWatch(step_check(result), events, begin)
+        convergence = watch.begin()
+        until_event, ended_ms = start_event, started_ms
+        while convergence is None:
+            while convergence is None and until_event < len(events):
+                ended_ms = events[until_event].t_ms
+                convergence = watch.follow(events[until_event])
+                until_event += 1
+            if convergence is None:
+                ended_ms = self.recorder.now_ms()
+                convergence = watch.pass_time(ended_ms)
+            if convergence is None:
+                lines = watch.differences()
+                self.progress.update(
+                    f"{result.id}: {lines[0] if lines else 'it holds, seeing that it lasts'}"
+                )
+                await self._changed(watch.remaining_ms(ended_ms) + 1)
+        result.volatile.window = msgspec.structs.replace(begin, until_event=until_event, ended_ms=ended_ms)
 
     async def _changed(self, timeout_ms: int) -> None:
         """Return at the next event, and for the display at least every half second."""
         await self.recorder.changed(min(timeout_ms, 500))
 
-    def _violations(self, check: Check) -> list[Violation]:
-        """The violations of an invariant since its scenario began, from the events of the group."""
-        started_ms, _ = self.spans.get(check.scenario.id, (0, 0))
-        before, during = self.recorder.events[: self._group_from], self.recorder.events[self._group_from :]
-        nodes = [event for event in before if isinstance(event, NodeSeen)]
-        evidence = Evidence([*nodes, *during], self.recorder.now_ms())
-        violations = INVARIANTS[check.invariant](evidence)
-        return [violation for violation in violations if violation.t_ms >= started_ms]
-
     async def _command(self, line: str, result: record.CheckResult) -> None:
         self.progress.update(f"{result.id}: {line}")
-        command = await run_command(
-            line, self.target.kubeconfig, started_ms=self.recorder.now_ms(), timeout_seconds=COMMAND_SECONDS
-        )
-        result.commands = [*result.commands, command]
+        command = await self.target.execute(line, started_ms=self.recorder.now_ms())
+        result.volatile.commands = [*result.volatile.commands, command]
         if command.exit_code:
             output = (command.stderr or command.stdout).splitlines()
             raise StepFailed(
@@ -295,7 +288,7 @@ class ValidationRun:
 
     def _report(self, result: record.CheckResult) -> None:
         """Write the progress lines of a result; invariants that hold share one line, blocked checks one per cause."""
-        if result.kind == "invariant" and result.verdict == Verdict.PASS:
+        if result.kind == "invariant" and (result.verdict == Verdict.PASS or not result.required):
             invariants = [
                 other
                 for other in self.results.values()
@@ -303,8 +296,10 @@ class ValidationRun:
             ]
             if len(invariants) == len(INVARIANTS):
                 passed = sum(invariant.verdict == Verdict.PASS for invariant in invariants)
+                idle = sum(not invariant.required for invariant in invariants)
+                without = f"; {idle} had no subject and count for nothing" if idle else ""
                 self.progress(
-                    f"{result.scenario}: {passed} of {len(invariants)} invariants held on every event"
+                    f"{result.scenario}: {passed} of {len(invariants)} invariants held on every event{without}"
                 )
             return
         if result.verdict == Verdict.BLOCKED:
@@ -312,7 +307,7 @@ class ValidationRun:
                 self.progress(f"{result.id} and what builds on it: {result.reason}")
             self._reported_reasons.add(result.reason)
             return
-        duration_ms = (result.ended_ms or 0) - (result.started_ms or 0)
+        duration_ms = (result.volatile.ended_ms or 0) - (result.volatile.started_ms or 0)
         self.progress(f"{result.id}: {result.verdict} ({seconds(duration_ms)})")
         for line in result.reasons:
             self.progress(f"    {line}")
@@ -320,12 +315,3 @@ class ValidationRun:
 
 class StepFailed(MusterError):
     """The cluster or the command line did not do what the step asked of it."""
-
-
-def _oracle_record(division: Division) -> record.Oracle:
-    return record.Oracle(
-        fair_share_gpus={project: str(share / 1000) for project, share in division.fair_share.items()},
-        allocated_milli=dict(division.allocated_milli),
-        pending=sorted(name for _, name in division.pending),
-        running=len(division.running),
-    )

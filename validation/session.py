@@ -5,18 +5,19 @@ The items of pytest are plain functions, so the event loop runs for one check an
 
 import asyncio
 import contextlib
-import logging
 import secrets
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.cluster.errors import ClusterError
 from orchestrator.progress import Reporter
-from validation.errors import TargetError
+from validation.acceptance import Acceptance, open_acceptance
+from validation.catalogue.catalogue import PATH as CATALOGUE
+from validation.catalogue.waivers import load_waivers
+from validation.judge.verdict import ACCEPTABLE_RUNS
 from validation.plan import Check, plan
 from validation.report.record import CheckResult, Report
 from validation.report.write import write
@@ -28,9 +29,20 @@ from validation.targets.cluster import ClusterTarget
 from validation.targets.kinds import LAB
 from validation.targets.lab import LabOperator, LabTarget
 from validation.targets.operator_deployment import OperatorDeployment, OperatorImage
-from validation.targets.operator_process import OperatorProcess
+from validation.targets.operator_process import OperatorProcess, changed_operator
+from validation.targets.recorder import Recorder
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from validation.judge.waivers import Waiver
+
+INTERRUPTED = 130
+
+
+def exit_code(report: Report) -> int:
+    """How `muster validate` ends, and pytest too: 0 only if the verdict is PASS, or that with accepted deviations."""
+    if report.interrupted:
+        return INTERRUPTED
+    return 0 if report.verdict in ACCEPTABLE_RUNS else 1
 
 
 def run_id(target: str) -> str:
@@ -42,16 +54,30 @@ def run_id(target: str) -> str:
 class Settings:
     """What a user may choose. `out` None: `reports/<run id>` below the working directory.
 
-    `image` is that of the lab's operator; None: the operator of this installation, as a process.
+    `profile` empty: that of the target; `parts` none: the whole catalogue. `image` is that of the lab's operator; None:
+    the operator of this installation, as a process. `open_target` provides another target than `target` names,
+    `open_recorder` another recorder.
     """
 
     target: str = LAB
     kubeconfig: Path | None = None
     image: OperatorImage | None = None
     out: Path | None = None
-    options: Options = field(default_factory=Options)
+    profile: str = ""
+    parts: Sequence[str] = ()
+    waivers: Path | None = None
+    patience_percent: int = 100
+    fail_fast: bool = False
+    open_target: Callable[[], Target] | None = None
+    open_recorder: Callable[[], Recorder] = Recorder
+    catalogue: Path = CATALOGUE
     progress: Reporter = field(default_factory=lambda: Reporter(lambda _: None))
     argv: list[str] = field(default_factory=list)
+
+
+def acceptance_of(settings: Settings) -> Acceptance:
+    """What a run with these settings has to prove. Raises CatalogueError."""
+    return open_acceptance(settings.profile, settings.parts, settings.target, settings.catalogue)
 
 
 class ValidationSession:
@@ -61,6 +87,8 @@ class ValidationSession:
         self.id = run_id(settings.target)
         self.directory = settings.out or Path("reports") / self.id
         self.checks = plan(scenarios)
+        self.selected = list(self.checks)
+        self.acceptance = acceptance_of(settings)
         self.report: Report | None = None
         self._settings = settings
         self._started = _now()
@@ -68,7 +96,15 @@ class ValidationSession:
         self._described: dict[str, Any] = {"kind": settings.target}
         self._loop = asyncio.Runner()
         self._target = self._make_target()
-        self._run = ValidationRun(self._target, self.checks, settings.options, settings.progress)
+        self._timings: dict[str, str] = {}
+        self._run = ValidationRun(
+            self._target,
+            self.checks,
+            self.acceptance,
+            self._options(),
+            progress=settings.progress,
+            recorder=settings.open_recorder(),
+        )
 
     def run(self, check: Check) -> CheckResult:
         """Run a check, and before it those steps of its group that come before it and have not run yet."""
@@ -101,21 +137,36 @@ class ValidationSession:
                 ended=_now(),
                 kubernetes=self._kubernetes,
                 target=self._described,
+                timings=self._timings,
+                deviations=self._deviations(),
             )
-            self.report = summarize(self._run, metadata)
+            self.report = summarize(self._run, self.selected, metadata)
             write(self.report, self.directory)
             self._loop.close()
         return self.report
 
     async def _finish(self) -> None:
-        self._described = self._target.describe()
-        with contextlib.suppress(ClusterError, TargetError, TimeoutError):
-            async with asyncio.timeout(5):
-                version: dict[str, Any] = await self._target.transport.get("/version")
-                self._kubernetes = str(version.get("gitVersion", "unknown"))
+        self._described, self._timings = self._target.describe(), self._target.timings()
+        self._kubernetes = await self._target.kubernetes()
         await self._run.finish()
 
+    def _options(self) -> Options:
+        """The options of the run. Raises WaiverError for a waiver that cannot be accepted today."""
+        settings, today = self._settings, datetime.now(UTC).date()
+        waivers: list[Waiver] = []
+        if settings.waivers is not None:
+            known = {check.id for check in self.checks} | set(self.acceptance.check_ids)
+            waivers = load_waivers(settings.waivers, known, today)
+        return Options(settings.fail_fast, settings.patience_percent, waivers, today.isoformat())
+
+    def _deviations(self) -> list[str]:
+        """Why the run is no acceptance, whatever it shows."""
+        changed = changed_operator() if self._settings.target == LAB else ""
+        return [changed] if changed else []
+
     def _make_target(self) -> Target:
+        if self._settings.open_target is not None:
+            return self._settings.open_target()
         if self._settings.target == LAB:
             progress, image = self._settings.progress, self._settings.image
             operator: LabOperator = (

@@ -1,17 +1,18 @@
 """Makes the record of a run from its results and events."""
 
 import platform
-from collections import Counter
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 from orchestrator.distribution import installed_version
+from validation.acceptance import Acceptance, foreign
 from validation.judge.state import evictions, series
-from validation.judge.verdict import EXECUTED, Outcome, Verdict, overall
+from validation.judge.verdict import Verdict
 from validation.plan import Check
 from validation.report import record
-from validation.run import ValidationRun
+from validation.report.rejudge import coverage, judge_report
+from validation.run import Options, ValidationRun
 from validation.scenario.loader import LoadedScenario
 
 GPU_PRODUCT_LABEL = "nvidia.com/gpu.product"
@@ -28,46 +29,76 @@ class RunMetadata:
     kubernetes: str
     target: dict[str, Any]
     """The target's description of itself, from before it was stopped."""
+    timings: dict[str, str]
+    deviations: list[str]
 
 
-def summarize(run: ValidationRun, run_metadata: RunMetadata) -> record.Report:
-    """Everything that report.json holds."""
-    steps = [run.result_of(check) for check in run.checks]
-    verdict = overall(Outcome(Verdict(step.verdict), step.required) for step in steps)
-    counts = Counter(step.verdict for step in steps)
-    executed = sum(counts[verdict] for verdict in EXECUTED)
-    scenarios = _scenarios(run.checks)
-    return record.Report(
-        verdict=verdict,
-        summary=_sentence(verdict, steps, executed),
+def summarize(run: ValidationRun, selected: list[Check], metadata: RunMetadata) -> record.Report:
+    """Everything that report.json holds; `selected` are the checks that the run was to run."""
+    steps = [run.result_of(check) for check in run.checks if check in selected or check.id in run.results]
+    scenarios = list({check.scenario.id: check.scenario for check in run.checks}.values())
+    report = record.Report(
+        verdict=Verdict.INCONCLUSIVE,
+        acceptance=Verdict.INCONCLUSIVE,
+        headline="",
+        summary="",
+        scope=_scope(run.acceptance, run.options, [*metadata.deviations, *foreign(scenarios)]),
+        requirements=_requirements(run.acceptance),
         tool=record.Tool("muster", _version(), platform.python_version(), platform.platform(terse=True)),
-        run=record.Run(
-            id=run_metadata.id,
-            argv=run_metadata.argv,
-            started=run_metadata.started,
-            ended=run_metadata.ended,
-            duration_ms=run.recorder.now_ms(),
-            interrupted=run.interrupted,
-        ),
-        target=run_metadata.target,
-        cluster=_cluster(run, run_metadata.kubernetes),
+        target=metadata.target,
+        cluster=_cluster(run, metadata.kubernetes),
         scenarios=[_scenario(scenario, run) for scenario in scenarios],
         steps=steps,
-        coverage=record.Coverage(
-            steps=len(steps),
-            required=sum(step.required for step in steps),
-            executed=executed,
-            by_verdict={verdict.value: counts[verdict] for verdict in Verdict if counts[verdict]},
-        ),
-        evictions=_evictions(run, steps),
+        coverage=coverage(steps),
         errata=list({erratum.id: erratum for scenario in scenarios for erratum in scenario.errata}.values()),
-        series=[record.Point(t_ms, allocated) for t_ms, allocated in series(run.recorder.events)],
-        timeline=list(run.recorder.events),
+        volatile=record.Trace(
+            run=record.Run(
+                id=metadata.id,
+                argv=metadata.argv,
+                started=metadata.started,
+                ended=metadata.ended,
+                duration_ms=run.recorder.now_ms(),
+                timings=metadata.timings,
+            ),
+            evictions=_evictions(run, steps),
+            series=[record.Point(t_ms, allocated) for t_ms, allocated in series(run.recorder.events)],
+            timeline=list(run.recorder.events),
+        ),
+        interrupted=run.interrupted,
+    )
+    judge_report(report)
+    return report
+
+
+def _scope(acceptance: Acceptance, options: Options, deviations: list[str]) -> record.Scope:
+    return record.Scope(
+        catalogue_sha256=acceptance.catalogue.sha256,
+        profile=acceptance.profile.id,
+        profile_title=acceptance.profile.title,
+        parts=list(acceptance.parts),
+        today=options.today,
+        patience_percent=options.patience_percent,
+        fail_fast=options.fail_fast,
+        deviations=deviations,
+        waivers=list(options.waivers),
     )
 
 
-def _scenarios(checks: list[Check]) -> list[LoadedScenario]:
-    return list({check.scenario.id: check.scenario for check in checks}.values())
+def _requirements(acceptance: Acceptance) -> list[record.RequirementResult]:
+    return [
+        record.RequirementResult(
+            id=requirement.id,
+            section=requirement.section,
+            claim=requirement.claim,
+            number=requirement.number,
+            source=requirement.source,
+            verdict=Verdict.INCONCLUSIVE,
+            in_part=facts.in_part,
+            not_applicable=facts.not_applicable,
+            checks=list(facts.checks),
+        )
+        for requirement, facts in zip(acceptance.catalogue.requirements, acceptance.facts, strict=True)
+    ]
 
 
 def _scenario(scenario: LoadedScenario, run: ValidationRun) -> record.ScenarioRecord:
@@ -79,11 +110,11 @@ def _scenario(scenario: LoadedScenario, run: ValidationRun) -> record.ScenarioRe
         source=metadata.source,
         file="/".join(scenario.path.parts[-2:]),
         sha256=scenario.sha256,
+        shipped=scenario.shipped,
         description=metadata.description,
         continues=scenario.scenario.continues,
         quotas_milli=scenario.quotas_milli,
-        started_ms=started,
-        ended_ms=ended,
+        volatile=record.ScenarioTrace(started, ended),
     )
 
 
@@ -97,7 +128,11 @@ def _cluster(run: ValidationRun, kubernetes: str) -> dict[str, Any]:
 
 
 def _evictions(run: ValidationRun, steps: list[record.CheckResult]) -> list[record.EvictionRecord]:
-    spans = [(s.started_ms, s.ended_ms, s.id) for s in steps if s.kind == "step" and s.started_ms is not None]
+    spans = [
+        (step.volatile.started_ms, step.volatile.ended_ms, step.id)
+        for step in steps
+        if step.kind == "step" and step.volatile.started_ms is not None
+    ]
     records = []
     for pod in evictions(run.recorder.events):
         step = next((name for start, end, name in spans if start <= pod.t_ms <= (end or pod.t_ms)), "")
@@ -116,19 +151,6 @@ def _evictions(run: ValidationRun, steps: list[record.CheckResult]) -> list[reco
             )
         )
     return records
-
-
-def _sentence(verdict: Verdict, steps: list[record.CheckResult], executed: int) -> str:
-    if verdict == Verdict.PASS:
-        waived = sum(step.verdict == Verdict.WAIVED for step in steps)
-        extra = f", {waived} with an accepted deviation" if waived else ""
-        return f"All {len(steps)} steps and invariants are satisfied ({executed} executed{extra})."
-    first = next((step for step in steps if step.verdict == verdict), None)
-    if first is None:
-        return "Nothing was executed."
-    reason = next(iter(first.reasons), "")
-    count = sum(step.verdict == verdict for step in steps)
-    return f"{count} of {len(steps)} steps and invariants: {verdict}. First: {first.id}: {reason}"
 
 
 def _version() -> str:

@@ -279,25 +279,6 @@ class Executor:
         except MemoryUnknown as error:
             return {}, error
 
-    async def _wait_for(
-        self,
-        pod: Pod,
-        binding: Binding,
-        claims: Claims | None,
-        grants: ClaimGrants | None,
-        unknown: MemoryUnknown | None,
-    ) -> None:
-        """Return when the pod can be bound. Raises ClaimNotReady when it is not to be."""
-        uid = pod.metadata.uid
-        if unknown is not None:
-            raise unknown
-        if claims is not None:
-            await claims.ready(pod, binding.node, lambda: uid in self._assumed)
-        if grants is not None:
-            await grants.wait_for_conditions(pod, binding, lambda: uid in self._assumed and self._is_leader())
-            if not self._is_leader():
-                raise ClaimNotReady("another replica decides by now")
-
     def _granting(self, pod: Pod, binding: Binding, grants: ClaimGrants, bind_task: Task) -> Task:
         """The request before the binding: what the pod's claims get, and then to wait until the watch shows that.
 
@@ -321,6 +302,25 @@ class Executor:
             done=written,
             over=lambda: None if is_written else bind_task.over(),
         )
+
+    async def _wait_for(
+        self,
+        pod: Pod,
+        binding: Binding,
+        claims: Claims | None,
+        grants: ClaimGrants | None,
+        unknown: MemoryUnknown | None,
+    ) -> None:
+        """Return when the pod can be bound. Raises ClaimNotReady when it is not to be."""
+        uid = pod.metadata.uid
+        if unknown is not None:
+            raise unknown
+        if claims is not None:
+            await claims.ready(pod, binding.node, lambda: uid in self._assumed)
+        if grants is not None:
+            await grants.wait_for_conditions(pod, binding, lambda: uid in self._assumed and self._is_leader())
+            if not self._is_leader():
+                raise ClaimNotReady("another replica decides by now")
 
     def _deallocate(self, key: str, pods: Mapping[str, Pod]) -> None:
         def is_waiting(uid: str) -> bool:

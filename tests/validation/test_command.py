@@ -48,9 +48,13 @@ def verdicts(directory: Path) -> dict[str, str]:
 
 
 def test_the_plan_is_printed_without_running_anything(tmp_path: Path) -> None:
-    done = validate("--list", "--scenario", "tr4858-4.9", cwd=tmp_path)
+    done = validate("--collect-only", "--scenario", "tr4858-4.9", cwd=tmp_path)
     assert done.returncode == 0
-    assert "tr4858-4.8/full  The cluster is full, 16 of 16 GPUs; nothing is queued" in done.stdout
+    assert "### tr4858-4.8/full\n\nThe cluster is full, 16 of 16 GPUs; nothing is queued\n" in done.stdout
+    assert "- least evidence: 2 nodes, 16 gpus, 15 pods, 15 events" in done.stdout
+    assert "- fairness.shares: Spare GPUs are divided in the ratio of the quotas." in done.stdout
+    assert "[TR-4858 §4.10]: not in this run" in done.stdout
+    assert "[layer 9]: the lab has no hardware" in done.stdout
     assert "$ muster submit d-2-gg -i gcr.io/run-ai-demo/quickstart -g 2 -p team-d" in done.stdout
     assert list(tmp_path.iterdir()) == []
 
@@ -69,10 +73,19 @@ def test_a_broken_scenario_file_is_an_error_that_names_its_line(tmp_path: Path) 
     assert "x.scenario.yaml:" in done.stderr
 
 
-def test_a_waiver_without_a_reason_is_refused(tmp_path: Path) -> None:
-    done = validate("--waive", "tr4858-4.8/full", cwd=tmp_path)
+def test_a_part_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    done = validate("--part", "fairnes", cwd=tmp_path)
     assert done.returncode == 2
-    assert "without a reason" in done.stderr
+    assert done.stderr.startswith("Error: there is no part `fairnes`; there are: hardware, ")
+    done = validate("--part", "hardware", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "no scenario proves anything of hardware: no check of it exists yet" in done.stderr
+
+
+def test_patience_has_a_bound(tmp_path: Path) -> None:
+    done = validate("--patience", "1000", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "0.1<=x<=4.0" in done.stderr
 
 
 def test_a_cluster_that_cannot_be_reached_leaves_a_report_that_is_not_green(tmp_path: Path) -> None:
@@ -115,11 +128,19 @@ def test_an_operator_that_cannot_be_had_is_refused_before_anything_starts(
 
 @pytest.mark.lab
 def test_a_scenario_passes_on_a_real_api_server(tmp_path: Path) -> None:
-    done = validate("--scenario", "muster-victim", "--out", str(tmp_path / "r"), cwd=tmp_path)
+    done = validate("--part", "victims", "--out", str(tmp_path / "r"), cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert set(verdicts(tmp_path / "r").values()) == {"PASS"}
+    assert done.stdout.startswith("PASS of 1 of 80 requirements: victims\n")
     report = json.loads((tmp_path / "r" / "report.json").read_text())
-    (eviction,) = report["evictions"]
+    counted = {step["id"]: step["verdict"] for step in report["steps"] if step["required"]}
+    assert set(counted.values()) == {"PASS"}
+    assert len(counted) == 6, (
+        "three invariants had no subject: no gang, no interactive job, and nothing beside one"
+    )
+    assert (report["verdict"], report["acceptance"]) == ("PASS", "INCONCLUSIVE")
+    verify = [*COMMAND[:-1], "report", "verify", str(tmp_path / "r")]
+    assert subprocess.run(verify, capture_output=True, check=False).returncode == 0
+    (eviction,) = report["volatile"]["evictions"]
     assert (eviction["workload"], eviction["step"]) == ("p-2-gggg", "muster-victim/reclaim")
     assert "over its quota" in eviction["message"]
     assert report["cluster"]["gpus"] == 16
@@ -139,7 +160,7 @@ def test_an_interrupted_run_leaves_a_report_and_no_lab(tmp_path: Path) -> None:
     assert process.returncode == 130
     report = json.loads((tmp_path / "r" / "report.json").read_text())
     assert report["verdict"] == "INCONCLUSIVE"
-    assert report["run"]["interrupted"] == "interrupted by SIGTERM"
+    assert report["interrupted"] == "interrupted by SIGTERM"
     assert list((tmp_path / "state" / "muster" / "labs").iterdir()) == []
 
 

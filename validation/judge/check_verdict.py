@@ -1,97 +1,262 @@
-"""Decides the verdict on one check: on a step from how it settled, on an invariant from its violations, or unrun."""
+"""Decides the verdict on one check, from the events and what else happened to it: for the run, and for `rejudge`."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from validation.judge.convergence import Convergence, ConvergenceResult
-from validation.judge.invariants import Violation
+from validation.judge.events import Event, NodeSeen
+from validation.judge.evidence import NO_EVIDENCE, Evidence, count, shortfall
+from validation.judge.expectation import Actual, Expectation, differences, observe
+from validation.judge.invariants import INVARIANTS, SUBJECTS, History, Violation
+from validation.judge.settling import Settling
+from validation.judge.state import State, evictions, fold
 from validation.judge.units import seconds
 from validation.judge.verdict import ACCEPTABLE, Verdict
+from validation.judge.waivers import Waiver, accepted
+
+
+class Circumstances(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What happened to a check beside the events of the cluster; empty: nothing of the kind.
+
+    `not_applicable` is the reason of the profile, `blocked_by` what the check builds on and did not pass. `fault` is an
+    error of the harness or the target, `failure` a command of the step that failed, `unfinished` what ended the run
+    before the check. `target_problem` is what was wrong with the cluster at its end.
+    """
+
+    not_applicable: str = ""
+    blocked_by: str = ""
+    fault: str = ""
+    failure: str = ""
+    unfinished: str = ""
+    target_problem: str = ""
+
+
+class Window(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The part of the events that a verdict rests on, by index: from `from_event` to before `until_event`.
+
+    A step begins at `from_event`, and at `start_event` its commands have run and it is waited for, from `started_ms`
+    to `ended_ms`. For an invariant the events begin with its group of scenarios, and `started_ms` is when its scenario
+    did.
+    """
+
+    from_event: int
+    start_event: int
+    until_event: int
+    started_ms: int
+    ended_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict and the reason for it; a PASS needs none."""
+    """A verdict and the reason for it; a PASS needs none. What is not `required` counts for nothing."""
 
     verdict: Verdict
     reason: str = ""
+    required: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class StepEvidence:
-    """What the verdict on a step rests on.
+class StepCheck:
+    """What a step demands. `contradictions`: what the oracle derives otherwise and no erratum excuses."""
 
-    `command_failure` says why a command of the step failed; then nothing was waited for. `target_problem` says what is
-    wrong with the cluster, empty if nothing is known to be. A contradiction between expectation and oracle is accepted
-    where the step names an erratum of the reference.
-    """
+    expected: Expectation
+    projects: Sequence[str]
+    within_ms: int
+    hold_ms: int
+    least: Evidence
+    contradictions: Sequence[str] = ()
 
-    command_failure: str = ""
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """The judgement on a step, and what it rests on; None where the step was not waited for."""
+
+    judgement: Judgement
     convergence: Convergence | None = None
-    contradicts_oracle: bool = False
-    names_erratum: bool = False
-    target_problem: str = ""
+    actual: Actual | None = None
+    differences: Sequence[str] = ()
+    evidence: Evidence = NO_EVIDENCE
 
 
-def judge_before_run(
-    *, is_step: bool, not_applicable: str, blocked_by: str, scenario_started: bool
-) -> Judgement | None:
-    """The verdict on a check that must not run; None if it must.
+@dataclass(frozen=True, slots=True)
+class InvariantResult:
+    """The judgement on an invariant, its violations, and how many subjects it had."""
 
-    `not_applicable` is the reason that the step itself declares. The invariants of a scenario that started are
-    judged also when a step of it failed.
-    """
-    if not_applicable:
-        return Judgement(Verdict.NOT_APPLICABLE, not_applicable)
-    if blocked_by and (is_step or not scenario_started):
-        return Judgement(Verdict.BLOCKED, f"not run: {blocked_by}")
-    if not is_step and not scenario_started:
-        return Judgement(Verdict.NOT_APPLICABLE, "no step of the scenario applies")
+    judgement: Judgement
+    violations: Sequence[Violation] = ()
+    subjects: int = 0
+    evidence: Evidence = NO_EVIDENCE
+
+
+class StepWatch:
+    """Follows the events while a step settles: its state, who was evicted, and whether the expectation lasts."""
+
+    def __init__(self, check: StepCheck, events: Sequence[Event], window: Window) -> None:
+        self._check = check
+        self._started_ms = window.started_ms
+        before = events[: window.start_event]
+        self._state: State = fold(before)
+        self._announced = {pod.uid for pod in evictions(events[: window.from_event])}
+        self._evicted: dict[str, str] = {}
+        for pod in evictions(before[window.from_event :]):
+            self._note_eviction(pod.uid, pod.project, pod.workload)
+        self._settling = Settling(within_ms=check.within_ms, hold_ms=check.hold_ms)
+
+    def begin(self) -> Convergence | None:
+        """The moment at which waiting begins."""
+        return self._note(0)
+
+    def follow(self, event: Event) -> Convergence | None:
+        """The next event; if the result comes before it, the event is not counted."""
+        now_ms = event.t_ms - self._started_ms
+        convergence = self._settling.pass_time(now_ms)
+        if convergence is not None:
+            return convergence
+        self._state.apply(event)
+        for pod in evictions([event]):
+            self._note_eviction(pod.uid, pod.project, pod.workload)
+        return self._note(now_ms)
+
+    def pass_time(self, now_ms: int) -> Convergence | None:
+        """Nothing more happened until `now_ms` of the run."""
+        return self._settling.pass_time(now_ms - self._started_ms)
+
+    def remaining_ms(self, now_ms: int) -> int:
+        """How long it can still last if nothing more happens."""
+        return self._settling.remaining_ms(now_ms - self._started_ms)
+
+    def actual(self) -> Actual:
+        """What is true now."""
+        return observe(self._state, list(self._evicted.values()), self._check.projects)
+
+    def differences(self) -> list[str]:
+        """What is not as expected now."""
+        return differences(self._check.expected, self.actual())
+
+    def evidence(self, events: Sequence[Event]) -> Evidence:
+        """How much there is to judge by; `events` are all up to now."""
+        return count(events, self._state, self._check.projects)
+
+    def _note(self, now_ms: int) -> Convergence | None:
+        ruled_out = bool(set(self._evicted.values()) - set(self._check.expected.evicted))
+        return self._settling.note(now_ms, holds=not self.differences(), ruled_out=ruled_out)
+
+    def _note_eviction(self, uid: str, project: str, workload: str) -> None:
+        if uid not in self._announced and project in self._check.projects:
+            self._evicted[uid] = workload
+
+
+def judge_unrun(circumstances: Circumstances) -> Judgement | None:
+    """The verdict on a check that did not run, or not to its end; None if it did."""
+    if circumstances.not_applicable:
+        return Judgement(Verdict.NOT_APPLICABLE, circumstances.not_applicable)
+    if circumstances.blocked_by:
+        return Judgement(Verdict.BLOCKED, f"not run: {circumstances.blocked_by}")
+    if circumstances.fault:
+        return Judgement(Verdict.ERROR, circumstances.fault)
+    if circumstances.unfinished:
+        return Judgement(Verdict.INCONCLUSIVE, circumstances.unfinished)
     return None
 
 
-def judge_step(evidence: StepEvidence) -> Judgement:
-    """The verdict on a step whose commands ran, or failed."""
-    if evidence.command_failure:
-        return Judgement(Verdict.FAIL, evidence.command_failure)
-    if evidence.convergence is None:
-        return Judgement(Verdict.INCONCLUSIVE, "the step was not waited for")
-    if evidence.convergence.result != ConvergenceResult.CONVERGED:
-        reason = _unreached(evidence.convergence)
-        return Judgement(
-            Verdict.FAIL, f"{reason}; {evidence.target_problem}" if evidence.target_problem else reason
-        )
-    if evidence.contradicts_oracle and not evidence.names_erratum:
+def judge_step(
+    check: StepCheck, circumstances: Circumstances, events: Sequence[Event], window: Window | None
+) -> StepResult:
+    """The verdict on a step, from the events of its window."""
+    unrun = judge_unrun(circumstances)
+    if unrun is not None:
+        return StepResult(unrun)
+    if circumstances.failure:
+        return StepResult(Judgement(Verdict.FAIL, circumstances.failure))
+    if window is None:
+        return StepResult(Judgement(Verdict.INCONCLUSIVE, "the step was not waited for"))
+    watch = StepWatch(check, events, window)
+    convergence = watch.begin()
+    for event in events[window.start_event : window.until_event]:
+        convergence = convergence or watch.follow(event)
+    convergence = convergence or watch.pass_time(window.ended_ms)
+    evidence = watch.evidence(events[: window.until_event])
+    return StepResult(
+        judgement=_judge_settled(check, convergence, evidence, circumstances.target_problem),
+        convergence=convergence,
+        actual=watch.actual(),
+        differences=watch.differences(),
+        evidence=evidence,
+    )
+
+
+def _judge_settled(
+    check: StepCheck, convergence: Convergence | None, evidence: Evidence, target_problem: str
+) -> Judgement:
+    lacking = shortfall(check.least, evidence)
+    if lacking:
+        return Judgement(Verdict.ERROR, lacking)
+    if convergence is None:
+        return Judgement(Verdict.INCONCLUSIVE, "the wait for the expected state was cut short")
+    if convergence.result != ConvergenceResult.CONVERGED:
+        reason = _unreached(convergence)
+        return Judgement(Verdict.FAIL, f"{reason}; {target_problem}" if target_problem else reason)
+    if check.contradictions:
         return Judgement(
             Verdict.ERROR,
-            "the scenario expects what quotas and weights do not lead to, and names no erratum",
+            "the scenario expects what quotas and weights do not lead to, and no erratum excuses it: "
+            + "; ".join(check.contradictions),
         )
     return Judgement(Verdict.PASS)
 
 
-def judge_invariant(violations: Sequence[Violation]) -> Judgement:
-    """FAIL if there is a violation; the violations themselves are the reasons."""
-    return Judgement(Verdict.FAIL if violations else Verdict.PASS)
+def judge_invariant(
+    name: str,
+    circumstances: Circumstances,
+    events: Sequence[Event],
+    window: Window | None,
+    *,
+    projects: Collection[str],
+    least: Evidence,
+) -> InvariantResult:
+    """The verdict on an invariant: FAIL if there is a violation; what nothing was subject to counts for nothing."""
+    unrun = judge_unrun(circumstances)
+    if unrun is not None:
+        return InvariantResult(unrun)
+    if window is None:
+        return InvariantResult(Judgement(Verdict.INCONCLUSIVE, "no step of the scenario ran"))
+    nodes = [event for event in events[: window.from_event] if isinstance(event, NodeSeen)]
+    during = events[window.from_event : window.until_event]
+    history = History([*nodes, *during], window.ended_ms, since_ms=window.started_ms)
+    violations = [violation for violation in INVARIANTS[name](history) if violation.t_ms >= window.started_ms]
+    evidence = count(during, fold(history.events), projects)
+    noun, count_subjects = SUBJECTS[name]
+    subjects = count_subjects(history)
+    lacking = shortfall(least, evidence)
+    if violations:
+        judgement = Judgement(Verdict.FAIL)
+    elif lacking:
+        judgement = Judgement(Verdict.ERROR, lacking)
+    elif not subjects:
+        judgement = Judgement(
+            Verdict.INCONCLUSIVE, f"no subject, so it counts for nothing: no {noun}", required=False
+        )
+    else:
+        judgement = Judgement(Verdict.PASS)
+    return InvariantResult(judgement, violations, subjects, evidence)
 
 
-def judge_unfinished(*, started: bool, interrupted: str) -> Judgement:
-    """The verdict on a check that the end of the run left without one. `interrupted` says what ended the run."""
-    if started:
-        return Judgement(Verdict.INCONCLUSIVE, f"not finished: {interrupted or 'the run ended'}")
-    return Judgement(Verdict.INCONCLUSIVE, f"not run: {interrupted or 'the run ended before it'}")
-
-
-def waive(judgement: Judgement, accepted: str) -> Judgement:
-    """The judgement with a failure waived for the reason `accepted`; unchanged if that is empty or nothing failed."""
-    if not accepted or judgement.verdict != Verdict.FAIL:
+def waive(judgement: Judgement, check_id: str, waivers: Sequence[Waiver], today: str) -> Judgement:
+    """The judgement with a failure waived, if somebody accepted it; unchanged if not."""
+    waiver = accepted(waivers, check_id, judgement.verdict, today)
+    if waiver is None:
         return judgement
-    reason = f"deviation accepted before the run: {accepted}. {judgement.reason}".strip()
-    return Judgement(Verdict.WAIVED, reason)
+    reason = (
+        f"deviation accepted by {waiver.owner} until {waiver.expires}: {waiver.reason}. {judgement.reason}"
+    )
+    return Judgement(Verdict.WAIVED, reason.strip())
 
 
-def blocks_later_checks(verdict: Verdict, *, is_step: bool, fail_fast: bool) -> bool:
+def blocks_later_checks(judgement: Judgement, *, is_step: bool, fail_fast: bool) -> bool:
     """Whether the checks that follow must not run: those of the same state or, with `fail_fast`, all."""
-    return verdict not in ACCEPTABLE and (is_step or fail_fast)
+    return judgement.required and judgement.verdict not in ACCEPTABLE and (is_step or fail_fast)
 
 
 def _unreached(convergence: Convergence) -> str:

@@ -18,7 +18,7 @@ class ConvergenceResult(StrEnum):
     """Something happened after which it cannot come true any more."""
 
 
-class Convergence(msgspec.Struct, frozen=True, rename="camel"):
+class Convergence(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """How the expected state was reached.
 
     `first_ms` and `stable_ms` count from the end of the step's commands: when the expectation first held,

@@ -16,7 +16,9 @@ class Eviction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message: str
 
 
-class NodeSeen(msgspec.Struct, frozen=True, tag="node", tag_field="event", rename="camel"):
+class NodeSeen(
+    msgspec.Struct, frozen=True, tag="node", tag_field="event", rename="camel", forbid_unknown_fields=True
+):
     """A node as it is from now on. `gpus` counts whole devices; a node that is gone has none."""
 
     t_ms: int
@@ -25,7 +27,9 @@ class NodeSeen(msgspec.Struct, frozen=True, tag="node", tag_field="event", renam
     ready: bool = True
 
 
-class ProjectSet(msgspec.Struct, frozen=True, tag="project", tag_field="event", rename="camel"):
+class ProjectSet(
+    msgspec.Struct, frozen=True, tag="project", tag_field="event", rename="camel", forbid_unknown_fields=True
+):
     """A project with its guaranteed quota, as a scenario step created it."""
 
     t_ms: int
@@ -33,7 +37,9 @@ class ProjectSet(msgspec.Struct, frozen=True, tag="project", tag_field="event", 
     quota_milli: int
 
 
-class CommandRun(msgspec.Struct, frozen=True, tag="command", tag_field="event", rename="camel"):
+class CommandRun(
+    msgspec.Struct, frozen=True, tag="command", tag_field="event", rename="camel", forbid_unknown_fields=True
+):
     """A command of the scenario is about to run; `workloads` are those it submits or deletes."""
 
     t_ms: int
@@ -42,7 +48,9 @@ class CommandRun(msgspec.Struct, frozen=True, tag="command", tag_field="event", 
     workloads: tuple[str, ...]
 
 
-class PodSeen(msgspec.Struct, frozen=True, tag="pod", tag_field="event", rename="camel"):
+class PodSeen(
+    msgspec.Struct, frozen=True, tag="pod", tag_field="event", rename="camel", forbid_unknown_fields=True
+):
     """A pod as it is from now on.
 
     `change` is `added`, `modified` or `deleted`. `devices` are the indices of its GPUs on `node`; `gpu_milli`

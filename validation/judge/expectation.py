@@ -1,6 +1,6 @@
 """Compares the state of the cluster with what a step expects: both as data, the differences in words."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -9,20 +9,23 @@ from validation.judge.state import State
 from validation.judge.units import gpus
 
 
-class Expectation(msgspec.Struct, frozen=True, rename="camel"):
-    """What must be true when a step has settled. None: not compared. GPU quantities in thousandths."""
+class Expectation(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What must be true when a step has settled, and nothing beside it. GPU quantities in thousandths.
 
-    allocated_milli: dict[str, int] | None = None
-    total_milli: int | None = None
-    pending: tuple[str, ...] | None = None
-    running: int | None = None
+    Only which devices are used may be left open: `same_gpu` and `gpus_in_use`.
+    """
+
+    allocated_milli: dict[str, int]
+    total_milli: int
+    running: int
+    pending: tuple[str, ...] = ()
     evicted: tuple[str, ...] = ()
     same_gpu: tuple[tuple[str, ...], ...] = ()
     gpus_in_use: int | None = None
     """How many physical devices are in use, in whole or in part."""
 
 
-class Actual(msgspec.Struct, frozen=True, rename="camel"):
+class Actual(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """What is true on the cluster, for comparison with an Expectation. `devices`: the GPUs of each running workload as
     `node/index`.
     """
@@ -36,6 +39,8 @@ class Actual(msgspec.Struct, frozen=True, rename="camel"):
     devices: dict[str, tuple[str, ...]]
     unsettled: tuple[str, ...] = ()
     """Workloads that neither run nor wait with a pod: not started, being deleted, or between two pods."""
+    others: tuple[str, ...] = ()
+    """Pods with GPUs that belong to no project of the scenario, as `project/pod`."""
 
 
 def observe(state: State, evicted: Sequence[str], projects: Sequence[str]) -> Actual:
@@ -59,23 +64,20 @@ def observe(state: State, evicted: Sequence[str], projects: Sequence[str]) -> Ac
         gpus_in_use=len({device for owned in devices.values() for device in owned}),
         devices={name: tuple(sorted(owned)) for name, owned in sorted(devices.items())},
         unsettled=tuple(sorted(name for _, name in (everything | pending) - running - queued)),
+        others=tuple(
+            sorted(f"{pod.project}/{pod.pod}" for pod in state.holding() if pod.project not in allocated)
+        ),
     )
 
 
 def differences(expected: Expectation, actual: Actual) -> list[str]:
     """One line for each value that is not the expected one; empty if the expectation is satisfied."""
-    lines: list[str] = []
-    if expected.allocated_milli is not None:
-        lines += _allocation(expected.allocated_milli, actual.allocated_milli)
-    if expected.total_milli is not None and expected.total_milli != actual.total_milli:
-        lines.append(f"total: expected {gpus(expected.total_milli)}, is {gpus(actual.total_milli)}")
-    if expected.running is not None and expected.running != actual.running:
-        lines.append(f"running workloads: expected {expected.running}, are {actual.running}")
+    lines = [line for _, line in _allocation_differences(expected, actual)]
     if expected.gpus_in_use is not None and expected.gpus_in_use != actual.gpus_in_use:
         lines.append(f"GPUs in use: expected {expected.gpus_in_use}, are {actual.gpus_in_use}")
-    if expected.pending is not None:
-        lines += _names("pending", expected.pending, actual.pending)
     lines += _names("evicted", expected.evicted, actual.evicted)
+    if actual.others:
+        lines.append(f"GPUs are held by pods that are not of the scenario: {', '.join(actual.others)}")
     for group in expected.same_gpu:
         places = {actual.devices.get(name, ()) for name in group}
         if len(places) != 1 or len(next(iter(places))) != 1:
@@ -88,8 +90,23 @@ def differences(expected: Expectation, actual: Actual) -> list[str]:
     return lines
 
 
-def contradictions(expected: Expectation, division: oracle.Division) -> list[str]:
-    """One line for each value that the oracle derives otherwise than expected; empty if the two agree.
+def _allocation_differences(expected: Expectation, actual: Actual) -> list[tuple[str, str]]:
+    """The differences that a division of GPUs can have, each with the field of the expectation."""
+    lines = [("allocated", line) for line in _allocation(expected.allocated_milli, actual.allocated_milli)]
+    if expected.total_milli != actual.total_milli:
+        lines.append(
+            ("total", f"total: expected {gpus(expected.total_milli)}, is {gpus(actual.total_milli)}")
+        )
+    if expected.running != actual.running:
+        lines.append(("running", f"running workloads: expected {expected.running}, are {actual.running}"))
+    lines += [("pending", line) for line in _names("pending", expected.pending, actual.pending)]
+    return lines
+
+
+def contradictions(
+    expected: Expectation, division: oracle.Division, excused: Collection[str] = ()
+) -> list[str]:
+    """One line for each value that the oracle derives otherwise than expected, but for the fields in `excused`.
 
     Evictions and devices are not compared: the oracle divides one pool of GPUs and has no past.
     """
@@ -102,13 +119,7 @@ def contradictions(expected: Expectation, division: oracle.Division) -> list[str
         gpus_in_use=0,
         devices={},
     )
-    comparable = Expectation(
-        allocated_milli=expected.allocated_milli,
-        total_milli=expected.total_milli,
-        pending=expected.pending,
-        running=expected.running,
-    )
-    return differences(comparable, derived)
+    return [line for field, line in _allocation_differences(expected, derived) if field not in excused]
 
 
 def _allocation(expected: Mapping[str, int], actual: Mapping[str, int]) -> list[str]:

@@ -2,19 +2,21 @@
 
 An invariant is a function of the whole list of events and returns its violations, none if it holds.
 `INVARIANTS` names them all; `window_ms` and `end_ms` matter to those that judge how long something lasted.
+`SUBJECTS` counts what each could have been violated by: an invariant without a subject proves nothing.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from validation.judge.events import CommandRun, Event, PodSeen
-from validation.judge.state import State, Workload, replay
+from validation.judge.state import State, Workload, evictions, replay
 from validation.judge.units import gpus
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
+class Violation(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """An invariant did not hold at `t_ms`."""
 
     t_ms: int
@@ -22,21 +24,22 @@ class Violation:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """The events of a run that ended at `end_ms`. `window_ms`: how long a gang may take to bind."""
+class History:
+    """The events up to `end_ms`, judged from `since_ms` on. `window_ms`: how long a gang may take to bind."""
 
     events: Sequence[Event]
     end_ms: int
     window_ms: int = 5000
+    since_ms: int = 0
 
 
-Invariant = Callable[[Evidence], list[Violation]]
+Invariant = Callable[[History], list[Violation]]
 
 
-def node_capacity(evidence: Evidence) -> list[Violation]:
+def node_capacity(history: History) -> list[Violation]:
     """No node ever holds more GPUs than it has."""
     violations = []
-    for event, state in replay(evidence.events):
+    for event, state in replay(history.events):
         held: dict[str, int] = defaultdict(int)
         for pod in state.holding():
             held[pod.node] += pod.gpu_milli
@@ -49,12 +52,12 @@ def node_capacity(evidence: Evidence) -> list[Violation]:
     return _first_of_each(violations)
 
 
-def gpu_capacity(evidence: Evidence) -> list[Violation]:
+def gpu_capacity(history: History) -> list[Violation]:
     """No GPU is ever held twice: whole devices by one pod, shared ones up to 1 in all; every holder says
     which.
     """
     violations = []
-    for event, state in replay(evidence.events):
+    for event, state in replay(history.events):
         violations += [Violation(event.t_ms, message) for message in _device_faults(state)]
     return _first_of_each(violations)
 
@@ -79,7 +82,7 @@ def _device_faults(state: State) -> list[str]:
     return faults
 
 
-def in_quota_never_evicted(evidence: Evidence) -> list[Violation]:
+def in_quota_never_evicted(history: History) -> list[Violation]:
     """Only borrowed GPUs are taken back: an evicted workload did not fit its project's quota when it was
         evicted.
 
@@ -89,7 +92,7 @@ def in_quota_never_evicted(evidence: Evidence) -> list[Violation]:
     """
     violations = []
     announced: set[str] = set()
-    for event, state in replay(evidence.events):
+    for event, state in replay(history.events):
         if not isinstance(event, PodSeen) or event.eviction is None or event.uid in announced:
             continue
         announced.add(event.uid)
@@ -125,10 +128,10 @@ def _covered_by_quota(state: State, project: str, victim: Workload) -> set[Workl
     return covered
 
 
-def interactive_within_quota(evidence: Evidence) -> list[Violation]:
+def interactive_within_quota(history: History) -> list[Violation]:
     """Workloads that cannot be preempted never hold more than their project's quota."""
     violations = []
-    for event, state in replay(evidence.events):
+    for event, state in replay(history.events):
         held: dict[str, int] = defaultdict(int)
         for pod in state.holding():
             if not pod.preemptible:
@@ -143,10 +146,10 @@ def interactive_within_quota(evidence: Evidence) -> list[Violation]:
     return _first_of_each(violations)
 
 
-def interactive_never_evicted(evidence: Evidence) -> list[Violation]:
+def interactive_never_evicted(history: History) -> list[Violation]:
     """A workload that cannot be preempted is never evicted."""
     violations: dict[str, Violation] = {}
-    for event in evidence.events:
+    for event in history.events:
         if isinstance(event, PodSeen) and event.eviction is not None and not event.preemptible:
             message = f"workload {event.workload} of {event.project} cannot be preempted and was evicted"
             violations.setdefault(event.uid, Violation(event.t_ms, message))
@@ -159,22 +162,22 @@ class _GangWatch:
     reported: set[Workload] = field(default_factory=set)
 
 
-def gang_all_or_none(evidence: Evidence) -> list[Violation]:
+def gang_all_or_none(history: History) -> list[Violation]:
     """A gang has all the pods it needs bound, or none, but for a moment while it binds or is taken apart.
 
     In part means more than no and fewer than `min_member` bound pods, and a moment is `window_ms`. Time
     runs from the event that left the gang in part to the event that ended this, or to the end of the
-    evidence. Pods being deleted do not count as bound, finished ones do. A gang whose deletion was ordered
+    history. Pods being deleted do not count as bound, finished ones do. A gang whose deletion was ordered
     by the scenario is not judged.
     """
     violations: list[Violation] = []
     watch = _GangWatch()
-    for event, state in replay(evidence.events):
-        violations += _overdue(watch, event.t_ms, evidence.window_ms)
+    for event, state in replay(history.events):
+        violations += _overdue(watch, event.t_ms, history.window_ms)
         partial = _partial_gangs(state)
         watch.since = {key: watch.since.get(key, event.t_ms) for key in partial}
         watch.reported &= partial
-    return violations + _overdue(watch, evidence.end_ms, evidence.window_ms)
+    return violations + _overdue(watch, history.end_ms, history.window_ms)
 
 
 def _partial_gangs(state: State) -> set[Workload]:
@@ -201,13 +204,13 @@ def _overdue(watch: _GangWatch, now_ms: int, window_ms: int) -> list[Violation]:
     ]
 
 
-def nothing_vanishes(evidence: Evidence) -> list[Violation]:
+def nothing_vanishes(history: History) -> list[Violation]:
     """A pod that held GPUs goes only because it finished, was evicted, or the scenario deleted its
     workload.
     """
     violations = []
     before: dict[str, PodSeen] = {}
-    for event, state in replay(evidence.events):
+    for event, state in replay(history.events):
         if isinstance(event, CommandRun) or not isinstance(event, PodSeen):
             continue
         known = before.get(event.uid)
@@ -234,6 +237,75 @@ INVARIANTS: dict[str, Invariant] = {
     "interactive-never-evicted": interactive_never_evicted,
     "gang-all-or-none": gang_all_or_none,
     "nothing-vanishes": nothing_vanishes,
+}
+
+
+def _holders(history: History) -> int:
+    """Pods that held GPUs."""
+    return len({pod.uid for state in _states(history) for pod in state.holding()})
+
+
+def _protected_holders(history: History) -> int:
+    """Pods that held GPUs and cannot be preempted."""
+    return len({pod.uid for state in _states(history) for pod in state.holding() if not pod.preemptible})
+
+
+def _evicted_pods(history: History) -> int:
+    """Pods whose eviction was announced."""
+    return len(_announced(history))
+
+
+def _evictions_beside_protected(history: History) -> int:
+    """Evictions while a pod that cannot be preempted held GPUs: the moments in which it could have gone."""
+    announced = {pod.uid: pod for pod in _announced(history)}
+    beside = set()
+    for event, state in replay(history.events):
+        if isinstance(event, PodSeen) and announced.get(event.uid) is event:
+            beside |= {event.uid for pod in state.holding() if not pod.preemptible}
+    return len(beside)
+
+
+def _gangs(history: History) -> int:
+    """Gangs of more than one pod."""
+    gangs = {
+        key
+        for state in _states(history)
+        for key, pods in state.by_workload().items()
+        if pods[0].min_member > 1
+    }
+    return len(gangs)
+
+
+def _departed(history: History) -> int:
+    """Pods that held GPUs and are gone."""
+    held: set[str] = set()
+    gone: set[str] = set()
+    for event, state in replay(history.events):
+        if isinstance(event, PodSeen) and event.change == "deleted" and event.t_ms >= history.since_ms:
+            gone |= {event.uid} & held
+        held |= {pod.uid for pod in state.holding()}
+    return len(gone)
+
+
+def _announced(history: History) -> list[PodSeen]:
+    return [pod for pod in evictions(history.events) if pod.t_ms >= history.since_ms]
+
+
+def _states(history: History) -> Iterator[State]:
+    return (state for event, state in replay(history.events) if event.t_ms >= history.since_ms)
+
+
+SUBJECTS: dict[str, tuple[str, Callable[[History], int]]] = {
+    "node-capacity": ("pod held GPUs", _holders),
+    "gpu-capacity": ("pod held GPUs", _holders),
+    "in-quota-never-evicted": ("workload was evicted", _evicted_pods),
+    "interactive-within-quota": ("pod that cannot be preempted held GPUs", _protected_holders),
+    "interactive-never-evicted": (
+        "workload was evicted while one that cannot be preempted held GPUs",
+        _evictions_beside_protected,
+    ),
+    "gang-all-or-none": ("gang of more than one pod was there", _gangs),
+    "nothing-vanishes": ("pod that held GPUs went", _departed),
 }
 
 

@@ -18,8 +18,11 @@ The definition:
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
+
+import msgspec
+from msgspec.structs import replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,7 @@ class Project:
         return Fraction(self.quota_milli) if self.weight is None else self.weight
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """One workload: `pods` pods of `gpu_milli` each, of which `min_member` must run for any to run."""
 
     project: str

@@ -6,7 +6,7 @@ from markupsafe import Markup
 from validation.judge.units import gpus
 from validation.report import text
 from validation.report.plots import charts
-from validation.report.record import Report
+from validation.report.record import Report, RequirementResult
 
 _GRAVITY = {
     "PASS": "pass",
@@ -37,6 +37,7 @@ def render(report: Report) -> str:
         oracle_lines=text.oracle_lines,
         actual_lines=text.actual_lines,
         reason_lines=text.reason_lines,
+        evidence_line=text.evidence_line,
     )
     steps_of = {
         scenario.id: [step for step in report.steps if step.scenario == scenario.id]
@@ -45,5 +46,14 @@ def render(report: Report) -> str:
     return environment.get_template("report.html.j2").render(
         report=report,
         steps_of=steps_of,
+        parts=_by_part(report),
         charts=[(title, Markup(svg)) for title, svg in charts(report)],  # noqa: S704 - made by us, text escaped
     )
+
+
+def _by_part(report: Report) -> dict[str, list[RequirementResult]]:
+    """The requirements by the part of the catalogue; those parts first that the run is about."""
+    parts: dict[str, list[RequirementResult]] = {}
+    for entry in sorted(report.requirements, key=lambda entry: not entry.in_part):
+        parts.setdefault(entry.id.partition(".")[0], []).append(entry)
+    return parts

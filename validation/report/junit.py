@@ -12,11 +12,15 @@ _SKIPS = {"NOT_APPLICABLE", "WAIVED"}
 
 def render(report: Report) -> bytes:
     """The report as JUnit XML. Only FAIL is a failure; what could not be judged is an error, never a skip."""
-    totals = {"name": "muster validate", **_counts(report.steps), "time": _time(report.run.duration_ms)}
+    totals = {
+        "name": "muster validate",
+        **_counts(report.steps),
+        "time": _time(report.volatile.run.duration_ms),
+    }
     root = Xml.Element("testsuites", totals)
     for scenario in report.scenarios:
         steps = [step for step in report.steps if step.scenario == scenario.id]
-        lasted = (scenario.ended_ms or 0) - (scenario.started_ms or 0)
+        lasted = (scenario.volatile.ended_ms or 0) - (scenario.volatile.started_ms or 0)
         counts = {"name": scenario.id, **_counts(steps), "time": _time(lasted)}
         suite = Xml.SubElement(root, "testsuite", counts)
         for step in steps:
@@ -27,12 +31,12 @@ def render(report: Report) -> bytes:
 
 
 def _case(suite: Xml.Element, step: CheckResult) -> None:
-    lasted = (step.ended_ms or 0) - (step.started_ms or 0)
+    lasted = (step.volatile.ended_ms or 0) - (step.volatile.started_ms or 0)
     name = step.id.removeprefix(f"{step.scenario}/")
     case = Xml.SubElement(suite, "testcase", classname=step.scenario, name=name, time=_time(lasted))
     reasons = [_clean(line) for line in text.reason_lines(step)]
     message = f"{step.verdict}: {reasons[0]}" if reasons else step.verdict
-    if step.verdict in _SKIPS:
+    if step.verdict in _SKIPS or not step.required:
         Xml.SubElement(case, "skipped", message=message)
     elif step.verdict in _FAILURES | _ERRORS:
         tag = "failure" if step.verdict in _FAILURES else "error"
@@ -47,8 +51,8 @@ def _counts(steps: list[CheckResult]) -> dict[str, str]:
     return {
         "tests": str(len(steps)),
         "failures": str(sum(step.verdict in _FAILURES for step in steps)),
-        "errors": str(sum(step.verdict in _ERRORS for step in steps)),
-        "skipped": str(sum(step.verdict in _SKIPS for step in steps)),
+        "errors": str(sum(step.verdict in _ERRORS and step.required for step in steps)),
+        "skipped": str(sum(step.verdict in _SKIPS or not step.required for step in steps)),
     }
 
 

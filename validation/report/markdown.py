@@ -7,7 +7,7 @@ from validation.report.record import CheckResult, Report
 
 def render(report: Report) -> str:
     """The report as GitHub Markdown."""
-    lines = _head(report)
+    lines = [*_head(report), *_requirements(report)]
     for scenario in report.scenarios:
         lines += ["", f"## {scenario.id}: {scenario.title}", "", f"Source: {scenario.source}", ""]
         lines += _checks([check for check in report.steps if check.scenario == scenario.id])
@@ -22,12 +22,14 @@ def render(report: Report) -> str:
 
 
 def _head(report: Report) -> list[str]:
+    run = report.volatile.run
     lines = [
-        f"# GPU cluster validation: {report.verdict}",
+        f"# GPU cluster validation: {report.headline}",
         "",
         report.summary,
         "",
-        f"- run: {report.run.id}, {report.run.started} to {report.run.ended}",
+        f"- run: {run.id}, {run.started} to {run.ended}",
+        f"- profile: {report.scope.profile} ({report.scope.profile_title})",
         (
             f"- target: {report.target.get('kind', 'unknown')}, {report.cluster.get('gpus', 0)} GPUs, "
             f"Kubernetes {report.cluster.get('kubernetes', 'unknown')}"
@@ -35,10 +37,37 @@ def _head(report: Report) -> list[str]:
     ]
     if "operator" in report.target:
         lines.append(f"- operator: {report.target['operator']}")
-    lines.append(f"- executed: {report.coverage.executed} of {report.coverage.steps} steps and invariants")
-    if report.run.interrupted:
-        lines.append(f"- interrupted: {report.run.interrupted}")
+    lines.append(f"- executed: {report.coverage.executed} of {report.coverage.required} checks")
+    if report.interrupted:
+        lines.append(f"- interrupted: {report.interrupted}")
+    lines += [f"- not an acceptance: {deviation}" for deviation in report.scope.deviations]
+    lines += [
+        f"- WAIVED until {waiver.expires} by {waiver.owner}: {waiver.id}: {waiver.reason}"
+        for waiver in report.scope.waivers
+    ]
     return lines
+
+
+def _requirements(report: Report) -> list[str]:
+    """Every requirement of the catalogue, with the verdict on it."""
+    return [
+        "",
+        "## Requirements",
+        "",
+        "| verdict | requirement | claim | number | source | why |",
+        "|---|---|---|---|---|---|",
+        *(
+            _row(
+                entry.verdict + ("" if entry.in_part else " (not asked for)"),
+                entry.id,
+                entry.claim,
+                entry.number or text.DASH,
+                f"{entry.section}: {entry.source}",
+                entry.reason or ", ".join(entry.checks),
+            )
+            for entry in report.requirements
+        ),
+    ]
 
 
 def _checks(checks: list[CheckResult]) -> list[str]:
@@ -51,14 +80,18 @@ def _checks(checks: list[CheckResult]) -> list[str]:
             "<br>".join(text.expected_lines(step.expected)),
             "<br>".join(text.oracle_lines(step.oracle)),
             "<br>".join(text.actual_lines(step.actual, step.expected)),
-            text.seconds_or_dash(step.convergence.first_ms if step.convergence else None),
+            text.seconds_or_dash(step.volatile.convergence.first_ms if step.volatile.convergence else None),
         )
         for step in checks
         if step.kind == "step"
     ]
     lines += ["", "| verdict | invariant | violations |", "|---|---|---|"]
     lines += [
-        _row(check.verdict, check.title, "<br>".join(text.reason_lines(check)))
+        _row(
+            check.verdict if check.required else "no subject",
+            check.title,
+            "<br>".join(text.reason_lines(check)),
+        )
         for check in checks
         if check.kind == "invariant"
     ]
@@ -66,14 +99,14 @@ def _checks(checks: list[CheckResult]) -> list[str]:
 
 
 def _evictions(report: Report) -> list[str]:
-    if not report.evictions:
+    if not report.volatile.evictions:
         return ["None."]
     return [
         "| time | step | workload | project | GPUs | rule |",
         "|---|---|---|---|---|---|",
         *(
             _row(text.clock(e.t_ms), e.step, e.workload, e.project, gpus(e.gpu_milli), e.message)
-            for e in report.evictions
+            for e in report.volatile.evictions
         ),
     ]
 

@@ -13,7 +13,7 @@ def charts(report: Report) -> list[tuple[str, str]]:
 def _groups(report: Report) -> list[list[ScenarioRecord]]:
     groups: list[list[ScenarioRecord]] = []
     for scenario in report.scenarios:
-        if scenario.started_ms is None:
+        if scenario.volatile.started_ms is None:
             continue
         joined = next((g for g in groups if scenario.continues and g[-1].id == scenario.continues), None)
         if joined is None:
@@ -25,18 +25,23 @@ def _groups(report: Report) -> list[list[ScenarioRecord]]:
 
 def _plot(report: Report, group: list[ScenarioRecord]) -> Plot:
     names = {scenario.id for scenario in group}
-    steps = [step for step in report.steps if step.scenario in names and step.started_ms is not None]
-    marks = [Mark(s.started_ms or 0, s.id, section=True) for s in group]
-    marks += [Mark(step.started_ms or 0, step.id.rpartition("/")[2]) for step in steps if step.kind == "step"]
-    ends = [s.ended_ms for s in group if s.ended_ms is not None] + [step.ended_ms or 0 for step in steps]
-    first = group[0].started_ms or 0
+    steps = [step for step in report.steps if step.scenario in names and step.volatile.started_ms is not None]
+    marks = [Mark(s.volatile.started_ms or 0, s.id, section=True) for s in group]
+    marks += [
+        Mark(step.volatile.started_ms or 0, step.id.rpartition("/")[2])
+        for step in steps
+        if step.kind == "step"
+    ]
+    ends = [s.volatile.ended_ms for s in group if s.volatile.ended_ms is not None]
+    ends += [step.volatile.ended_ms or 0 for step in steps]
+    first = group[0].volatile.started_ms or 0
     quotas = {project: milli for s in group for project, milli in s.quotas_milli.items()}
     sections = ", ".join(scenario.id for scenario in group)
     return Plot(
         title=f"GPUs per project over time: {sections}",
         start_ms=first,
         end_ms=max([*ends, first + 1000]),
-        points=report.series,
+        points=report.volatile.series,
         quotas_milli=quotas,
         marks=marks,
         capacity_milli=int(report.cluster.get("gpus", 0)) * 1000 or sum(quotas.values()),

@@ -1,20 +1,30 @@
-"""report.json, the record of a run. All other files of the report are rendered from it alone."""
+"""report.json, the record of a run: canonical JSON (RFC 8785). Everything else of a report is rendered from it alone.
 
+What differs between two runs of the same is below keys that are called `volatile`, and nowhere else.
+"""
+
+import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import rfc8785
 
 from validation.errors import ReportError
+from validation.judge.check_verdict import Circumstances, Window
 from validation.judge.convergence import Convergence
 from validation.judge.events import Event
+from validation.judge.evidence import Evidence
 from validation.judge.expectation import Actual, Expectation
+from validation.judge.invariants import Violation
+from validation.judge.oracle import Demand
+from validation.judge.waivers import Waiver
 from validation.scenario.schema import Erratum
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
-class _Record(msgspec.Struct, rename="camel"):
+class _Record(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """Keys in camelCase, as Kubernetes writes them."""
 
 
@@ -30,25 +40,38 @@ class Command(_Record):
 
 
 class Oracle(_Record):
-    """What quotas and weights alone lead to: fair shares in GPUs as exact fractions, and the resulting
-    allocation.
+    """What the `demands` that exist after a step lead to by quotas and weights alone, on `capacity_milli` of GPUs.
+
+    Fair shares are in GPUs, as exact fractions.
     """
 
+    capacity_milli: int
+    demands: list[Demand]
     fair_share_gpus: dict[str, str]
     allocated_milli: dict[str, int]
     pending: list[str]
     running: int
 
 
-class Violation(_Record):
-    """An invariant that did not hold at `t_ms`."""
+class CheckTrace(_Record):
+    """What of a check differs from run to run. Times are milliseconds since the run began."""
 
-    t_ms: int
-    message: str
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    commands: list[Command] = []
+    window: Window | None = None
+    convergence: Convergence | None = None
+    evidence: Evidence = Evidence()
+    subjects: int = 0
+    violations: list[Violation] = []
 
 
 class CheckResult(_Record):
-    """A check of the run and its verdict: a step of a scenario, or an invariant over a whole scenario."""
+    """A check of the run and its verdict: a step of a scenario, or an invariant over a whole scenario.
+
+    One that is not `required` counts for nothing: an invariant that nothing was subject to. `least` is the evidence
+    below which there is no verdict. `oracle_differences` are those that no erratum excuses.
+    """
 
     id: str
     scenario: str
@@ -58,17 +81,19 @@ class CheckResult(_Record):
     verdict: str
     required: bool = True
     reason: str = ""
-    started_ms: int | None = None
-    ended_ms: int | None = None
-    commands: list[Command] = []
+    requirements: list[str] = []
+    circumstances: Circumstances = Circumstances()
+    least: Evidence = Evidence()
+    within_ms: int = 0
+    hold_ms: int = 0
     expected: Expectation | None = None
     oracle: Oracle | None = None
     oracle_differences: list[str] = []
     actual: Actual | None = None
     differences: list[str] = []
-    convergence: Convergence | None = None
-    violations: list[Violation] = []
     errata: list[str] = []
+    excused: list[str] = []
+    volatile: CheckTrace = msgspec.field(default_factory=CheckTrace)
 
     @property
     def reasons(self) -> list[str]:
@@ -76,23 +101,65 @@ class CheckResult(_Record):
         return [
             *([self.reason] if self.reason else []),
             *self.differences,
-            *(violation.message for violation in self.violations),
+            *(violation.message for violation in self.volatile.violations),
         ]
 
 
+class RequirementResult(_Record):
+    """A requirement of the catalogue and its verdict. `in_part`: the run is about it.
+
+    `checks` are all that prove it, whether they ran or not. `not_applicable` is the reason of the profile.
+    """
+
+    id: str
+    section: str
+    claim: str
+    number: str
+    source: str
+    verdict: str
+    reason: str = ""
+    in_part: bool = True
+    not_applicable: str = ""
+    checks: list[str] = []
+
+
+class Scope(_Record):
+    """What the run is about: a profile of the catalogue, by the digest of its file, and parts of it, none for all.
+
+    `deviations` say why the run cannot be an acceptance. `waivers` were accepted before it, `today` is its day.
+    """
+
+    catalogue_sha256: str
+    profile: str
+    profile_title: str
+    parts: list[str]
+    today: str
+    patience_percent: int = 100
+    fail_fast: bool = False
+    deviations: list[str] = []
+    waivers: list[Waiver] = []
+
+
+class ScenarioTrace(_Record):
+    """When the scenario ran, in milliseconds since the run began."""
+
+    started_ms: int | None = None
+    ended_ms: int | None = None
+
+
 class ScenarioRecord(_Record):
-    """A scenario that was selected, with the digest of its file."""
+    """A scenario that was selected, with the digest of its file. `shipped`: it came with muster."""
 
     id: str
     title: str
     source: str
     file: str
     sha256: str
+    shipped: bool = True
     description: str = ""
     continues: str = ""
     quotas_milli: dict[str, int] = {}
-    started_ms: int | None = None
-    ended_ms: int | None = None
+    volatile: ScenarioTrace = msgspec.field(default_factory=ScenarioTrace)
 
 
 class EvictionRecord(_Record):
@@ -134,11 +201,11 @@ class Run(_Record):
     started: str
     ended: str
     duration_ms: int
-    interrupted: str = ""
+    timings: dict[str, str] = {}
 
 
 class Coverage(_Record):
-    """How many steps there are, how many were executed, and how many have each verdict."""
+    """How many checks there are, how many of them count, and of these how many were executed and have each verdict."""
 
     steps: int
     required: int
@@ -146,36 +213,57 @@ class Coverage(_Record):
     by_verdict: dict[str, int]
 
 
+class Trace(_Record):
+    """What of a run differs from that of another: the clock, every event, and what is calculated from them."""
+
+    run: Run
+    evictions: list[EvictionRecord]
+    series: list[Point]
+    timeline: list[Event]
+
+
 class Report(_Record):
-    """The whole record."""
+    """The whole record. `verdict` is on the part of the catalogue that the run is about, `acceptance` on all of it."""
 
     verdict: str
+    acceptance: str
+    headline: str
     summary: str
+    scope: Scope
+    requirements: list[RequirementResult]
     tool: Tool
-    run: Run
     target: dict[str, Any]
     cluster: dict[str, Any]
     scenarios: list[ScenarioRecord]
     steps: list[CheckResult]
     coverage: Coverage
-    evictions: list[EvictionRecord]
     errata: list[Erratum]
-    series: list[Point]
-    timeline: list[Event]
+    volatile: Trace
+    interrupted: str = ""
     schema_version: int = SCHEMA_VERSION
 
 
 def encode(report: Report) -> bytes:
-    """The record as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"
+    """The record as canonical JSON: one form for one content."""
+    return rfc8785.dumps(json.loads(msgspec.json.encode(report)))
+
+
+def decode(content: bytes) -> Report:
+    """The record of these bytes. Raises ValueError if they are no record, or not the canonical form of one."""
+    report = msgspec.json.decode(content, type=Report)
+    if report.schema_version != SCHEMA_VERSION:
+        raise ValueError(f"version {report.schema_version}, not {SCHEMA_VERSION}")
+    if encode(report) != content:
+        raise ValueError("it is not in canonical form")
+    return report
 
 
 def read(directory: Path) -> Report:
     """The record of a report directory. Raises ReportError."""
     path = directory / "report.json"
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Report)
+        return decode(path.read_bytes())
     except OSError as error:
         raise ReportError(f"{path}: cannot be read: {error.strerror}") from error
-    except msgspec.MsgspecError as error:
+    except ValueError as error:
         raise ReportError(f"{path}: is not a report of version {SCHEMA_VERSION}: {error}") from error

@@ -30,13 +30,12 @@ def expected_lines(expected: Expectation | None) -> list[str]:
     """What a step expects, one line each."""
     if expected is None:
         return []
-    lines = [allocation(expected.allocated_milli)] if expected.allocated_milli is not None else []
-    if expected.total_milli is not None:
-        lines.append(f"{gpus(expected.total_milli)} GPUs in all")
-    if expected.running is not None:
-        lines.append(f"{expected.running} running")
-    if expected.pending is not None:
-        lines.append(_names("pending", expected.pending))
+    lines = [
+        allocation(expected.allocated_milli),
+        f"{gpus(expected.total_milli)} GPUs in all",
+        f"{expected.running} running",
+        _names("pending", expected.pending),
+    ]
     if expected.evicted:
         lines.append(_names("evicted", expected.evicted))
     if expected.gpus_in_use is not None:
@@ -85,8 +84,22 @@ def reason_lines(step: CheckResult) -> list[str]:
     lines = [step.reason] if step.reason else []
     lines += step.differences
     lines += [f"oracle: {line}" for line in step.oracle_differences]
-    lines += [f"{clock(violation.t_ms)} {violation.message}" for violation in step.violations]
+    lines += [f"{clock(violation.t_ms)} {violation.message}" for violation in step.volatile.violations]
     return lines
+
+
+def evidence_line(step: CheckResult) -> str:
+    """How much the verdict rests on, beside the least that it needs; empty where nothing was judged."""
+    evidence, least = step.volatile.evidence, step.least
+    if not evidence.nodes and not evidence.events:
+        return ""
+    numbers = [
+        f"{getattr(evidence, name)} {name}"
+        + (f" of {getattr(least, name)}" if name in {"nodes", "gpus"} else "")
+        for name in evidence.__struct_fields__
+    ]
+    subjects = f", {step.volatile.subjects} subjects" if step.kind == "invariant" else ""
+    return f"evidence: {', '.join(numbers)}{subjects}".replace("gpus", "GPUs")
 
 
 def _names(what: str, names: list[str] | tuple[str, ...]) -> str:

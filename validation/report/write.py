@@ -5,16 +5,19 @@ import tempfile
 from pathlib import Path
 
 from validation.errors import ReportError
-from validation.report import html, junit, markdown
+from validation.report import html, junit, manifest, markdown
 from validation.report.record import Report, encode
+from validation.report.statement import NAME as STATEMENT
 
 
 def write(report: Report, directory: Path) -> Path:
-    """Write report.json and its renderings into `directory`; returns it. Raises ReportError."""
+    """Write report.json, its renderings and the manifest of all into `directory`; returns it. Raises ReportError."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         _replace(directory / "report.json", encode(report))
         render(report, directory)
+        (directory / STATEMENT).unlink(missing_ok=True)  # of what was here before
+        _replace(directory / manifest.NAME, manifest.render(directory))
     except OSError as error:
         raise ReportError(f"{directory}: the report cannot be written: {error.strerror}") from error
     return directory

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from validation.errors import ScenarioError
 from validation.judge import oracle
+from validation.judge.evidence import Evidence
 from validation.judge.expectation import Expectation
 from validation.scenario.commands import Action, Delete, Submit, parse
 from validation.scenario.document import Document
@@ -34,11 +35,16 @@ class LoadedStep:
     title: str
     source: str
     errata: tuple[str, ...]
-    not_applicable: str
+    excused: tuple[str, ...]
+    """The fields in which an erratum of the step excuses a contradiction to the oracle."""
     commands: tuple[StepCommand, ...]
     expectation: Expectation
+    demands: tuple[oracle.Demand, ...]
+    """The workloads that exist after this step."""
     division: oracle.Division
     """What the oracle derives for the moment after this step."""
+    least: Evidence
+    """The least to judge by: all nodes and GPUs of the cluster, and every pod that was submitted."""
     within_ms: int
     hold_ms: int
 
@@ -59,6 +65,16 @@ class LoadedScenario:
     def id(self) -> str:
         """Its name, unique among the loaded."""
         return self.scenario.metadata.id
+
+    @property
+    def shipped(self) -> bool:
+        """Whether its file came with muster."""
+        return self.path.resolve().is_relative_to(SHIPPED)
+
+    @property
+    def least(self) -> Evidence:
+        """The least by which an invariant over it can be judged."""
+        return Evidence(self.cluster.nodes, self.cluster.nodes * self.cluster.gpus_per_node, 1, 1)
 
 
 def find(paths: list[Path] | None = None) -> list[Path]:
@@ -262,20 +278,30 @@ class _Builder:
             for number, line in enumerate(step.run)
         )
         self.history += [command.action for command in commands]
+        alive = demands(self.history)
+        gpus = cluster.nodes * cluster.gpus_per_node
         division = oracle.divide(
-            cluster.nodes * cluster.gpus_per_node * 1000,
-            [oracle.Project(name, quota) for name, quota in quotas.items()],
-            demands(self.history),
+            gpus * 1000, [oracle.Project(name, quota) for name, quota in quotas.items()], alive
         )
+        pods = sum(action.pods for action in self.history if isinstance(action, Submit))
         return LoadedStep(
             id=step.id,
             title=step.title,
             source=step.source,
             errata=tuple(step.errata),
-            not_applicable=step.not_applicable,
+            excused=tuple(
+                dict.fromkeys(
+                    field
+                    for name in step.errata
+                    if name in self.errata
+                    for field in self.errata[name].excuses
+                )
+            ),
             commands=commands,
-            expectation=self._expectation(step, (*place, "expect"), quotas),
+            expectation=self._expectation(step, (*place, "expect"), quotas, alive),
+            demands=tuple(alive),
             division=division,
+            least=Evidence(cluster.nodes, gpus, pods, pods),
             within_ms=self._duration((*place, "within"), step.within),
             hold_ms=self._duration((*place, "hold"), step.hold),
         )
@@ -294,31 +320,44 @@ class _Builder:
                 raise self.document.error(place, f"deletes `{missing[0]}`, which no earlier line submits")
         return action
 
-    def _expectation(self, step: Step, place: tuple[str | int, ...], quotas: dict[str, int]) -> Expectation:
+    def _expectation(
+        self, step: Step, place: tuple[str | int, ...], quotas: dict[str, int], alive: list[oracle.Demand]
+    ) -> Expectation:
+        expect = step.expect
+        self._check_names(step, place, quotas)
+        running = [demand for demand in alive if demand.name not in expect.pending]
+        allocated = dict.fromkeys(quotas, 0)
+        if expect.allocated is None:
+            for demand in running:
+                allocated[demand.project] += demand.gpu_milli * demand.pods
+        else:
+            for name, gpus in expect.allocated.items():
+                allocated[name] = self._milli((*place, "allocated", name), gpus)
+        total = sum(allocated.values())
+        return Expectation(
+            allocated_milli=allocated,
+            total_milli=total if expect.total is None else self._milli((*place, "total"), expect.total),
+            pending=tuple(sorted(expect.pending)),
+            running=len(running) if expect.running is None else expect.running,
+            evicted=tuple(sorted(expect.evicted)),
+            same_gpu=tuple(tuple(group) for group in expect.same_gpu),
+            gpus_in_use=expect.gpus_in_use,
+        )
+
+    def _check_names(self, step: Step, place: tuple[str | int, ...], quotas: dict[str, int]) -> None:
+        """Refuse what the expectation says of projects and workloads that there are not."""
         expect = step.expect
         known = {name for action in self.history for name in _names(action)}
         for name in expect.allocated or {}:
             if name not in quotas:
                 raise self.document.error((*place, "allocated", name), f"unknown project `{name}` in expect")
-        lists = {"pending": expect.pending or [], "evicted": expect.evicted}
+        lists = {"pending": expect.pending, "evicted": expect.evicted}
         lists |= {f"sameGpu {index}": group for index, group in enumerate(expect.same_gpu)}
         for key, names in lists.items():
             for name in names:
                 if name not in known:
                     where = (*place, key.split()[0])
                     raise self.document.error(where, f"unknown workload `{name}` in expect")
-        allocated = expect.allocated
-        return Expectation(
-            allocated_milli=None
-            if allocated is None
-            else {name: self._milli((*place, "allocated", name), gpus) for name, gpus in allocated.items()},
-            total_milli=None if expect.total is None else self._milli((*place, "total"), expect.total),
-            pending=None if expect.pending is None else tuple(sorted(expect.pending)),
-            running=expect.running,
-            evicted=tuple(sorted(expect.evicted)),
-            same_gpu=tuple(tuple(group) for group in expect.same_gpu),
-            gpus_in_use=expect.gpus_in_use,
-        )
 
     def _milli(self, place: tuple[str | int, ...], gpus: object) -> int:
         try:

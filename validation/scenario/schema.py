@@ -37,11 +37,15 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What must hold once the step has settled. A missing entry is not compared; no eviction is the default."""
+    """What must hold once the step has settled, and nothing else: nobody waits and nobody is evicted but those named.
+
+    Where `allocated`, `total` or `running` is missing, it is what follows from the jobs that are there and not pending.
+    Only `sameGpu` and `gpusInUse` are not compared where they are missing.
+    """
 
     allocated: dict[str, Decimal] | None = None
     total: Decimal | None = None
-    pending: list[str] | None = None
+    pending: list[str] = []
     running: int | None = None
     evicted: list[str] = []
     same_gpu: list[list[str]] = []
@@ -51,8 +55,7 @@ class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Commands, then what they must lead to.
 
-    `within` bounds the time to the expected state, `hold` is how long it must then last. `not_applicable`
-    gives the reason why the step is declared not to apply, before any run.
+    `within` bounds the time to the expected state, `hold` is how long it must then last.
     """
 
     id: str
@@ -63,7 +66,6 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     within: str = "60s"
     hold: str = "3s"
     errata: list[str] = []
-    not_applicable: str = ""
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -79,7 +81,10 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
 
 
 class Erratum(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A place where the reference document is wrong or contradicts itself, and what is asserted instead."""
+    """A place where the reference document is wrong or contradicts itself, and what is asserted instead.
+
+    `excuses` are the fields in which a step that names it may expect something else than the oracle derives.
+    """
 
     id: str
     section: str
@@ -87,6 +92,7 @@ class Erratum(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     contradicted_by: str
     asserted: str
     why: str
+    excuses: list[Literal["allocated", "total", "running", "pending"]] = []
 
 
 def duration_ms(text: str) -> int:

@@ -1,10 +1,11 @@
 """The interface of a cluster that scenarios run against."""
 
-from pathlib import Path
+import contextlib
 from typing import Any, Protocol
 
-from orchestrator.cluster.transport import Transport
+from validation.report.record import Command
 from validation.scenario.schema import Cluster
+from validation.targets.recorder import Recorder
 
 
 class Target(Protocol):
@@ -20,16 +21,20 @@ class Target(Protocol):
         True if it is another one than before, so that watches must be started again. Raises TargetError.
         """
 
-    @property
-    def kubeconfig(self) -> Path:
-        """Access of an administrator, for the commands of the scenarios."""
+    async def execute(self, line: str, *, started_ms: int) -> Command:
+        """Run a `muster` command line with the access of an administrator, and wait for its end."""
 
-    @property
-    def transport(self) -> Transport:
-        """An open connection with that access."""
+    def recording(self, recorder: Recorder) -> contextlib.AbstractAsyncContextManager[None]:
+        """Let the recorder watch the cluster. Raises TargetError if it cannot be watched."""
 
     def describe(self) -> dict[str, Any]:
-        """What the report says about the target; nothing secret."""
+        """What the report says about the target; nothing secret, and nothing that differs from run to run."""
+
+    def timings(self) -> dict[str, str]:
+        """How long it took to get the target ready, by what was waited for."""
+
+    async def kubernetes(self) -> str:
+        """The version of the API server, or `unknown`."""
 
     async def problem(self) -> str:
         """What is wrong with the cluster now, in one line; empty if nothing is known to be."""

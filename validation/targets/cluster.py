@@ -17,7 +17,10 @@ from orchestrator.cluster.resources import LEASES, NODES, PODS, PROJECTS
 from orchestrator.cluster.transport import Transport
 from orchestrator.names import GPU_RESOURCE, LEASE_NAME, SCHEDULER_NAME, SYSTEM_NAMESPACE
 from validation.errors import TargetError
+from validation.report.record import Command
 from validation.scenario.schema import Cluster
+from validation.targets.process import run_command, server_version
+from validation.targets.recorder import Recorder
 
 OPERATOR_SECONDS = 15.0
 """For how long a renewal of the operator's lease is waited for. One that leads renews it every 2.5 s, one that stands
@@ -59,13 +62,15 @@ class ClusterTarget:
             raise TargetError(f"{self._server} cannot be used: {error}") from error
         return opened
 
-    @property
-    def kubeconfig(self) -> Path:
-        """The one given, else the first that KUBECONFIG names, else the user's own."""
-        if self._given is not None:
-            return self._given
+    async def execute(self, line: str, *, started_ms: int) -> Command:
+        """Run the line with the kubeconfig that was chosen, else the one that KUBECONFIG names, else the user's own."""
         environment_path = os.environ.get("KUBECONFIG", "")
-        return Path(environment_path) if environment_path else Path.home() / ".kube" / "config"
+        default = Path(environment_path) if environment_path else Path.home() / ".kube" / "config"
+        return await run_command(line, self._given or default, started_ms=started_ms)
+
+    def recording(self, recorder: Recorder) -> contextlib.AbstractAsyncContextManager[None]:
+        """Watch the cluster."""
+        return recorder.watching(self.transport)
 
     @property
     def transport(self) -> Transport:
@@ -77,6 +82,14 @@ class ClusterTarget:
     def describe(self) -> dict[str, Any]:
         """The cluster in the report. Its address is not part of it."""
         return {"kind": self.kind}
+
+    def timings(self) -> dict[str, str]:
+        """Nothing is waited for that is worth a word."""
+        return {}
+
+    async def kubernetes(self) -> str:
+        """The cluster's version."""
+        return await server_version(self._transport)
 
     async def problem(self) -> str:
         """Nothing is known about processes of a cluster that is not ours."""

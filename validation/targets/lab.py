@@ -11,8 +11,11 @@ from orchestrator.cluster.errors import ClusterError
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.transport import Transport
 from validation.errors import TargetError
+from validation.report.record import Command
 from validation.scenario.schema import Cluster
 from validation.targets.installation import install
+from validation.targets.process import run_command, server_version
+from validation.targets.recorder import Recorder
 
 
 class LabOperator(Protocol):
@@ -74,26 +77,32 @@ class LabTarget:
         self._timings["operator leads after"] = f"{time.monotonic() - begin:.1f} s"
         return True
 
-    @property
-    def kubeconfig(self) -> Path:
-        """The lab's."""
+    async def execute(self, line: str, *, started_ms: int) -> Command:
+        """Run the line against the lab."""
         if self._lab is None:
             raise TargetError("the lab is not started")
-        return self._lab.kubeconfig
+        return await run_command(line, self._lab.kubeconfig, started_ms=started_ms)
 
-    @property
-    def transport(self) -> Transport:
-        """With an administrator's access."""
+    def recording(self, recorder: Recorder) -> contextlib.AbstractAsyncContextManager[None]:
+        """Watch the lab."""
         if self._transport is None:
             raise TargetError("the lab is not started")
-        return self._transport
+        return recorder.watching(self._transport)
 
     def describe(self) -> dict[str, Any]:
         """The lab in the report."""
-        described = {"kind": self.kind, **self._operator.describe(), **self._timings}
+        described = {"kind": self.kind, **self._operator.describe()}
         if self._shape is not None:
             described["profile"] = self._shape.profile
         return described
+
+    def timings(self) -> dict[str, str]:
+        """When what was ready, from the start of the lab."""
+        return dict(self._timings)
+
+    async def kubernetes(self) -> str:
+        """The lab's version."""
+        return await server_version(self._transport)
 
     async def problem(self) -> str:
         """Whether the operator or a process of the lab has ended."""

@@ -25,8 +25,15 @@ OPERATOR_PYTHONPATH = "MUSTER_OPERATOR_PYTHONPATH"
 be tried.
 """
 
+_CHANGES = "MUSTER_OPERATOR_"
 READY_SECONDS = 60.0
 STOP_SECONDS = 10.0
+
+
+def changed_operator() -> str:
+    """Why a run with this environment is no acceptance: it changes the operator. Empty if it does not."""
+    names = sorted(name for name, value in os.environ.items() if name.startswith(_CHANGES) and value)
+    return f"the operator was changed by {', '.join(names)}" if names else ""
 
 
 class OperatorProcess:
@@ -73,8 +80,8 @@ class OperatorProcess:
     def describe(self) -> dict[str, str]:
         """Return the operator, and what its cluster is like, for the report."""
         operator = "a process of this installation, beside the cluster"
-        if os.environ.get(OPERATOR_PYTHONPATH):
-            operator = "not the installed one: replaced through the environment"
+        if changed_operator():
+            operator = "not the installed one: changed through the environment"
         return {"nodes are": "simulated (kwok); no container runs", "operator": operator}
 
     async def _until_it_leads(self, transport: Transport, process: asyncio.subprocess.Process) -> None:

@@ -8,17 +8,24 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import musterlab.pdeathsig_exec
+from orchestrator.cluster.errors import ClusterError
+from orchestrator.cluster.transport import Transport
 from validation.report.record import Command
 
 ENTRY = ("-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())")
 """Runs muster's command line with this very interpreter, whatever PATH says."""
 
+COMMAND_SECONDS = 120.0
+VERSION_SECONDS = 5.0
 _OUTPUT_LIMIT = 20_000
 
 
-async def run_command(line: str, kubeconfig: Path, *, started_ms: int, timeout_seconds: float) -> Command:
+async def run_command(
+    line: str, kubeconfig: Path, *, started_ms: int, timeout_seconds: float = COMMAND_SECONDS
+) -> Command:
     """Run `line`, a `muster …` command, as a process of its own, and wait for its end.
 
     Exit code 124 means that it was killed after `timeout_seconds`. No shell is involved.
@@ -88,6 +95,18 @@ async def end(process: asyncio.subprocess.Process, *, grace_seconds: float) -> N
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
+
+
+async def server_version(transport: Transport | None) -> str:
+    """The version of the API server; `unknown` if it does not say."""
+    if transport is None:
+        return "unknown"
+    try:
+        async with asyncio.timeout(VERSION_SECONDS):
+            version: dict[str, Any] = await transport.get("/version")
+    except (ClusterError, TimeoutError):
+        return "unknown"
+    return str(version.get("gitVersion", "unknown"))
 
 
 def _text(output: bytes) -> str:

@@ -78,11 +78,11 @@ class Recorder:
 
     def command(self, action: str, project: str, workloads: tuple[str, ...]) -> None:
         """Record that a command is about to run."""
-        self._emit(CommandRun(t_ms=self.now_ms(), action=action, project=project, workloads=workloads))
+        self.record(CommandRun(t_ms=self.now_ms(), action=action, project=project, workloads=workloads))
 
     def project(self, name: str, quota_milli: int) -> None:
         """Record that a project with this quota is about to exist."""
-        self._emit(ProjectSet(t_ms=self.now_ms(), project=name, quota_milli=quota_milli))
+        self.record(ProjectSet(t_ms=self.now_ms(), project=name, quota_milli=quota_milli))
 
     def has_namespace(self, project: str) -> bool:
         """Whether the project's namespace has been seen."""
@@ -92,7 +92,8 @@ class Recorder:
         """The pods of these projects that still exist."""
         return [pod for pod in self.state.pods.values() if pod.project in projects]
 
-    def _emit(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
+        """Take the event as the next one."""
         self.events.append(event)
         self.state.apply(event)
         self._changed.set()
@@ -116,7 +117,7 @@ class Recorder:
         node_seen = NodeSeen(t_ms=self.now_ms(), node=name, gpus=gpus, ready=ready)
         last = next((e for e in reversed(self.events) if isinstance(e, NodeSeen) and e.node == name), None)
         if last is None or (last.gpus, last.ready) != (gpus, ready):
-            self._emit(node_seen)
+            self.record(node_seen)
 
     def _namespace_changed(self, change: Change[Namespace]) -> None:
         namespace = change.object.metadata
@@ -139,7 +140,7 @@ class Recorder:
         pod_event = pod_seen(change.object, change=change.type, project=project, t_ms=self.now_ms())
         if known is None or _without_time(known) != _without_time(pod_event):
             self._seen[pod_event.uid] = pod_event
-            self._emit(pod_event)
+            self.record(pod_event)
 
 
 def pod_seen(pod: Pod, *, change: str, project: str, t_ms: int) -> PodSeen:

@@ -1,133 +1,176 @@
-"""The verdict on one check, by tables: what was observed, and what follows from it."""
+"""The verdict on one check, from events: what was seen, and what follows from it."""
 
 import pytest
 
+from tests.validation.judge.events import evicted, pod
 from validation.judge.check_verdict import (
+    Circumstances,
     Judgement,
-    StepEvidence,
+    StepCheck,
+    StepResult,
+    Window,
     blocks_later_checks,
-    judge_before_run,
     judge_invariant,
     judge_step,
-    judge_unfinished,
     waive,
 )
-from validation.judge.convergence import Convergence, ConvergenceResult
-from validation.judge.invariants import Violation
+from validation.judge.events import CommandRun, Event, NodeSeen, ProjectSet
+from validation.judge.evidence import Evidence
+from validation.judge.expectation import Expectation
 from validation.judge.verdict import Verdict
+from validation.judge.waivers import Waiver
 
-CONVERGED = Convergence(ConvergenceResult.CONVERGED, 60_000, 3000, 100, 3100)
-FLAPPED = Convergence(ConvergenceResult.FLAPPED, 60_000, 3000, 100, None, 2)
-TIMED_OUT = Convergence(ConvergenceResult.TIMED_OUT, 1500, 3000)
-RULED_OUT = Convergence(ConvergenceResult.RULED_OUT, 60_000, 3000)
+BEFORE: list[Event] = [
+    NodeSeen(0, "n1", 8),
+    ProjectSet(0, "p", 2000),
+    CommandRun(10, "submit", "p", ("a",)),
+]
+WAITING = pod(20, "a", node="", phase="Pending", devices=())
+RUNNING = pod(1100, "a")
+ONE = Expectation(allocated_milli={"p": 1000}, total_milli=1000, running=1)
+
+
+def settled(
+    *after: Event, ended_ms: int = 60_000, least: Evidence | None = None, lines: tuple[str, ...] = ()
+) -> StepResult:
+    """Judge a step that began with BEFORE; it was waited for from 100 ms on, at most 1.5 s, then for 3 s."""
+    check = StepCheck(ONE, ["p"], 1500, 3000, least or Evidence(1, 8, 1, 1), lines)
+    events = [*BEFORE, WAITING, *after]
+    window = Window(2, 4, len(events), 100, ended_ms)
+    return judge_step(check, Circumstances(), events, window)
 
 
 @pytest.mark.parametrize(
-    ("evidence", "verdict", "reason"),
+    ("after", "ended_ms", "verdict", "reason"),
     [
-        (StepEvidence(convergence=CONVERGED), "PASS", ""),
-        (StepEvidence(convergence=CONVERGED, target_problem="the operator ended"), "PASS", ""),
+        ([RUNNING], 5000, "PASS", ""),
+        ([RUNNING], 4099, "INCONCLUSIVE", "the wait for the expected state was cut short"),
+        ([], 1600, "FAIL", "the expected state was not reached within 1.5 s"),
+        ([pod(1601, "a")], 9000, "FAIL", "the expected state was not reached within 1.5 s"),
         (
-            StepEvidence(convergence=TIMED_OUT),
+            [RUNNING, pod(1200, "a", node="", phase="Pending")],
+            1600,
             "FAIL",
-            "the expected state was not reached within 1.5 s",
+            "the expected state was reached but did not last, 1 times in 1.5 s",
         ),
         (
-            StepEvidence(convergence=TIMED_OUT, target_problem="the operator ended"),
-            "FAIL",
-            "the expected state was not reached within 1.5 s; the operator ended",
-        ),
-        (
-            StepEvidence(convergence=FLAPPED),
-            "FAIL",
-            "the expected state was reached but did not last, 2 times in 60.0 s",
-        ),
-        (
-            StepEvidence(convergence=RULED_OUT),
+            [RUNNING, evicted(RUNNING, 1200)],
+            1200,
             "FAIL",
             "a workload was evicted that nothing should have been taken from",
         ),
+        ([RUNNING, pod(5000, "b")], 5000, "PASS", ""),
         (
-            StepEvidence(convergence=CONVERGED, contradicts_oracle=True),
-            "ERROR",
-            "the scenario expects what quotas and weights do not lead to, and names no erratum",
-        ),
-        (StepEvidence(convergence=CONVERGED, contradicts_oracle=True, names_erratum=True), "PASS", ""),
-        (
-            StepEvidence(convergence=TIMED_OUT, contradicts_oracle=True),
+            [RUNNING, pod(4000, "b", devices=(1,))],
+            4100,
             "FAIL",
-            "the expected state was not reached within 1.5 s",
+            "the expected state was reached but did not last",
         ),
-        (StepEvidence(command_failure="`muster submit` failed"), "FAIL", "`muster submit` failed"),
-        (StepEvidence(), "INCONCLUSIVE", "the step was not waited for"),
     ],
 )
-def test_a_step_is_judged_by_how_it_settled(evidence: StepEvidence, verdict: str, reason: str) -> None:
-    assert judge_step(evidence) == Judgement(Verdict(verdict), reason)
-
-
-@pytest.mark.parametrize(
-    ("is_step", "not_applicable", "blocked_by", "scenario_started", "expected"),
-    [
-        (True, "", "", False, None),
-        (True, "", "", True, None),
-        (False, "", "", True, None),
-        (True, "no such hardware", "", True, ("NOT_APPLICABLE", "no such hardware")),
-        (True, "no such hardware", "a is FAIL", True, ("NOT_APPLICABLE", "no such hardware")),
-        (True, "", "a is FAIL", True, ("BLOCKED", "not run: a is FAIL")),
-        (False, "", "a is FAIL", False, ("BLOCKED", "not run: a is FAIL")),
-        (False, "", "a is FAIL", True, None),
-        (False, "", "", False, ("NOT_APPLICABLE", "no step of the scenario applies")),
-    ],
-)
-def test_what_must_not_run_has_its_verdict_before(
-    is_step: bool,
-    not_applicable: str,
-    blocked_by: str,
-    scenario_started: bool,
-    expected: tuple[str, str] | None,
+def test_a_step_is_judged_by_how_it_settled(
+    after: list[Event], ended_ms: int, verdict: str, reason: str
 ) -> None:
-    judgement = judge_before_run(
-        is_step=is_step,
-        not_applicable=not_applicable,
-        blocked_by=blocked_by,
-        scenario_started=scenario_started,
+    judgement = settled(*after, ended_ms=ended_ms).judgement
+    assert judgement.verdict == verdict
+    assert judgement.reason.startswith(reason)
+
+
+def test_what_happens_after_it_was_decided_does_not_count() -> None:
+    result = settled(RUNNING, pod(9000, "b", devices=(1,)))
+    assert (result.judgement.verdict, list(result.differences)) == ("PASS", [])
+
+
+@pytest.mark.parametrize(
+    ("least", "reason"),
+    [
+        (Evidence(2, 16, 1, 1), "less evidence than the check needs: 1 of 2 nodes, 8 of 16 gpus"),
+        (Evidence(1, 8, 2, 1), "less evidence than the check needs: 1 of 2 pods"),
+        (Evidence(1, 8, 1, 9), "less evidence than the check needs: 2 of 9 events"),
+    ],
+)
+def test_less_evidence_than_a_step_needs_is_an_error(least: Evidence, reason: str) -> None:
+    assert settled(RUNNING, least=least).judgement == Judgement(Verdict.ERROR, reason)
+
+
+def test_an_expectation_that_the_oracle_contradicts_is_an_error() -> None:
+    judgement = settled(RUNNING, lines=("p: expected 1 GPUs, has 2",)).judgement
+    assert judgement.verdict == "ERROR"
+    assert judgement.reason.endswith("no erratum excuses it: p: expected 1 GPUs, has 2")
+
+
+def test_what_was_wrong_with_the_cluster_is_said_beside_a_failure() -> None:
+    check = StepCheck(ONE, ["p"], 1500, 3000, Evidence())
+    circumstances = Circumstances(target_problem="the operator ended")
+    result = judge_step(check, circumstances, BEFORE, Window(2, 3, 3, 100, 1600))
+    assert result.judgement.reason.endswith("; the operator ended")
+
+
+@pytest.mark.parametrize(
+    ("circumstances", "verdict", "reason"),
+    [
+        (Circumstances(not_applicable="no hardware", blocked_by="x"), "NOT_APPLICABLE", "no hardware"),
+        (Circumstances(blocked_by="a is FAIL"), "BLOCKED", "not run: a is FAIL"),
+        (Circumstances(fault="the watch ended"), "ERROR", "the watch ended"),
+        (Circumstances(unfinished="not run: interrupted"), "INCONCLUSIVE", "not run: interrupted"),
+        (Circumstances(failure="`muster submit` failed"), "FAIL", "`muster submit` failed"),
+        (Circumstances(), "INCONCLUSIVE", "the step was not waited for"),
+    ],
+)
+def test_what_did_not_run_to_its_end_is_not_green(
+    circumstances: Circumstances, verdict: str, reason: str
+) -> None:
+    check = StepCheck(ONE, ["p"], 1500, 3000, Evidence())
+    assert judge_step(check, circumstances, BEFORE, None).judgement == Judgement(Verdict(verdict), reason)
+
+
+def invariant(name: str, *events: Event, least: Evidence | None = None) -> Judgement:
+    window = Window(1, 1, len(events) + 1, 0, 10_000)
+    return judge_invariant(
+        name,
+        Circumstances(),
+        [BEFORE[0], *events],
+        window,
+        projects={"p"},
+        least=least or Evidence(1, 8, 1, 1),
+    ).judgement
+
+
+def test_an_invariant_without_a_subject_counts_for_nothing() -> None:
+    quota = ProjectSet(0, "p", 2000)
+    reason = "no subject, so it counts for nothing: no workload was evicted"
+    assert invariant("in-quota-never-evicted", quota, RUNNING) == Judgement(
+        Verdict.INCONCLUSIVE, reason, required=False
     )
-    assert (judgement and (str(judgement.verdict), judgement.reason)) == expected
+    assert invariant("node-capacity", quota, RUNNING) == Judgement(Verdict.PASS)
+    assert invariant("node-capacity", pod(1, "a", gpu_milli=9000)).verdict == "FAIL"
 
 
-def test_one_violation_fails_an_invariant() -> None:
-    assert judge_invariant([]).verdict == Verdict.PASS
-    assert judge_invariant([Violation(1, "a GPU is held twice")]).verdict == Verdict.FAIL
+def test_an_invariant_over_an_empty_cluster_is_an_error() -> None:
+    assert invariant("node-capacity", least=Evidence(2, 16, 1, 1)).verdict == "ERROR"
 
 
-@pytest.mark.parametrize(
-    ("verdict", "accepted", "expected"),
-    [
-        ("FAIL", "", ("FAIL", "why")),
-        ("FAIL", "known", ("WAIVED", "deviation accepted before the run: known. why")),
-        ("PASS", "known", ("PASS", "why")),
-        ("ERROR", "known", ("ERROR", "why")),
-        ("BLOCKED", "known", ("BLOCKED", "why")),
-    ],
-)
-def test_only_a_failure_is_waived(verdict: str, accepted: str, expected: tuple[str, str]) -> None:
-    judgement = waive(Judgement(Verdict(verdict), "why"), accepted)
-    assert (str(judgement.verdict), judgement.reason) == expected
+WAIVER = Waiver("s/a", "a customer", "known", "2026-06-30")
 
 
 @pytest.mark.parametrize(
-    ("started", "interrupted", "reason"),
+    ("verdict", "check", "today", "expected"),
     [
-        (False, "", "not run: the run ended before it"),
-        (False, "interrupted by SIGTERM", "not run: interrupted by SIGTERM"),
-        (True, "", "not finished: the run ended"),
-        (True, "interrupted by SIGTERM", "not finished: interrupted by SIGTERM"),
+        ("FAIL", "s/a", "2026-06-30", "WAIVED"),
+        ("FAIL", "s/a", "2026-07-01", "FAIL"),
+        ("FAIL", "s/b", "2026-06-30", "FAIL"),
+        ("PASS", "s/a", "2026-06-30", "PASS"),
+        ("ERROR", "s/a", "2026-06-30", "ERROR"),
+        ("BLOCKED", "s/a", "2026-06-30", "BLOCKED"),
     ],
 )
-def test_what_did_not_finish_is_inconclusive(started: bool, interrupted: str, reason: str) -> None:
-    judgement = judge_unfinished(started=started, interrupted=interrupted)
-    assert judgement == Judgement(Verdict.INCONCLUSIVE, reason)
+def test_only_a_failure_is_waived_and_not_for_ever(
+    verdict: str, check: str, today: str, expected: str
+) -> None:
+    judgement = waive(Judgement(Verdict(verdict), "why"), check, [WAIVER], today)
+    assert judgement.verdict == expected
+    if expected == "WAIVED":
+        assert judgement.reason == "deviation accepted by a customer until 2026-06-30: known. why"
 
 
 @pytest.mark.parametrize(
@@ -145,4 +188,10 @@ def test_what_did_not_finish_is_inconclusive(started: bool, interrupted: str, re
 def test_what_builds_on_a_failed_step_is_blocked(
     verdict: str, is_step: bool, fail_fast: bool, expected: bool
 ) -> None:
-    assert blocks_later_checks(Verdict(verdict), is_step=is_step, fail_fast=fail_fast) == expected
+    judgement = Judgement(Verdict(verdict))
+    assert blocks_later_checks(judgement, is_step=is_step, fail_fast=fail_fast) == expected
+
+
+def test_what_counts_for_nothing_blocks_nothing() -> None:
+    judgement = Judgement(Verdict.INCONCLUSIVE, "no subject", required=False)
+    assert not blocks_later_checks(judgement, is_step=False, fail_fast=True)

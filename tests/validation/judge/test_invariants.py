@@ -4,11 +4,11 @@ import pytest
 
 from tests.validation.judge.events import CLUSTER, delete, evicted, gone, pod
 from validation.judge.events import Event, NodeSeen
-from validation.judge.invariants import INVARIANTS, Evidence
+from validation.judge.invariants import INVARIANTS, SUBJECTS, History
 
 
 def violations(name: str, *events: Event, end_ms: int = 10_000) -> list[str]:
-    return [each.message for each in INVARIANTS[name](Evidence([*CLUSTER, *events], end_ms))]
+    return [each.message for each in INVARIANTS[name](History([*CLUSTER, *events], end_ms))]
 
 
 A8 = pod(1, "a", gpu_milli=8000, devices=tuple(range(8)), project="q")
@@ -138,3 +138,41 @@ def test_a_pod_that_vanishes_is_seen() -> None:
 )
 def test_a_pod_may_go_for_a_reason(events: list[Event]) -> None:
     assert not violations("nothing-vanishes", *events)
+
+
+def subjects(name: str, *events: Event, since_ms: int = 0) -> int:
+    return SUBJECTS[name][1](History([*CLUSTER, *events], 10_000, since_ms=since_ms))
+
+
+def test_every_invariant_counts_its_subjects() -> None:
+    assert SUBJECTS.keys() == INVARIANTS.keys()
+
+
+@pytest.mark.parametrize("name", INVARIANTS)
+def test_an_empty_cluster_is_subject_to_nothing(name: str) -> None:
+    assert subjects(name) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "events", "number"),
+    [
+        ("node-capacity", [OLD, NEW], 2),
+        ("gpu-capacity", [OLD, pod(2, "w", node="", phase="Pending")], 1),
+        ("in-quota-never-evicted", [OLD, evicted(OLD, 3), evicted(OLD, 4)], 1),
+        ("interactive-within-quota", [OLD, NOTEBOOK], 1),
+        ("interactive-never-evicted", [NOTEBOOK], 0),
+        ("interactive-never-evicted", [OLD, evicted(OLD, 3)], 0),
+        ("interactive-never-evicted", [NOTEBOOK, OLD, evicted(OLD, 3)], 1),
+        ("gang-all-or-none", [OLD], 0),
+        ("gang-all-or-none", [member(1, 0), member(2, 1)], 1),
+        ("nothing-vanishes", [OLD], 0),
+        ("nothing-vanishes", [OLD, gone(OLD, 3)], 1),
+        ("nothing-vanishes", [gone(pod(1, "w", node="", phase="Pending"), 3)], 0),
+    ],
+)
+def test_the_subjects_of_an_invariant_are_counted(name: str, events: list[Event], number: int) -> None:
+    assert subjects(name, *events) == number
+
+
+def test_what_went_before_the_scenario_is_no_subject_of_it() -> None:
+    assert subjects("nothing-vanishes", OLD, gone(OLD, 3), since_ms=4) == 0

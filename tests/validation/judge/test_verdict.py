@@ -1,20 +1,17 @@
-"""The overall verdict: nothing that did not run is green."""
+"""The gravest verdict: nothing that did not run is green."""
 
 import pytest
 
-from validation.judge.verdict import Outcome, Verdict, overall
-
-
-def outcomes(*verdicts: str) -> list[Outcome]:
-    return [Outcome(Verdict(verdict)) for verdict in verdicts]
+from validation.judge.verdict import Verdict, gravest
 
 
 @pytest.mark.parametrize(
     ("verdicts", "expected"),
     [
         (["PASS"], "PASS"),
-        (["PASS", "WAIVED", "NOT_APPLICABLE"], "PASS"),
-        (["WAIVED"], "PASS"),
+        (["PASS", "NOT_APPLICABLE"], "PASS"),
+        (["PASS", "WAIVED", "NOT_APPLICABLE"], "WAIVED"),
+        (["WAIVED"], "WAIVED"),
         (["NOT_APPLICABLE"], "INCONCLUSIVE"),
         ([], "INCONCLUSIVE"),
         (["PASS", "BLOCKED"], "BLOCKED"),
@@ -23,10 +20,5 @@ def outcomes(*verdicts: str) -> list[Outcome]:
         (["FAIL", "ERROR"], "ERROR"),
     ],
 )
-def test_the_gravest_required_verdict_decides(verdicts: list[str], expected: str) -> None:
-    assert overall(outcomes(*verdicts)) == expected
-
-
-def test_what_is_not_required_does_not_decide() -> None:
-    assert overall([Outcome(Verdict.PASS), Outcome(Verdict.FAIL, required=False)]) == "PASS"
-    assert overall([Outcome(Verdict.PASS, required=False)]) == "INCONCLUSIVE"
+def test_the_gravest_verdict_decides(verdicts: list[str], expected: str) -> None:
+    assert gravest([Verdict(verdict) for verdict in verdicts]) == expected

@@ -7,15 +7,20 @@ from validation.judge.events import NodeSeen
 from validation.judge.expectation import Actual, Expectation
 from validation.report.record import (
     CheckResult,
+    CheckTrace,
     Command,
     Coverage,
     EvictionRecord,
     Oracle,
     Point,
     Report,
+    RequirementResult,
     Run,
     ScenarioRecord,
+    ScenarioTrace,
+    Scope,
     Tool,
+    Trace,
 )
 from validation.scenario.schema import Erratum
 
@@ -32,7 +37,10 @@ def step(name: str, verdict: str, **fields: Any) -> CheckResult:
 def three_steps() -> Report:
     """A step that passed, one that failed, and an invariant."""
     expected = Expectation(
-        allocated_milli={"team-a": 4000, "team-b": 2000}, pending=(), same_gpu=(("x", "y"),)
+        allocated_milli={"team-a": 4000, "team-b": 2000},
+        total_milli=6000,
+        running=4,
+        same_gpu=(("x", "y"),),
     )
     actual = Actual(
         allocated_milli={"team-a": 4000, "team-b": 1000},
@@ -43,37 +51,49 @@ def three_steps() -> Report:
         gpus_in_use=5,
         devices={"x": ("dgx1-1/0",), "y": ("dgx1-1/1",)},
     )
-    oracle = Oracle({"team-a": "4", "team-b": "7/3"}, {"team-a": 4000, "team-b": 2000}, [], 4)
+    oracle = Oracle(16_000, [], {"team-a": "4", "team-b": "7/3"}, {"team-a": 4000, "team-b": 2000}, [], 4)
     steps = [
         step(
             "one",
             "PASS",
-            started_ms=1000,
-            ended_ms=5000,
-            commands=[Command("muster submit a", 0, 1000, 300)],
             expected=expected,
             oracle=oracle,
-            convergence=Convergence(ConvergenceResult.CONVERGED, 60_000, 3000, 100, 3100, 0),
+            volatile=CheckTrace(
+                started_ms=1000,
+                ended_ms=5000,
+                commands=[Command("muster submit a", 0, 1000, 300)],
+                convergence=Convergence(ConvergenceResult.CONVERGED, 60_000, 3000, 100, 3100, 0),
+            ),
         ),
         step(
             "two",
             "FAIL",
-            started_ms=5000,
-            ended_ms=9000,
             expected=expected,
             oracle=oracle,
             actual=actual,
             differences=["team-b: expected 2 GPUs, has 1"],
-            convergence=Convergence(ConvergenceResult.TIMED_OUT, 4000, 3000),
+            volatile=CheckTrace(
+                started_ms=5000,
+                ended_ms=9000,
+                convergence=Convergence(ConvergenceResult.TIMED_OUT, 4000, 3000),
+            ),
         ),
-        step("invariant/node-capacity", "PASS", started_ms=9000, ended_ms=9000),
+        step("invariant/node-capacity", "PASS", volatile=CheckTrace(started_ms=9000, ended_ms=9000)),
     ]
     message = "2 GPUs reclaimed for d-2-gg of team-d"
     return Report(
         verdict="FAIL",
-        summary="1 of 3 steps and invariants: FAIL.",
+        acceptance="FAIL",
+        headline="FAIL: 0 of the 1 requirements asked for passed (fairness)",
+        summary="Of 2 requirements 1 FAIL, 1 NOT_APPLICABLE.",
+        scope=Scope("c0ffee", "lab", "A lab", ["fairness"], "2026-01-01"),
+        requirements=[
+            RequirementResult("fairness.full", "§4.8", "It is full.", "16", "table", "FAIL", "two is FAIL"),
+            RequirementResult(
+                "hardware.gpus", "§3", "GPUs are there.", "", "table", "NOT_APPLICABLE", "no hardware", False
+            ),
+        ],
         tool=Tool("muster", "0.1.0", "3.11", "Linux"),
-        run=Run("r1", ["muster", "validate"], "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z", 60_000),
         target={"kind": "lab"},
         cluster={
             "gpus": 16,
@@ -91,27 +111,33 @@ def three_steps() -> Report:
                 file="tr4858/section-4.8.scenario.yaml",
                 sha256="abc",
                 quotas_milli={"team-a": 4000, "team-b": 2000},
-                started_ms=1000,
-                ended_ms=9000,
+                volatile=ScenarioTrace(1000, 9000),
             )
         ],
         steps=steps,
         coverage=Coverage(3, 3, 3, {"PASS": 2, "FAIL": 1}),
-        evictions=[
-            EvictionRecord(
-                6000,
-                f"{SCENARIO}/two",
-                "team-b",
-                "b-1",
-                "b-1-x",
-                "dgx1-1",
-                [0, 1],
-                2000,
-                "Preemption",
-                message,
-            )
-        ],
         errata=[Erratum("E3", "§4.9", "none queued", "the dashboard", "two queued", "consistent")],
-        series=[Point(0, {}), Point(2000, {"team-a": 4000}), Point(3000, {"team-a": 4000, "team-b": 2000})],
-        timeline=[NodeSeen(0, "dgx1-1", 8)],
+        volatile=Trace(
+            run=Run("r1", ["muster", "validate"], "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z", 60_000),
+            evictions=[
+                EvictionRecord(
+                    t_ms=6000,
+                    step=f"{SCENARIO}/two",
+                    project="team-b",
+                    workload="b-1",
+                    pod="b-1-x",
+                    node="dgx1-1",
+                    devices=[0, 1],
+                    gpu_milli=2000,
+                    reason="Preemption",
+                    message=message,
+                )
+            ],
+            series=[
+                Point(0, {}),
+                Point(2000, {"team-a": 4000}),
+                Point(3000, {"team-a": 4000, "team-b": 2000}),
+            ],
+            timeline=[NodeSeen(0, "dgx1-1", 8)],
+        ),
     )

@@ -11,10 +11,11 @@ from defusedxml import ElementTree
 
 from tests.validation.report.records import step, three_steps
 from validation.errors import ReportError
+from validation.judge.invariants import Violation
 from validation.report import html, junit, markdown
 from validation.report.chart import Mark, Plot, render
 from validation.report.plots import charts
-from validation.report.record import Point, Report, Violation, encode, read
+from validation.report.record import Point, Report, encode, read
 from validation.report.write import write
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -63,13 +64,16 @@ def test_the_page_shows_verdict_expected_oracle_actual_evictions_and_errata(repo
         "dgx1-1",
         "E3",
         "sha256 abc",
+        "It is full.",
+        "no hardware",
+        "not asked for in this run",
     ):
         assert text in page, text
 
 
 def test_text_of_the_cluster_cannot_become_markup(report: Report) -> None:
     report.steps[1].reason = "<script>alert(1)</script>"
-    report.evictions[0].message = "<img src=x>"
+    report.volatile.evictions[0].message = "<img src=x>"
     report.scenarios[0].quotas_milli = {"<b>": 1000}
     page = html.render(report)
     assert "<script>" not in page
@@ -155,7 +159,7 @@ def test_what_did_not_run_is_no_success_in_junit(report: Report, verdict: str, t
 
 
 def test_markdown_keeps_its_tables_whole(report: Report) -> None:
-    report.steps[1].violations = [Violation(61_500, "a | b\nc")]
+    report.steps[1].volatile.violations = [Violation(61_500, "a | b\nc")]
     text = markdown.render(report)
     assert "1:01.5 a \\| b c" in text
     for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
@@ -167,6 +171,7 @@ def test_the_record_is_read_back_as_it_was_written(report: Report, tmp_path: Pat
     assert encode(read(tmp_path / "r")) == encode(report)
     assert sorted(path.name for path in (tmp_path / "r").iterdir()) == [
         "junit.xml",
+        "manifest.sha256",
         "report.html",
         "report.json",
         "report.md",

@@ -18,7 +18,7 @@ from tests.control.operators import must, muster, operator, prepare
 
 pytestmark = pytest.mark.lab
 
-VALIDATE = ("validate", "--target", "cluster", "--scenario", "muster-gang")
+VALIDATE = ("validate", "--target", "cluster", "--part", "gangs")
 
 
 @pytest.fixture

@@ -1,0 +1,86 @@
+"""The catalogue: what is refused, and that it and the checks that ship name each other, all of them."""
+
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from validation.acceptance import open_acceptance, shipped_check_ids
+from validation.catalogue.catalogue import PATH, load_catalogue
+from validation.errors import CatalogueError
+from validation.scenario.loader import find, load
+from validation.targets.kinds import CLUSTER, LAB
+
+CATALOGUE = load_catalogue()
+
+
+def test_every_check_that_ships_proves_a_requirement() -> None:
+    assert [name for name in shipped_check_ids() if not CATALOGUE.proven_by(name)] == []
+
+
+def test_every_check_that_a_requirement_names_is_there() -> None:
+    patterns = [pattern for requirement in CATALOGUE.requirements for pattern in requirement.checks]
+    ids = shipped_check_ids()
+    assert [p for p in patterns if not any(fnmatchcase(name, p) for name in ids)] == []
+
+
+def test_no_profile_excludes_what_a_check_proves() -> None:
+    """A check that ships runs everywhere; else its requirement would be green on no kind of site."""
+    for profile in CATALOGUE.profiles:
+        for requirement in CATALOGUE.requirements:
+            assert not (requirement.checks and profile.excludes(requirement)), (profile.id, requirement.id)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "two DGX-1", "AFF A800", "Nexus 3232C", "9.6P4", "7.0(3)I6(1)", "4.0.4", "1.17", "20.04.0", "v2.1.13",
+        "18.06.1-ce", "4 x 100 GbE", "nvidia-docker", "default of the cluster", "hyper1", "build1", "test-ingress",
+        "netapp1", "97 %", "heavy-c-2", "16255", "volume test", "v1beta1", "pod1", "nvidia_container_t",
+        "4/4, 4/2, 4/2, 4/8", "4/4, 2/2, 2/2, 8/8", "8/4, 4/2, 4/2, 0/8", "analytics", "dcgm", "nccl", "fio",
+    ],
+)  # fmt: skip
+def test_what_the_documents_ask_for_is_in_it(words: str) -> None:
+    texts = [
+        f"{requirement.id} {requirement.claim} {requirement.number}" for requirement in CATALOGUE.requirements
+    ]
+    assert any(words in text for text in texts)
+
+
+def test_every_section_of_the_scenarios_is_in_it() -> None:
+    proven = {name for check in shipped_check_ids() for name in CATALOGUE.proven_by(check)}
+    sections = " ".join(r.section for r in CATALOGUE.requirements if r.id in proven)
+    assert all(f"§4.{number}" in sections for number in (8, 9, 10))
+    assert len(load(find())) == 7
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("- id: hardware.gpus\n", "- id: hardware.systems\n", "`hardware.systems` is there twice"),
+        ("- id: hardware.gpus\n", "- id: gpus\n", "`gpus`: write PART.NAME"),
+        ('["hardware.*", "network.*", "hosts.*"]', '["hardwear.*"]', "`hardwear.*` is no requirement"),
+        ("reason: the lab has no hardware", 'reason: " "', "needs a reason"),
+        ("  claim: The data is on one AFF A800.", "  clame: x", "unknown key `clame`"),
+    ],
+)
+def test_an_error_names_file_and_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+    text = PATH.read_text()
+    assert old in text
+    path = tmp_path / "catalogue.yaml"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(CatalogueError, match=r"catalogue\.yaml:\d+: ") as error:
+        load_catalogue(path)
+    assert message in str(error.value)
+
+
+def test_the_profile_of_the_lab_is_not_for_a_cluster() -> None:
+    with pytest.raises(CatalogueError, match="the profile `lab` is not for the target cluster"):
+        open_acceptance("lab", [], CLUSTER)
+    with pytest.raises(CatalogueError, match="there is no profile `labs`; there are: lab, tr4858, current"):
+        open_acceptance("labs", [], LAB)
+
+
+def test_a_part_selects_the_scenarios_that_prove_it_and_what_they_continue() -> None:
+    chosen = open_acceptance("", ["fairness"], LAB).select(load(find()))
+    assert [scenario.id for scenario in chosen] == ["tr4858-4.8", "tr4858-4.9", "tr4858-4.10"]

@@ -1,0 +1,160 @@
+"""A target without a cluster: a scheduler that does what the oracle derives, on a clock that only waiting moves."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from validation.errors import TargetError
+from validation.judge import oracle
+from validation.judge.events import Eviction, NodeSeen, PodSeen
+from validation.report.record import Command
+from validation.scenario.commands import Action, Submit, parse
+from validation.scenario.loader import demands
+from validation.scenario.schema import Cluster
+from validation.targets.recorder import Recorder
+
+
+class QuickRecorder(Recorder):
+    """Waiting takes no time: the clock goes on by what is waited for."""
+
+    def __init__(self) -> None:
+        self.clock_ms = 0
+        super().__init__(clock=lambda: self.clock_ms / 1000)
+
+    def now_ms(self) -> int:
+        return self.clock_ms
+
+    async def changed(self, timeout_ms: int) -> None:
+        self.clock_ms += max(1, timeout_ms)
+        await asyncio.sleep(0)
+
+
+class FakeTarget:
+    """An honest orchestrator on nodes that it makes up. Subclasses lie, or have less."""
+
+    kind = "lab"
+    disposable = True
+
+    def __init__(self) -> None:
+        self.recorder: Recorder | None = None
+        self.cluster: Cluster | None = None
+        self.quotas: dict[str, int] = {}
+        self.history: list[Action] = []
+        self.pods: dict[tuple[str, str], list[PodSeen]] = {}
+        self.made = 0
+
+    async def start(self, cluster: Cluster) -> bool:
+        fresh, self.cluster = self.cluster is None, cluster
+        return fresh
+
+    @contextlib.asynccontextmanager
+    async def recording(self, recorder: Recorder) -> AsyncIterator[None]:
+        self.recorder = recorder
+        assert self.cluster is not None
+        for number in range(self.cluster.nodes):
+            recorder.record(NodeSeen(recorder.now_ms(), f"n{number + 1}", self.cluster.gpus_per_node))
+        yield
+
+    async def execute(self, line: str, *, started_ms: int) -> Command:
+        assert self.recorder is not None
+        words = line.split()
+        if words[:3] == ["muster", "project", "create"]:
+            self.quotas[words[3]] = int(float(words[5]) * 1000)
+            self.recorder._projects[f"muster-{words[3]}"] = words[3]
+        elif words[:3] == ["muster", "project", "delete"]:
+            del self.quotas[words[3]]
+        else:
+            action = parse(line)
+            self.history.append(action)
+            self.act(action)
+            self.schedule()
+        return Command(line, 0, started_ms, 1)
+
+    def act(self, action: Action) -> None:
+        """Make the pods of a submit, and take those of a delete away."""
+        if isinstance(action, Submit):
+            self.pods[action.project, action.name] = [self.pod(action) for _ in range(action.pods)]
+            for pod in self.pods[action.project, action.name]:
+                self.tell(pod)
+        else:
+            for name in action.names:
+                for pod in self.pods.pop((action.project, name)):
+                    self.tell(pod, change="deleted")
+
+    def pod(self, action: Submit) -> PodSeen:
+        self.made += 1
+        return PodSeen(
+            t_ms=0,
+            change="added",
+            uid=f"uid-{self.made}",
+            namespace=f"muster-{action.project}",
+            project=action.project,
+            workload=action.name,
+            pod=f"{action.name}-{self.made}",
+            phase="Pending",
+            gpu_milli=action.gpu_milli,
+            preemptible=action.preemptible,
+            priority=100 if action.interactive else 50,
+            submitted_us=self.made,
+            min_member=action.min_member,
+        )
+
+    def tell(self, pod: PodSeen, **changes: Any) -> PodSeen:
+        """Let the recorder see the pod with these changes."""
+        assert self.recorder is not None
+        seen = msgspec.structs.replace(pod, t_ms=self.recorder.now_ms(), **changes)
+        self.recorder.record(seen)
+        return seen
+
+    def schedule(self) -> None:
+        """Bring about what quotas alone lead to: evict who may not run, bind who may."""
+        assert self.cluster is not None
+        capacity = self.cluster.nodes * self.cluster.gpus_per_node * 1000
+        projects = [oracle.Project(name, quota) for name, quota in self.quotas.items()]
+        running = oracle.divide(capacity, projects, demands(self.history)).running
+        submits = {(a.project, a.name): a for a in self.history if isinstance(a, Submit)}
+        for key, pods in self.pods.items():
+            if key not in running and pods[0].node:
+                for pod in pods:
+                    self.evict(pod)
+                self.pods[key] = [self.tell(self.pod(submits[key])) for _ in pods]
+        for key, pods in self.pods.items():
+            if key in running and not pods[0].node:
+                self.pods[key] = [self.bind(pod) for pod in pods]
+
+    def evict(self, pod: PodSeen) -> None:
+        told = self.tell(pod, change="modified", eviction=Eviction("PreemptionByScheduler", "over its quota"))
+        self.tell(told, change="deleted")
+
+    def bind(self, pod: PodSeen) -> PodSeen:
+        """Give the pod the first GPUs with room."""
+        assert self.recorder is not None
+        held = self.recorder.state.devices()
+        need, part = max(1, pod.gpu_milli // 1000), min(pod.gpu_milli, 1000)
+        for node, gpus in self.recorder.state.nodes.items():
+            used = [sum(held.get((node, index), {}).values()) for index in range(gpus)]
+            room = [index for index in range(gpus) if used[index] + part <= 1000]
+            room.sort(key=lambda index: (-used[index], index))
+            if len(room) >= need:
+                return self.tell(
+                    pod, change="modified", node=node, devices=tuple(room[:need]), phase="Running"
+                )
+        raise TargetError(f"the fake scheduler finds no place for {pod.pod}")
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": self.kind, "operator": "a double"}
+
+    def timings(self) -> dict[str, str]:
+        return {}
+
+    async def kubernetes(self) -> str:
+        return "none"
+
+    async def problem(self) -> str:
+        return ""
+
+    async def stop(self) -> None:
+        return None

@@ -1,0 +1,80 @@
+"""Runs scenarios on a double of a cluster, as `muster validate` does and as pytest does, and says how both end."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from orchestrator.errors import MusterError
+from tests.validation.fake_target import FakeTarget, QuickRecorder
+from validation import plugin, pytest_run
+from validation.report.record import Report
+from validation.scenario.loader import SHIPPED, find, load, select
+from validation.session import Settings, acceptance_of, exit_code
+
+GANG = SHIPPED / "muster" / "gang.scenario.yaml"
+VICTIM = SHIPPED / "muster" / "victim.scenario.yaml"
+TR4858 = SHIPPED / "tr4858"
+
+
+class Outcome(NamedTuple):
+    command: int
+    pytest: int
+    report: Report
+    directory: Path
+
+
+class Stash:
+    """Hands the settings to the plugin, where pytest runs it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.stash[plugin.SETTINGS] = self.settings
+
+
+def settings(out: Path, target: Callable[[], Any] = FakeTarget, **more: Any) -> Settings:
+    return Settings(out=out, open_target=target, open_recorder=QuickRecorder, **more)
+
+
+def run_command(paths: Sequence[Path], chosen: Settings, pattern: str = "*") -> tuple[int, Report | None]:
+    """What `muster validate` does with files and settings; how it ends."""
+    try:
+        scenarios = acceptance_of(chosen).select(select(load(find(list(paths))), pattern))
+        report, _ = pytest_run.run([str(scenario.path) for scenario in scenarios], chosen)
+    except MusterError as error:
+        return error.exit_code, None
+    return exit_code(report), report
+
+
+def run_pytest(paths: Sequence[Path], chosen: Settings, *arguments: str) -> int:
+    fixed = [
+        "--disable-plugin-autoload",
+        "-c",
+        "/dev/null",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:terminalreporter",
+    ]
+    fixed += ["--import-mode=importlib", "--capture=no", "--rootdir", str(paths[0].parent)]
+    return int(
+        pytest.main([*fixed, *arguments, *(str(path) for path in paths)], plugins=[plugin, Stash(chosen)])
+    )
+
+
+def both(
+    directory: Path,
+    paths: Sequence[Path],
+    target: Callable[[], Any] = FakeTarget,
+    arguments: Sequence[str] = (),
+    **more: Any,
+) -> Outcome:
+    """Run them both ways; they leave the same verdicts."""
+    code, report = run_command(paths, settings(directory / "command", target, **more))
+    assert report is not None
+    other = run_pytest(paths, settings(directory / "pytest", target, **more), *arguments)
+    return Outcome(code, other, report, directory / "command")

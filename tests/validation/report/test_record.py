@@ -1,0 +1,308 @@
+"""The record of a run: canonical, by its schema, sealed by the manifest, and judged again to the same verdicts."""
+
+import base64
+import hashlib
+import json
+import random
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+import rfc8785
+import yaml
+from click.testing import CliRunner
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tests.validation.fake_target import FakeTarget
+from tests.validation.replay import GANG, VICTIM, run_command, settings
+from tests.validation.test_not_fooled import Interrupted, LosesAGang, NeverBinds, NothingThere, waivers
+from validation.catalogue.catalogue import PATH
+from validation.errors import ReportError
+from validation.judge.events import PodSeen
+from validation.report import manifest, record, statement
+from validation.report.rejudge import rejudge
+from validation.report.write import write
+from validation.report_command import report, verify_directory
+from validation.schemas import ROOT, SCHEMAS, schema
+
+
+class EvictsTheWrongOne(FakeTarget):
+    """Evicts everything that is preemptible before it schedules."""
+
+    def schedule(self) -> None:
+        for key, pods in self.pods.items():
+            if key[1] == "r-1-gggg" and pods[0].node and len(self.pods) > 5:
+                self.evict(pods[0])
+                self.pods[key] = [pods[0]]
+        super().schedule()
+
+
+class HoldsTwice(FakeTarget):
+    """Gives the same devices to everybody."""
+
+    def bind(self, pod: PodSeen) -> PodSeen:
+        bound = super().bind(pod)
+        return self.tell(bound, devices=tuple(range(len(bound.devices))))
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("bundle") / "r"
+    code, _ = run_command([GANG, VICTIM], settings(directory, parts=["gangs", "victims"]))
+    assert code == 0
+    (directory / "install").mkdir()
+    (directory / "install" / "journal.jsonl").write_text('{"stage": "preflight"}\n')
+    write(record.read(directory), directory)
+    return directory
+
+
+@pytest.fixture
+def copy(bundle: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(bundle, tmp_path / "copy"))
+
+
+def edited(directory: Path, change: Callable[[dict[str, Any]], None], *, sealed: bool) -> None:
+    """Change the record as somebody would who knows the format; `sealed` makes the manifest fit."""
+    path = directory / "report.json"
+    content = json.loads(path.read_bytes())
+    change(content)
+    path.write_bytes(rfc8785.dumps(content))
+    if sealed:
+        (directory / manifest.NAME).write_bytes(manifest.render(directory))
+
+
+def test_the_record_is_canonical_and_by_its_schema(bundle: Path) -> None:
+    content = (bundle / "report.json").read_bytes()
+    assert rfc8785.dumps(json.loads(content)) == content
+    published = json.loads((ROOT / "report" / "report.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(published)
+    jsonschema.Draft202012Validator(published).validate(json.loads(content))
+
+
+def test_the_catalogue_is_by_its_schema() -> None:
+    published = json.loads((ROOT / "catalogue" / "catalogue.schema.json").read_text())
+    jsonschema.Draft202012Validator(published).validate(yaml.safe_load(PATH.read_text()))
+
+
+@pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.name)
+def test_the_published_schemas_are_current(path: Path) -> None:
+    assert path.read_text() == schema(*SCHEMAS[path]), "run `make docs`"
+
+
+def test_a_record_in_another_form_is_refused(copy: Path) -> None:
+    path = copy / "report.json"
+    path.write_text(json.dumps(json.loads(path.read_bytes())))
+    with pytest.raises(ReportError, match="not in canonical form"):
+        record.read(copy)
+
+
+def test_two_runs_differ_in_what_is_volatile_alone(bundle: Path, tmp_path: Path) -> None:
+    run_command([GANG, VICTIM], settings(tmp_path / "r", parts=["gangs", "victims"]))
+
+    def stable(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: stable(entry) for key, entry in value.items() if key != "volatile"}
+        return [stable(entry) for entry in value] if isinstance(value, list) else value
+
+    one, two = (stable(json.loads((d / "report.json").read_bytes())) for d in (bundle, tmp_path / "r"))
+    assert one == two
+
+
+def test_a_report_as_it_was_written_is_verified(bundle: Path) -> None:
+    assert verify_directory(bundle) == []
+    names = [line.split("  ")[1] for line in (bundle / manifest.NAME).read_text().splitlines()[:-1]]
+    assert names == ["install/journal.jsonl", "junit.xml", "report.html", "report.json", "report.md"]
+
+
+def test_every_flipped_byte_is_noticed_and_the_file_named(copy: Path) -> None:
+    chance = random.Random(1)  # noqa: S311 - which bytes, not secrets
+    contents = {
+        path.relative_to(copy).as_posix(): path.read_bytes() for path in copy.rglob("*") if path.is_file()
+    }
+    for _ in range(1000):
+        name = chance.choice(sorted(contents))
+        content = bytearray(contents[name])
+        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        (copy / name).write_bytes(content)
+        lines = manifest.problems(copy)
+        assert [line.partition(":")[0] for line in lines] == [name]
+        (copy / name).write_bytes(contents[name])
+    assert manifest.problems(copy) == []
+
+
+def test_what_is_missing_or_was_added_is_named(copy: Path) -> None:
+    (copy / "report.md").unlink()
+    (copy / "more.txt").touch()
+    assert verify_directory(copy) == ["report.md: is missing", "more.txt: is not of this report"]
+
+
+def keys(directory: Path, name: str) -> tuple[Path, Path]:
+    """A private key and its public half."""
+    private = Ed25519PrivateKey.generate()
+    one, other = directory / f"{name}.key", directory / f"{name}.pub"
+    one.write_bytes(
+        private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    other.write_bytes(
+        private.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
+    return one, other
+
+
+def test_supplier_and_customer_sign_and_each_is_verified(copy: Path, tmp_path: Path) -> None:
+    supplier, customer, nobody = (keys(tmp_path, name) for name in ("supplier", "customer", "nobody"))
+    assert verify_directory(copy, supplier[1]) == ["statement.json: is missing: nobody signed this report"]
+    for private, _ in (supplier, customer, supplier):
+        statement.sign(copy, private)
+    assert len(statement.signers(copy)) == 2
+    assert verify_directory(copy, supplier[1]) == verify_directory(copy, customer[1]) == []
+    assert verify_directory(copy, nobody[1]) == [f"statement.json: has no signature of {nobody[1]}"]
+
+
+def test_openssl_verifies_the_signature(copy: Path, tmp_path: Path) -> None:
+    private, public = keys(tmp_path, "supplier")
+    envelope = json.loads(statement.sign(copy, private).read_bytes())
+    payload = base64.b64decode(envelope["payload"])
+    kind = envelope["payloadType"]
+    (tmp_path / "covered").write_bytes(f"DSSEv1 {len(kind)} {kind} {len(payload)} ".encode() + payload)
+    (tmp_path / "sig").write_bytes(base64.b64decode(envelope["signatures"][0]["sig"]))
+    command = ["openssl", "pkeyutl", "-verify", "-pubin", "-inkey", str(public), "-rawin", "-in", "covered"]
+    subprocess.run([*command, "-sigfile", "sig"], cwd=tmp_path, check=True, capture_output=True)
+    content = json.loads(payload)
+    assert content["_type"] == "https://in-toto.io/Statement/v1"
+    assert content["subject"][1]["name"] == "report.json"
+    digest = hashlib.sha256((copy / "report.json").read_bytes()).hexdigest()
+    assert content["subject"][1]["digest"] == {"sha256": digest}
+    assert content["predicate"]["headline"] == "PASS of 2 of 80 requirements: gangs, victims"
+
+
+def test_a_statement_is_of_one_report_and_not_a_byte_of_it_changes(copy: Path, tmp_path: Path) -> None:
+    private, public = keys(tmp_path, "supplier")
+    content = statement.sign(copy, private).read_bytes()
+    chance = random.Random(2)  # noqa: S311 - which bytes, not secrets
+    for _ in range(200):
+        flipped = bytearray(content)
+        flipped[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        (copy / "statement.json").write_bytes(flipped)
+        lines = statement.problems(copy, public)
+        assert {line.partition(":")[0] for line in lines} == {"statement.json"}
+    (copy / "statement.json").write_bytes(content)
+    write(record.read(copy), copy)
+    assert not (copy / "statement.json").exists(), "a report that is written again is not signed"
+    (copy / "report.md").write_text("another")
+    (copy / manifest.NAME).write_bytes(manifest.render(copy))
+    (copy / "statement.json").write_bytes(content)
+    assert verify_directory(copy, public) == ["statement.json: was made for another report"]
+
+
+def test_what_does_not_verify_is_not_signed(copy: Path, tmp_path: Path) -> None:
+    private, _ = keys(tmp_path, "supplier")
+    edited(copy, make_pass, sealed=True)
+    done = CliRunner().invoke(report, ["sign", str(copy), "--key", str(private)])
+    assert done.exit_code == 1
+    assert "verdict is recorded as" in done.output
+    assert not (copy / "statement.json").exists()
+    (tmp_path / "no.key").write_text("x")
+    write(record.read(copy), copy)
+    with pytest.raises(ReportError, match="no private key in PEM"):
+        statement.sign(copy, tmp_path / "no.key")
+
+
+def test_the_command_says_what_it_checked(copy: Path, tmp_path: Path) -> None:
+    private, public = keys(tmp_path, "supplier")
+    run = CliRunner().invoke
+    assert run(report, ["rejudge", str(copy)]).output == "PASS of 2 of 80 requirements: gangs, victims\n"
+    assert run(report, ["sign", str(copy), "--key", str(private)]).exit_code == 0
+    assert "no signature was checked: give --key" in run(report, ["verify", str(copy)]).output
+    done = run(report, ["verify", str(copy), "--key", str(public)])
+    assert (done.exit_code, "--key" in done.output) == (0, False)
+    (copy / "report.md").write_text("another")
+    done = run(report, ["verify", str(copy)])
+    assert (done.exit_code, done.output) == (1, "report.md: was changed after the run\n")
+
+
+def test_another_program_reads_the_manifest(bundle: Path) -> None:
+    for line in (bundle / manifest.NAME).read_text().splitlines():
+        if not line.startswith("#"):
+            digest, name = line.split("  ")
+            assert hashlib.sha256((bundle / name).read_bytes()).hexdigest() == digest
+
+
+def make_pass(content: dict[str, Any]) -> None:
+    content["steps"][0]["verdict"] = "FAIL"
+
+
+def raise_the_headline(content: dict[str, Any]) -> None:
+    content["headline"] = "PASS of 80 of 80 requirements: all"
+
+
+def turn_a_requirement(content: dict[str, Any]) -> None:
+    entry = next(entry for entry in content["requirements"] if entry["id"] == "training.resnet50")
+    entry["verdict"], entry["reason"] = "PASS", ""
+
+
+def accept(content: dict[str, Any]) -> None:
+    content["acceptance"] = "PASS"
+
+
+def cut_the_evidence(content: dict[str, Any]) -> None:
+    events = content["volatile"]["timeline"]
+    content["volatile"]["timeline"] = [event for event in events if event["event"] != "pod"]
+
+
+@pytest.mark.parametrize(
+    "change", [make_pass, raise_the_headline, turn_a_requirement, accept, cut_the_evidence]
+)
+def test_an_edited_verdict_is_refused_by_verify_and_by_rejudge(
+    copy: Path, change: Callable[[dict[str, Any]], None]
+) -> None:
+    edited(copy, change, sealed=False)
+    assert verify_directory(copy) == ["report.json: was changed after the run"]
+    assert rejudge(record.read(copy)) != []
+    edited(copy, lambda _: None, sealed=True)
+    assert all(line.startswith("report.json: ") for line in verify_directory(copy))
+    assert verify_directory(copy) != []
+
+
+@pytest.mark.parametrize(
+    ("target", "verdict"),
+    [
+        (FakeTarget, "PASS"),
+        (NeverBinds, "FAIL"),
+        (LosesAGang, "FAIL"),
+        (NothingThere, "ERROR"),
+        (Interrupted, "INCONCLUSIVE"),
+        (HoldsTwice, "FAIL"),
+        (EvictsTheWrongOne, "FAIL"),
+    ],
+)
+def test_every_kind_of_run_is_judged_again_to_the_same_verdicts(
+    target: type[FakeTarget], verdict: str, tmp_path: Path
+) -> None:
+    accepted = waivers(tmp_path, "muster-victim/reclaim")
+    chosen = settings(tmp_path / "r", target, parts=["gangs", "victims"], waivers=accepted)
+    run_command([GANG, VICTIM], chosen)
+    result = record.read(tmp_path / "r")
+    assert result.verdict == verdict
+    assert rejudge(result) == []
+    assert verify_directory(tmp_path / "r") == []
+
+
+def test_a_failure_that_is_recorded_as_a_pass_is_named(tmp_path: Path) -> None:
+    run_command([GANG], settings(tmp_path / "r", NeverBinds, parts=["gangs"]))
+    result = record.read(tmp_path / "r")
+    assert result.steps[0].verdict == "FAIL"
+    lie = msgspec.convert(msgspec.to_builtins(result), record.Report)
+    lie.steps[0].verdict, lie.steps[0].reason, lie.steps[0].differences = "PASS", "", []
+    lines = rejudge(lie)
+    assert 'check muster-gang/wait: verdict is recorded as "PASS", and follows as "FAIL"' in lines

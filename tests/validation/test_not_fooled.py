@@ -1,0 +1,224 @@
+"""Ways to make an acceptance test green without the cluster being good: none is, by the command or by pytest."""
+
+import json
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.validation.fake_target import FakeTarget
+from tests.validation.replay import GANG, TR4858, VICTIM, both, run_command, run_pytest, settings
+from validation.catalogue.catalogue import PATH
+from validation.judge.events import PodSeen
+from validation.report.record import Command, read
+from validation.targets.recorder import Recorder
+
+OWN = """\
+apiVersion: muster.dev/v1alpha1
+kind: Scenario
+metadata: {id: own, title: Own, source: here}
+cluster: {profile: dgx1-v100-32g, nodes: 1, gpusPerNode: 8}
+projects:
+  own-p: {quota: 4}
+steps:
+- id: first
+  title: First
+  source: here
+  run:
+  - muster submit a -g 1 -p own-p
+  expect: {}
+"""
+
+
+class NothingThere(FakeTarget):
+    """No node and no pod: commands succeed, and nothing is ever seen."""
+
+    @asynccontextmanager
+    async def recording(self, recorder: Recorder) -> AsyncIterator[None]:
+        self.recorder = recorder
+        yield
+
+    def tell(self, pod: PodSeen, **changes: object) -> PodSeen:
+        return pod
+
+    def schedule(self) -> None:
+        return None
+
+
+class NeverBinds(FakeTarget):
+    """Every pod waits for ever."""
+
+    def schedule(self) -> None:
+        return None
+
+
+def written(directory: Path, text: str = OWN) -> Path:
+    path = directory / "own.scenario.yaml"
+    path.write_text(text)
+    return path
+
+
+def waivers(directory: Path, *ids: str, days: int = 30, **fields: str) -> Path:
+    expires = (datetime.now(UTC).date() + timedelta(days=days)).isoformat()
+    entries = [{"id": i, "owner": "a customer", "reason": "known", "expires": expires, **fields} for i in ids]
+    path = directory / "waivers.yaml"
+    path.write_text(json.dumps(entries))
+    return path
+
+
+def test_an_honest_cluster_passes_the_part_that_was_run(tmp_path: Path) -> None:
+    outcome = both(tmp_path, [TR4858], parts=["fairness"])
+    assert (outcome.command, outcome.pytest) == (0, 0), outcome.report.summary
+    assert outcome.report.headline == "PASS of 9 of 80 requirements: fairness"
+    assert outcome.report.acceptance == "INCONCLUSIVE"
+
+
+def test_1_an_empty_cluster_proves_nothing_and_cannot_be_waived(tmp_path: Path) -> None:
+    accepted = waivers(tmp_path, "muster-victim/fill", "muster-victim/reclaim")
+    outcome = both(tmp_path, [VICTIM], NothingThere, parts=["victims"], waivers=accepted)
+    assert (outcome.command, outcome.pytest) == (1, 1)
+    assert outcome.report.verdict == "ERROR"
+    assert "less evidence than the check needs: 0 of 2 nodes" in outcome.report.steps[0].reason
+    assert not [step.id for step in outcome.report.steps if step.verdict in {"PASS", "WAIVED"}]
+
+
+def test_2_a_pod_that_nobody_expects_to_wait_is_a_failure(tmp_path: Path) -> None:
+    outcome = both(tmp_path, [written(tmp_path)], NeverBinds)
+    assert (outcome.command, outcome.pytest, outcome.report.verdict) == (1, 1, "FAIL")
+    assert "pending but should not be: a" in outcome.report.steps[0].differences
+
+
+@pytest.mark.parametrize(
+    ("excuses", "verdict"), [("[]", "ERROR"), ("[pending]", "ERROR"), ("[pending, allocated]", "ERROR")]
+)
+def test_3_an_erratum_excuses_only_what_it_names(tmp_path: Path, excuses: str, verdict: str) -> None:
+    erratum = (
+        f"- {{id: E1, section: x, says: x, contradicted_by: x, asserted: x, why: x, excuses: {excuses}}}\n"
+    )
+    (tmp_path / "errata.yaml").write_text(erratum)
+    starving = OWN.replace("expect: {}", "errata: [E1]\n  expect: {pending: [a]}")
+    outcome = both(tmp_path, [written(tmp_path, starving)], NeverBinds)
+    assert (outcome.command, outcome.pytest, outcome.report.steps[0].verdict) == (1, 1, verdict)
+    assert "running workloads: expected 0, are 1" in outcome.report.steps[0].reason
+
+
+def test_4_what_does_not_apply_and_what_was_left_out_is_not_green(tmp_path: Path) -> None:
+    catalogue = tmp_path / "catalogue.yaml"
+    profile = "- id: lab\n  title: A control"
+    assert profile in PATH.read_text()
+    nothing = "- id: none\n  title: x\n  targets: [lab]\n  notApplicable:\n  - {requirements: ['*'], reason: told so}\n"
+    catalogue.write_text(PATH.read_text().replace(profile, nothing + profile))
+    outcome = both(tmp_path, [VICTIM], profile="none", catalogue=catalogue)
+    assert {step.verdict for step in outcome.report.steps} == {"NOT_APPLICABLE"}
+    assert (outcome.command, outcome.pytest, outcome.report.verdict) == (1, 1, "INCONCLUSIVE")
+    chosen = settings(tmp_path / "k", parts=["victims"])
+    assert run_pytest([VICTIM], chosen, "-k", "node-capacity") == 1
+    report = read(tmp_path / "k")
+    assert report.headline.startswith("INCONCLUSIVE: 0 of the 1 requirements asked for passed")
+    assert "4 of 9 checks did not run" not in report.summary
+    assert "checks did not run" in next(r.reason for r in report.requirements if r.id == "victims.borrowed")
+
+
+def test_5_a_run_of_a_part_is_no_acceptance_and_names_what_it_leaves_out(tmp_path: Path) -> None:
+    outcome = both(tmp_path, [GANG])
+    assert (outcome.command, outcome.pytest, outcome.report.verdict) == (1, 1, "INCONCLUSIVE")
+    verdicts = {entry.id: (entry.verdict, entry.reason) for entry in outcome.report.requirements}
+    assert verdicts["gangs.whole"][0] == "PASS"
+    assert verdicts["fairness.shares"][0] == "INCONCLUSIVE"
+    assert verdicts["training.resnet50"] == ("INCONCLUSIVE", "no check of it exists yet")
+    assert verdicts["hosts.nccl"] == ("NOT_APPLICABLE", "the lab has no hardware")
+    part = both(tmp_path / "part", [GANG], parts=["gangs"])
+    assert (part.command, part.pytest) == (0, 0)
+    assert part.report.headline == "PASS of 1 of 80 requirements: gangs"
+
+
+def test_6_what_the_scheduler_says_of_itself_is_not_accepted_on_hardware(tmp_path: Path) -> None:
+    """Where containers see other GPUs than the scheduler names, no event differs: another witness is missing."""
+    outcome = both(tmp_path, [GANG], profile="current", parts=["gangs", "witnesses"])
+    assert (outcome.command, outcome.pytest, outcome.report.verdict) == (1, 1, "INCONCLUSIVE")
+    entry = next(entry for entry in outcome.report.requirements if entry.id == "witnesses.devices")
+    assert (entry.verdict, entry.reason) == ("INCONCLUSIVE", "no check of it exists yet")
+
+
+def test_7_a_changed_operator_is_no_acceptance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUSTER_OPERATOR_PYTHONPATH", str(tmp_path))
+    outcome = both(tmp_path, [VICTIM], parts=["victims"])
+    assert (outcome.command, outcome.pytest, outcome.report.verdict) == (1, 1, "INCONCLUSIVE")
+    assert "the operator was changed by MUSTER_OPERATOR_PYTHONPATH" in outcome.report.summary
+
+
+def test_7_a_scenario_cannot_declare_that_it_does_not_apply(tmp_path: Path) -> None:
+    path = written(tmp_path, OWN.replace("  expect: {}", "  not_applicable: I say so\n  expect: {}"))
+    code, _ = run_command([path], settings(tmp_path / "r"))
+    assert (code, run_pytest([path], settings(tmp_path / "p"))) == (2, 2)
+
+
+def test_a_scenario_of_ones_own_under_a_name_of_ours_is_no_acceptance(tmp_path: Path) -> None:
+    easy = VICTIM.read_text().replace("id: muster-victim", "id: muster-victim")
+    (tmp_path / "mine.scenario.yaml").write_text(easy)
+    outcome = both(tmp_path, [tmp_path / "mine.scenario.yaml"], parts=["victims"])
+    assert (outcome.command, outcome.pytest, outcome.report.verdict) == (1, 1, "INCONCLUSIVE")
+    assert "scenario muster-victim is not one that ships with muster" in outcome.report.summary
+
+
+def test_an_accepted_deviation_is_in_the_headline(tmp_path: Path) -> None:
+    accepted = waivers(tmp_path, "muster-gang/start")
+    outcome = both(tmp_path, [GANG, VICTIM], LosesAGang, parts=["gangs", "victims"], waivers=accepted)
+    assert (outcome.command, outcome.pytest, outcome.report.verdict) == (0, 0, "WAIVED")
+    assert (
+        outcome.report.headline
+        == "WAIVED: 1 of the 2 requirements asked for passed, 1 WAIVED (gangs, victims)"
+    )
+    assert "deviation accepted by a customer until" in outcome.report.steps[2].reason
+    without = both(tmp_path / "without", [GANG, VICTIM], LosesAGang, parts=["gangs", "victims"])
+    assert (without.command, without.pytest, without.report.verdict) == (1, 1, "FAIL")
+
+
+class LosesAGang(FakeTarget):
+    """Never starts the gang: the step in which it should start fails, and no other."""
+
+    def bind(self, pod: PodSeen) -> PodSeen:
+        return pod if pod.workload == "p-1-gang" else super().bind(pod)
+
+
+@pytest.mark.parametrize(
+    ("fields", "days"),
+    [({}, -1), ({"owner": " "}, 1), ({"reason": ""}, 1), ({"expires": "soon"}, 1), ({"id": "no-such"}, 1)],
+)
+def test_a_waiver_that_nobody_answers_for_is_refused(
+    tmp_path: Path, fields: dict[str, str], days: int
+) -> None:
+    path = waivers(tmp_path, "muster-gang/start", days=days, **fields)
+    code, _ = run_command([GANG], settings(tmp_path / "r", waivers=path))
+    assert (code, run_pytest([GANG], settings(tmp_path / "p", waivers=path))) == (2, 2)
+    assert not (tmp_path / "r").exists()
+
+
+class Interrupted(FakeTarget):
+    """The user gives up at the first submit."""
+
+    async def execute(self, line: str, *, started_ms: int) -> Command:
+        if " submit " in line:
+            raise KeyboardInterrupt
+        return await super().execute(line, started_ms=started_ms)
+
+
+def test_an_interruption_ends_both_alike(tmp_path: Path) -> None:
+    outcome = both(tmp_path, [VICTIM], Interrupted, parts=["victims"])
+    assert (outcome.command, outcome.pytest, outcome.report.verdict) == (130, 130, "INCONCLUSIVE")
+
+
+def test_nothing_to_run_ends_both_alike(tmp_path: Path) -> None:
+    code, _ = run_command([GANG], settings(tmp_path / "r"), "no-such")
+    assert (code, run_pytest([GANG], settings(tmp_path / "p"), "-k", "no-such")) == (2, 2)
+    code, _ = run_command([GANG], settings(tmp_path / "r", parts=["victims"]))
+    assert (code, run_pytest([GANG], settings(tmp_path / "p", parts=["victims"]))) == (2, 2)
+
+
+def test_stopping_at_the_first_failure_ends_both_alike(tmp_path: Path) -> None:
+    outcome = both(tmp_path, [GANG], NeverBinds, ["-x"], parts=["gangs"], fail_fast=True)
+    assert (outcome.command, outcome.pytest, outcome.report.verdict) == (1, 1, "FAIL")
+    shutil.rmtree(outcome.directory)

@@ -1,0 +1,142 @@
+"""Reads the catalogue of requirements, and says which checks prove which of them."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from orchestrator import document
+from validation.errors import CatalogueError
+
+PATH = Path(__file__).parent / "catalogue.yaml"
+
+
+class Requirement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a document claims: where, which number if it has one, and by which checks it is proven.
+
+    `checks` are shell patterns of check ids. The part is the word before the dot of the id.
+    """
+
+    id: str
+    section: str
+    claim: str
+    source: str
+    number: str = ""
+    checks: list[str] = []
+
+    @property
+    def part(self) -> str:
+        """The part of the catalogue that it belongs to."""
+        return self.id.partition(".")[0]
+
+
+class NotApplicable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Requirements, as shell patterns, that a kind of site cannot have, and why."""
+
+    requirements: list[str]
+    reason: str
+
+
+class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A kind of site. `targets` are those that it may be claimed for."""
+
+    id: str
+    title: str
+    targets: list[str]
+    not_applicable: list[NotApplicable] = []
+
+    def excludes(self, requirement: Requirement) -> str:
+        """Why the requirement does not apply; empty if it does."""
+        return next(
+            (
+                entry.reason
+                for entry in self.not_applicable
+                if any(fnmatchcase(requirement.id, pattern) for pattern in entry.requirements)
+            ),
+            "",
+        )
+
+
+class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What is in the file."""
+
+    api_version: Literal["muster.dev/v1alpha1"]
+    kind: Literal["Catalogue"]
+    requirements: list[Requirement]
+    profiles: list[Profile]
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """The requirements and profiles, and the digest of their file."""
+
+    requirements: Sequence[Requirement]
+    profiles: Sequence[Profile]
+    sha256: str
+
+    @property
+    def parts(self) -> list[str]:
+        """The parts, in order."""
+        return list(dict.fromkeys(requirement.part for requirement in self.requirements))
+
+    def profile(self, name: str) -> Profile:
+        """The profile of that name. Raises CatalogueError."""
+        for profile in self.profiles:
+            if profile.id == name:
+                return profile
+        known = ", ".join(profile.id for profile in self.profiles)
+        raise CatalogueError(f"there is no profile `{name}`; there are: {known}")
+
+    def part_requirements(self, parts: Iterable[str]) -> list[Requirement]:
+        """The requirements of these parts, all for none. Raises CatalogueError for a part that there is not."""
+        names = list(parts)
+        unknown = next((name for name in names if name not in self.parts), None)
+        if unknown is not None:
+            raise CatalogueError(f"there is no part `{unknown}`; there are: {', '.join(self.parts)}")
+        return [requirement for requirement in self.requirements if not names or requirement.part in names]
+
+    def proven_by(self, check_id: str) -> list[str]:
+        """The ids of the requirements that the check helps to prove."""
+        return [
+            requirement.id
+            for requirement in self.requirements
+            if any(fnmatchcase(check_id, pattern) for pattern in requirement.checks)
+        ]
+
+
+def checks_of(requirement: Requirement, check_ids: Iterable[str]) -> list[str]:
+    """Those of the checks that prove the requirement."""
+    return [name for name in check_ids if any(fnmatchcase(name, pattern) for pattern in requirement.checks)]
+
+
+class _Document(document.Document):
+    refusal = CatalogueError
+
+
+def load_catalogue(path: Path = PATH) -> Catalogue:
+    """The catalogue. Raises CatalogueError that names file and line."""
+    read = _Document(path)
+    content = read.convert(Content)
+    for kind, ids in (
+        ("requirements", [requirement.id for requirement in content.requirements]),
+        ("profiles", [profile.id for profile in content.profiles]),
+    ):
+        for number, name in enumerate(ids):
+            if name in ids[:number]:
+                raise read.error((kind, number, "id"), f"`{name}` is there twice")
+    for number, requirement in enumerate(content.requirements):
+        if not all(requirement.id.partition(".")):
+            raise read.error(("requirements", number, "id"), f"`{requirement.id}`: write PART.NAME")
+    for number, profile in enumerate(content.profiles):
+        for index, entry in enumerate(profile.not_applicable):
+            place = ("profiles", number, "notApplicable", index)
+            for pattern in entry.requirements:
+                if not any(fnmatchcase(requirement.id, pattern) for requirement in content.requirements):
+                    raise read.error(place, f"`{pattern}` is no requirement")
+            if not entry.reason.strip():
+                raise read.error(place, "a requirement that does not apply needs a reason")
+    return Catalogue(content.requirements, content.profiles, hashlib.sha256(read.text.encode()).hexdigest())

@@ -1,0 +1,37 @@
+"""How much a verdict rests on: what was watched, counted, against the least that the check needs."""
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from validation.judge.events import Event, PodSeen
+from validation.judge.state import State
+
+
+class Evidence(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Nodes with GPUs, the GPUs that they have, distinct pods of the scenario, and events of these pods."""
+
+    nodes: int = 0
+    gpus: int = 0
+    pods: int = 0
+    events: int = 0
+
+
+NO_EVIDENCE = Evidence()
+
+
+def count(events: Sequence[Event], state: State, projects: Collection[str]) -> Evidence:
+    """The evidence in `events`, which led to `state`, on the pods of `projects`."""
+    pods = [event for event in events if isinstance(event, PodSeen) and event.project in projects]
+    gpus = [gpus for gpus in state.nodes.values() if gpus]
+    return Evidence(len(gpus), sum(gpus), len({pod.uid for pod in pods}), len(pods))
+
+
+def shortfall(least: Evidence, actual: Evidence) -> str:
+    """What there is too little of, in words; empty if the evidence suffices."""
+    lacking = [
+        f"{getattr(actual, name)} of {getattr(least, name)} {name}"
+        for name in Evidence.__struct_fields__
+        if getattr(actual, name) < getattr(least, name)
+    ]
+    return f"less evidence than the check needs: {', '.join(lacking)}" if lacking else ""

@@ -1,0 +1,84 @@
+"""The plan of a run as a document to sign: what is required, what does not apply and why, and what is done."""
+
+import shlex
+from collections.abc import Sequence
+
+from validation.acceptance import Acceptance
+from validation.judge.evidence import Evidence
+from validation.plan import Check
+from validation.report.text import expected_lines
+
+
+def document(acceptance: Acceptance, checks: Sequence[Check]) -> str:
+    """The plan as Markdown."""
+    parts = ", ".join(acceptance.parts) or "the whole catalogue"
+    lines = [
+        "# Plan of the acceptance test",
+        "",
+        f"- profile: {acceptance.profile.id} ({acceptance.profile.title})",
+        f"- about: {parts}",
+        f"- catalogue: {len(acceptance.catalogue.requirements)} requirements, sha256 {acceptance.catalogue.sha256}",
+        f"- checks: {len(checks)}",
+        *_requirements(acceptance, {check.id for check in checks}),
+        *_checks(checks),
+        "## Signature",
+        "",
+        "For the customer: ______________________   For the supplier: ______________________   Date: ____________",
+    ]
+    return "\n".join(lines)
+
+
+def _requirements(acceptance: Acceptance, check_ids: set[str]) -> list[str]:
+    """Which requirements are proven, which are not in this run, and which do not apply."""
+    proven, left_out, excluded = [], [], []
+    for requirement, facts in zip(acceptance.catalogue.requirements, acceptance.facts, strict=True):
+        number = f" ({requirement.number})" if requirement.number else ""
+        line = f"- {requirement.id}: {requirement.claim}{number} [{requirement.section}]"
+        missing = [check for check in facts.checks if check not in check_ids]
+        if facts.not_applicable:
+            excluded.append(f"{line}: {facts.not_applicable}")
+        elif facts.checks and not missing and facts.in_part:
+            proven.append(line)
+        elif not facts.checks:
+            left_out.append(f"{line}: no check of it exists yet")
+        else:
+            left_out.append(f"{line}: not in this run")
+    return [
+        "",
+        f"## Requirements that this run can prove ({len(proven)})",
+        "",
+        *proven,
+        "",
+        f"## Requirements that stay open ({len(left_out)})",
+        "",
+        *left_out,
+        "",
+        f"## Requirements that do not apply ({len(excluded)})",
+        "",
+        *excluded,
+        "",
+    ]
+
+
+def _checks(checks: Sequence[Check]) -> list[str]:
+    lines = ["## Checks, in this order", ""]
+    for check in checks:
+        lines += [f"### {check.id}", "", check.title, ""]
+        if check.step is None:
+            lines += [f"- least evidence: {_evidence(check.scenario.least)}, and a subject", ""]
+            continue
+        lines += [f"    $ {shlex.join(shlex.split(command.line))}" for command in check.step.commands]
+        lines += [
+            "",
+            f"- source: {check.step.source}",
+            f"- expected: {'; '.join(expected_lines(check.step.expectation))}",
+            f"- within {check.step.within_ms / 1000:g} s, then for {check.step.hold_ms / 1000:g} s",
+            f"- least evidence: {_evidence(check.step.least)}",
+            "",
+        ]
+    return lines
+
+
+def _evidence(evidence: Evidence) -> str:
+    numbers = ((getattr(evidence, name), name) for name in Evidence.__struct_fields__)
+    return ", ".join(f"{number} {name}" for number, name in numbers if number)

@@ -1,0 +1,177 @@
+"""Judges a record: the run fills its results by it, and anyone can repeat every verdict from report.json alone."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from validation.judge import oracle
+from validation.judge.check_verdict import Judgement, StepCheck, judge_invariant, judge_step, waive
+from validation.judge.events import Event, ProjectSet
+from validation.judge.expectation import contradictions
+from validation.judge.requirements import RequirementFacts, RunJudgement, judge_requirement, judge_run
+from validation.judge.requirements import Scope as JudgedScope
+from validation.judge.state import series
+from validation.judge.verdict import Verdict
+from validation.report import record
+from validation.scenario.loader import LoadedScenario, LoadedStep
+
+INVARIANT = "/invariant/"
+
+
+def empty_result(
+    check_id: str, scenario: LoadedScenario, step: LoadedStep | None, title: str, patience_percent: int
+) -> record.CheckResult:
+    """The result of a check that did not run: all that is known of it before."""
+    result = record.CheckResult(
+        id=check_id,
+        scenario=scenario.id,
+        kind="step" if step is not None else "invariant",
+        title=title,
+        source=step.source if step is not None else "every event of the scenario",
+        verdict=Verdict.INCONCLUSIVE,
+        least=step.least if step is not None else scenario.least,
+    )
+    if step is not None:
+        capacity_milli = scenario.cluster.nodes * scenario.cluster.gpus_per_node * 1000
+        result.errata = list(step.errata)
+        result.excused = list(step.excused)
+        result.within_ms = step.within_ms * patience_percent // 100
+        result.hold_ms = step.hold_ms
+        result.expected = step.expectation
+        result.oracle = oracle_record(capacity_milli, scenario.quotas_milli, step.demands)
+        result.oracle_differences = contradictions(step.expectation, step.division, step.excused)
+    return result
+
+
+def oracle_record(
+    capacity_milli: int, quotas_milli: dict[str, int], demands: Sequence[oracle.Demand]
+) -> record.Oracle:
+    """What the oracle derives from the demands, for the record."""
+    division = _divide(capacity_milli, quotas_milli, demands)
+    return record.Oracle(
+        capacity_milli=capacity_milli,
+        demands=list(demands),
+        fair_share_gpus={project: str(share / 1000) for project, share in division.fair_share.items()},
+        allocated_milli=dict(division.allocated_milli),
+        pending=sorted(name for _, name in division.pending),
+        running=len(division.running),
+    )
+
+
+def step_check(result: record.CheckResult) -> StepCheck:
+    """What the step demands, for the judge. Raises ValueError if the result is not that of a step."""
+    if result.expected is None:
+        raise ValueError(f"{result.id} has no expectation")
+    return StepCheck(
+        expected=result.expected,
+        projects=list(result.expected.allocated_milli),
+        within_ms=result.within_ms,
+        hold_ms=result.hold_ms,
+        least=result.least,
+        contradictions=result.oracle_differences,
+    )
+
+
+def judge_result(result: record.CheckResult, events: Sequence[Event]) -> Judgement:
+    """The judgement on a check, before waivers; what it rests on is written into `result`."""
+    trace = result.volatile
+    if result.kind == "step":
+        step = judge_step(step_check(result), result.circumstances, events, trace.window)
+        trace.convergence, trace.evidence = step.convergence, step.evidence
+        result.actual, result.differences = step.actual, list(step.differences)
+        return step.judgement
+    name = result.id.partition(INVARIANT)[2]
+    projects = {event.project for event in events if isinstance(event, ProjectSet)}
+    invariant = judge_invariant(
+        name, result.circumstances, events, trace.window, projects=projects, least=result.least
+    )
+    trace.violations = list(invariant.violations)
+    trace.subjects, trace.evidence = invariant.subjects, invariant.evidence
+    return invariant.judgement
+
+
+def judge_report(report: record.Report) -> RunJudgement:
+    """The verdicts on a run, from those on its checks; those on the requirements are written into `report`."""
+    judgements = {
+        result.id: Judgement(Verdict(result.verdict), result.reason, result.required)
+        for result in report.steps
+    }
+    facts = [
+        RequirementFacts(entry.id, entry.checks, entry.not_applicable, entry.in_part)
+        for entry in report.requirements
+    ]
+    for entry, requirement in zip(report.requirements, facts, strict=True):
+        judgement = judge_requirement(requirement, judgements)
+        entry.verdict, entry.reason = judgement.verdict, judgement.reason
+    scope = JudgedScope(report.scope.profile, report.scope.parts, report.scope.deviations)
+    judged = judge_run(scope, facts, judgements, report.interrupted)
+    report.verdict, report.acceptance = judged.verdict, judged.acceptance
+    report.headline, report.summary = judged.headline, judged.summary
+    report.coverage = coverage(report.steps)
+    return judged
+
+
+def coverage(results: Sequence[record.CheckResult]) -> record.Coverage:
+    """How many checks there are, and how many of those that count have each verdict."""
+    counted = [result.verdict for result in results if result.required]
+    counts = {verdict.value: counted.count(verdict) for verdict in Verdict}
+    return record.Coverage(
+        steps=len(results),
+        required=len(counted),
+        executed=counts["PASS"] + counts["FAIL"] + counts["WAIVED"],
+        by_verdict={verdict: number for verdict, number in counts.items() if number},
+    )
+
+
+def rejudge(report: record.Report) -> list[str]:
+    """Judge the whole record again, from its events; a line for each entry that says something else."""
+    again = msgspec.convert(msgspec.to_builtins(report), record.Report)
+    events = again.volatile.timeline
+    quotas = {scenario.id: scenario.quotas_milli for scenario in again.scenarios}
+    for result in again.steps:
+        if result.expected is not None and result.oracle is not None:
+            capacity_milli, demands = result.oracle.capacity_milli, result.oracle.demands
+            division = _divide(capacity_milli, quotas.get(result.scenario, {}), demands)
+            result.oracle = oracle_record(capacity_milli, quotas.get(result.scenario, {}), demands)
+            result.oracle_differences = contradictions(result.expected, division, result.excused)
+        judgement = judge_result(result, events)
+        judgement = waive(judgement, result.id, again.scope.waivers, again.scope.today)
+        result.verdict, result.reason, result.required = (
+            judgement.verdict,
+            judgement.reason,
+            judgement.required,
+        )
+    judge_report(again)
+    again.volatile.series = [record.Point(t_ms, allocated) for t_ms, allocated in series(events)]
+    return _disagreements(report, again)
+
+
+def _disagreements(report: record.Report, again: record.Report) -> list[str]:
+    pairs: list[tuple[str, msgspec.Struct, msgspec.Struct]] = [
+        (f"check {before.id}: ", before, after)
+        for before, after in zip(report.steps, again.steps, strict=True)
+    ]
+    pairs += [
+        (f"requirement {before.id}: ", before, after)
+        for before, after in zip(report.requirements, again.requirements, strict=True)
+    ]
+    pairs.append(("", report, again))
+    lines = []
+    for prefix, before, after in pairs:
+        for name in before.__struct_fields__:
+            old, new = getattr(before, name), getattr(after, name)
+            if old != new and not (before is report and name in {"steps", "requirements"}):
+                lines.append(f"{prefix}{name} is recorded as {_short(old)}, and follows as {_short(new)}")
+    return lines
+
+
+def _short(value: object) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 120 else text[:119] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def _divide(
+    capacity_milli: int, quotas_milli: dict[str, int], demands: Sequence[oracle.Demand]
+) -> oracle.Division:
+    projects = [oracle.Project(name, quota) for name, quota in quotas_milli.items()]
+    return oracle.divide(capacity_milli, projects, demands)

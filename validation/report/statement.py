@@ -1,0 +1,182 @@
+"""statement.json: who answers for a report. An in-toto statement about its manifest and its record, in a DSSE envelope.
+
+The keys are Ed25519 in PEM, and nothing of it needs a network. More than one may sign: the supplier, then the customer.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import rfc8785
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from validation.errors import ReportError
+from validation.report import manifest, record
+
+NAME: Final = "statement.json"
+PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
+STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE: Final = "https://muster.dev/acceptance/v1"
+_SUBJECTS: Final = (manifest.NAME, "report.json")
+_MAKE_KEY: Final = (
+    "make one: openssl genpkey -algorithm ed25519 -out KEY; its public half: openssl pkey -in KEY -pubout"
+)
+
+
+class Signature(msgspec.Struct, forbid_unknown_fields=True):
+    """A signature, and a hint at the key: the SHA-256 of its public half."""
+
+    keyid: str
+    sig: str
+
+
+class Envelope(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """A signed payload, both in base64."""
+
+    payload: str
+    payload_type: str
+    signatures: list[Signature]
+
+
+def sign(directory: Path, key: Path) -> Path:
+    """Add a signature of the private key to the statement of a report, and return its file. Raises ReportError.
+
+    The caller has verified the report: what is wrong should not be signed.
+    """
+    private = _private_key(key)
+    path = directory / NAME
+    payload = rfc8785.dumps(_statement(directory))
+    envelope = Envelope(_encode(payload), PAYLOAD_TYPE, [])
+    if path.exists():
+        before = _read(path)
+        if before.payload == envelope.payload:
+            envelope = before
+    keyid = _keyid(private.public_key())
+    others = [signature for signature in envelope.signatures if signature.keyid != keyid]
+    envelope.signatures = [*others, Signature(keyid, _encode(private.sign(_covered(payload))))]
+    path.write_bytes(rfc8785.dumps(json.loads(msgspec.json.encode(envelope))))
+    return path
+
+
+def problems(directory: Path, key: Path | None) -> list[str]:
+    """What is wrong with the statement, a line each; with a key, also if it did not sign. Raises ReportError."""
+    path = directory / NAME
+    if not path.exists():
+        return [f"{NAME}: is missing: nobody signed this report"] if key is not None else []
+    try:
+        envelope = _read(path)
+        payload = _decode(envelope.payload)
+        signatures = {signature.keyid: _decode(signature.sig) for signature in envelope.signatures}
+    except ReportError as error:
+        return [str(error)]
+    lines = []
+    if rfc8785.dumps(json.loads(msgspec.json.encode(envelope))) != path.read_bytes():
+        lines.append(f"{NAME}: is not in canonical form")
+    if envelope.payload_type != PAYLOAD_TYPE or payload != rfc8785.dumps(_statement(directory)):
+        lines.append(f"{NAME}: was made for another report")
+    if key is not None and not _signed(_public_key(key), payload, signatures):
+        lines.append(f"{NAME}: has no signature of {key}")
+    return lines
+
+
+def signers(directory: Path) -> list[str]:
+    """The key ids of all who signed, none for a report without a statement. Nothing is checked."""
+    path = directory / NAME
+    return [signature.keyid for signature in _read(path).signatures] if path.exists() else []
+
+
+def _statement(directory: Path) -> dict[str, Any]:
+    report = record.read(directory)
+    return {
+        "_type": STATEMENT_TYPE,
+        "subject": [
+            {
+                "name": name,
+                "digest": {"sha256": hashlib.sha256((directory / name).read_bytes()).hexdigest()},
+            }
+            for name in _SUBJECTS
+        ],
+        "predicateType": PREDICATE_TYPE,
+        "predicate": {
+            "verdict": report.verdict,
+            "acceptance": report.acceptance,
+            "headline": report.headline,
+            "profile": report.scope.profile,
+            "parts": report.scope.parts,
+            "catalogueSha256": report.scope.catalogue_sha256,
+            "day": report.scope.today,
+        },
+    }
+
+
+def _signed(key: Ed25519PublicKey, payload: bytes, signatures: Mapping[str, bytes]) -> bool:
+    try:
+        key.verify(signatures.get(_keyid(key), b""), _covered(payload))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _covered(payload: bytes) -> bytes:
+    """The bytes that a signature is of: DSSE's pre-authentication encoding."""
+    kind = PAYLOAD_TYPE.encode()
+    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+
+
+def _read(path: Path) -> Envelope:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Envelope)
+    except OSError as error:
+        raise ReportError(f"{path}: cannot be read: {error.strerror}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ReportError(f"{NAME}: is no envelope of a statement: {error}") from error
+
+
+def _encode(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _decode(text: str) -> bytes:
+    try:
+        content = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ReportError(f"{NAME}: is no envelope of a statement: {error}") from error
+    if _encode(content) != text:
+        raise ReportError(f"{NAME}: is no envelope of a statement: its base64 is not the usual form")
+    return content
+
+
+def _keyid(key: Ed25519PublicKey) -> str:
+    der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(der).hexdigest()
+
+
+def _private_key(path: Path) -> Ed25519PrivateKey:
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except OSError as error:
+        raise ReportError(f"{path}: {error.strerror}: {_MAKE_KEY}") from error
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise ReportError(f"{path}: it is no private key in PEM without a passphrase: {_MAKE_KEY}") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ReportError(f"{path}: it is a key of another kind than Ed25519: {_MAKE_KEY}")
+    return key
+
+
+def _public_key(path: Path) -> Ed25519PublicKey:
+    try:
+        key = serialization.load_pem_public_key(path.read_bytes())
+    except OSError as error:
+        raise ReportError(f"{path}: {error.strerror}") from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise ReportError(f"{path}: it is no public key in PEM") from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise ReportError(f"{path}: it is a key of another kind than Ed25519")
+    return key

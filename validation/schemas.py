@@ -1,0 +1,31 @@
+"""Writes the JSON Schemas that are published: `make docs` runs it, and a test holds that they are current."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from validation.catalogue.catalogue import Content
+from validation.report.record import Report
+
+ROOT = Path(__file__).parent
+SCHEMAS: dict[Path, tuple[str, type[Any]]] = {
+    ROOT / "report" / "report.schema.json": ("The record of a run of muster validate", Report),
+    ROOT / "catalogue" / "catalogue.schema.json": ("The catalogue of requirements", Content),
+}
+
+
+def schema(title: str, kind: type[Any]) -> str:
+    """The JSON Schema (draft 2020-12) of `kind`, as the file has it."""
+    content = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": title,
+        **msgspec.json.schema(kind),
+    }
+    return json.dumps(content, indent=1, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    for path, (title, kind) in SCHEMAS.items():
+        path.write_text(schema(title, kind))
