@@ -266,6 +266,7 @@ def test_nobody_but_the_operator_says_what_a_pod_may_have(halves: Site) -> None:
     assert "rule operator-annotations" in done.stderr
 
 
+@pytest.mark.rare
 def test_who_has_more_all_the_same_is_told_evicted_and_recorded_with_both_figures(
     halves: Site, eventually: Eventually
 ) -> None:
@@ -291,6 +292,7 @@ def test_who_has_more_all_the_same_is_told_evicted_and_recorded_with_both_figure
     halves.wait_until_ready("left", "right")
 
 
+@pytest.mark.rare
 def test_a_gpu_falls_off_the_bus_and_its_jobs_are_told_and_moved_and_nothing_else(
     halves: Site, eventually: Eventually
 ) -> None:
