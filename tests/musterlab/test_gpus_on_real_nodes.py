@@ -359,7 +359,7 @@ def submit_parts(lab: Lab, **jobs: str) -> None:
     kubectl(lab, "wait", "--for=condition=Ready", "pod", "--all", "-n", PARTS, "--timeout=120s")
 
 
-def gpus_of_parts(lab: Lab) -> dict[str, list[list[int]]]:
+def gpus_of_parts(lab: Lab, *jobs: str) -> dict[str, list[list[int]]]:
     """By job, the GPUs that the containers of its pods see, which are those of the claims and annotations."""
     claims = read(lab, "resourceclaims", "-n", PARTS)["items"]
     results = {
@@ -370,6 +370,8 @@ def gpus_of_parts(lab: Lab) -> dict[str, list[list[int]]]:
     held: dict[str, list[list[int]]] = {}
     for bound in read(lab, "pods", "-n", PARTS)["items"]:
         name, job = bound["metadata"]["name"], bound["metadata"]["labels"]["muster.dev/workload"]
+        if job not in jobs:
+            continue
         seen = gpus_in(lab, name, job, PARTS)
         assert sorted(int(result["device"].removeprefix("gpu-")) for result in results[name]) == seen
         assert bound["metadata"]["annotations"]["muster.dev/gpu-devices"] == ",".join(map(str, seen))
@@ -380,15 +382,15 @@ def gpus_of_parts(lab: Lab) -> dict[str, list[list[int]]]:
 def test_muster_gives_parts_of_gpus_by_claims(muster_lab: Lab) -> None:
     must_all(muster_lab.kubeconfig, "project create team-b -g 4")
     submit_parts(muster_lab, eighths="-g 0.125 --parallelism 8 --completions 8")
-    eighths = gpus_of_parts(muster_lab)["eighths"]
+    eighths = gpus_of_parts(muster_lab, "eighths")["eighths"]
     assert len(eighths) == 8
     assert len({gpu for gpus in eighths for gpu in gpus}) == 1
     submit_parts(muster_lab, half="-g 0.5", large="-g 0.6", memory="--gpu-memory 16Gi")
-    held = gpus_of_parts(muster_lab)
+    held = gpus_of_parts(muster_lab, "half", "large", "memory")
     assert held["half"] == held["memory"]
     assert len({gpus[0] for gpus in (held["half"][0], held["large"][0], eighths[0])}) == 3
     must_all(muster_lab.kubeconfig, "delete eighths half memory large -p team-b")
     kubectl(muster_lab, "delete", "pod", "--all", "-n", PARTS, "--now")
     submit_parts(muster_lab, two="-g 0.5 --gpu-devices 2")
-    ((one, other),) = gpus_of_parts(muster_lab)["two"]
+    ((one, other),) = gpus_of_parts(muster_lab, "two")["two"]
     assert one != other
