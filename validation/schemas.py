@@ -1,5 +1,6 @@
 """Writes the JSON Schemas that are published: `make docs` runs it, and a test holds that they are current."""
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,21 @@ def schema(title: str, kind: type[Any]) -> str:
     content = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,
-        **msgspec.json.schema(kind),
+        **_without_indents(msgspec.json.schema(kind)),
     }
     return json.dumps(content, indent=1, sort_keys=True) + "\n"
+
+
+def _without_indents(part: Any) -> Any:
+    """The same schema; its descriptions are docstrings, which Python before 3.13 keeps with their indents."""
+    if isinstance(part, dict):
+        return {
+            key: inspect.cleandoc(value)
+            if key == "description" and isinstance(value, str)
+            else _without_indents(value)
+            for key, value in part.items()
+        }
+    return [_without_indents(value) for value in part] if isinstance(part, list) else part
 
 
 if __name__ == "__main__":
