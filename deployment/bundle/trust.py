@@ -11,18 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from deployment.bundle import manifest
 from deployment.bundle.manifest import MANIFEST, SIGNATURE, Manifest
 from deployment.errors import BundleError
+from orchestrator import signing_keys
+from orchestrator.signing_keys import MAKE_KEY, KeyFileError
 
 _DIGEST: Final = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
-_MAKE_KEY: Final = (
-    "make one: openssl genpkey -algorithm ed25519 -out KEY; its public half: openssl pkey -in KEY -pubout"
-)
 
 
 @dataclass(frozen=True)
@@ -66,26 +64,16 @@ def sign(root: Path, key: Path) -> Path:
 def read_private_key(path: Path) -> Ed25519PrivateKey:
     """Return the private key in a file. Raises BundleError."""
     try:
-        key = serialization.load_pem_private_key(path.read_bytes(), None)
-    except OSError as error:
-        raise BundleError(f"{path}: {error.strerror}: {_MAKE_KEY}") from error
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise BundleError(f"{path}: it is no private key in PEM without a passphrase: {_MAKE_KEY}") from error
-    if not isinstance(key, Ed25519PrivateKey):
-        raise BundleError(f"{path}: it is a key of another kind than Ed25519: {_MAKE_KEY}")
-    return key
+        return signing_keys.read_private_key(path)
+    except KeyFileError as error:
+        raise BundleError(f"{error}: {MAKE_KEY}") from error
 
 
 def _public_key(path: Path) -> Ed25519PublicKey:
     try:
-        key = serialization.load_pem_public_key(path.read_bytes())
-    except OSError as error:
-        raise BundleError(f"{path}: {error.strerror}: {_MAKE_KEY}") from error
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise BundleError(f"{path}: it is no public key in PEM: {_MAKE_KEY}") from error
-    if not isinstance(key, Ed25519PublicKey):
-        raise BundleError(f"{path}: it is a key of another kind than Ed25519: {_MAKE_KEY}")
-    return key
+        return signing_keys.read_public_key(path)
+    except KeyFileError as error:
+        raise BundleError(f"{error}: {MAKE_KEY}") from error
 
 
 def _check_signature(root: Path, content: bytes, key: Ed25519PublicKey, name: Path) -> None:

@@ -13,10 +13,11 @@ from typing import Any, Final
 
 import msgspec
 import rfc8785
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from orchestrator.signing_keys import MAKE_KEY, KeyFileError, read_private_key, read_public_key
 from validation.errors import ReportError
 from validation.report import manifest, record
 
@@ -25,9 +26,6 @@ PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: Final = "https://muster.dev/acceptance/v1"
 _SUBJECTS: Final = (manifest.NAME, "report.json")
-_MAKE_KEY: Final = (
-    "make one: openssl genpkey -algorithm ed25519 -out KEY; its public half: openssl pkey -in KEY -pubout"
-)
 
 
 class Signature(msgspec.Struct, forbid_unknown_fields=True):
@@ -160,23 +158,13 @@ def _keyid(key: Ed25519PublicKey) -> str:
 
 def _private_key(path: Path) -> Ed25519PrivateKey:
     try:
-        key = serialization.load_pem_private_key(path.read_bytes(), None)
-    except OSError as error:
-        raise ReportError(f"{path}: {error.strerror}: {_MAKE_KEY}") from error
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ReportError(f"{path}: it is no private key in PEM without a passphrase: {_MAKE_KEY}") from error
-    if not isinstance(key, Ed25519PrivateKey):
-        raise ReportError(f"{path}: it is a key of another kind than Ed25519: {_MAKE_KEY}")
-    return key
+        return read_private_key(path)
+    except KeyFileError as error:
+        raise ReportError(f"{error}: {MAKE_KEY}") from error
 
 
 def _public_key(path: Path) -> Ed25519PublicKey:
     try:
-        key = serialization.load_pem_public_key(path.read_bytes())
-    except OSError as error:
-        raise ReportError(f"{path}: {error.strerror}") from error
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise ReportError(f"{path}: it is no public key in PEM") from error
-    if not isinstance(key, Ed25519PublicKey):
-        raise ReportError(f"{path}: it is a key of another kind than Ed25519")
-    return key
+        return read_public_key(path)
+    except KeyFileError as error:
+        raise ReportError(str(error)) from error
