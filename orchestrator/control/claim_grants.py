@@ -2,7 +2,7 @@
 
 For each claim of the pod, in the order that Kubernetes asks of schedulers:
 
-    finalizer ──> status: allocation, reservedFor ──> seen on the watch ──> binding conditions, if any ──> pod bound
+    finalizer ──> status: allocation, reservedFor ──> binding conditions, if any ──> seen on the watch ──> pod bound
 
 All of it is safe to repeat. Until the watch shows an allocation that was begun, it counts as held, whatever became of
 the pod, so that its devices are given to nobody else.
@@ -102,17 +102,13 @@ class ClaimGrants:
 
     def begin(self, pod: Pod, binding: Binding) -> tuple[str, ...]:
         """Count what the binding gives to the pod's claims as held; the keys are to be handed to `end`."""
-        keys = []
-        for grant in binding.grants:
-            claim = grant.claim
-            if grant.extended:
-                claim = replace(claim, name=claim_name(pod))
-            keys.append(claim.key)
-            self._writing[claim.key] = self._writing.get(claim.key, 0) + 1
-            known = self._assumed.get(claim.key)
+        granted = _granted(pod, binding)
+        for key, grant in granted.items():
+            self._writing[key] = self._writing.get(key, 0) + 1
+            known = self._assumed.get(key)
             users = known.reserved_for if known else ()
-            self._assumed[claim.key] = ObservedClaim(claim, grant.allocation, (*users, pod.metadata.uid))
-        return tuple(keys)
+            self._assumed[key] = ObservedClaim(grant.claim, grant.allocation, (*users, pod.metadata.uid))
+        return tuple(granted)
 
     async def end(self, keys: Iterable[str], *, is_bound: bool) -> None:
         """The pod was bound, or will not be; then the API server is asked what became of its claims."""
@@ -130,8 +126,8 @@ class ClaimGrants:
 
     async def write(self, pod: Pod, binding: Binding) -> None:
         """Allocate and reserve all claims of the pod. Raises Conflict when somebody was faster, and other leaves."""
-        granted = {grant.claim.key: grant for grant in binding.grants if not grant.extended}
-        extended = [grant for grant in binding.grants if grant.extended]
+        granted = _granted(pod, binding)
+        extended = [grant for grant in granted.values() if grant.extended]
         made = None if extended else self._reader.made_for(pod)
         for key in (*named_claims(pod), *([made] if made else ())):
             async with self._lock(key):  # pods that share a claim would only be in each other's way
@@ -411,9 +407,12 @@ def _is_as_new(shown: str, written: str) -> bool:
 
 
 def _granted(pod: Pod, binding: Binding) -> dict[str, ClaimGrant]:
-    """What the binding gives to claims, by the claim's key."""
-    names = ((claim_name(pod) if grant.extended else grant.claim.name, grant) for grant in binding.grants)
-    return {f"{pod.metadata.namespace}/{name}": grant for name, grant in names}
+    """What the binding gives to claims, by the claim's key; a claim that is to be made has its name here."""
+    named = (
+        replace(grant, claim=replace(grant.claim, name=claim_name(pod))) if grant.extended else grant
+        for grant in binding.grants
+    )
+    return {grant.claim.key: grant for grant in named}
 
 
 def _conflict(message: str) -> Conflict:

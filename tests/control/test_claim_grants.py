@@ -238,6 +238,15 @@ async def running() -> AsyncIterator[World]:
             yield made
 
 
+@asynccontextmanager
+async def taken_over(world: World) -> AsyncIterator[World]:
+    """The world of a new leader, which the watch has shown the claim as it is by now."""
+    async with running() as leader:
+        leader.api.claim, leader.api.version = world.api.claim, world.api.version
+        leader.show()
+        yield leader
+
+
 @pytest.mark.parametrize("lost", [set(), {1}, {2}, {3}, {1, 2, 3}, {2, 4}], ids=str)
 async def test_a_pod_is_bound_with_its_devices_whichever_answer_is_lost(world: World, lost: set[int]) -> None:
     world.api.lost = lost
@@ -333,9 +342,7 @@ async def test_a_new_leader_binds_the_pod_whose_claim_was_reserved(world: World)
     world.begin(job())
     await until(lambda: world.api.held == ["gpu-0"])
     await world.settled()
-    async with running() as other:
-        other.api.claim, other.api.version = world.api.claim, world.api.version
-        other.show()
+    async with taken_over(world) as other:
         other.begin(job(), grants=False)
         await other.settled()
         assert other.api.bound == ["uid-job"]
@@ -395,9 +402,7 @@ async def test_a_pod_is_not_bound_with_devices_that_were_taken_back(world: World
     world.begin(waiting)
     await world.settled()
     world.show()
-    async with running() as leader:
-        leader.api.claim, leader.api.version = world.api.claim, world.api.version
-        leader.show()
+    async with taken_over(world) as leader:
         leader.executor.begin([], [], {"uid-job": waiting}, deallocations=["team/gpu"])
         await leader.settled()
         assert not leader.api.held
@@ -413,9 +418,7 @@ async def test_devices_are_not_taken_back_from_a_pod_that_is_being_bound(world: 
     world.begin(waiting)
     await world.settled()
     world.show()
-    async with running() as leader:
-        leader.api.claim, leader.api.version = world.api.claim, world.api.version
-        leader.show()
+    async with taken_over(world) as leader:
         leader.executor.begin([], [], {"uid-job": waiting}, deallocations=["team/gpu"])
         leader.begin(waiting, grants=False)  # before anything of the decision before was sent
         await leader.settled()
@@ -456,9 +459,7 @@ async def test_a_device_that_cannot_be_prepared_is_taken_back(world: World, kind
 async def test_a_device_that_the_claim_holds_already_is_waited_for_too(world: World) -> None:
     world.begin(job(), conditions=("ready",))
     await until(lambda: world.api.held == ["gpu-0"])
-    async with running() as other:
-        other.api.claim, other.api.version = world.api.claim, world.api.version
-        other.show()
+    async with taken_over(world) as other:
         other.begin(job(), grants=False)
         await until(lambda: len(other.api.server.asked("GET", CLAIM)) > 2)
         assert not other.api.bound
