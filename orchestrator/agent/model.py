@@ -77,7 +77,7 @@ class Holder:
 class GpuReading:
     """All that is known of one GPU now. `failure` says why it must not be used; `sample` is None if it does not answer.
 
-    `is_lost`: it has not answered, and not long enough since.
+    `is_lost`: it stopped to answer, or has not done so again for long enough.
 
     `idle_since` is since when nothing has run on it although somebody holds it, in seconds since the epoch.
     """

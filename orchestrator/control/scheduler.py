@@ -89,7 +89,7 @@ class SchedulerLoop:
         self._lag = WatchLag(loop.time)
         self._claims = Claims(transport, self._reader.volumes, self._labels_of, is_leader=is_leader)
         self._grants = ClaimGrants(transport, self._reader.claims, version=dra_version)
-        self._limits = MemoryLimits(
+        memory_limits = MemoryLimits(
             gpu_node=observer.gpu_nodes.get,
             published=self._reader.claims.gpus,
             labels=self._labels_of,
@@ -106,7 +106,7 @@ class SchedulerLoop:
             on_unready=self._note_unready,
             claims=self._claims,
             grants=self._grants,
-            limits=self._limits if config.gpu_memory_limits is MemoryLimitsMode.ENFORCE else None,
+            limits=memory_limits if config.gpu_memory_limits is MemoryLimitsMode.ENFORCE else None,
             max_checkpoint_grace_seconds=config.max_checkpoint_grace_seconds,
         )
         self._requeue_holds = RequeueHolds(

@@ -358,7 +358,7 @@ class ClaimReader:
         return self._gpu_classes
 
     def _made_for_gpus(self, pod: Pod, node: str | None) -> str | None:
-        """The key of the claim that was made for the pod's whole GPUs, if it is there and holds them.
+        """The key of the claim that was made for the pod's GPUs, if it is there and holds them.
 
         It is there before the pod says so: an operator may have ended in between.
         """
@@ -370,7 +370,7 @@ class ClaimReader:
         return None if listed is None or listed.allocation is None else key
 
     def made_for(self, pod: Pod) -> str | None:
-        """The key of the claim that muster made for the pod's whole GPUs, if the watch shows that it holds some."""
+        """The key of the claim that muster made for the pod's GPUs, if the watch shows that it holds some."""
         key = f"{pod.metadata.namespace}/{claim_name(pod)}"
         shown = self._objects.get(key)
         if shown is None or shown.status.allocation is None or shown.metadata.controller is None:
@@ -396,7 +396,7 @@ def _observed(claim: ResourceClaim) -> dra.ObservedClaim:
 
 
 def may_have_claims(pod: Pod) -> bool:
-    """Whether the pod has claims of its own, or one that was made for its whole GPUs."""
+    """Whether the pod has claims of its own, or one that was made for its GPUs."""
     return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
 
 
@@ -410,7 +410,7 @@ def named_claims(pod: Pod) -> tuple[str, ...]:
 
 
 def _keys(pod: Pod) -> tuple[str, ...]:
-    """Those, and the claim that was made for the pod's whole GPUs."""
+    """Those, and the claim that was made for the pod's GPUs."""
     extended = pod.status.extended_resource_claim_status
     if extended is None or not extended.resource_claim_name:
         return named_claims(pod)

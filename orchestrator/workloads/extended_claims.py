@@ -74,7 +74,7 @@ def part_claim(pod: Pod, class_name: str, devices: int) -> Claim | None:
 
 
 def claim_name(pod: Pod) -> str:
-    """The name of the claim for the pod's whole GPUs: the same however often it is made."""
+    """The name of the claim that is made for the pod's GPUs: the same however often it is made."""
     metadata = pod.metadata
     ending = f"{NAME_INFIX}{metadata.uid[:8]}"
     return f"{metadata.name[: MAX_NAME - len(ending)]}{ending}"

@@ -5,8 +5,9 @@ from functools import lru_cache
 from typing import Final
 
 NANO: Final = 10**9
-MIB_NANO: Final = (1 << 20) * NANO
 """One, in billionths."""
+MIB_NANO: Final = (1 << 20) * NANO
+"""One MiB, in billionths of a byte."""
 
 _MAX_LENGTH: Final = 64
 _MAX_EXPONENT: Final = 40
