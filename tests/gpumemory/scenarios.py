@@ -1,9 +1,10 @@
-"""What must hold of each hook: `python -m tests.gpumemory.scenarios HOOK STATE-DIRECTORY`.
+"""What must hold of each hook: `python -m tests.gpumemory.scenarios HOOK[,HOOK…] STATE-DIRECTORY`.
 
 Runs in a process that has the library, a limit of 1 GiB, and the double of libcuda. Fails where the hook is not there.
 """
 
 import ctypes
+import os
 import struct
 import sys
 from collections.abc import Callable
@@ -447,7 +448,14 @@ def unhooked(name: str) -> Callable[..., int]:
 
 
 def main() -> None:
-    SCENARIOS[sys.argv[1]]()
+    """Run the scenarios of the hooks, each in a process of its own that has not called the driver yet."""
+    for hook in sys.argv[1].split(","):
+        child = os.fork()
+        if not child:
+            SCENARIOS[hook]()
+            return
+        if os.waitpid(child, 0)[1]:
+            sys.exit(f"{hook} failed")
 
 
 if __name__ == "__main__":

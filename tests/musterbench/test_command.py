@@ -92,25 +92,39 @@ def test_the_lab_benchmark_compares_the_operator_with_a_raw_client() -> None:
 
 
 @pytest.mark.lab
-@pytest.mark.parametrize("backlog", [(), pytest.param(("--backlog",), marks=pytest.mark.rare)])
-def test_kube_scheduler_and_the_operator_bind_pods_in_turns(backlog: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("rounds", "backlog"), [(1, ()), pytest.param(2, ("--backlog",), marks=pytest.mark.rare)]
+)
+def test_kube_scheduler_and_the_operator_bind_pods_in_turns(rounds: int, backlog: tuple[str, ...]) -> None:
     answer = bench(
-        "lab", "--against", "kube-scheduler", "--nodes", "4", "--pods", "20", "--rounds", "2", *backlog
+        "lab",
+        "--against",
+        "kube-scheduler",
+        "--nodes",
+        "4",
+        "--pods",
+        "20",
+        "--rounds",
+        str(rounds),
+        *backlog,
     )
     results = answer["results"]
     assert isinstance(results, list)
-    assert [result["case"] for result in results] == [
+    turns = [
         "against: kube-scheduler-1",
         "against: muster-1",
         "against: muster-2",
         "against: kube-scheduler-2",
+    ]
+    assert [result["case"] for result in results] == [
+        *turns[: 2 * rounds],
         "against: kube-scheduler, all",
         "against: muster, all",
     ]
     assert all(set(result) >= FIELDS | {"pods_per_second", "processor_ms_per_pod"} for result in results)
     assert all(result["seconds"] * 1000 >= result["p99_ms"] >= result["p50_ms"] > 0 for result in results)
     assert all(result["peak_rss_bytes"] > 1 << 20 for result in results)
-    assert [result["jobs"] for result in results] == [20, 20, 20, 20, 40, 40]
+    assert [result["jobs"] for result in results] == [20] * 2 * rounds + [20 * rounds] * 2
     assert all(
         result["program"].startswith("Kubernetes v") == ("kube-scheduler" in result["case"])
         for result in results
