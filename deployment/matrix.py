@@ -1,6 +1,6 @@
 """What runs with what: rows with source and date, and the check of a site against them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -42,6 +42,14 @@ def check(site: Site) -> list[Finding]:
         *_dra(site),
         *_orchestrator(site),
     ]
+
+
+def gpus_of(host: Mapping[str, Any]) -> int | None:
+    """How many GPUs the host must have, by its own entry or its model; None where nobody says."""
+    if "gpus" in host:
+        return int(host["gpus"])
+    rows = (row for row in tables()["models"] if host.get("model") in row["models"])
+    return next((int(row["gpus"]) for row in rows), None)
 
 
 def dra_release(site: Site) -> tuple[str | None, str]:

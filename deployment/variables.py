@@ -40,7 +40,7 @@ def of_host(host: dict[str, Any]) -> Variables:
     """The variables of one host."""
     values = {"preflight_os": host["os"], "preflight_model": host.get("model")}
     if "gpu" in host["roles"]:
-        values |= {"driver_os": host["os"], "driver_model": host.get("model")}
+        values |= {"driver_os": host["os"], "driver_model": host.get("model"), "driver_gpus": matrix.gpus_of(host)}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -263,6 +263,12 @@ def _trident(site: Site) -> Variables:
 def _verify(site: Site) -> Variables:
     return {
         "verify_nodes": sorted(site.hosts),
+        "verify_gpus_by_host": {
+            name: gpus
+            for name, host in sorted(site.hosts.items())
+            if "gpu" in host["roles"] and (gpus := matrix.gpus_of(host)) is not None
+        },
+        "verify_devices": matrix.dra_comes(site),
         "verify_orchestrator": site.has_stage("orchestrator"),
         "verify_storage": site.has_stage("trident"),
         "verify_container_toolkit": site.has_stage("container_toolkit"),

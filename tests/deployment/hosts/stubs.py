@@ -39,13 +39,14 @@ license=$(modinfo -F license nvidia)
 index=0
 for device in /sys/bus/pci/devices/*; do
     [ -e "$device/vendor" ] && [ "$(cat "$device/vendor")" = 0x10de ] || continue
+    [ ! -e "$state/lost-${device##*/}" ] || continue
     case "$(cat "$device/device")" in
         0x1db5) name="Tesla V100-SXM2-32GB"; memory=32768; [ "$license" = NVIDIA ] || continue ;;
         0x2330) name="NVIDIA H100 80GB HBM3"; memory=81559 ;;
         *) continue ;;
     esac
     case "$*" in
-        *driver_version,memory*) echo "$index, $name, $library, $memory MiB" ;;
+        *driver_version,memory*) echo "$index, $name, $library, $memory MiB, 0000${device##*/}" ;;
         *driver_version*) echo "$library" ;;
         *) echo "GPU $index: $name (UUID: GPU-00000000-0000-0000-0000-00000000000$index)" ;;
     esac

@@ -33,6 +33,13 @@ def test_the_check_predicts_the_first_run_and_a_reboot_in_the_middle_is_no_matte
     assert first.changes + rest.changes == predicted.changes
     assert bare.play(*ROLES).changes == []
 
+    assert bare.play("driver", part="verify", driver_gpus=2).code == 0
+    bare.guest.run("touch", "/run/nvidia-stub/lost-0000:07:00.0", check=True)
+    incomplete = bare.play("driver", part="verify", driver_gpus=2)
+    assert "1 of 2 GPUs answer the driver: 0000:07:00.0 on the PCI bus does not" in incomplete.failures[-1]
+    more = bare.play("driver", part="verify", driver_gpus=3)
+    assert "1 of 3 GPUs" in more.failures[-1]
+
 
 def test_the_lock_of_apt_is_waited_for_and_named(boot: Boot) -> None:
     host = boot("ubuntu-24.04")
