@@ -33,6 +33,7 @@ class GpuView:
     memory_used_bytes: int | None = None
     idle_seconds: int | None = None
     users: tuple[GpuUser, ...] = ()
+    bus_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ def record(gpu: GpuView) -> dict[str, Any]:
         "node": gpu.node,
         "index": gpu.index,
         "uuid": gpu.uuid,
+        "pciBusId": gpu.bus_id,
         "model": gpu.model,
         "memoryBytes": gpu.memory_bytes,
         "memoryBytesUsed": gpu.memory_used_bytes,
@@ -136,6 +138,7 @@ def _view(node: str, state: GpuState, now_us: int, *, is_fresh: bool) -> GpuView
         ),
         idle_seconds=(max(0, now_us - idle_since_us) // 1_000_000 if is_fresh and idle_since_us else None),
         users=tuple(state.users) if is_fresh else (),
+        bus_id=state.bus_id,
     )
 
 

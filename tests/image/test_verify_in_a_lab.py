@@ -1,0 +1,138 @@
+"""`muster verify` on a real node whose GPUs NVIDIA's DRA driver announces: a claim, half of a GPU, a GPU that is lost.
+
+Covers roles/verify. The node has NVIDIA's mock of NVML; its agent comes from the image, the operator is a process.
+"""
+
+import asyncio
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from musterlab import binaries, kube_scheduler
+from musterlab.build import KUBE_SCHEDULER
+from musterlab.cluster import Lab, start
+from musterlab.errors import BinariesError
+from musterlab.gpus.live import NodeGpus
+from musterlab.gpus.models import Gpus
+from musterlab.gpus.recipe import GPU_PROGRAMS
+from musterlab.realnodes import driver
+from orchestrator.progress import Reporter
+from tests.control.operators import must, operator
+from tests.deployment.conftest import MUSTER
+from tests.deployment.running import inherited
+from tests.image.test_gpu_memory_in_a_lab import Eventually, eventually, operators_access
+from tests.musterlab.gpu_pods import kubectl, read
+
+__all__ = ["eventually"]
+
+pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]
+
+NODE: Final = "dgx1-real-1"
+SITE: Final = f"""schema: 1
+name: here
+versions:
+  kubernetes: "1.36.3"
+  driver: "580"
+  dra: auto
+orchestrator:
+  replicas: 0
+not_applicable:
+  driver: the node has a mock of NVIDIA's library
+  container_toolkit: containerd of the lab does CDI
+  deepops: the lab brings its own control plane
+  ontap: there is no storage system
+  trident: there is no storage system
+vars:
+  preflight_kubernetes: ""
+  dra_nodes: [{NODE}]
+  verify_gpus_by_host: {{{NODE}: 8}}
+"""
+
+
+@dataclass
+class Site:
+    lab: Lab
+    directory: Path
+
+    def verify(self) -> subprocess.CompletedProcess[str]:
+        arguments = (
+            "verify",
+            "-i",
+            str(self.directory),
+            "--state-dir",
+            str(self.directory / "state"),
+            "--json",
+        )
+        environment = inherited() | {
+            "XDG_CACHE_HOME": str(self.directory / "cache"),
+            "KUBECONFIG": str(self.lab.kubeconfig),
+        }
+        return subprocess.run(
+            [*MUSTER, *arguments], env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+
+
+@pytest.fixture(scope="module")
+def site(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    try:
+        binaries.find(Reporter(lambda _line: None), GPU_PROGRAMS)
+    except BinariesError as error:
+        pytest.skip(str(error))
+    directory = tmp_path_factory.mktemp("v")
+    (directory / "site.yml").write_text(SITE)
+    with ExitStack() as stack:
+        lab = start(
+            "verify", nodes=0, real_nodes=1, detach=False, state_dir=directory / "l", image_archives=[archive],
+            gpus=Gpus("v100", 8, "dra"),
+        )  # fmt: skip
+        stack.callback(lab.stop)
+        kubectl(lab, "label", "node", NODE, "nvidia.com/gpu.present=true")  # as the role dra does
+        program = binaries.find(Reporter(lambda _line: None), KUBE_SCHEDULER).paths[kube_scheduler.NAME]
+        with (directory / "scheduler.log").open("wb") as log:
+            command = kube_scheduler.configure(lab, directory, program)
+            process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        rendered = must(
+            lab.kubeconfig, "operator-yaml", "--cluster", "here", "--replicas=0", "--agent",
+            f"--agent-driver-root={driver.ROOT}",
+        )  # fmt: skip
+        kubectl(lab, "apply", "-f", "-", given=rendered)
+        kubectl(lab, "wait", "--for=condition=Established", "crd/projects.muster.dev", "--timeout=60s")
+        account = asyncio.run(operators_access(lab, directory / "operator.kubeconfig"))
+        stack.enter_context(operator(account, directory / "operator.log"))
+        yield Site(lab, directory)
+
+
+def gpus(site: Site) -> list[dict[str, str]]:
+    nodes = read(site.lab, "gpunodes")["items"]
+    return list(nodes[0]["spec"].get("gpus", ())) if nodes else []
+
+
+def test_a_site_is_green_with_all_its_gpus_and_names_the_one_that_is_lost(
+    site: Site, eventually: Eventually
+) -> None:
+    eventually(lambda: len(gpus(site)) == 8, "the agent writes the eight GPUs")
+    green = site.verify()
+    assert green.returncode == 0, green.stderr
+    proved = {stage["stage"]: " ".join(stage["proved"]) for stage in json.loads(green.stdout)["stages"]}
+    assert f"muster gives 8 on {NODE}" in proved["verify"]
+    assert re.search(rf"a job on 1 GPU ran on {NODE}, placed by muster", proved["verify"])
+    assert "a container got the GPU of its claim, another half of a GPU" in proved["verify"]
+
+    ended = read(site.lab, "events", "-A", "--field-selector", "reason=BackOff")["items"]
+    assert not ended, "the jobs of `verify` end because they are ended"
+
+    address = gpus(site)[5]["busId"]
+    NodeGpus(site.lab).lose("5")
+    eventually(lambda: bool(gpus(site)[5].get("failure")), "the agent writes what is lost")
+    red = site.verify()
+    assert red.returncode == 1
+    assert f"{NODE} gives 7 of 8 GPUs: {address} " in red.stderr, red.stderr
