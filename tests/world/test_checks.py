@@ -182,6 +182,47 @@ def test_a_promise_is_a_room_and_its_own() -> None:
     assert decided(cluster(A1, promised, older), bindings=(bind("b0-0", 2, 3),)) == set()
 
 
+def test_a_room_is_lost_by_what_a_better_claim_takes_of_it_be_it_cpus_and_by_nothing_else() -> None:
+    """The taker needs no GPU, and the devices that it leaves go to younger work; beside GPUs alone all would fit."""
+    teams = (project("a", 0), project("b", 0), project("c", 4000))
+    (pod,) = B1.pods
+    request = replace(pod.request, cpu_milli=70_000)
+    promised = replace(
+        B1, pods=(replace(pod, request=request, nominated_node="n", nominated_devices=(2, 3)),)
+    )
+    younger = workload("a9", "a", 2000, age=9)
+    cpus = workload("c9", "c", 0, age=9)
+    cpus = replace(cpus, pods=(replace(cpus.pods[0], request=Request(cpu_milli=70_000)),))
+    snapshot = cluster(promised, younger, cpus, projects=teams)
+    assert decided(snapshot, bindings=(bind("a9-0", 2, 3), Binding("c9-0", "c9", "n", ()))) == set()
+    few = replace(cpus, pods=(replace(cpus.pods[0], request=Request(cpu_milli=4_000)),))
+    snapshot = cluster(promised, younger, few, projects=teams)
+    both = (bind("a9-0", 2, 3), Binding("c9-0", "c9", "n", ()))
+    assert decided(snapshot, bindings=both) == {"nomination-lost"}
+    assert decided(snapshot, bindings=both[1:]) == {"nomination-lost"}, "it is lost to nobody"
+
+
+@pytest.mark.parametrize(("left_milli", "checks"), [(3000, set()), (5000, {"nomination-lost"})])
+def test_who_is_within_the_fair_share_of_its_project_takes_the_room_of_a_side_above_its_own(
+    left_milli: int, checks: set[str]
+) -> None:
+    """The taker's department is above its share as well, but not served better than the other is afterwards."""
+    teams = (
+        project("left", 1000),
+        project("right", 1000),
+        project("a", 1000, parent="left"),
+        project("b", 0, parent="right"),
+        project("other", 0, parent="left"),
+    )
+    runs = on(workload("b8", "b", 2000), "n", (0, 1))
+    promised = replace(B1, pods=(replace(B1.pods[0], nominated_node="n", nominated_devices=(2, 3)),))
+    rest = on(workload("o1", "other", left_milli - 2000), "n", (4, 5, 6)[: left_milli // 1000 - 2])
+    snapshot = cluster(runs, promised, rest, workload("a9", "a", 2000, age=9), gpus=7, projects=teams)
+    shares = {"left": 2000, "a": 2000, "other": 0, "right": 1000, "b": 1000}
+    wrong = check_step(snapshot, Plan((bind("a9-0", 2, 3),), (), shares, NOBODY, {}, ()))
+    assert {violation.check for violation in wrong} - {"shares", "reasons"} == checks
+
+
 def test_a_promise_ends_with_the_gang_whose_running_pods_are_evicted() -> None:
     gang = on(workload("g", "b", 1000, pods=3, age=3, gang=True), "n", (0,), (1,))
     promised = replace(gang.pods[2], nominated_node="n", nominated_devices=(2,))
