@@ -22,7 +22,7 @@ from orchestrator.planner.session import Session
 
 _MAX_FAILURES = 16
 _MAX_NODES = 24
-_WORK_PERCENT = 10
+_WORK_PERCENT = 5
 
 
 def consolidate(session: Session) -> None:
@@ -31,10 +31,10 @@ def consolidate(session: Session) -> None:
     if not waiting:
         return
     session.work.allow(_WORK_PERCENT)
-    consolidation = Consolidation(session)
+    consolidation = Consolidation(session, 0)
     for turns in session.turns_left_over_first(waiting):
         while not consolidation.is_hopeless and (workload := session.next_turn(turns)) is not None:
-            served = consolidation.make_room(workload)
+            served = consolidation.move_for(workload)
             turns.settle(workload.project, workload if served and session.next_chunk(workload) else None)
 
 
@@ -57,22 +57,29 @@ class Consolidation:
     """Moves for one workload after the other.
 
     A search without success is expensive: after 16 kinds of workloads for which nothing could be moved, no more are
-    tried.
+    tried. `make_room` does so much of the bound on work at most.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, work_percent: int) -> None:
         self._session = session
         policy = MovePolicy(session.snapshot.settings.max_consolidation_victims)
         self._selector = VictimSelector(session, session.once(Candidates), policy, max_nodes=_MAX_NODES)
         self._hopeless = Hopeless()
+        self._work = session.work.part(work_percent)
+
+    def make_room(self, workload: Workload) -> bool:
+        """Move work so that the workload's next chunk fits, or leave everything as it was."""
+        # Of its own part: searches for moves that find nothing must not use up what evictions may do.
+        with self._session.work.within(self._work):
+            return self._session.work.take_turn() and self.move_for(workload)
 
     @property
     def is_hopeless(self) -> bool:
         """Whether no more workloads are tried."""
         return self._hopeless.count >= _MAX_FAILURES
 
-    def make_room(self, workload: Workload) -> bool:
-        """Move work so that the workload's next chunk fits, or leave everything as it was."""
+    def move_for(self, workload: Workload) -> bool:
+        """As `make_room`, by what the action that runs may do."""
         return not self.is_hopeless and consolidate_for(
             self._session, workload, self._selector, self._hopeless
         )

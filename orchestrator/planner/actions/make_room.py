@@ -11,15 +11,15 @@ from orchestrator.planner.session import Session
 
 def make_room_within_quota(session: Session) -> None:
     """For workloads that quotas cover."""
-    _make_room(session, EntitlementTier.GUARANTEED, work_percent=45)
+    _make_room(session, EntitlementTier.GUARANTEED, moves_percent=10, work_percent=40)
 
 
 def make_room_within_fair_share(session: Session) -> None:
     """For workloads that fair shares cover."""
-    _make_room(session, EntitlementTier.FAIR, work_percent=25)
+    _make_room(session, EntitlementTier.FAIR, moves_percent=5, work_percent=20)
 
 
-def _make_room(session: Session, level: EntitlementTier, *, work_percent: int) -> None:
+def _make_room(session: Session, level: EntitlementTier, *, moves_percent: int, work_percent: int) -> None:
     moves = can_consolidate_for(session, level) if "consolidate" in session.actions else []
     takes = can_reclaim_for(session, level) if "reclaim" in session.actions else []
     if not moves and not takes:
@@ -27,7 +27,7 @@ def _make_room(session: Session, level: EntitlementTier, *, work_percent: int) -
     session.work.allow(work_percent)
     movable = {workload.id for workload in moves}
     taking = {workload.id for workload in takes}
-    consolidation, reclaim = Consolidation(session), Reclaim(session, level)
+    consolidation, reclaim = Consolidation(session, moves_percent), Reclaim(session, level)
     waiting = [*moves, *(workload for workload in takes if workload.id not in movable)]
     for turns in session.turns_left_over_first(waiting):
         while (workload := session.next_turn(turns)) is not None:
