@@ -106,6 +106,12 @@ def test_nobody_is_moved_for_one_whose_room_goes_to_a_better_claim() -> None:
     assert {each.beneficiary for each in decision.evictions} == {"right/gang"}
 
 
+def test_a_quota_is_had_by_three_moves_that_only_help_together() -> None:
+    decision = first_decision("quota-needs-cpus-packed-anew")
+    assert Counter(each.workload for each in decision.nominations)["owner/claim"] == 3
+    assert {each.rule for each in decision.evictions} == {"consolidation"}
+
+
 @pytest.mark.parametrize("grace_decisions", [0, 1, 5])
 def test_nobody_is_evicted_twice_for_a_workload_that_grows(grace_decisions: int) -> None:
     path = Path(__file__).with_name("regressions") / "second-pod-takes-the-place-of-the-moved.yaml"

@@ -25,11 +25,12 @@ from tests.world.facts import (
     total,
     within,
 )
+from tests.world.packing import Item, fits
 from tests.world.rooms import Rooms, devices_fault
 from tests.world.water import fair_shares
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from orchestrator.planner.model import Amounts, Binding, Eviction, Plan, Pod, Snapshot, Workload
 
@@ -421,6 +422,15 @@ def _is_old(step: Step, entry: Binding) -> bool:
 
 def _has_room(step: Step, workload: Workload, pods: Iterable[Pod], *, without: Collection[Binding]) -> bool:
     """Whether the promised rooms are all there beside what runs and what others get, less some of that."""
+    promised = list(pods)
+    rooms = _rooms_beside(step, workload, promised, without)
+    return not rooms.faults(pod.nominated_node for pod in promised if pod.nominated_node)
+
+
+def _rooms_beside(
+    step: Step, workload: Workload, promised: Iterable[Pod], without: Collection[Binding]
+) -> Rooms:
+    """What is left beside what runs, what others get, less some of that, and these promised rooms."""
     rooms = Rooms(step.before.nodes)
     for _, pod in all_pods(step.before):
         if pod.node is not None and pod.state is PodState.RELEASING and pod.stuck:
@@ -430,10 +440,31 @@ def _has_room(step: Step, workload: Workload, pods: Iterable[Pod], *, without: C
     for entry in _others(step, workload):
         if entry not in without:
             rooms.take(entry.node, step.pods[entry.pod].request, entry.devices)
-    promised = list(pods)
     for pod in promised:
         rooms.take(pod.nominated_node, pod.request, pod.nominated_devices)
-    return not rooms.faults(pod.nominated_node for pod in promised if pod.nominated_node)
+    return rooms
+
+
+def _lacks_a_room(step: Step, workload: Workload, promised: Sequence[Pod]) -> bool:
+    """Whether pods that a gang needs have no room any more, nor another: the rooms of the rest are of no use then."""
+    stays = [pod for other, pod in step.running if other.id == workload.id]
+    if gang_is_whole(workload, [*stays, *promised]):
+        return False
+    if workload.groups is not None or workload.topology is not None:
+        return True  # it is placed anew as a whole
+    new = [entry for entry in _others(step, workload) if not _is_old(step, entry)]
+    rooms = list(_rooms_beside(step, workload, promised, new).by_name.values())
+    missing = workload.min_member - len(stays) - len(promised)
+    project = step.tree.projects.get(workload.project)
+    homeless = [pod for pod in pending(workload) if pod not in promised]
+    items = [
+        Item(
+            pod.request,
+            frozenset(room.node.name for room in rooms if admits(room.node, pod, workload, project)),
+        )
+        for pod in homeless[:missing]
+    ]
+    return len(items) < missing or not fits(items, rooms)
 
 
 def _promised(step: Step, name: str) -> Amounts:
@@ -464,6 +495,8 @@ def _is_void(step: Step, workload: Workload, pod: Pod) -> bool:
     """Whether a node cannot keep the room of the pod, or, of a gang, the room of any."""
     is_gang = workload.min_member > 1 or workload.groups is not None
     promised = [other for other in workload.pods if other.nominated_node] if is_gang else [pod]
+    if is_gang and _lacks_a_room(step, workload, promised):
+        return True
     for other in promised:
         node = step.nodes.get(other.nominated_node or "")
         project = step.tree.projects.get(workload.project)
