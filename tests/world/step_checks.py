@@ -244,20 +244,21 @@ def coverage(step: Step) -> Iterator[Violation]:
         gone = sum(pod.id in step.evicted and pod.id not in step.nominated for pod in running)
         alike = len({(pod.request, pod.sub_group) for pod in running}) == 1
         if not alike or len(running) - gone < safe:
-            if _keeps_quota(step, theirs):
+            if _keeps_quota(step, theirs, total(step.pods[eviction.pod] for eviction in evictions)):
                 continue
             pods = ", ".join(eviction.pod for eviction in evictions)
             facts = f"{pods} evicted for {evictions[0].beneficiary}, the quota of {theirs} covers it"
             yield Violation("covered", facts)
 
 
-def _keeps_quota(step: Step, name: str) -> bool:
-    """Whether the project or department still holds all GPUs of its quota: it lost the wrong ones at worst.
+def _keeps_quota(step: Step, name: str, lost: Amounts) -> bool:
+    """Whether the project or department still holds all of its quota of what it lost: it lost the wrong work at worst.
+
+    Unbounded GPUs are all promised, unbounded CPU and memory are promised to nobody.
 
     What its more urgent work took from it counts as held, and what that work got for it does not: others took while it
     was as it had been, and what a project loses by preemption it gets.
     """
-    quota = step.tree.quota(name)[0]
     inside = [
         eviction
         for eviction in step.plan.evictions
@@ -275,7 +276,11 @@ def _keeps_quota(step: Step, name: str) -> bool:
     held = add(step.held_after[name], total(step.pods[pod] for pod in promised | preempted))
     # What is started and made way again in the same decision is not seen, but what it made way for is.
     at_last = add(step.held_after[name], _promised(step, name))
-    return quota is not None and max(held[0], at_last[0]) >= quota
+    return all(
+        max(held[resource], at_last[resource]) >= quota if quota is not None else resource > 0
+        for resource, quota in enumerate(step.tree.quota(name))
+        if lost[resource]
+    )
 
 
 def evictions_inside(step: Step) -> Iterator[Violation]:
@@ -319,19 +324,31 @@ def caps(step: Step) -> Iterator[Violation]:
     settings = step.before.settings
     if settings.max_evictions is not None and len(step.evicted) > settings.max_evictions:
         yield Violation("cap", f"{len(step.evicted)} evictions, {settings.max_evictions} are allowed")
-    moved: dict[str, set[str]] = {}
+    moved: dict[str, list[str]] = {}
     for eviction in step.plan.evictions:
         # Who goes by another rule, and fits elsewhere, is not moved to make the room.
-        if eviction.rule == "consolidation" and eviction.beneficiary != eviction.workload:
-            moved.setdefault(eviction.beneficiary, set()).add(eviction.workload)
+        if eviction.rule == "consolidation":
+            moved.setdefault(eviction.beneficiary, []).append(eviction.pod)
+            if eviction.pod not in step.nominated:
+                yield Violation("moved", f"{eviction.pod} is moved and has no other place")
     most = settings.max_consolidation_victims
-    for beneficiary, workloads in moved.items():
-        if most is not None and len(workloads) > most:
-            yield Violation("cap", f"{sorted(workloads)} are moved for {beneficiary}, {most} are allowed")
+    for beneficiary, pods in moved.items():
+        if most is not None and len(pods) > most * _count_chunks(step, beneficiary):
+            yield Violation("cap", f"{sorted(pods)} are moved for {beneficiary}, {most} are allowed")
     for budget in step.before.budgets:
         evicted = step.evicted.intersection(budget.pods)
         if len(evicted) > budget.allowed:
             yield Violation("budget", f"{sorted(evicted)} evicted, {budget.name} allows {budget.allowed}")
+
+
+def _count_chunks(step: Step, name: str) -> int:
+    """How often room is made for the workload: for what its gang needs, then for every further pod."""
+    workload = step.workloads[name]
+    given = sum(entry.workload == name for entry in (*step.plan.bindings, *step.plan.nominations))
+    if workload.groups is not None:
+        return max(1, given)
+    running = sum(other.id == name for other, _ in step.running)
+    return 1 + max(0, given - max(1, workload.min_member - running))
 
 
 def gangs(step: Step) -> Iterator[Violation]:

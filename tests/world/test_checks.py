@@ -155,12 +155,32 @@ def test_caps_budgets_and_minimum_runtimes_hold() -> None:
     unmoved = cluster(A1, A2, B1, gpus=6, settings=Settings(max_consolidation_victims=0))
     moves = (evict("a2-0", "b1", "consolidation"),)
     assert decided(unmoved, evictions=moves, nominations=(bind("a2-0", 4, 5),)) == {"cap"}
+    two = on(workload("a2", "a", 1000, pods=2), "n", (2,), (3,))
+    once = cluster(A1, two, B1, gpus=6, settings=Settings(max_consolidation_victims=1))
+    moves = (evict("a2-0", "b1", "consolidation"), evict("a2-1", "b1", "consolidation"))
+    assert decided(once, evictions=moves, nominations=(bind("a2-0", 4), bind("a2-1", 5))) == {"cap"}
     # what is taken back is not moved to make the room, though it fits elsewhere
     assert decided(unmoved, evictions=losses, nominations=(bind("a2-0", 4, 5),)) == set()
     protected = cluster(A1, A2, B1, budgets=(Budget("pdb", 0, ("a2-0",)),))
     assert decided(protected, evictions=losses) == {"budget"}
     teams = (project("a", 2000, reclaim_min_runtime_seconds=60), project("b", 2000))
     assert decided(cluster(A1, A2, B1, projects=teams, now_us=2), evictions=losses) == {"minimum-runtime"}
+
+
+@pytest.mark.parametrize(("quota_cpu_milli", "checks"), [(None, set()), (4000, {"covered"})])
+def test_who_keeps_the_gpus_of_its_quota_may_lose_cpus_that_it_covers_no_more_than_gpus(
+    quota_cpu_milli: int | None, checks: set[str]
+) -> None:
+    """Of two jobs either keeps the quota of GPUs; only the older one fits into the quota of CPUs."""
+    teams = (project("a", 1000, quota_cpu_milli=quota_cpu_milli), project("b", 2000))
+    jobs = [on(workload(f"a{age}", "a", 1000, age=age), "n", (age,)) for age in (1, 2)]
+    cpus = [
+        replace(job.pods[0], request=Request(gpu_count=1, cpu_milli=cpu))
+        for job, cpu in zip(jobs, (4000, 100), strict=True)
+    ]
+    work = [replace(job, pods=(pod,)) for job, pod in zip(jobs, cpus, strict=True)]
+    snapshot = cluster(*work, workload("b1", "b", 1000, age=3), gpus=3, projects=teams)
+    assert decided(snapshot, evictions=(evict("a1-0", "b1"),)) == checks
 
 
 def test_a_gang_starts_whole_or_is_completed() -> None:
@@ -296,7 +316,7 @@ def test_what_is_moved_counts_for_the_minimum_runtime_of_its_workload() -> None:
     elastic = on(workload("a8", "a", 1000, pods=2), "n", (0,), (1,))
     snapshot = cluster(elastic, B1, gpus=2, nodes=(node("n", 2), node("m", 1)), projects=teams, now_us=2)
     losses = (evict("a8-0", "b1", "consolidation"), evict("a8-1", "b1"))
-    assert decided(snapshot, evictions=losses) == {"minimum-runtime"}
+    assert decided(snapshot, evictions=losses) == {"minimum-runtime", "moved"}
     moved = Binding("a8-0", "a8", "m", (0,))
     assert decided(snapshot, evictions=losses, nominations=(moved,)) == set()
 
