@@ -1,9 +1,9 @@
 """One real node: `main(SPECIFICATION)`, run as a process of the lab, with the standard library only.
 
 The process starts a second one, which is the first of a new process namespace: it builds the node's root file system,
-starts containerd and the kubelet, and takes the exit status of what is left without a parent. When one of the two ends,
-it ends, but for a kubelet that was killed, which it starts again; when the first process ends, the kernel kills it. With
-it dies all that runs on the node.
+starts containerd and the kubelet, and takes the exit status of what is left without a parent. A kubelet that was killed
+is started again; else when one of the two ends, it ends. When the first process ends, the kernel kills it. With it dies
+all that runs on the node.
 
 The root file system is a small one in memory that holds `/etc`, `/var` and `/run` of the node. `/dev` and the other
 directories of the machine's root, such as `/usr`, `/home`, `/mnt` and `/tmp`, are the machine's own.

@@ -185,7 +185,7 @@ class RandomActions:
 
     def _note(self, pod: JSON) -> None:
         uid = pod["metadata"]["uid"]
-        if pod["status"]["phase"] == "Failed":
+        if pod["status"]["phase"] == "Failed" and "deletionTimestamp" not in pod["metadata"]:
             self.figures.failed[uid] = pod["status"].get("message", "")
         elif pod["spec"].get("nodeName"):
             is_part = names.GPU_FRACTION_ANNOTATION in pod["metadata"].get("annotations", {})

@@ -273,9 +273,9 @@ def test_random_actions_give_no_gpu_to_two_owners(parts_site: parts.Site) -> Non
 
 
 @pytest.mark.rare
-@pytest.mark.parametrize("seed", range(2, 12))
+@pytest.mark.parametrize("seed", range(2, 6))
 def test_2000_random_actions_give_no_gpu_to_two_owners(parts_site: parts.Site, seed: int) -> None:
-    act(parts_site, seed, count=200, restarts=3, settle=12)
+    act(parts_site, seed, count=500, restarts=4, settle=10)
 
 
 def test_the_driver_publishes_what_was_recorded(dra_lab: Lab) -> None:
