@@ -68,9 +68,12 @@ def test_what_is_no_such_document_is_refused(tmp_path: Path, capsys: pytest.Capt
 
 def test_thresholds_have_source_and_date_and_an_error_names_the_line(tmp_path: Path) -> None:
     thresholds = load_thresholds()
-    for threshold in (*thresholds.training_rates, *thresholds.training_ratios):
-        assert threshold.source
-        assert threshold.date.startswith("2026-")
+    sources = [(of.source, of.date) for of in thresholds.training_rates]
+    sources += [(of.source, of.date) for of in thresholds.training_ratios]
+    assert len(sources) == 4
+    for source, date in sources:
+        assert source
+        assert date.startswith("2026-")
     changed = tmp_path / "thresholds.yaml"
     changed.write_text(PATH.read_text().replace("imagesPerSecond: 6530.59", "images: 6530.59"))
     with pytest.raises(CatalogueError, match=r"thresholds\.yaml:\d+: "):
