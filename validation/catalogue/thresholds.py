@@ -7,6 +7,7 @@ import msgspec
 
 from orchestrator import document
 from validation.errors import CatalogueError
+from validation.judge.hosts import Threshold
 from validation.judge.training import RateThreshold, RatioThreshold
 
 PATH = Path(__file__).parent / "thresholds.yaml"
@@ -19,6 +20,7 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
     kind: Literal["Thresholds"]
     training_rates: list[RateThreshold]
     training_ratios: list[RatioThreshold]
+    hosts: list[Threshold]
 
     def ratio(self, of: str) -> RatioThreshold:
         """The threshold of that name. Raises CatalogueError."""
