@@ -10,7 +10,7 @@ REAL_NODES ?= $(if $(shell command -v runc),--real-nodes)
 # archives of the sources of NVIDIA's programs
 export MUSTER_UPSTREAM ?= $(abspath $(wildcard ../shared/upstream))
 GPUS ?= $(if $(and $(REAL_NODES),$(MUSTER_UPSTREAM)),--gpus)
-PARTS ?= fairness gangs victims interactive parts
+PARTS ?= fairness gangs victims interactive parts utilization
 TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/deployment
 
 

@@ -51,7 +51,9 @@ def write(mutant: Mutant, directory: Path) -> None:
 
     Raises ValueError when an edit does not apply.
     """
-    for name in ("orchestrator",) if mutant.scenario else ("orchestrator", "tests", "musterlab"):
+    for name in (
+        ("orchestrator",) if mutant.scenario else ("orchestrator", "tests", "musterlab", "validation")
+    ):
         shutil.copytree(REPOSITORY / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
     if not mutant.scenario:
         shutil.copy(REPOSITORY / "pyproject.toml", directory)
