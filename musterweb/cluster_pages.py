@@ -23,12 +23,12 @@ ROWS_OF_A_PAGE: Final = 200
 ROWS_OF_THE_OVERVIEW: Final = 12
 JOBS_HEADER: Final = (*job_table.WIDE_HEADER, "DURATION", *USE_HEADER)
 JOB_COLUMNS: Final = (
-    "NAME", "PROJECT", "STATUS", "GPUs", "NODE", "AGE", "DURATION", "TYPE", "USER", "GPU(Utilization)", "WAITS BECAUSE",
+    "NAME", "STATUS", "GPUs", "NODE", "WAITS BECAUSE", "PROJECT", "USER", "AGE", "DURATION", "TYPE", "GPU(Utilization)",
 )  # fmt: skip
 HOLDING_COLUMNS: Final = (
-    "NAME", "PROJECT", "USER", "TYPE", "NODE", "GPUs", "DURATION", "GPU(Utilization)", "GPU(Idle)",
+    "NAME", "GPUs", "PROJECT", "NODE", "DURATION", "GPU(Utilization)", "GPU(Idle)", "USER", "TYPE",
 )  # fmt: skip
-WAITING_COLUMNS: Final = ("NAME", "PROJECT", "USER", "TYPE", "GPUs", "AGE", "WAITS BECAUSE")
+WAITING_COLUMNS: Final = ("NAME", "GPUs", "WAITS BECAUSE", "PROJECT", "AGE", "USER", "TYPE")
 NODE_COLUMNS: Final = ("NAME", "STATUS", "GPU TYPE", "GPUs", "ALLOCATED", "FREE", "UNHEALTHY", "UTILIZATION")
 NO_NODES: Final = "You may not list nodes and all pods: ask for muster-viewer, bound in the whole cluster."
 NO_PROJECTS: Final = "You may not list projects: ask for muster-user, bound in the whole cluster."

@@ -54,7 +54,7 @@ def test_the_numbers_are_those_of_list_and_top(site: Site, muster: Callable[...,
         expected = (job["status"], job["node"], job["gpus"], job["waitsBecause"], job["project"])
         assert (row["STATUS"], row["NODE"], row["GPUs"], row["WAITS BECAUSE"], row["PROJECT"]) == expected
         if job["name"] != "a-html":
-            assert browser.get("/jobs").row(job["name"])[3] == job["gpus"]
+            assert browser.get("/jobs").row(job["name"])[2] == job["gpus"]
     top = {node["name"]: node for node in muster("top", "node", "-o", "json").json}
     overview = browser.get("/")
     for name, node in top.items():
