@@ -14,7 +14,7 @@ PARTS ?= fairness gangs victims interactive parts utilization
 TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/deployment
 
 
-.PHONY: docs site validate image test test-rare test-cli test-trust test-installer test-guests mutants soak environment lab-binaries format clean
+.PHONY: docs site validate image test test-rare test-cli test-trust test-web test-installer test-guests mutants soak environment lab-binaries format clean
 
 validate: environment ## replay TR-4858 §4.8-4.10 and our own scenarios on a real API server, write reports/<run>/
 	@$(UV) run --frozen muster validate $(PARTS:%=--part %) $(if $(OUT),--out $(OUT))
@@ -30,6 +30,9 @@ test-cli: environment lab-binaries ## every command line that the papers print, 
 
 test-trust: environment lab-binaries ## break out of a project, with real tokens on a real API server; part of `make test`
 	@$(UV) run --frozen pytest tests/trust
+
+test-web: environment lab-binaries ## the pages: at the wire, in Chromium, on a real API server; part of `make test`
+	@$(UV) run --frozen pytest tests/musterweb
 
 test-rare: environment lab-binaries ## what takes minutes and breaks seldom, and Python 3.12; before a release
 	@$(UV) run --frozen pytest -m rare -n 2

@@ -265,24 +265,33 @@ def operator_yaml(
 
     Applying it again changes nothing. The operator is started with the choices made here.
     """
-    from orchestrator.manifests.render import render
-
     config["reservation_image"] = config["reservation_image"] or image or ""
-    choices = _config(**config)
-    text = render(
+    text = operator_manifests(
         cluster,
+        _config(**config),
         image=image,
         replicas=replicas,
-        operator_arguments=choices.arguments(),
-        policies=choices.policies,
-        max_grace_seconds=choices.max_checkpoint_grace_seconds,
         require_devices_variable=require_devices_variable,
         agent=agent,
         runtime_class=agent_runtime_class,
         driver_root=agent_driver_root,
-        limits_gpu_memory=choices.gpu_memory_limits is MemoryLimitsMode.ENFORCE,
     )
     click.echo(text, nl=False)
+
+
+def operator_manifests(cluster: str, choices: "OperatorConfig | None" = None, **options: Any) -> str:
+    """Return what a cluster needs for muster, for these choices; `options` are those of `render` besides."""
+    from orchestrator.manifests.render import render
+
+    choices = OperatorConfig() if choices is None else choices
+    return render(
+        cluster,
+        operator_arguments=choices.arguments(),
+        policies=choices.policies,
+        max_grace_seconds=choices.max_checkpoint_grace_seconds,
+        limits_gpu_memory=choices.gpu_memory_limits is MemoryLimitsMode.ENFORCE,
+        **options,
+    )
 
 
 @click.command("operator")
