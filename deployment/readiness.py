@@ -1,4 +1,4 @@
-"""The requirements of a run that are missing: Ansible, the DeepOps commit, checksums, secrets, and the cluster."""
+"""The requirements of a run that are missing: Ansible, checksums, secrets, and the cluster."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,6 @@ def missing_requirements(
     """Return every missing requirement with its place in the site file. `variables` are those of all hosts."""
     return [
         *_ansible(site),
-        *_pin(site, decisions, installs=installs),
         *_checksums(variables, decisions, installs=installs),
         *_secrets(site),
         *_cluster(site, variables, decisions, installs=installs),
@@ -43,11 +42,6 @@ def without_cluster(variables: Mapping[str, Any], decisions: Sequence[Decision])
 def _ansible(site: Site) -> Iterator[MissingRequirement]:
     if site.missing_ansible:
         yield ("controller", "ansible_bin"), site.missing_ansible
-
-
-def _pin(site: Site, decisions: Sequence[Decision], *, installs: bool) -> Iterator[MissingRequirement]:
-    if installs and site.unpinned and _runs(decisions, _CLUSTER_STAGE):
-        yield ("deepops",) if site.get("deepops") else ("versions", "deepops"), site.unpinned
 
 
 def _checksums(

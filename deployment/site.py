@@ -139,18 +139,6 @@ class Site:
             f"`python3.11 -m venv {environment} && {environment}/bin/pip install {ANSIBLE_FOR_OLD_HOSTS}`"
         )
 
-    @property
-    def unpinned(self) -> str:
-        """How to pin DeepOps to a commit; empty where it is pinned or not installed by this site."""
-        if not self.has_stage("deepops") or self.get("deepops", "commit"):
-            return ""
-        repository = self.get("deepops", "repository", default="https://github.com/NVIDIA/deepops")
-        release = self.versions["deepops"]
-        return (
-            f"deepops.commit is missing, and a tag alone can be moved: write down what "
-            f"`git ls-remote {repository} 'refs/tags/{release}^{{}}'` prints"
-        )
-
     def get(self, *path: str, default: Any = None) -> Any:
         """Return the value at `path`, or the default where the file has none."""
         value: Any = self.data

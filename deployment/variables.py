@@ -216,7 +216,7 @@ def _deepops(site: Site) -> Variables:
     operator = deepops.get("gpu_operator", False)
     return {
         "deepops_release": site.versions.get("deepops"),
-        "deepops_commit": deepops.get("commit"),
+        "deepops_commit": deepops.get("commit", row.get("commit")),
         "deepops_repository": deepops.get("repository"),
         "deepops_python": deepops.get("python"),
         "deepops_python_releases": row.get("python"),
@@ -239,14 +239,12 @@ def _trident(site: Site) -> Variables:
     release = site.versions.get("trident")
     if release is None:
         return {}
-    row = matrix.trident_row(release) or {}
     ontap = site.get("storage", "ontap", default={})
     digest = site.get("storage", "trident", "sha256")
     return {
         "trident_version": release,
         "trident_archive": site.get("storage", "trident", "archive"),
         "trident_checksum": digest and f"sha256:{digest}",
-        "trident_kind": row.get("custom_resource"),
         "trident_backends": site.get("storage", "backends"),
         "trident_classes": site.get("storage", "classes"),
         "trident_management_lif": ontap.get("svm_management_lif", {}).get(
