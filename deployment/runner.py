@@ -26,6 +26,7 @@ from orchestrator.progress import Reporter
 
 COUNTED: Final = ("ok", "changed", "failures", "dark", "skipped", "rescued", "ignored")
 PROVED: Final = ("Say what is proved", "Say what is not proved")
+EFFECTS: Final = "Say what will change"
 _HIDDEN: Final = "***"
 _LAUNCHERS: Final = Path(__file__).parent / "data" / "bin"
 _PROCESS: Final = "subreaper"
@@ -292,6 +293,9 @@ class _Listener:
         elif kind == "runner_on_ok" and str(data.get("task", "")).endswith(PROVED):
             where = "" if data.get("host") == CONTROLLER else f"{data.get('host')}: "
             self._outcome.proved.append(where + self._hide(message_of(data.get("res", {}))))
+        elif kind == "runner_on_ok" and str(data.get("task", "")).endswith(EFFECTS):
+            told = self._hide(message_of(data.get("res", {})))
+            self._progress(f"{self._label}: {data.get('host')}: {told}")
         elif kind in {"runner_on_failed", "runner_on_unreachable"} and not data.get("ignore_errors"):
             self._failed(data, unreachable=kind == "runner_on_unreachable")
         elif kind == "playbook_on_stats":

@@ -68,6 +68,7 @@ def _preflight(site: Site) -> Variables:
         "preflight_kubernetes": None if site.has_stage("deepops") else site.versions["kubernetes"],
         "preflight_storage_addresses": [lif["address"] for lif in lifs],
         "preflight_storage_comes": site.has_stage("ontap"),
+        "preflight_container_runtime": site.container_runtime if site.has_stage("deepops") else None,
     }
 
 
@@ -228,6 +229,8 @@ def _deepops(site: Site) -> Variables:
         "deepops_network_plugin": site.get("kubernetes", "network_plugin"),
         "deepops_pod_subnet": site.get("kubernetes", "pod_subnet"),
         "deepops_service_subnet": site.get("kubernetes", "service_subnet"),
+        "deepops_batch": site.upgrade_batch,
+        "deepops_drain_seconds": site.get("upgrade", "drain_seconds"),
         "deepops_gpu_operator_enabled": operator,
         "deepops_device_plugin": deepops.get(
             "device_plugin", gpus and not operator and not matrix.dra_comes(site)
@@ -258,6 +261,10 @@ def _trident(site: Site) -> Variables:
     }
 
 
+def _drain(site: Site) -> Variables:
+    return {"drain_seconds": site.get("upgrade", "drain_seconds")}
+
+
 def _verify(site: Site) -> Variables:
     return {
         "verify_nodes": sorted(site.hosts),
@@ -277,6 +284,7 @@ _ROLES: Final[tuple[Callable[[Site], Variables], ...]] = (
     _deepops,
     _trident,
     _dra,
+    _drain,
     _orchestrator,
     _verify,
 )

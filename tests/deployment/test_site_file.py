@@ -60,7 +60,8 @@ REFUSED = {
         ON + '"1.34.2"\n  driver: "590"\nhosts:\n'
         + host("dgx01", "n1", os="dgx-os-6", model="dgx-1"), 5, "no driver branch 590"),
     "a Kubernetes that DeepOps does not bring": (
-        ON + '"1.30.1"\n  deepops: "26.07"\n', 4, "does not install"),
+        ON + '"1.30.1"\n  deepops: "26.07"\nhosts:\n' + host("a", "n1", roles="control_plane, etcd"), 4,
+        "does not install"),
     "a Trident that is too old": (
         ON + '"1.34.2"\n  trident: "20.04.0"\n', 5, "is not in the matrix"),
     "an ONTAP without REST": (
@@ -194,12 +195,21 @@ def test_everything_that_a_run_lacks_is_told_at_once_and_the_plan_says_it_too(si
         assert not site.state.exists()
 
 
-def test_the_plan_names_an_archive_that_could_be_any(site: SiteUnderTest) -> None:
+def test_the_plan_names_an_archive_and_an_image_that_could_be_any(site: SiteUnderTest) -> None:
+    image = "NOTE  orchestrator.image is missing, and nobody publishes one: build it with `make image`"
     lacks = "NOTE  storage.trident.sha256 is missing, and nothing else says what the archive of the release must be"
     site.directory = INVENTORIES / "example"
-    assert lacks in site.call("plan").stdout
+    planned = site.call("plan").stdout
+    assert lacks in planned
+    assert image in planned
     text = site.file.read_text().replace("  # trident:\n", "  trident:\n")
     site.directory = site.state.parent / "site"
+    for known in (
+        "orchestrator: {image: registry.example.com/muster:0.1.0}\n",
+        "vars: {orchestrator_image: ''}\n",
+    ):
+        site.write(text + known)
+        assert image not in site.call("plan").stdout
     for known in (f"    sha256: {'0' * 64}\n", "    archive: ~/trident-installer.tar.gz\n"):
         site.write(text.replace("  trident:\n", f"  trident:\n{known}"))
         assert lacks.partition(",")[0] not in site.call("plan").stdout
@@ -213,12 +223,15 @@ def test_a_cluster_that_is_not_there_is_told_before_the_run(site: SiteUnderTest)
     told = f"6: kubernetes.kubeconfig: there is no file {site.directory / 'mine.conf'}"
     assert told in site.call("verify").stderr
     (site.directory / "mine.conf").touch()
-    assert "NOTE" not in site.call("plan").stdout
+    assert "NOTE  kube" not in site.call("plan").stdout
     brought = (
-        '  deepops: "26.07"\ndeepops:\n  commit: "' + "0" * 40 + '"\nhosts:\n' + host("a", "n1", roles="etcd")
+        '  deepops: "26.07"\ndeepops:\n  commit: "'
+        + "0" * 40
+        + '"\nhosts:\n'
+        + host("a", "n1", roles="control_plane, etcd")
     )
     site.write(ON + '"1.35.4"\n' + brought)
-    assert "NOTE" not in site.call("plan").stdout
+    assert "NOTE  kube" not in site.call("plan").stdout
     site.environment["KUBECONFIG"] = str(site.directory / "mine.conf")
     later = site.call("install", "--from", "orchestrator")
     assert (
