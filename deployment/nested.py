@@ -35,7 +35,7 @@ def log_line(event: dict[str, Any]) -> str:
     kind = event["kind"]
     if kind in {"play", "task"}:
         return f"    {kind.upper()} [{event['name']}]"
-    message = f": {message_of(event['result'])}" if "result" in event else ""
+    message = f": {message_of(event['told'])}" if "told" in event else ""
     return f"    {kind}: [{event['host']}]{message}"
 
 
@@ -45,6 +45,6 @@ def failure_of(event: dict[str, Any]) -> Failure:
         host=event["host"],
         task=event["task"],
         place=event["place"],
-        message=message_of(event["result"]),
+        message=message_of(event["told"]),
         unreachable=event["kind"] == "unreachable",
     )

@@ -37,7 +37,15 @@ def make(release: str) -> None:
         sys.exit("there is no uv on PATH: run `make environment`")
     shutil.rmtree(target, ignore_errors=True)
     subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, target], check=True)
-    install = [uv, "pip", "install", "--quiet", "--python", str(target / "bin" / "python"), "--require-hashes"]
+    install = [
+        uv,
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        str(target / "bin" / "python"),
+        "--require-hashes",
+    ]
     subprocess.run([*install, "--requirement", str(lock(release))], check=True)
 
 

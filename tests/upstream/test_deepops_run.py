@@ -18,7 +18,8 @@ from tests.deployment.conftest import SiteUnderTest
 from tests.upstream import environments
 from tests.upstream.conftest import Tree
 
-INVENTORIES = Path(__file__).parents[2] / "inventories"
+ROOT = Path(__file__).parents[2]
+INVENTORIES = ROOT / "inventories"
 SITES = ("current", "tr4858")
 _PROGRAM = """#!/bin/sh
 # what was asked for, and the environment; then the tasks are listed, and nothing is done
@@ -80,7 +81,7 @@ def done(
     site.environment |= {name: f"canary-{name}" for name in names}
     site.environment |= {
         "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "protocol.file.allow", "GIT_CONFIG_VALUE_0": "always",
-        "ANSIBLE_FORKS": "7", "MUSTER_SECRET": "canary",
+        "ANSIBLE_FORKS": "7", "MUSTER_SECRET": "canary", "MUSTER_INSTALLER_CONTENT": str(ROOT),
     }  # fmt: skip
     ended = site.muster("install", "--from", "deepops", "--until", "deepops")
     result = Done(request.param, ended.stderr, checkout / "config")

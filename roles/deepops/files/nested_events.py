@@ -52,10 +52,10 @@ class CallbackModule(CallbackBase):  # type: ignore[misc] # Ansible has no types
     def v2_runner_on_failed(self, result, ignore_errors=False):  # type: ignore[no-untyped-def]
         hidden = result._result.get("_ansible_no_log")
         told = {"msg": "its output is hidden (no_log)"} if hidden else self._told(result._result)
-        self._write("ignored" if ignore_errors else "failed", result, result=told)
+        self._write("ignored" if ignore_errors else "failed", result, told=told)
 
     def v2_runner_on_unreachable(self, result):  # type: ignore[no-untyped-def]
-        self._write("unreachable", result, result=self._told(result._result))
+        self._write("unreachable", result, told=self._told(result._result))
 
     def v2_runner_retry(self, result):  # type: ignore[no-untyped-def]
         self._write("retry", result)
