@@ -22,6 +22,11 @@ MUSTER: Final = [
 """The words that run this very muster, whatever PATH says."""
 
 
+GPUS_OF_MODEL: Final = {
+    "dgx-1": 8, "dgx-2": 16, "dgx-a100": 8, "dgx-h100": 8, "dgx-h200": 8, "dgx-b200": 8,
+}  # fmt: skip
+"""The GPUs of a machine, by its model."""
+
 ROCE: Final = {
     "cos": 3, "dscp": 26, "bandwidth_percent": 60, "ecn_minimum_kbytes": 150, "ecn_maximum_kbytes": 3000,
 }  # fmt: skip
@@ -266,7 +271,13 @@ def _drain(site: Site) -> Variables:
 
 
 def _verify(site: Site) -> Variables:
+    gpus = {
+        name: host.get("gpus", GPUS_OF_MODEL.get(host.get("model", "")))
+        for name, host in site.hosts.items()
+        if "gpu" in host["roles"]
+    }
     return {
+        "verify_gpus_of_hosts": {name: count for name, count in gpus.items() if count},
         "verify_nodes": sorted(site.hosts),
         "verify_orchestrator": site.has_stage("orchestrator"),
         "verify_storage": site.has_stage("trident"),

@@ -50,7 +50,7 @@ def test_events_are_read_while_they_are_written_and_name_hosts_and_tasks(tmp_pat
         "ANSIBLE_CALLBACK_PLUGINS": str(ROOT / "roles" / "deepops" / "files"),
         "ANSIBLE_CALLBACKS_ENABLED": "nested_events",
     }  # fmt: skip
-    words = [program("ansible-playbook"), "-c", "local", "-i", "one,two", "play.yml"]
+    words = [str(program("ansible-playbook")), "-c", "local", "-i", "one,two", "play.yml"]
     words += ["-e", f"ansible_python_interpreter={sys.executable}"]
     done = subprocess.run(words, cwd=tmp_path, env=settings, capture_output=True, text=True, check=False)
     assert "nested_events" not in done.stdout + done.stderr, "the callback itself failed"
