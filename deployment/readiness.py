@@ -21,7 +21,7 @@ def missing_requirements(
     """Return every missing requirement with its place in the site file. `variables` are those of all hosts."""
     return [
         *_ansible(site),
-        *_programs(variables, decisions, installs=installs),
+        *_programs(site, variables, decisions, installs=installs),
         *_checksums(variables, decisions, installs=installs),
         *_image(site, variables, decisions, installs=installs),
         *_secrets(site),
@@ -48,13 +48,14 @@ def _ansible(site: Site) -> Iterator[MissingRequirement]:
 
 
 def _programs(
-    variables: Mapping[str, Any], decisions: Sequence[Decision], *, installs: bool
+    site: Site, variables: Mapping[str, Any], decisions: Sequence[Decision], *, installs: bool
 ) -> Iterator[MissingRequirement]:
     """Yield the programs that a stage needs on this machine, and that are not there."""
+    speaks_ssh = any(host.get("connection", "ssh") == "ssh" for host in site.hosts.values())
     helm = str(variables.get("dra_helm", "helm"))
     needs = (
         ("deepops", "git", "install the package git"),
-        ("deepops", "ssh", "install the package openssh-client"),
+        *([("deepops", "ssh", "install the package openssh-client")] if speaks_ssh else []),
         ("dra", helm, "install Helm 3, or name it in dra_helm under vars"),
     )
     for stage, program, fix in needs:

@@ -5,6 +5,7 @@ Its ansible-playbook lists the tasks instead of doing them, so the stage ends wh
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,8 +140,44 @@ def test_ansible_itself_takes_these_settings(done: Done, programs: Path) -> None
     assert settings["DEFAULT_ROLES_PATH"][-1] == str(
         done.config.parent / "submodules" / "kubespray" / "roles"
     )
-    assert "DEFAULT_FORKS" in settings
     assert settings["DEFAULT_FORKS"] == 25
+    words = [
+        str(programs / "ansible-config"),
+        "dump",
+        "--only-changed",
+        "-t",
+        "connection",
+        "--format",
+        "json",
+    ]
+    dump = subprocess.run(
+        words, env=environment, cwd=done.config.parent, capture_output=True, text=True, check=True
+    )
+    (ssh,) = (entry["ssh"] for entry in json.loads(dump.stdout) if "ssh" in entry)
+    connection = {entry["name"]: entry.get("value") for entry in ssh}
+    assert connection["host_key_checking"] is True
+    assert "StrictHostKeyChecking=yes" in connection["ssh_args"]
+    assert "/dev/null" not in connection["ssh_args"]
+
+
+def test_kubespray_itself_accepts_what_it_is_told(done: Done, programs: Path) -> None:
+    """Its own validation runs for real, on this machine in the place of every host; these tasks change nothing."""
+    here = {
+        "ansible_connection": "local",
+        "ansible_become": False,
+        "ansible_python_interpreter": sys.executable,
+    }
+    words = [str(programs / "ansible-playbook"), "--tags", "always", "--extra-vars", json.dumps(here)]
+    environment = done.environments[0] | {"MUSTER_NESTED_EVENTS": "", "VIRTUAL_ENV": str(programs.parent)}
+    ended = subprocess.run(
+        [*words, done.words[0][-1]], cwd=done.config.parent, env=environment, capture_output=True, text=True,
+        timeout=300, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    for task in ("Stop if unsupported options selected", "Check if requested Kubernetes are supported"):
+        assert task in ended.stdout
+    assert "changed=0" in ended.stdout
+    assert "changed=1" not in ended.stdout
 
 
 def test_the_hosts_are_in_the_groups_of_kubespray(done: Done, programs: Path) -> None:
