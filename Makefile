@@ -40,7 +40,7 @@ test-installer: environment ## every role: on guests, against doubles and a real
 	@$(TEST_INSTALLER) -m lab
 
 test-upstream: environment ## what muster names of DeepOps, kubespray, Trident and NVIDIA is in their trees: UPSTREAM=DIR; part of `make test`
-	@MUSTER_UPSTREAM="$(or $(UPSTREAM),$(MUSTER_UPSTREAM))" $(UV) run --frozen tox run -e upstream
+	@MUSTER_UPSTREAM="$(abspath $(or $(UPSTREAM),$(MUSTER_UPSTREAM)))" $(UV) run --frozen tox run -e upstream
 
 test-guests: environment ## the part of `make test-installer` that needs no control plane
 	@$(TEST_INSTALLER) -m installer

@@ -27,7 +27,16 @@ class NestedEvents:
             return []
         whole = content[: content.rfind(b"\n") + 1]
         self._offset += len(whole)
-        return [json.loads(line) for line in whole.decode(errors="replace").splitlines()]
+        return [event for line in whole.splitlines() if (event := _event(line))]
+
+
+def _event(line: bytes) -> dict[str, Any]:
+    """Return the event of a line; nothing of a line that was cut because its writer was killed."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return {}
+    return event if isinstance(event, dict) and "kind" in event else {}
 
 
 def log_line(event: dict[str, Any]) -> str:

@@ -63,6 +63,9 @@ def test_events_are_read_while_they_are_written_and_name_hosts_and_tasks(tmp_pat
     rest = events.read()
     assert rest[0] == {"kind": "task", "name": "Look"}
     assert events.read() == []
+    with path.open("a") as file:
+        file.write('{"kind": "ta{"kind": "task", "name": "cut"}\n[]\n{"kind": "task", "name": "whole"}\n')
+    assert events.read() == [{"kind": "task", "name": "whole"}], "its writer was killed, another went on"
 
     told = [log_line(event).strip() for event in rest]
     assert "ok: [one]" in told
