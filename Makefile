@@ -14,7 +14,7 @@ PARTS ?= fairness gangs victims interactive parts utilization
 TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/deployment
 
 
-.PHONY: docs site validate image test test-rare test-cli test-trust test-web test-installer test-guests mutants soak environment lab-binaries format clean
+.PHONY: docs site validate image test test-rare test-cli test-trust test-web test-installer test-upstream test-guests mutants soak environment lab-binaries format clean
 
 validate: environment ## replay TR-4858 §4.8-4.10 and our own scenarios on a real API server, write reports/<run>/
 	@$(UV) run --frozen muster validate $(PARTS:%=--part %) $(if $(OUT),--out $(OUT))
@@ -41,6 +41,9 @@ test-rare: environment lab-binaries ## what takes minutes and breaks seldom, and
 test-installer: environment ## every role: on guests, against doubles and a real API server; needs root for the guests
 	@TERM=dumb $(MAKE) --no-print-directory --jobs 2 REAL_NODES= GPUS= lab-binaries test-guests # guests mostly wait
 	@$(TEST_INSTALLER) -m lab
+
+test-upstream: environment ## what muster names of DeepOps, kubespray, Trident and NVIDIA is in their trees: UPSTREAM=DIR; part of `make test`
+	@MUSTER_UPSTREAM="$(abspath $(or $(UPSTREAM),$(MUSTER_UPSTREAM)))" $(UV) run --frozen tox run -e upstream
 
 test-guests: environment ## the part of `make test-installer` that needs no control plane
 	@$(TEST_INSTALLER) -m installer

@@ -22,6 +22,11 @@ MUSTER: Final = [
 """The words that run this very muster, whatever PATH says."""
 
 
+GPUS_OF_MODEL: Final = {
+    "dgx-1": 8, "dgx-2": 16, "dgx-a100": 8, "dgx-h100": 8, "dgx-h200": 8, "dgx-b200": 8,
+}  # fmt: skip
+"""The GPUs of a machine, by its model."""
+
 ROCE: Final = {
     "cos": 3, "dscp": 26, "bandwidth_percent": 60, "ecn_minimum_kbytes": 150, "ecn_maximum_kbytes": 3000,
 }  # fmt: skip
@@ -68,6 +73,7 @@ def _preflight(site: Site) -> Variables:
         "preflight_kubernetes": None if site.has_stage("deepops") else site.versions["kubernetes"],
         "preflight_storage_addresses": [lif["address"] for lif in lifs],
         "preflight_storage_comes": site.has_stage("ontap"),
+        "preflight_container_runtime": site.container_runtime if site.has_stage("deepops") else None,
     }
 
 
@@ -216,7 +222,7 @@ def _deepops(site: Site) -> Variables:
     operator = deepops.get("gpu_operator", False)
     return {
         "deepops_release": site.versions.get("deepops"),
-        "deepops_commit": deepops.get("commit"),
+        "deepops_commit": deepops.get("commit", row.get("commit")),
         "deepops_repository": deepops.get("repository"),
         "deepops_python": deepops.get("python"),
         "deepops_python_releases": row.get("python"),
@@ -228,6 +234,8 @@ def _deepops(site: Site) -> Variables:
         "deepops_network_plugin": site.get("kubernetes", "network_plugin"),
         "deepops_pod_subnet": site.get("kubernetes", "pod_subnet"),
         "deepops_service_subnet": site.get("kubernetes", "service_subnet"),
+        "deepops_batch": site.upgrade_batch,
+        "deepops_drain_seconds": site.get("upgrade", "drain_seconds"),
         "deepops_gpu_operator_enabled": operator,
         "deepops_device_plugin": deepops.get(
             "device_plugin", gpus and not operator and not matrix.dra_comes(site)
@@ -239,14 +247,12 @@ def _trident(site: Site) -> Variables:
     release = site.versions.get("trident")
     if release is None:
         return {}
-    row = matrix.trident_row(release) or {}
     ontap = site.get("storage", "ontap", default={})
     digest = site.get("storage", "trident", "sha256")
     return {
         "trident_version": release,
         "trident_archive": site.get("storage", "trident", "archive"),
         "trident_checksum": digest and f"sha256:{digest}",
-        "trident_kind": row.get("custom_resource"),
         "trident_backends": site.get("storage", "backends"),
         "trident_classes": site.get("storage", "classes"),
         "trident_management_lif": ontap.get("svm_management_lif", {}).get(
@@ -260,8 +266,18 @@ def _trident(site: Site) -> Variables:
     }
 
 
+def _drain(site: Site) -> Variables:
+    return {"drain_seconds": site.get("upgrade", "drain_seconds")}
+
+
 def _verify(site: Site) -> Variables:
+    gpus = {
+        name: host.get("gpus", GPUS_OF_MODEL.get(host.get("model", "")))
+        for name, host in site.hosts.items()
+        if "gpu" in host["roles"]
+    }
     return {
+        "verify_gpus_of_hosts": {name: count for name, count in gpus.items() if count},
         "verify_nodes": sorted(site.hosts),
         "verify_orchestrator": site.has_stage("orchestrator"),
         "verify_storage": site.has_stage("trident"),
@@ -279,6 +295,7 @@ _ROLES: Final[tuple[Callable[[Site], Variables], ...]] = (
     _deepops,
     _trident,
     _dra,
+    _drain,
     _orchestrator,
     _verify,
 )
