@@ -37,6 +37,8 @@ class World:
             else:
                 self.submitted -= jobs
                 self.deleted |= jobs
+        elif kind == "watch":
+            return
         elif event["change"] == "deleted":
             self.pods.pop(event["uid"], None)
         else:
@@ -182,7 +184,14 @@ def judge_step(step: Json, events: list[Json], quotas: dict[str, int]) -> str:
     result = settled(step, events)
     if result != "CONVERGED":
         return "FAIL" if result == "FAILED" else "INCONCLUSIVE"
-    return "ERROR" if contradicted(step, quotas) else "PASS"
+    return "ERROR" if contradicted(step, quotas) else unless_gaps(window, events)
+
+
+def unless_gaps(window: Json, events: list[Json]) -> str:
+    """PASS, unless events may be missing in the window."""
+    during = events[window["fromEvent"] : window["untilEvent"]]
+    gap = any(event["event"] == "watch" and event["change"] == "relisted" for event in during)
+    return "INCONCLUSIVE" if gap else "PASS"
 
 
 def contradicted(step: Json, quotas: dict[str, int]) -> bool:
@@ -281,7 +290,7 @@ def judge_invariant(check: Json, events: list[Json]) -> str:
     projects = {e["project"] for e in events if e["event"] == "project"}
     if too_little(check, evidence(during, world.gpus, projects)):
         return "ERROR"
-    return "PASS" if subjects else "NO SUBJECT"
+    return unless_gaps(window, events) if subjects else "NO SUBJECT"
 
 
 def look_at(name: str, events: list[Json], since: int, end: int) -> tuple[list[int], int]:

@@ -48,6 +48,19 @@ class CommandRun(
     workloads: tuple[str, ...]
 
 
+class WatchSeen(
+    msgspec.Struct, frozen=True, tag="watch", tag_field="event", rename="camel", forbid_unknown_fields=True
+):
+    """The watch of `kind` was `listed` for the first time, `lost`, `resumed` where it was lost, or `relisted`: then
+    what happened in between was not seen.
+    """
+
+    t_ms: int
+    kind: str
+    change: str
+    resource_version: str = ""
+
+
 class PodSeen(
     msgspec.Struct, frozen=True, tag="pod", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
@@ -89,5 +102,5 @@ class PodSeen(
         return self.change != "deleted" and bool(self.node) and not self.finished
 
 
-Event = NodeSeen | ProjectSet | CommandRun | PodSeen
+Event = NodeSeen | ProjectSet | CommandRun | PodSeen | WatchSeen
 Events = Sequence[Event]

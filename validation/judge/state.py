@@ -20,6 +20,12 @@ class State:
     expected: set[Workload] = field(default_factory=set)
     deleted: set[Workload] = field(default_factory=set)
 
+    def copy(self) -> "State":
+        """The same state, to be changed by itself."""
+        return State(
+            dict(self.nodes), dict(self.quotas), dict(self.pods), set(self.expected), set(self.deleted)
+        )
+
     def apply(self, event: Event) -> None:
         """Bring the state up to `event`."""
         match event:

@@ -9,6 +9,8 @@ from validation.report import html, junit, manifest, markdown
 from validation.report.record import Report, encode
 from validation.report.statement import NAME as STATEMENT
 
+_WRITTEN = ("report.json", "report.html", "report.md", "junit.xml")
+
 
 def write(report: Report, directory: Path) -> Path:
     """Write report.json, its renderings and the manifest of all into `directory`; returns it. Raises ReportError."""
@@ -21,6 +23,15 @@ def write(report: Report, directory: Path) -> Path:
     except OSError as error:
         raise ReportError(f"{directory}: the report cannot be written: {error.strerror}") from error
     return directory
+
+
+def withdraw(directory: Path) -> None:
+    """Remove what an earlier run wrote into the directory, if there is anything. Raises ReportError."""
+    try:
+        for name in (*_WRITTEN, STATEMENT, manifest.NAME):
+            (directory / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise ReportError(f"{directory}: the report cannot be written: {error.strerror}") from error
 
 
 def render(report: Report, directory: Path) -> None:

@@ -21,8 +21,10 @@ from orchestrator.cluster.transport import Transport
 from validation.errors import TargetError
 from validation.judge.events import CommandRun, Event, Eviction, NodeSeen, PodSeen, ProjectSet
 from validation.judge.state import State
+from validation.report.log import Entry, Observed, RunLog
 
 SYNC_SECONDS = 30.0
+GPU_PRODUCT_LABEL = "nvidia.com/gpu.product"
 
 
 class Recorder:
@@ -36,9 +38,11 @@ class Recorder:
         self._seen: dict[str, PodSeen] = {}
         self._pods: Reflector[Pod] | None = None
         self._failure: BaseException | None = None
+        self._log: RunLog | None = None
         self.events: list[Event] = []
         self.state = State()
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, str] = {}
+        """By name, the product of the GPUs of each node."""
 
     def now_ms(self) -> int:
         """Milliseconds since the run began."""
@@ -92,8 +96,29 @@ class Recorder:
         """The pods of these projects that still exist."""
         return [pod for pod in self.state.pods.values() if pod.project in projects]
 
-    def record(self, event: Event) -> None:
-        """Take the event as the next one."""
+    @property
+    def logs(self) -> bool:
+        """Whether there is a log."""
+        return self._log is not None
+
+    def log_to(self, log: RunLog) -> None:
+        """Write what happens from now on to the log."""
+        self._log = log
+
+    def append(self, entry: Entry) -> None:
+        """Write the entry to the log, if there is one. Raises ReportError."""
+        if self._log is not None:
+            self._log.append(entry)
+
+    def close_log(self) -> None:
+        """Write nothing more."""
+        if self._log is not None:
+            self._log.close()
+        self._log = None
+
+    def record(self, event: Event, resource_version: str = "", server_time: str = "") -> None:
+        """Take the event as the next one, with what the API server said of the object."""
+        self.append(Observed(event, resource_version, server_time))
         self.events.append(event)
         self.state.apply(event)
         self._changed.set()
@@ -109,7 +134,7 @@ class Recorder:
         if change.type == "deleted":
             self.nodes.pop(name, None)
         else:
-            self.nodes[name] = node
+            self.nodes[name] = node.metadata.labels.get(GPU_PRODUCT_LABEL, "")
         gpus = 0 if change.type == "deleted" else int(node.status.allocatable.get(names.GPU_RESOURCE, 0))
         ready = any(
             condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions
