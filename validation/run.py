@@ -27,6 +27,7 @@ from validation.judge.timeline import Timeline
 from validation.judge.units import seconds
 from validation.judge.verdict import Verdict
 from validation.judge.waivers import Waiver
+from validation.judge.witnesses import unconfirmed
 from validation.plan import Check
 from validation.report import log, record
 from validation.report.rejudge import empty_result, judge_result, step_check
@@ -37,6 +38,8 @@ from validation.targets.recorder import Recorder
 
 SETUP_MS = 60_000
 CLEANUP_MS = 60_000
+WITNESS_MS = 20_000
+"""An agent asks its kubelet every 10 s, and says at once what is new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class ValidationRun:
         self.results: dict[str, record.CheckResult] = {}
         self.interrupted = ""
         self._began: dict[str, int] = {}
+        self._heard: set[str] = set()
         self._timeline = Timeline(recorder.events)
         self._watch = contextlib.AsyncExitStack()
         self._group: int | None = None
@@ -159,10 +163,22 @@ class ValidationRun:
             self.progress(f"{check.id}: {check.title}")
             return await self._perform(check.scenario, check.step, result)
         if started:
+            await self._hear_witnesses(check.scenario.id)
             started_ms = self._began[check.scenario.id]
             start, end = self._group_from, len(self.recorder.events)
             result.volatile.window = Window(start, start, end, started_ms, self.recorder.now_ms())
         return Circumstances()
+
+    async def _hear_witnesses(self, scenario: str) -> None:
+        """Wait, once for a scenario, until the kubelets have named every pod that runs; not where none speaks."""
+        if scenario not in self._heard:
+            self._heard.add(scenario)
+            await converge(
+                lambda: [pod.pod for pod in unconfirmed(self.recorder.state)],
+                self._changed,
+                within_ms=WITNESS_MS,
+                hold_ms=0,
+            )
 
     async def _enter(self, check: Check) -> None:
         """Leave the scenarios before, and bring the target into the shape that the next group needs."""
@@ -294,7 +310,8 @@ class ValidationRun:
 
     def _report(self, result: record.CheckResult) -> None:
         """Write the progress lines of a result; invariants that hold share one line, blocked checks one per cause."""
-        if result.kind == "invariant" and (result.verdict == Verdict.PASS or not result.required):
+        quiet = {Verdict.PASS, Verdict.NOT_APPLICABLE}
+        if result.kind == "invariant" and (result.verdict in quiet or not result.required):
             invariants = [
                 other
                 for other in self.results.values()
@@ -303,9 +320,10 @@ class ValidationRun:
             if len(invariants) == len(INVARIANTS):
                 passed = sum(invariant.verdict == Verdict.PASS for invariant in invariants)
                 idle = sum(not invariant.required for invariant in invariants)
+                apply = sum(invariant.verdict != Verdict.NOT_APPLICABLE for invariant in invariants)
                 without = f"; {idle} had no subject and count for nothing" if idle else ""
                 self.progress(
-                    f"{result.scenario}: {passed} of {len(invariants)} invariants held on every event{without}"
+                    f"{result.scenario}: {passed} of {apply} invariants held on every event{without}"
                 )
             return
         if result.verdict == Verdict.BLOCKED:

@@ -9,7 +9,8 @@ from validation.judge.convergence import Convergence, ConvergenceResult
 from validation.judge.events import Event
 from validation.judge.evidence import NO_EVIDENCE, Evidence, count, shortfall
 from validation.judge.expectation import Actual, Expectation, differences, observe
-from validation.judge.invariants import INVARIANTS, SUBJECTS, History, Violation
+from validation.judge.history import History, Violation
+from validation.judge.invariants import INVARIANTS, SUBJECTS
 from validation.judge.settling import Settling
 from validation.judge.state import State, evictions, fold
 from validation.judge.timeline import Timeline

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from validation.judge.events import CommandRun, Event, NodeSeen, PodSeen, ProjectSet
+from validation.judge.events import CommandRun, Event, GpusSeen, NodeSeen, PodSeen, ProjectSet
 
 Workload = tuple[str, str]
 """Project and name."""
@@ -19,6 +19,8 @@ class State:
     pods: dict[str, PodSeen] = field(default_factory=dict)
     expected: set[Workload] = field(default_factory=set)
     deleted: set[Workload] = field(default_factory=set)
+    witnesses: dict[str, GpusSeen] = field(default_factory=dict)
+    """By node, what its kubelet and its driver said last."""
 
     def copy(self) -> "State":
         """The same state, to be changed by itself."""
@@ -31,6 +33,11 @@ class State:
         match event:
             case NodeSeen():
                 self.nodes[event.node] = event.gpus
+            case GpusSeen():
+                if event.gpus:
+                    self.witnesses[event.node] = event
+                else:
+                    self.witnesses.pop(event.node, None)
             case ProjectSet():
                 self.quotas[event.project] = event.quota_milli
             case CommandRun():

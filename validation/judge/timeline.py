@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from validation.judge.events import Event, NodeSeen, PodSeen, ProjectSet, WatchSeen
+from validation.judge.events import Event, GpusSeen, NodeSeen, PodSeen, ProjectSet, WatchSeen
 from validation.judge.evidence import Evidence
 from validation.judge.state import State
 
@@ -33,7 +33,7 @@ class Timeline:
         self.events = events
         self._before = _Before()
         self._indexed = 0
-        self._nodes: list[tuple[int, NodeSeen]] = []
+        self._nodes: list[tuple[int, NodeSeen | GpusSeen]] = []
         self._gaps: list[tuple[int, WatchSeen]] = []
         self._projects: set[str] = set()
         self._evicted_at: dict[str, int] = {}
@@ -53,8 +53,8 @@ class Timeline:
             sum(before.pod_events.get(project, 0) for project in projects),
         )
 
-    def nodes_before(self, index: int) -> list[NodeSeen]:
-        """The events of nodes before the index."""
+    def nodes_before(self, index: int) -> list[NodeSeen | GpusSeen]:
+        """The events of nodes before the index, and what their witnesses said."""
         self._index()
         return [event for number, event in self._nodes if number < index]
 
@@ -84,7 +84,7 @@ class Timeline:
     def _index(self) -> None:
         for number in range(self._indexed, len(self.events)):
             event = self.events[number]
-            if isinstance(event, NodeSeen):
+            if isinstance(event, NodeSeen | GpusSeen):
                 self._nodes.append((number, event))
             elif isinstance(event, WatchSeen) and event.change == "relisted":
                 self._gaps.append((number, event))
