@@ -11,6 +11,7 @@ CUT = 3
 
 _DIRECTORY = click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_NEW = click.Path(path_type=Path, file_okay=False)
 
 
 @click.group()
@@ -85,3 +86,70 @@ def rejudge(ctx: click.Context, directory: Path) -> None:
     if was_cut(directory):
         click.echo(f"{recorded.summary}\n{directory}: the run was killed before it wrote its record")
     ctx.exit(1 if lines else CUT if was_cut(directory) else 0)
+
+
+@report.command()
+@_DIRECTORY
+def show(directory: Path) -> None:
+    """Print the verdict, the requirements by part, and every check that did not pass. Nothing is verified."""
+    require_extra("validation")
+    from validation.report.assemble import read_report
+    from validation.report.terminal import render as render_text
+
+    click.echo(render_text(read_report(directory)), nl=False)
+
+
+@report.command()
+@_DIRECTORY
+@click.option("--out", type=_NEW, required=True, metavar="DIR", help="Directory for what is rendered.")
+def render(directory: Path, out: Path) -> None:
+    """Write HTML, Markdown, JUnit XML and CTRF again, from the record alone; of a run that was cut, too."""
+    require_extra("validation")
+    from validation.report.assemble import read_report
+    from validation.report.write import render_into
+
+    render_into(read_report(directory), out)
+    click.echo(f"{out / 'report.html'}")
+
+
+@report.command()
+@_DIRECTORY
+@click.argument("other", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.pass_context
+def diff(ctx: click.Context, directory: Path, other: Path) -> None:
+    """Compare two reports, but for what differs between any two runs: times, uids, events.
+
+    Each entry that differs is named with both values, and the exit code is 1 if there is one.
+    """
+    require_extra("validation")
+    from validation.report.assemble import read_report
+    from validation.report.diff import differences
+
+    lines = differences(read_report(directory), read_report(other))
+    for line in lines:
+        click.echo(line)
+    ctx.exit(1 if lines else 0)
+
+
+@report.command()
+@_DIRECTORY
+@click.option(
+    "--out", type=_NEW, required=True, metavar="DIR", help="Directory for the redacted report; a new one."
+)
+@click.pass_context
+def redact(ctx: click.Context, directory: Path, out: Path) -> None:
+    """Write a report that may be passed on: names of projects, hosts and people are replaced, each by one of its own.
+
+    All verdicts follow from it as before. It names the report that it was made from by the digest of its manifest;
+    output of commands, paths and logs of programs are left out. A report that does not verify is refused.
+    """
+    require_extra("validation")
+    from validation.report.redact import redact as redact_report
+    from validation.report.verify import verify as verify_report
+
+    result = verify_report(directory)
+    for line in result.problems:
+        click.echo(line)
+    if result.problems:
+        ctx.exit(CUT if result.cut else 1)
+    click.echo(f"{out}: {redact_report(directory, out).headline}")

@@ -240,6 +240,8 @@ class Report(_Record):
     errata: list[Erratum]
     volatile: Trace
     interrupted: str = ""
+    redacted: str = ""
+    """The digest of the manifest of the report that this one was made from, by replacing names."""
     schema_version: int = SCHEMA_VERSION
 
 
