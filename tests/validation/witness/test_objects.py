@@ -2,12 +2,13 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
-from orchestrator.cluster.objects import Pod
-from validation.judge.events import Eviction
-from validation.targets.recorder import pod_seen
+import orchestrator.names
+from orchestrator.cluster.resources import GPU_NODES
+from validation.judge.events import Eviction, GpuSeen
+from validation.witness import names
+from validation.witness.objects import gpus_seen, pod_seen, server_time, slim
 
 WIRE: dict[str, Any] = {
     "metadata": {
@@ -32,7 +33,7 @@ WIRE: dict[str, Any] = {
 
 def seen(**metadata: object) -> dict[str, object]:
     wire = {**WIRE, "metadata": {**WIRE["metadata"], **metadata}}
-    event = pod_seen(msgspec.convert(wire, Pod), change="added", project="p", t_ms=7)
+    event = pod_seen(slim(wire), change="added", project="p", t_ms=7)
     return {name: getattr(event, name) for name in event.__struct_fields__}
 
 
@@ -78,8 +79,42 @@ def test_the_scheduler_s_eviction_is_told_from_the_kubelet_s() -> None:
             "metadata": metadata,
             "status": {"phase": "Running", "conditions": [condition]},
         }
-        assert pod_seen(msgspec.convert(wire, Pod), change="added", project="p", t_ms=0).eviction == expected
+        assert pod_seen(slim(wire), change="added", project="p", t_ms=0).eviction == expected
 
 
 def test_a_bare_pod_is_a_workload_of_its_own_name() -> None:
     assert seen(labels={})["workload"] == "a-0"
+
+
+def test_the_api_server_s_own_time_is_that_of_the_last_write() -> None:
+    metadata = {
+        **WIRE["metadata"],
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "managedFields": [{"time": "2026-01-01T00:00:05Z"}, {"time": "2026-01-01T00:00:03Z"}, {}],
+    }
+    assert server_time({"metadata": metadata}) == "2026-01-01T00:00:05Z"
+    assert server_time(slim({**WIRE, "metadata": metadata})) == "2026-01-01T00:00:05Z"
+    assert server_time({"metadata": {}}) == ""
+
+
+def test_what_kubelet_and_driver_say_is_taken_from_the_agent_s_object() -> None:
+    holder = {"namespace": "muster-p", "pod": "a-0", "container": "a"}
+    users = [{"podUid": "u1", "memoryMib": 5}, {"memoryMib": 1}]
+    spec = {
+        "observedAt": "2026-01-01T00:00:00Z",
+        "gpus": [
+            {"index": 0, "holders": [holder, {**holder, "container": "b"}], "users": users},
+            {"index": 1},
+        ],
+    }
+    event = gpus_seen({"metadata": {"name": "n1"}, "spec": spec}, change="added", t_ms=1)
+    assert event.gpus == (GpuSeen(0, ("muster-p/a-0",), ("u1", "")), GpuSeen(1))
+    assert gpus_seen({"metadata": {"name": "n1"}, "spec": spec}, change="deleted", t_ms=1).gpus == ()
+
+
+def test_its_names_are_those_that_the_orchestrator_uses() -> None:
+    ours = {name: value for name, value in vars(names).items() if name.isupper()}
+    theirs = {name: getattr(orchestrator.names, name) for name in ours if hasattr(orchestrator.names, name)}
+    assert len(theirs) == len(ours) - 2, "but for the path of GpuNodes, and NVIDIA's label of the product"
+    assert {name: ours[name] for name in theirs} == theirs
+    assert GPU_NODES.path() == names.GPU_NODES_PATH
