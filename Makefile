@@ -10,11 +10,11 @@ REAL_NODES ?= $(if $(shell command -v runc),--real-nodes)
 # archives of the sources of NVIDIA's programs
 export MUSTER_UPSTREAM ?= $(abspath $(wildcard ../shared/upstream))
 GPUS ?= $(if $(and $(REAL_NODES),$(MUSTER_UPSTREAM)),--gpus)
-PARTS ?= fairness gangs victims interactive parts
+PARTS ?= fairness gangs victims interactive parts utilization
 TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/deployment
 
 
-.PHONY: docs site validate image test test-rare test-cli test-trust test-installer test-guests mutants soak environment lab-binaries format clean
+.PHONY: docs site validate image test test-rare test-cli test-trust test-web test-installer test-upstream test-guests mutants soak environment lab-binaries format clean
 
 validate: environment ## replay TR-4858 §4.8-4.10 and our own scenarios on a real API server, write reports/<run>/
 	@$(UV) run --frozen muster validate $(PARTS:%=--part %) $(if $(OUT),--out $(OUT))
@@ -31,6 +31,9 @@ test-cli: environment lab-binaries ## every command line that the papers print, 
 test-trust: environment lab-binaries ## break out of a project, with real tokens on a real API server; part of `make test`
 	@$(UV) run --frozen pytest tests/trust
 
+test-web: environment lab-binaries ## the pages: at the wire, in Chromium, on a real API server; part of `make test`
+	@$(UV) run --frozen pytest tests/musterweb
+
 test-rare: environment lab-binaries ## what takes minutes and breaks seldom, and Python 3.12; before a release
 	@$(UV) run --frozen pytest -m rare -n 2
 	@$(UV) run --frozen tox run -e py312
@@ -38,6 +41,9 @@ test-rare: environment lab-binaries ## what takes minutes and breaks seldom, and
 test-installer: environment ## every role: on guests, against doubles and a real API server; needs root for the guests
 	@TERM=dumb $(MAKE) --no-print-directory --jobs 2 REAL_NODES= GPUS= lab-binaries test-guests # guests mostly wait
 	@$(TEST_INSTALLER) -m lab
+
+test-upstream: environment ## what muster names of DeepOps, kubespray, Trident and NVIDIA is in their trees: UPSTREAM=DIR; part of `make test`
+	@MUSTER_UPSTREAM="$(abspath $(or $(UPSTREAM),$(MUSTER_UPSTREAM)))" $(UV) run --frozen tox run -e upstream
 
 test-guests: environment ## the part of `make test-installer` that needs no control plane
 	@$(TEST_INSTALLER) -m installer

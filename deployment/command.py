@@ -70,10 +70,17 @@ def _from_a_bundle(function: _Command) -> _Command:
     return function
 
 
+_PURGE = click.option(
+    "--accept-runtime-purge", is_flag=True,
+    help="Let another container runtime that runs on a host go, with all its containers and images.",
+)  # fmt: skip
+
+
 @click.command()
 @_on_a_site
 @_range
 @_from_a_bundle
+@_PURGE
 @click.option("--plan", "plan_only", is_flag=True, help="Print what would be done and why, and do nothing.")
 def install(*, as_json: bool, plan_only: bool, **options: Any) -> None:
     """Install everything that the site file asks for; go on where a run before stopped."""
@@ -100,6 +107,7 @@ def verify(*, as_json: bool, **options: Any) -> None:
 @_on_a_site
 @_range
 @_from_a_bundle
+@_PURGE
 @click.option(
     "--accept-irreversible", is_flag=True, help="Go also where there is no way back; `--plan` tells where."
 )

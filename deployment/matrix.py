@@ -124,10 +124,11 @@ def _deepops(site: Site) -> Iterator[Finding]:
         known = ", ".join(row["release"] for row in tables()["deepops"])
         yield Finding(("versions", "deepops"), f"DeepOps {release} is not in the matrix: take one of {known}")
         return
-    if not within(kubernetes, row["kubernetes"]):
+    if not any(within(kubernetes, minor) for minor in row["kubernetes"]):
+        known = " or ".join(row["kubernetes"])
         yield Finding(
             ("versions", "kubernetes"),
-            f"DeepOps {release} does not install Kubernetes {kubernetes}, but {row['kubernetes']} ({row['source']})",
+            f"DeepOps {release} does not install Kubernetes {kubernetes}, but {known} ({row['source']})",
         )
     for name, host in site.hosts.items():
         if host["os"] not in row["os"]:
@@ -212,8 +213,11 @@ def _dra_hindrance(site: Site, row: dict[str, Any]) -> str:
 def _orchestrator(site: Site) -> Iterator[Finding]:
     kubernetes = site.versions["kubernetes"]
     row = tables()["orchestrator"][0]
-    if not within(kubernetes, row["kubernetes"]):
-        yield Finding(("versions", "kubernetes"), f"the orchestrator needs Kubernetes {row['kubernetes']}")
+    if site.has_stage("orchestrator") and not within(kubernetes, row["kubernetes"]):
+        yield Finding(
+            ("versions", "kubernetes"),
+            f"the orchestrator needs Kubernetes {row['kubernetes']}, this is {kubernetes} ({row['source']})",
+        )
 
 
 def within(release: str, specifier: str) -> bool:

@@ -1,6 +1,7 @@
 """The check before Ansible that every host can be reached over SSH and has what Ansible needs."""
 
 import contextlib
+import re
 import socket
 import time
 from collections.abc import Callable, Iterable
@@ -81,10 +82,8 @@ def probe(name: str, values: dict[str, Any]) -> list[Problem]:
 
 def _known_hosts(client: paramiko.SSHClient, values: dict[str, Any]) -> None:
     client.set_missing_host_key_policy(paramiko.RejectPolicy())
-    option = str(values.get("ansible_ssh_common_args", ""))
-    path = (
-        Path(option.rpartition("UserKnownHostsFile=")[2]) if option else Path.home() / ".ssh" / "known_hosts"
-    )
+    option = re.search(r"UserKnownHostsFile=(\S+)", str(values.get("ansible_ssh_common_args", "")))
+    path = Path(option[1]) if option else Path.home() / ".ssh" / "known_hosts"
     if path.is_file():
         client.load_host_keys(str(path))
     if not option:

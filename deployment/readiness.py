@@ -1,6 +1,7 @@
-"""The requirements of a run that are missing: Ansible, the DeepOps commit, checksums, secrets, and the cluster."""
+"""The requirements of a run that are missing: programs, checksums, the image, secrets, and the cluster."""
 
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +21,9 @@ def missing_requirements(
     """Return every missing requirement with its place in the site file. `variables` are those of all hosts."""
     return [
         *_ansible(site),
-        *_pin(site, decisions, installs=installs),
+        *_programs(site, variables, decisions, installs=installs),
         *_checksums(variables, decisions, installs=installs),
+        *_image(site, variables, decisions, installs=installs),
         *_secrets(site),
         *_cluster(site, variables, decisions, installs=installs),
     ]
@@ -45,9 +47,38 @@ def _ansible(site: Site) -> Iterator[MissingRequirement]:
         yield ("controller", "ansible_bin"), site.missing_ansible
 
 
-def _pin(site: Site, decisions: Sequence[Decision], *, installs: bool) -> Iterator[MissingRequirement]:
-    if installs and site.unpinned and _runs(decisions, _CLUSTER_STAGE):
-        yield ("deepops",) if site.get("deepops") else ("versions", "deepops"), site.unpinned
+def _programs(
+    site: Site, variables: Mapping[str, Any], decisions: Sequence[Decision], *, installs: bool
+) -> Iterator[MissingRequirement]:
+    """Yield the programs that a stage needs on this machine, and that are not there."""
+    speaks_ssh = any(host.get("connection", "ssh") == "ssh" for host in site.hosts.values())
+    helm = str(variables.get("dra_helm", "helm"))
+    needs = (
+        ("deepops", "git", "install the package git"),
+        *([("deepops", "ssh", "install the package openssh-client")] if speaks_ssh else []),
+        ("dra", helm, "install Helm 3, or name it in dra_helm under vars"),
+    )
+    for stage, program, fix in needs:
+        if installs and _runs(decisions, stage) and shutil.which(program) is None:
+            yield (
+                ("versions",),
+                f"the stage {stage} needs {program} on this machine, and it is not there: {fix}",
+            )
+
+
+def _image(
+    site: Site, variables: Mapping[str, Any], decisions: Sequence[Decision], *, installs: bool
+) -> Iterator[MissingRequirement]:
+    """Yield the image of the operator where nobody says which it is: no registry of ours has one."""
+    runs = installs and _runs(decisions, "orchestrator") and site.get("orchestrator", "replicas") != 0
+    if runs and "orchestrator_image" not in variables:
+        yield (
+            ("orchestrator",) if site.get("orchestrator") else ("name",),
+            (
+                "orchestrator.image is missing, and nobody publishes one: build it with `make image`, push it to a "
+                "registry that the nodes reach, and name it with its tag"
+            ),
+        )
 
 
 def _checksums(

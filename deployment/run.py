@@ -54,6 +54,7 @@ class Request:
     bundle_sha256: str = ""
     bundle_key: Path | None = None
     accept_irreversible: bool = False
+    accept_runtime_purge: bool = False
 
     def command(self) -> str:
         """Return the command line that goes on with it."""
@@ -70,6 +71,7 @@ class Request:
             "bundle_sha256": self.bundle_sha256,
             "bundle_key": str(self.bundle_key.absolute()) if self.bundle_key else None,
             "accept_irreversible": self.accept_irreversible,
+            "accept_runtime_purge": self.accept_runtime_purge,
         }
 
 
@@ -86,6 +88,7 @@ def unfinished_request(path: Path, state_dir: Path | None) -> Request | None:
         extra=tuple(options.get("extra", ())), bundle=Path(bundle) if bundle else None,
         bundle_sha256=options.get("bundle_sha256", ""), bundle_key=Path(bundle_key) if bundle_key else None,
         accept_irreversible=bool(options.get("accept_irreversible")),
+        accept_runtime_purge=bool(options.get("accept_runtime_purge")),
     )  # fmt: skip
 
 
@@ -301,6 +304,8 @@ class Run:
             *stage.variables,
             *self.request.extra,
             *([f"snapshot_directory={directory}"] if directory else []),
+            *(["preflight_accept_runtime_purge=true"] if self.request.accept_runtime_purge else []),
+            *([f"drain_batch={self.site.upgrade_batch}"] if self.request.action == UPGRADE else []),
         )
         return Playbook(stage.playbook, label, tags, self.request.check, extra=extra)
 

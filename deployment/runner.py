@@ -9,14 +9,14 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import ansible_runner
 from ansible_runner.exceptions import AnsibleRunnerException
 
-from deployment import subreaper
+from deployment import nested, subreaper
 from deployment.content import Content
 from deployment.errors import InstallError
 from deployment.failure import Failure, message_of
@@ -26,6 +26,7 @@ from orchestrator.progress import Reporter
 
 COUNTED: Final = ("ok", "changed", "failures", "dark", "skipped", "rescued", "ignored")
 PROVED: Final = ("Say what is proved", "Say what is not proved")
+EFFECTS: Final = "Say what will change"
 _HIDDEN: Final = "***"
 _LAUNCHERS: Final = Path(__file__).parent / "data" / "bin"
 _PROCESS: Final = "subreaper"
@@ -105,7 +106,10 @@ class Runner:
         outcome = Outcome()
         try:
             with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as output:
-                listener = _Listener(playbook.label, self._progress, output.write, self._hide, outcome)
+                events = nested.NestedEvents(private / "nested.jsonl")
+                listener = _Listener(
+                    playbook.label, self._progress, output.write, self._hide, outcome, events=events
+                )
                 with self._launcher(private) as launcher:
                     self._start(playbook, private, listener, outcome, launcher)
         except AnsibleRunnerException as error:
@@ -133,7 +137,7 @@ class Runner:
             playbook=str(playbook.path),
             inventory=str(inventory),
             cmdline=" ".join(self._options(playbook)),
-            envvars=self._environment(private) | launcher,
+            envvars=self._environment(private) | launcher | {nested.VARIABLE: str(listener.nested.path)},
             settings={
                 "suppress_ansible_output": True,
                 "suppress_output_file": True,
@@ -144,9 +148,10 @@ class Runner:
             suppress_env_files=True,
             quiet=True,
             event_handler=listener,
-            cancel_callback=lambda: self._end_if_interrupted(private),
+            cancel_callback=lambda: self._poll(private, listener),
             rotate_artifacts=1,
         )
+        listener.follow()
         outcome.ok = ended.status == _OK
         outcome.interrupted = not outcome.ok and self._interrupted()
         if not outcome.ok and not outcome.failures:
@@ -177,6 +182,7 @@ class Runner:
             "ANSIBLE_CONFIG": str(Path(__file__).parent / "data" / "ansible.cfg"),
             "ANSIBLE_ROLES_PATH": str(self._content.roles),
             "ANSIBLE_LOCAL_TEMP": str(private / "tmp"),
+            "ANSIBLE_HOST_KEY_CHECKING": "True",  # ansible-runner sets False where nothing is set
             "ANSIBLE_NOCOLOR": "1",
             "PYTHONDONTWRITEBYTECODE": "",  # it would compile itself anew at each start and for each task
             "PATH": self._path,
@@ -219,8 +225,12 @@ class Runner:
             os.close(memory)
             os.environ.update(before)
 
-    def _end_if_interrupted(self, private: Path) -> bool:
-        """End the subreaper on an interrupt. Returns False: ansible-runner would leave children of Ansible."""
+    def _poll(self, private: Path, listener: "_Listener") -> bool:
+        """Tell what a nested Ansible does, and end the subreaper on an interrupt.
+
+        Returns False: ansible-runner would leave children of Ansible.
+        """
+        listener.follow()
         if self._interrupted():
             with contextlib.suppress(FileNotFoundError, ValueError, ProcessLookupError):
                 os.kill(int((private / _PROCESS).read_text()), signal.SIGTERM)
@@ -242,6 +252,8 @@ class _Listener:
         write: Callable[[str], object],
         hide: Callable[[str], str],
         outcome: Outcome,
+        *,
+        events: nested.NestedEvents,
     ) -> None:
         self._label = label
         self._progress = progress
@@ -249,6 +261,22 @@ class _Listener:
         self._hide = hide
         self._outcome = outcome
         self.problem = ""
+        self.nested = events
+        self._nested_failures: dict[str, Failure] = {}
+
+    def follow(self) -> None:
+        """Tell what an Ansible did that a task has started, since the last call."""
+        for event in self.nested.read():
+            self._write(self._hide(nested.log_line(event)) + "\n")
+            kind = event["kind"]
+            if kind == "task":
+                self._progress.update(f"{self._label}: {event['name']}")
+            elif kind in {"failed", "unreachable"}:
+                failure = nested.failure_of(event)
+                self._nested_failures[failure.host] = replace(failure, message=self._hide(failure.message))
+            elif "host" in event:
+                self._nested_failures.pop(event["host"], None)  # a rescue, or a block that goes on
+                self._progress.update(f"{self._label}: {event['host']}: {event['task']}")
 
     def __call__(self, event: dict[str, Any]) -> bool:
         text = event.get("stdout")
@@ -265,6 +293,9 @@ class _Listener:
         elif kind == "runner_on_ok" and str(data.get("task", "")).endswith(PROVED):
             where = "" if data.get("host") == CONTROLLER else f"{data.get('host')}: "
             self._outcome.proved.append(where + self._hide(message_of(data.get("res", {}))))
+        elif kind == "runner_on_ok" and str(data.get("task", "")).endswith(EFFECTS):
+            told = self._hide(message_of(data.get("res", {})))
+            self._progress(f"{self._label}: {data.get('host')}: {told}")
         elif kind in {"runner_on_failed", "runner_on_unreachable"} and not data.get("ignore_errors"):
             self._failed(data, unreachable=kind == "runner_on_unreachable")
         elif kind == "playbook_on_stats":
@@ -275,6 +306,14 @@ class _Listener:
         return False
 
     def _failed(self, data: dict[str, Any], *, unreachable: bool) -> None:
+        """Keep a failure; where an Ansible failed that the task had started, its hosts and tasks instead."""
+        self.follow()
+        if self._nested_failures:
+            for failure in self._nested_failures.values():
+                self._outcome.failures.append(failure)
+                self._progress(f"{self._label}: {failure.host}: {failure.task}: failed")
+            self._nested_failures.clear()
+            return
         failure = Failure(
             host=data.get("host", "?"),
             task=data.get("task", "?"),

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
+from deployment import addresses
 from deployment.errors import SiteError
 from orchestrator.document import Document
 from orchestrator.errors import MusterError
@@ -108,6 +109,11 @@ class Site:
         return str(self.get("kubernetes", "container_runtime", default="containerd"))
 
     @property
+    def upgrade_batch(self) -> str:
+        """How many hosts are out of service at once in an upgrade: a number, or a part of them, as 20%."""
+        return str(self.get("upgrade", "batch", default=1))
+
+    @property
     def nfs_versions(self) -> list[str]:
         """The versions of NFS that the SVM serves."""
         return list(self.get("storage", "ontap", "nfs_versions", default=["3", "4.1"]))
@@ -137,18 +143,6 @@ class Site:
         return (
             f"controller.ansible_bin: there is no ansible-playbook in {path}: correct the path, or make it with "
             f"`python3.11 -m venv {environment} && {environment}/bin/pip install {ANSIBLE_FOR_OLD_HOSTS}`"
-        )
-
-    @property
-    def unpinned(self) -> str:
-        """How to pin DeepOps to a commit; empty where it is pinned or not installed by this site."""
-        if not self.has_stage("deepops") or self.get("deepops", "commit"):
-            return ""
-        repository = self.get("deepops", "repository", default="https://github.com/NVIDIA/deepops")
-        release = self.versions["deepops"]
-        return (
-            f"deepops.commit is missing, and a tag alone can be moved: write down what "
-            f"`git ls-remote {repository} 'refs/tags/{release}^{{}}'` prints"
         )
 
     def get(self, *path: str, default: Any = None) -> Any:
@@ -250,7 +244,10 @@ def _describe_error(place: Place, error: ValidationError) -> Iterator[tuple[Plac
     elif error.validator == "const":
         yield place, f"{where}: write {expected}, not {_describe_value(value, place)}"
     else:
-        yield place, f"{where}: {error.message}"
+        meant = (
+            f"this should be: {schema.get('description')}" if error.validator == "anyOf" else error.message
+        )
+        yield place, f"{where}: {meant}"
 
 
 def _describe_value(value: Any, place: Place) -> str:
@@ -269,6 +266,7 @@ def _reference_problems(site: Site) -> Iterator[str]:
     yield from _class_problems(site)
     yield from _ontap_problems(site)
     yield from _switch_problems(site)
+    yield from addresses.problems(site)
     yield from _text_problems(site)
     for place in _plain_secrets(site.get("vars", default={}), ("vars",)):
         yield site.problem(
@@ -308,11 +306,17 @@ def _texts(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
 
 
 def _host_problems(site: Site) -> Iterator[str]:
-    addresses: dict[str, str] = {}
+    owners: dict[str, str] = {}
     for name, host in site.hosts.items():
-        other = addresses.setdefault(f"{host['address']}:{host.get('port', 22)}", name)
+        other = owners.setdefault(f"{host['address']}:{host.get('port', 22)}", name)
         if other != name and host.get("connection", "ssh") == "ssh":
             yield site.problem(("hosts", name, "address"), f"{name} has the address of {other}")
+    for role in ("control_plane", "etcd") if site.has_stage("deepops") else ():
+        if not any(role in host["roles"] for host in site.hosts.values()):
+            yield site.problem(
+                ("hosts",) if site.hosts else ("versions", "deepops"),
+                f"versions.deepops installs Kubernetes, and no host has the role {role}: give it to one or three",
+            )
     members = [name for name, host in site.hosts.items() if "etcd" in host["roles"]]
     if members and len(members) % 2 == 0:
         yield site.problem(

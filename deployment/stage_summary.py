@@ -87,11 +87,12 @@ def _deepops(site: Site) -> str:
     elif matrix.dra_comes(site):
         devices = "the stage dra announces the GPUs"
     else:
-        devices = "the device plugin announces the GPUs"
+        devices = "feature discovery and the device plugin announce the GPUs"
     kubernetes = f"Kubernetes {site.versions['kubernetes']} with {site.container_runtime} and {plugin}"
     return (
-        f"DeepOps {site.versions['deepops']}, in an environment of its own and without its GPU parts, "
-        f"installs {kubernetes} on {_count(len(site.hosts), 'host')}; {devices}"
+        f"the kubespray of DeepOps {site.versions['deepops']}, in an environment of its own, installs {kubernetes} on "
+        f"{_count(len(site.hosts), 'host')}; {devices}. ON EACH HOST: swap goes off and out of /etc/fstab, SELinux "
+        "becomes permissive, DNS and sysctls are set, another container runtime goes"
     )
 
 

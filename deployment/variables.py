@@ -40,7 +40,11 @@ def of_host(host: dict[str, Any]) -> Variables:
     """The variables of one host."""
     values = {"preflight_os": host["os"], "preflight_model": host.get("model")}
     if "gpu" in host["roles"]:
-        values |= {"driver_os": host["os"], "driver_model": host.get("model"), "driver_gpus": matrix.gpus_of(host)}
+        values |= {
+            "driver_os": host["os"],
+            "driver_model": host.get("model"),
+            "driver_gpus": matrix.gpus_of(host),
+        }
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -68,6 +72,7 @@ def _preflight(site: Site) -> Variables:
         "preflight_kubernetes": None if site.has_stage("deepops") else site.versions["kubernetes"],
         "preflight_storage_addresses": [lif["address"] for lif in lifs],
         "preflight_storage_comes": site.has_stage("ontap"),
+        "preflight_container_runtime": site.container_runtime if site.has_stage("deepops") else None,
     }
 
 
@@ -216,7 +221,7 @@ def _deepops(site: Site) -> Variables:
     operator = deepops.get("gpu_operator", False)
     return {
         "deepops_release": site.versions.get("deepops"),
-        "deepops_commit": deepops.get("commit"),
+        "deepops_commit": deepops.get("commit", row.get("commit")),
         "deepops_repository": deepops.get("repository"),
         "deepops_python": deepops.get("python"),
         "deepops_python_releases": row.get("python"),
@@ -228,6 +233,8 @@ def _deepops(site: Site) -> Variables:
         "deepops_network_plugin": site.get("kubernetes", "network_plugin"),
         "deepops_pod_subnet": site.get("kubernetes", "pod_subnet"),
         "deepops_service_subnet": site.get("kubernetes", "service_subnet"),
+        "deepops_batch": site.upgrade_batch,
+        "deepops_drain_seconds": site.get("upgrade", "drain_seconds"),
         "deepops_gpu_operator_enabled": operator,
         "deepops_device_plugin": deepops.get(
             "device_plugin", gpus and not operator and not matrix.dra_comes(site)
@@ -239,14 +246,12 @@ def _trident(site: Site) -> Variables:
     release = site.versions.get("trident")
     if release is None:
         return {}
-    row = matrix.trident_row(release) or {}
     ontap = site.get("storage", "ontap", default={})
     digest = site.get("storage", "trident", "sha256")
     return {
         "trident_version": release,
         "trident_archive": site.get("storage", "trident", "archive"),
         "trident_checksum": digest and f"sha256:{digest}",
-        "trident_kind": row.get("custom_resource"),
         "trident_backends": site.get("storage", "backends"),
         "trident_classes": site.get("storage", "classes"),
         "trident_management_lif": ontap.get("svm_management_lif", {}).get(
@@ -258,6 +263,10 @@ def _trident(site: Site) -> Variables:
         "trident_username": ontap.get("trident_username"),
         "trident_password": secret(ontap.get("trident_password")),
     }
+
+
+def _drain(site: Site) -> Variables:
+    return {"drain_seconds": site.get("upgrade", "drain_seconds")}
 
 
 def _verify(site: Site) -> Variables:
@@ -285,6 +294,7 @@ _ROLES: Final[tuple[Callable[[Site], Variables], ...]] = (
     _deepops,
     _trident,
     _dra,
+    _drain,
     _orchestrator,
     _verify,
 )

@@ -87,6 +87,16 @@ GPU_MEMORY_LIMITS_ANNOTATION: Final = f"{GROUP}/gpu-memory-limits"
 """On a pod with a part of a GPU, written in the same request that binds it: lines `GPU-<uuid> <bytes>`, what the
 library in its containers lets it have."""
 
+GPU_UUIDS_ANNOTATION: Final = f"{GROUP}/gpu-uuids"
+"""On a pod with a part of a GPU of a device plugin, written in the same request that binds it: comma separated UUIDs of
+its GPUs, which its containers have as NVIDIA_VISIBLE_DEVICES."""
+
+GPU_RESERVATIONS_ANNOTATION: Final = f"{GROUP}/gpu-reservations"
+"""On the same pod, in the same order: the uids of the reservations that hold these GPUs."""
+
+RESERVATION_LABEL: Final = f"{GROUP}/gpu-reservation"
+"""`true` on pods of the system namespace that hold a GPU of a device plugin for pods with parts of it."""
+
 GPU_MEMORY_DIRECTORY: Final = "/var/lib/muster/gpu-memory"
 """On nodes: where an agent puts the library that limits device memory, for the containers of jobs to mount."""
 

@@ -15,6 +15,7 @@ PACKAGES = (
     "deployment",
     "musterbench",
     "musterlab",
+    "musterweb",
     "orchestrator/cli",
     "orchestrator/client",
     "orchestrator/cluster",

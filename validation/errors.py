@@ -31,3 +31,7 @@ class WaiverError(ValidationError):
     """A file of waivers cannot be read, or a waiver is not acceptable. The message names file and line."""
 
     exit_code = 2
+
+
+class LayerError(ValidationError):
+    """What a tool of a host printed is not what it prints."""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -22,11 +23,13 @@ from validation.judge.check_verdict import (
 )
 from validation.judge.convergence import ConvergenceResult
 from validation.judge.invariants import INVARIANTS
+from validation.judge.timeline import Timeline
 from validation.judge.units import seconds
 from validation.judge.verdict import Verdict
 from validation.judge.waivers import Waiver
+from validation.judge.witnesses import unconfirmed
 from validation.plan import Check
-from validation.report import record
+from validation.report import log, record
 from validation.report.rejudge import empty_result, judge_result, step_check
 from validation.scenario.commands import Action, Submit
 from validation.scenario.loader import LoadedScenario, LoadedStep, demands
@@ -35,6 +38,8 @@ from validation.targets.recorder import Recorder
 
 SETUP_MS = 60_000
 CLEANUP_MS = 60_000
+WITNESS_MS = 20_000
+"""An agent asks its kubelet every 10 s, and says at once what is new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,7 @@ class Options:
 
 
 class ValidationRun:
-    """Runs checks in order; `results` has their results by check id, `spans` when each scenario began and ended."""
+    """Runs checks in order; `results` has their results by check id. What happens goes to the recorder's log."""
 
     def __init__(
         self,
@@ -67,8 +72,10 @@ class ValidationRun:
         self.progress = progress
         self.recorder = recorder
         self.results: dict[str, record.CheckResult] = {}
-        self.spans: dict[str, tuple[int, int]] = {}
         self.interrupted = ""
+        self._began: dict[str, int] = {}
+        self._heard: set[str] = set()
+        self._timeline = Timeline(recorder.events)
         self._watch = contextlib.AsyncExitStack()
         self._group: int | None = None
         self._group_from = 0
@@ -80,9 +87,10 @@ class ValidationRun:
 
     async def run(self, check: Check) -> record.CheckResult:
         """Run one check. Problems of the target are verdicts, not exceptions."""
-        result = self._empty(check)
+        result = self.empty(check)
         result.volatile.started_ms = self.recorder.now_ms()
         self.results[check.id] = result
+        self.recorder.append(log.CheckBegan(check.id, result.volatile.started_ms))
         try:
             if check.group != self._group:
                 await self._enter(check)
@@ -94,18 +102,22 @@ class ValidationRun:
         judgement = self._judge(result)
         if judgement.verdict == Verdict.BLOCKED:
             result.volatile.started_ms = result.volatile.ended_ms = None
-        elif check.scenario.id in self.spans:
-            started_ms, _ = self.spans[check.scenario.id]
-            self.spans[check.scenario.id] = (started_ms, result.volatile.ended_ms)
         if not self._blocked and blocks_later_checks(
             judgement, is_step=check.step is not None, fail_fast=self.options.fail_fast
         ):
             self._blocked = f"{check.id} is {judgement.verdict}"
+        trace = result.volatile
+        self.recorder.append(
+            log.CheckEnded(
+                check.id, result.circumstances, trace.started_ms, trace.ended_ms, trace.commands, trace.window
+            )
+        )
         self._report(result)
         return result
 
     async def finish(self) -> None:
         """Delete what the run created, and stop the target."""
+        await self._describe()
         self.progress("cleaning up")
         try:
             if self._group is not None and not self.target.disposable:
@@ -114,23 +126,18 @@ class ValidationRun:
             await self._watch.aclose()
             await self.target.stop()
 
-    def result_of(self, check: Check) -> record.CheckResult:
-        """The result; INCONCLUSIVE for a check that did not run or did not finish."""
-        result = self.results.get(check.id)
-        if result is not None and (result.volatile.ended_ms is not None or result.verdict == Verdict.BLOCKED):
-            return result
-        why = self.interrupted or "the run ended"
-        if result is None:
-            result = self._empty(check)
-            circumstances = Circumstances(unfinished=f"not run: {why}")
-        else:
-            result.volatile.ended_ms = self.recorder.now_ms()
-            circumstances = Circumstances(unfinished=f"not finished: {why}")
-        result.circumstances = circumstances
-        self._judge(result)
-        return result
+    async def _describe(self) -> None:
+        """Write to the log what the target and its cluster are like now."""
+        nodes: list[dict[str, Any]] = [
+            {"name": name, "gpus": self.recorder.state.nodes.get(name, 0), "product": product}
+            for name, product in sorted(self.recorder.nodes.items())
+        ]
+        kubernetes = await self.target.kubernetes()
+        cluster = {"kubernetes": kubernetes, "gpus": sum(node["gpus"] for node in nodes), "nodes": nodes}
+        self.recorder.append(log.Described(self.target.describe(), cluster))
 
-    def _empty(self, check: Check) -> record.CheckResult:
+    def empty(self, check: Check) -> record.CheckResult:
+        """The result of the check before it runs."""
         result = empty_result(
             check.id, check.scenario, check.step, check.title, self.options.patience_percent
         )
@@ -138,7 +145,7 @@ class ValidationRun:
         return result
 
     def _judge(self, result: record.CheckResult) -> Judgement:
-        judgement = judge_result(result, self.recorder.events)
+        judgement = judge_result(result, self._timeline)
         judgement = waive(judgement, result.id, self.options.waivers, self.options.today)
         result.verdict, result.reason = judgement.verdict, judgement.reason
         result.required = judgement.required
@@ -147,7 +154,7 @@ class ValidationRun:
     async def _observe(self, check: Check, result: record.CheckResult) -> Circumstances:
         """Run the check unless it must not run; what was observed goes into `result`."""
         not_applicable = self.acceptance.excludes(check.id)
-        started = check.scenario.id in self.spans
+        started = check.scenario.id in self._began
         if not_applicable:
             return Circumstances(not_applicable=not_applicable)
         if self._blocked and (check.step is not None or not started):
@@ -156,10 +163,22 @@ class ValidationRun:
             self.progress(f"{check.id}: {check.title}")
             return await self._perform(check.scenario, check.step, result)
         if started:
-            started_ms, _ = self.spans[check.scenario.id]
+            await self._hear_witnesses(check.scenario.id)
+            started_ms = self._began[check.scenario.id]
             start, end = self._group_from, len(self.recorder.events)
             result.volatile.window = Window(start, start, end, started_ms, self.recorder.now_ms())
         return Circumstances()
+
+    async def _hear_witnesses(self, scenario: str) -> None:
+        """Wait, once for a scenario, until the kubelets have named every pod that runs; not where none speaks."""
+        if scenario not in self._heard:
+            self._heard.add(scenario)
+            await converge(
+                lambda: [pod.pod for pod in unconfirmed(self.recorder.state)],
+                self._changed,
+                within_ms=WITNESS_MS,
+                hold_ms=0,
+            )
 
     async def _enter(self, check: Check) -> None:
         """Leave the scenarios before, and bring the target into the shape that the next group needs."""
@@ -180,6 +199,7 @@ class ValidationRun:
         if fresh:
             await self._watch.aclose()
             await self._watch.enter_async_context(self.target.recording(self.recorder))
+            await self._describe()
         self._group_from = len(self.recorder.events)
 
     async def _create_projects(self, scenario: LoadedScenario, result: record.CheckResult) -> None:
@@ -203,7 +223,9 @@ class ValidationRun:
         self, scenario: LoadedScenario, step: LoadedStep, result: record.CheckResult
     ) -> Circumstances:
         """Run the commands of the step and wait for its expectation; what was observed goes into `result`."""
-        self.spans.setdefault(scenario.id, (self.recorder.now_ms(), self.recorder.now_ms()))
+        if scenario.id not in self._began:
+            self._began[scenario.id] = self.recorder.now_ms()
+            self.recorder.append(log.ScenarioBegan(scenario.id, self._began[scenario.id]))
         try:
             await self._create_projects(scenario, result)
             from_event = len(self.recorder.events)
@@ -224,7 +246,7 @@ class ValidationRun:
         events = self.recorder.events
         start_event, started_ms = len(events), self.recorder.now_ms()
         begin = Window(from_event, start_event, start_event, started_ms, started_ms)
-        watch = StepWatch(step_check(result), events, begin)
+        watch = StepWatch(step_check(result), self._timeline, begin)
         convergence = watch.begin()
         until_event, ended_ms = start_event, started_ms
         while convergence is None:
@@ -288,7 +310,8 @@ class ValidationRun:
 
     def _report(self, result: record.CheckResult) -> None:
         """Write the progress lines of a result; invariants that hold share one line, blocked checks one per cause."""
-        if result.kind == "invariant" and (result.verdict == Verdict.PASS or not result.required):
+        quiet = {Verdict.PASS, Verdict.NOT_APPLICABLE}
+        if result.kind == "invariant" and (result.verdict in quiet or not result.required):
             invariants = [
                 other
                 for other in self.results.values()
@@ -297,9 +320,10 @@ class ValidationRun:
             if len(invariants) == len(INVARIANTS):
                 passed = sum(invariant.verdict == Verdict.PASS for invariant in invariants)
                 idle = sum(not invariant.required for invariant in invariants)
+                apply = sum(invariant.verdict != Verdict.NOT_APPLICABLE for invariant in invariants)
                 without = f"; {idle} had no subject and count for nothing" if idle else ""
                 self.progress(
-                    f"{result.scenario}: {passed} of {len(invariants)} invariants held on every event{without}"
+                    f"{result.scenario}: {passed} of {apply} invariants held on every event{without}"
                 )
             return
         if result.verdict == Verdict.BLOCKED:

@@ -8,12 +8,14 @@ from typing import Any
 import msgspec
 
 from validation.catalogue.catalogue import Content
+from validation.judge.training import TrainingResult
 from validation.report.record import Report
 
 ROOT = Path(__file__).parent
 SCHEMAS: dict[Path, tuple[str, type[Any]]] = {
     ROOT / "report" / "report.schema.json": ("The record of a run of muster validate", Report),
     ROOT / "catalogue" / "catalogue.schema.json": ("The catalogue of requirements", Content),
+    ROOT / "workloads" / "resnet50" / "result.schema.json": ("What a training run left", TrainingResult),
 }
 
 

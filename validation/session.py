@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.progress import Reporter
 from validation.acceptance import Acceptance, open_acceptance
@@ -19,11 +19,13 @@ from validation.catalogue.catalogue import PATH as CATALOGUE
 from validation.catalogue.waivers import load_waivers
 from validation.judge.verdict import ACCEPTABLE_RUNS
 from validation.plan import Check, plan
-from validation.report.record import CheckResult, Report
-from validation.report.write import write
+from validation.report.assemble import assemble
+from validation.report.log import Closed, open_log, read_log
+from validation.report.record import CheckResult, Report, Run
+from validation.report.write import withdraw, write
 from validation.run import Options, ValidationRun
 from validation.scenario.loader import LoadedScenario
-from validation.summary import RunMetadata, summarize
+from validation.summary import opening
 from validation.targets.base import Target
 from validation.targets.cluster import ClusterTarget
 from validation.targets.kinds import LAB
@@ -92,11 +94,9 @@ class ValidationSession:
         self.report: Report | None = None
         self._settings = settings
         self._started = _now()
-        self._kubernetes = "unknown"
-        self._described: dict[str, Any] = {"kind": settings.target}
+        self._target_timings: dict[str, str] = {}
         self._loop = asyncio.Runner()
         self._target = self._make_target()
-        self._timings: dict[str, str] = {}
         self._run = ValidationRun(
             self._target,
             self.checks,
@@ -108,6 +108,7 @@ class ValidationSession:
 
     def run(self, check: Check) -> CheckResult:
         """Run a check, and before it those steps of its group that come before it and have not run yet."""
+        self._open_log()
         with self._signals():
             for earlier in self.checks[: self.checks.index(check)]:
                 builds_on_it = earlier.group == check.group and earlier.step is not None
@@ -125,29 +126,32 @@ class ValidationSession:
         """Clean up, stop the target and write the report. Raises ReportError."""
         if self.report is not None:
             return self.report
+        self._open_log()
         try:
             self._loop.run(self._finish())
         except KeyboardInterrupt:
             self.interrupt("interrupted while cleaning up")
         finally:
-            metadata = RunMetadata(
-                id=self.id,
-                argv=self._settings.argv,
-                started=self._started,
-                ended=_now(),
-                kubernetes=self._kubernetes,
-                target=self._described,
-                timings=self._timings,
-                deviations=self._deviations(),
-            )
-            self.report = summarize(self._run, self.selected, metadata)
-            write(self.report, self.directory)
             self._loop.close()
+            self._run.recorder.append(
+                Closed(_now(), self._run.recorder.now_ms(), self._target_timings, self._run.interrupted)
+            )
+            self._run.recorder.close_log()
+            self.report = assemble(read_log(self.directory))
+            write(self.report, self.directory)
         return self.report
 
+    def _open_log(self) -> None:
+        """Begin the log, unless it has begun: what an earlier run left in the directory is no part of this one."""
+        if self._run.recorder.logs:
+            return
+        withdraw(self.directory)
+        started = Run(self.id, self._settings.argv, self._started, ended="", duration_ms=0)
+        opened = opening(self._run, self.selected, started, self._deviations())
+        self._run.recorder.log_to(open_log(self.directory, opened))
+
     async def _finish(self) -> None:
-        self._described, self._timings = self._target.describe(), self._target.timings()
-        self._kubernetes = await self._target.kubernetes()
+        self._target_timings = self._target.timings()
         await self._run.finish()
 
     def _options(self) -> Options:

@@ -1,73 +1,39 @@
-"""Makes the record of a run from its results and events."""
+"""What the log of a run begins with: the record before anything ran, of all that is asked for."""
 
 import platform
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
-from typing import Any
 
 from orchestrator.distribution import installed_version
 from validation.acceptance import Acceptance, foreign
-from validation.judge.state import evictions, series
 from validation.judge.verdict import Verdict
 from validation.plan import Check
 from validation.report import record
-from validation.report.rejudge import coverage, judge_report
+from validation.report.log import Opened
+from validation.report.rejudge import coverage
 from validation.run import Options, ValidationRun
 from validation.scenario.loader import LoadedScenario
 
-GPU_PRODUCT_LABEL = "nvidia.com/gpu.product"
 
-
-@dataclass(frozen=True, slots=True)
-class RunMetadata:
-    """The part of the record that the run itself does not know. Times are RFC 3339, UTC."""
-
-    id: str
-    argv: list[str]
-    started: str
-    ended: str
-    kubernetes: str
-    target: dict[str, Any]
-    """The target's description of itself, from before it was stopped."""
-    timings: dict[str, str]
-    deviations: list[str]
-
-
-def summarize(run: ValidationRun, selected: list[Check], metadata: RunMetadata) -> record.Report:
-    """Everything that report.json holds; `selected` are the checks that the run was to run."""
-    steps = [run.result_of(check) for check in run.checks if check in selected or check.id in run.results]
+def opening(run: ValidationRun, selected: list[Check], started: record.Run, deviations: list[str]) -> Opened:
+    """The record before the run; `selected` are the checks that it is to run, `started` says how it was started."""
     scenarios = list({check.scenario.id: check.scenario for check in run.checks}.values())
     report = record.Report(
         verdict=Verdict.INCONCLUSIVE,
         acceptance=Verdict.INCONCLUSIVE,
         headline="",
         summary="",
-        scope=_scope(run.acceptance, run.options, [*metadata.deviations, *foreign(scenarios)]),
+        scope=_scope(run.acceptance, run.options, [*deviations, *foreign(scenarios)]),
         requirements=_requirements(run.acceptance),
         tool=record.Tool("muster", _version(), platform.python_version(), platform.platform(terse=True)),
-        target=metadata.target,
-        cluster=_cluster(run, metadata.kubernetes),
-        scenarios=[_scenario(scenario, run) for scenario in scenarios],
-        steps=steps,
-        coverage=coverage(steps),
+        target={"kind": run.target.kind},
+        cluster={},
+        scenarios=[_scenario(scenario) for scenario in scenarios],
+        steps=[run.empty(check) for check in run.checks],
+        coverage=coverage([]),
         errata=list({erratum.id: erratum for scenario in scenarios for erratum in scenario.errata}.values()),
-        volatile=record.Trace(
-            run=record.Run(
-                id=metadata.id,
-                argv=metadata.argv,
-                started=metadata.started,
-                ended=metadata.ended,
-                duration_ms=run.recorder.now_ms(),
-                timings=metadata.timings,
-            ),
-            evictions=_evictions(run, steps),
-            series=[record.Point(t_ms, allocated) for t_ms, allocated in series(run.recorder.events)],
-            timeline=list(run.recorder.events),
-        ),
-        interrupted=run.interrupted,
+        volatile=record.Trace(run=started, evictions=[], series=[], timeline=[]),
     )
-    judge_report(report)
-    return report
+    return Opened(report, [check.id for check in selected])
 
 
 def _scope(acceptance: Acceptance, options: Options, deviations: list[str]) -> record.Scope:
@@ -101,8 +67,7 @@ def _requirements(acceptance: Acceptance) -> list[record.RequirementResult]:
     ]
 
 
-def _scenario(scenario: LoadedScenario, run: ValidationRun) -> record.ScenarioRecord:
-    started, ended = run.spans.get(scenario.id, (None, None))
+def _scenario(scenario: LoadedScenario) -> record.ScenarioRecord:
     metadata = scenario.scenario.metadata
     return record.ScenarioRecord(
         id=scenario.id,
@@ -114,43 +79,7 @@ def _scenario(scenario: LoadedScenario, run: ValidationRun) -> record.ScenarioRe
         description=metadata.description,
         continues=scenario.scenario.continues,
         quotas_milli=scenario.quotas_milli,
-        volatile=record.ScenarioTrace(started, ended),
     )
-
-
-def _cluster(run: ValidationRun, kubernetes: str) -> dict[str, Any]:
-    nodes = []
-    for name, node in sorted(run.recorder.nodes.items()):
-        gpus = run.recorder.state.nodes.get(name, 0)
-        product = node.metadata.labels.get(GPU_PRODUCT_LABEL, "")
-        nodes.append({"name": name, "gpus": gpus, "product": product})
-    return {"kubernetes": kubernetes, "gpus": sum(node["gpus"] for node in nodes), "nodes": nodes}
-
-
-def _evictions(run: ValidationRun, steps: list[record.CheckResult]) -> list[record.EvictionRecord]:
-    spans = [
-        (step.volatile.started_ms, step.volatile.ended_ms, step.id)
-        for step in steps
-        if step.kind == "step" and step.volatile.started_ms is not None
-    ]
-    records = []
-    for pod in evictions(run.recorder.events):
-        step = next((name for start, end, name in spans if start <= pod.t_ms <= (end or pod.t_ms)), "")
-        records.append(
-            record.EvictionRecord(
-                t_ms=pod.t_ms,
-                step=step,
-                project=pod.project,
-                workload=pod.workload,
-                pod=pod.pod,
-                node=pod.node,
-                devices=list(pod.devices),
-                gpu_milli=pod.gpu_milli,
-                reason=pod.eviction.reason if pod.eviction else "",
-                message=pod.eviction.message if pod.eviction else "",
-            )
-        )
-    return records
 
 
 def _version() -> str:

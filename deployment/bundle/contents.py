@@ -224,6 +224,11 @@ class Derivation:
             "what kubespray downloads (kubeadm, kubelet, etcd, CNI plugins, their images): make it with kubespray's "
             "contrib/offline and name it under bundle.files and bundle.images"
         )
+        if not matrix.dra_comes(self.site):
+            contents.gaps.append(
+                "what DeepOps' playbooks for the device plugin fetch on the first host of the control plane (charts of "
+                "NVIDIA, the Python package openshift): nobody mirrors them; take the DRA driver there"
+            )
 
     def _trident(self, contents: Contents) -> None:
         if "trident" not in self._stages:

@@ -1,8 +1,9 @@
 """One real node: `main(SPECIFICATION)`, run as a process of the lab, with the standard library only.
 
 The process starts a second one, which is the first of a new process namespace: it builds the node's root file system,
-starts containerd and the kubelet, and takes the exit status of what is left without a parent. When one of the two ends,
-it ends; when the first process ends, the kernel kills it. With it dies all that runs on the node.
+starts containerd and the kubelet, and takes the exit status of what is left without a parent. A kubelet that was killed
+is started again; else when one of the two ends, it ends. When the first process ends, the kernel kills it. With it dies
+all that runs on the node.
 
 The root file system is a small one in memory that holds `/etc`, `/var` and `/run` of the node. `/dev` and the other
 directories of the machine's root, such as `/usr`, `/home`, `/mnt` and `/tmp`, are the machine's own.
@@ -181,13 +182,22 @@ def _run(node: dict[str, Any], log: int) -> int:
     containerd = subprocess.Popen(["containerd"], env=environment, stdin=subprocess.DEVNULL)
     names[containerd.pid] = "containerd"
     if _listens(CONTAINERD_SOCKET, containerd):
-        kubelet = subprocess.Popen(["kubelet", *node["kubelet"]], env=environment, stdin=subprocess.DEVNULL)
-        names[kubelet.pid] = "kubelet"
+
+        def start_kubelet() -> None:
+            command = ["kubelet", *node["kubelet"]]
+            kubelet = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+            names[kubelet.pid] = "kubelet"
+
+        start_kubelet()
         if node["gpus"]:
             driver.start_plugin(node["gpus"]["plugin"], log)
         while True:
             pid, status = os.waitpid(-1, 0)
-            if pid in names:
+            if names.get(pid) == "kubelet" and os.WIFSIGNALED(status):
+                print("kubelet was killed, and is started again", file=sys.stderr, flush=True)
+                del names[pid]
+                start_kubelet()
+            elif pid in names:
                 print(
                     f"{names[pid]} ended with status {os.waitstatus_to_exitcode(status)}",
                     file=sys.stderr,

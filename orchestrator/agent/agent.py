@@ -38,7 +38,8 @@ logger = logging.getLogger(__name__)
 
 FIELD_MANAGER: Final = "muster-agent"
 SAMPLE_SECONDS: Final = 1.0
-KUBELET_SECONDS: Final = 10.0
+KUBELET_SECONDS: Final = 2.0
+"""A pod with a part of a GPU is not bound before the agent has told which GPU is held for it."""
 BLOCKED_SECONDS: Final = 10.0
 BLOCKED: Final = f"NVML: no answer for {BLOCKED_SECONDS:g} s"
 STUCK_SECONDS: Final = 60.0

@@ -1,5 +1,8 @@
 """`muster cluster`: the contexts of the kubeconfig, which of them is meant, and what its operator sets aside."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
 import click
 
 from orchestrator.cli.cluster_names import completing
@@ -8,6 +11,11 @@ from orchestrator.cli.options import Command, Group
 from orchestrator.cli.output import no_headers_option, output_option, show
 from orchestrator.cli.settings import Settings
 from orchestrator.names import NAMESPACE_PREFIX
+
+if TYPE_CHECKING:
+    from orchestrator.control.set_aside import Record
+
+SET_ASIDE_HEADER: Final = ("KIND", "NAMESPACE", "NAME", "SINCE", "REASON")
 
 
 @click.group("cluster", cls=Group, no_args_is_help=True)
@@ -50,8 +58,8 @@ def cluster_status(*, no_headers: bool | None, output: str | None) -> None:
     record = run(lambda client: recorded(client.transport))
     objects = record.objects
     show(
-        ("KIND", "NAMESPACE", "NAME", "SINCE", "REASON"),
-        [(entry.kind, entry.namespace, entry.name, entry.since, entry.why) for entry in objects],
+        SET_ASIDE_HEADER,
+        set_aside_rows(record),
         output=output,
         no_headers=no_headers,
         records=lambda: {"policies": msgspec.to_builtins(policies), **msgspec.to_builtins(record)},
@@ -66,6 +74,11 @@ def cluster_status(*, no_headers: bool | None, output: str | None) -> None:
         click.echo(
             f"The last decision did not reach {record.left_over} workloads: they are first in the next."
         )
+
+
+def set_aside_rows(record: "Record") -> list[Sequence[str]]:
+    """Return the cells of the objects that no decision counts with."""
+    return [(entry.kind, entry.namespace, entry.name, entry.since, entry.why) for entry in record.objects]
 
 
 def choose_cluster(name: str) -> None:

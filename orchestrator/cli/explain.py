@@ -1,8 +1,9 @@
 """`muster explain`: why a job waits, what would make it fit, where its project stands, and who holds the GPUs."""
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
+    from orchestrator.client.jobs import Scope
     from orchestrator.cluster.objects import Project
     from orchestrator.planner.model import Snapshot
     from orchestrator.simulation.capture import Capture
@@ -47,11 +49,11 @@ def explain(*, name: str, file: Path | None, as_json: bool | None) -> None:
     The scheduler's own rules are run on the cluster as it is now; nothing is written. Every remedy that is named was
     tried that way.
     """
-    answer, lines = _in_file(file, name) if file else _in_cluster(name)
+    result = _in_file(file, name) if file else _in_cluster(name)
     if as_json:
-        click.echo(document({"name": name, **answer}, "json"))
+        click.echo(document({"name": name, **result.answer}, "json"))
     else:
-        say("\n".join(lines))
+        say("\n".join(result.lines()))
 
 
 def record(result: "Diagnosis") -> dict[str, Any]:
@@ -94,40 +96,68 @@ def record(result: "Diagnosis") -> dict[str, Any]:
     }
 
 
-def _in_file(file: Path, name: str) -> tuple[dict[str, Any], list[str]]:
-    """What to say of a workload of a file: to programs, and to people."""
-    from orchestrator.simulation.change import find
-    from orchestrator.simulation.diagnosis import diagnose
-    from orchestrator.simulation.reader import load
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What is said of a job: sentences, where its project stands, who holds the GPUs; `answer` is for programs.
 
-    snapshot = load(file)
-    result = diagnose(snapshot, find(snapshot, _project_of(snapshot, name), name))
-    return record(result), _lines(result)
+    `remedies` are what would make it run. `more` holders are not among the rows.
+    """
+
+    answer: dict[str, Any]
+    sentences: list[str]
+    remedies: list[str] = field(default_factory=list)
+    standing: list[Sequence[str]] = field(default_factory=list)
+    closing: str = ""
+    holders: list[Sequence[str]] = field(default_factory=list)
+    more: int = 0
+
+    def lines(self) -> list[str]:
+        """Return what a terminal shows."""
+        lines = [*self.sentences]
+        if self.remedies:
+            lines += ["", "It would run", *(f"- {remedy}" for remedy in self.remedies)]
+        lines += ["", table(STANDING_HEADER, self.standing)] if self.standing else []
+        lines += ["", self.closing] if self.closing else []
+        lines += [table(HOLDERS_HEADER, self.holders)] if self.holders else []
+        return [*lines, *([f"and {self.more} more: --json shows all"] if self.more > 0 else [])]
 
 
-def _in_cluster(name: str) -> tuple[dict[str, Any], list[str]]:
-    """What to say of a live workload; without the right to read the whole cluster, what the operator has written."""
-    from orchestrator.cli.session import run
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A live job and what may be read around it: the whole cluster, or else at most the projects."""
+
+    view: "WorkloadView"
+    captured: "Capture | None"
+    projects: "list[Project]"
+
+
+async def read_case(client: "AsyncClient", name: str, project: "str | Scope | None" = None) -> Case:
+    """Return what there is to say something of a job. Raises NoSuchWorkload."""
     from orchestrator.cluster.errors import Forbidden
     from orchestrator.simulation.capture import capture
+
+    view, _ = await client.describe_job(name, project=project)
+    try:
+        return Case(view, await capture(client.transport), [])
+    except Forbidden:
+        with suppress(Forbidden):  # who is a member and nothing more sees no quotas
+            return Case(view, None, await client.list_projects())
+        return Case(view, None, [])
+
+
+def explanation(case: Case) -> Explanation:
+    """Say why the job waits; without the right to read the whole cluster, what the operator has written."""
     from orchestrator.simulation.diagnosis import diagnose
 
-    async def read(client: "AsyncClient") -> "tuple[WorkloadView, Capture | None, list[Project]]":
-        view, _ = await client.describe_job(name)
-        try:
-            return view, await capture(client.transport), []
-        except Forbidden:
-            with suppress(Forbidden):  # who is a member and nothing more sees no quotas
-                return view, None, await client.list_projects()
-            return view, None, []
-
-    view, captured, projects = run(read)
-    answer = {"project": view.project, "status": view.status, "writtenByOperator": view.waits_because}
+    view, captured = case.view, case.captured
+    answer: dict[str, Any] = {
+        "project": view.project,
+        "status": view.status,
+        "writtenByOperator": view.waits_because,
+    }
     if captured is None:
-        return answer | {"projects": [_status(project) for project in projects]}, _without_rights(
-            view, projects
-        )
-    warn(captured, left_out=False)
+        answer |= {"projects": [_status(project) for project in case.projects]}
+        return _without_rights(answer, view, case.projects)
     snapshot = captured.snapshot
     workload = next((workload for workload in snapshot.workloads if workload.id == view.uid), None) or next(
         (
@@ -138,11 +168,32 @@ def _in_cluster(name: str) -> tuple[dict[str, Any], list[str]]:
         None,
     )
     if workload is None:
-        return answer, [
-            f"{name} of {view.project} has no pod that waits or runs: its status is {view.status}."
-        ]
+        sentence = (
+            f"{view.name} of {view.project} has no pod that waits or runs: its status is {view.status}."
+        )
+        return Explanation(answer, [sentence])
     result = diagnose(snapshot, workload)
-    return answer | record(result), _lines(result, view)
+    return _explained(result, answer | record(result), view)
+
+
+def _in_file(file: Path, name: str) -> Explanation:
+    """What to say of a workload of a file."""
+    from orchestrator.simulation.change import find
+    from orchestrator.simulation.diagnosis import diagnose
+    from orchestrator.simulation.reader import load
+
+    snapshot = load(file)
+    result = diagnose(snapshot, find(snapshot, _project_of(snapshot, name), name))
+    return _explained(result, record(result))
+
+
+def _in_cluster(name: str) -> Explanation:
+    from orchestrator.cli.session import run
+
+    case = run(lambda client: read_case(client, name))
+    if case.captured is not None:
+        warn(case.captured, left_out=False)
+    return explanation(case)
 
 
 def _project_of(snapshot: "Snapshot", name: str) -> str:
@@ -157,7 +208,9 @@ def _project_of(snapshot: "Snapshot", name: str) -> str:
     return projects[0]
 
 
-def _lines(result: "Diagnosis", view: "WorkloadView | None" = None) -> list[str]:
+def _explained(
+    result: "Diagnosis", answer: dict[str, Any], view: "WorkloadView | None" = None
+) -> Explanation:
     now_us = time.time_ns() // 1000
     who = f"{result.name} of {result.project}"
     lines = []
@@ -177,17 +230,15 @@ def _lines(result: "Diagnosis", view: "WorkloadView | None" = None) -> list[str]
     lines += [f"For it: {evict.message}" for evict in result.evicts]
     if view is not None and view.waits_because:
         lines.append(f"Written by the operator: {view.waits_because}")
-    if result.remedies:
-        lines += ["", "It would run"]
-        lines += [
-            f"- {remedy.what}" + (f", which evicts {', '.join(remedy.evicts)}" if remedy.evicts else "")
-            for remedy in result.remedies
-        ]
-    standing = [
+    remedies = [
+        remedy.what + (f", which evicts {', '.join(remedy.evicts)}" if remedy.evicts else "")
+        for remedy in result.remedies
+    ]
+    standing: list[Sequence[str]] = [
         (level.name, gpus(level.quota), gpus(level.limit), gpus(level.held), gpus(level.share))
         for level in result.lineage
     ]
-    holders = [
+    holders: list[Sequence[str]] = [
         (
             holder.project,
             holder.name,
@@ -198,32 +249,34 @@ def _lines(result: "Diagnosis", view: "WorkloadView | None" = None) -> list[str]
         )
         for holder in result.holders
     ]
-    more = len(holders) - MAX_HOLDERS
-    lines += ["", table(STANDING_HEADER, standing)]
     free = (
         f"Free: {gpus(result.free_gpu_milli)} of {gpus(result.total_gpu_milli)} GPUs. The others are held by"
     )
-    lines += ["", free if holders else free.partition(" The")[0]]
-    lines += [table(HOLDERS_HEADER, holders[:MAX_HOLDERS])] if holders else []
-    lines += [f"and {more} more: --json shows all"] if more > 0 else []
-    return lines
+    return Explanation(
+        answer,
+        lines,
+        remedies,
+        standing,
+        free if holders else free.partition(" The")[0],
+        holders[:MAX_HOLDERS],
+        max(0, len(holders) - MAX_HOLDERS),
+    )
 
 
 def _gpu_word(gpu_milli: int) -> str:
     return "GPU" if gpu_milli <= 1000 else "GPUs"
 
 
-def _without_rights(view: "WorkloadView", projects: "list[Project]") -> list[str]:
-    lines = [f"{view.name} of {view.project}: {view.status}."]
+def _without_rights(answer: dict[str, Any], view: "WorkloadView", projects: "list[Project]") -> Explanation:
+    sentences = [f"{view.name} of {view.project}: {view.status}."]
     if view.waits_because:
-        lines.append(f"Written by the operator: {view.waits_because}")
-    rows = [
+        sentences.append(f"Written by the operator: {view.waits_because}")
+    standing: list[Sequence[str]] = [
         tuple(_status(project)[key] for key in ("name", "quota", "limit", "held", "fairShare"))
         for project in projects
         if project.metadata.name == view.project
     ]
-    standing = ["", table(STANDING_HEADER, rows)] if rows else []
-    return [*lines, *standing, "", _UNSEEN]
+    return Explanation(answer, sentences, standing=standing, closing=_UNSEEN)
 
 
 def _status(project: "Project") -> dict[str, str]:

@@ -46,7 +46,7 @@ def show_job(name: str, *, output: str | None) -> None:
         details["gpuDetails"] = [gpu_record(gpu) for gpu in gpus]
         details["events"] = [
             dict(zip(("source", "type", "age", "message"), event, strict=True))
-            for event in _events(view, events, now_us)
+            for event in event_rows(view, events, now_us)
         ]
         click.echo(document(details, output))
     elif output == "name":
@@ -61,7 +61,21 @@ def details_text(
     view: WorkloadView, events: Sequence[Event], now_us: int, gpus: Sequence[GpuView] = ()
 ) -> str:
     """Return the blocks that `get` prints."""
-    facts = {
+    pods = [pod_row(view, pod, now_us) for pod in view.pods]
+    happened = event_rows(view, events, now_us)
+    dashes = ["-" * len(title) for title in EVENTS_HEADER]
+    blocks = [
+        fact_lines(facts(view, now_us)),
+        "Pods:\n" + table(PODS_HEADER, pods),
+        *(["GPUs:\n" + table(JOB_GPU_HEADER, job_gpu_rows(gpus))] if gpus else []),
+        "Events:\n" + table(EVENTS_HEADER, [dashes, *happened]),
+    ]
+    return "\n\n".join(blocks)
+
+
+def facts(view: WorkloadView, now_us: int) -> dict[str, str]:
+    """Return what is known of the job itself, by its title."""
+    known = {
         "NAME": view.name,
         "TYPE": view.type,
         "STATUS": view.status,
@@ -80,16 +94,7 @@ def details_text(
         "COMMAND LINE": view.command_line,
         "WAITS BECAUSE": view.waits_because,
     }
-    pods = [_pod_row(view, pod, now_us) for pod in view.pods]
-    happened = _events(view, events, now_us)
-    dashes = ["-" * len(title) for title in EVENTS_HEADER]
-    blocks = [
-        fact_lines({title: fact for title, fact in facts.items() if fact}),
-        "Pods:\n" + table(PODS_HEADER, pods),
-        *(["GPUs:\n" + table(JOB_GPU_HEADER, job_gpu_rows(gpus))] if gpus else []),
-        "Events:\n" + table(EVENTS_HEADER, [dashes, *happened]),
-    ]
-    return "\n\n".join(blocks)
+    return {title: fact for title, fact in known.items() if fact}
 
 
 def _pod_counts(view: WorkloadView) -> dict[str, str]:
@@ -98,14 +103,15 @@ def _pod_counts(view: WorkloadView) -> dict[str, str]:
     return {f"{phase.upper()} PODS": str(count) for phase, count in counts.items() if count}
 
 
-def _pod_row(view: WorkloadView, pod: Pod, now_us: int) -> Sequence[str]:
+def pod_row(view: WorkloadView, pod: Pod, now_us: int) -> Sequence[str]:
+    """Return the cells of one pod of the job."""
     seconds = (now_us - time_us(pod.metadata.creation_timestamp)) // 1_000_000
     host = pod.spec.node_name
     node = f"{host}/{pod.status.host_ip}" if host and pod.status.host_ip else host or "N/A"
     return (pod.metadata.name, pod_status(pod).upper(), view.kind.upper(), age(seconds), node)
 
 
-def _events(view: WorkloadView, events: Sequence[Event], now_us: int) -> list[Sequence[str]]:
+def event_rows(view: WorkloadView, events: Sequence[Event], now_us: int) -> list[Sequence[str]]:
     """Return the rows of the events; the reason for which a pod waits is always among them."""
     rows: list[Sequence[str]] = []
     for event in events:

@@ -38,7 +38,7 @@ def show_nodes(*, output: str | None, no_headers: bool | None) -> None:
     wide = output == "wide"
     show(
         WIDE_HEADER if wide else HEADER,
-        [_row(view, wide=wide) for view in views],
+        [row(view, wide=wide) for view in views],
         output=output,
         no_headers=no_headers,
         records=lambda: [record(view) for view in views],
@@ -57,7 +57,7 @@ def show_node(name: str, *, output: str | None) -> None:
     elif output == "name":
         click.echo(view.name)
     elif output == "wide":
-        click.echo(table(WIDE_HEADER, [_row(view, wide=True)]))
+        click.echo(table(WIDE_HEADER, [row(view, wide=True)]))
     else:
         click.echo(_details(view))
 
@@ -75,7 +75,8 @@ def pod_row(pod: "NodePod") -> Sequence[str]:
     )
 
 
-def _row(view: "NodeView", *, wide: bool) -> Sequence[str]:
+def row(view: "NodeView", *, wide: bool) -> Sequence[str]:
+    """Return the cells of one node."""
     usable = view.gpu_milli - view.gpu_unhealthy_milli
     cells = (
         view.name,

@@ -108,6 +108,19 @@ _CONFIG_OPTIONS: Final = (
         help="So long a pod may have more memory of a GPU than its part before it is evicted; never: only warned.",
     ),
     click.option(
+        "--reservation-image",
+        metavar="IMAGE",
+        default="",
+        help="Image, with `sleep`, of the pods that hold GPUs of device plugins for pods with parts of them. "
+        "Default: the operator's.",
+    ),
+    click.option(
+        "--parts-wait-for-agent",
+        is_flag=True,
+        help="Let pods with parts of GPUs of a device plugin wait where no agent names the GPUs, instead of running "
+        "without a device.",
+    ),
+    click.option(
         "--no-network-policy",
         is_flag=True,
         help="Leave the namespaces of projects without NetworkPolicies.",
@@ -157,6 +170,8 @@ def _config(
     policies: str,
     gpu_memory_limits: str,
     gpu_memory_grace: str,
+    reservation_image: str,
+    parts_wait_for_agent: bool,
     no_network_policy: bool,
     max_project_pods: str,
     max_project_jobs: str,
@@ -195,6 +210,8 @@ def _config(
         policies=PolicyMode(policies),
         gpu_memory_limits=limits,
         gpu_memory_grace_seconds=memory_grace,
+        reservation_image=reservation_image,
+        parts_wait_for_agent=parts_wait_for_agent,
         network_policy=not no_network_policy,
         max_project_pods=_count("--max-project-pods", max_project_pods),
         max_project_jobs=_count("--max-project-jobs", max_project_jobs),
@@ -248,23 +265,33 @@ def operator_yaml(
 
     Applying it again changes nothing. The operator is started with the choices made here.
     """
-    from orchestrator.manifests.render import render
-
-    choices = _config(**config)
-    text = render(
+    config["reservation_image"] = config["reservation_image"] or image or ""
+    text = operator_manifests(
         cluster,
+        _config(**config),
         image=image,
         replicas=replicas,
-        operator_arguments=choices.arguments(),
-        policies=choices.policies,
-        max_grace_seconds=choices.max_checkpoint_grace_seconds,
         require_devices_variable=require_devices_variable,
         agent=agent,
         runtime_class=agent_runtime_class,
         driver_root=agent_driver_root,
-        limits_gpu_memory=choices.gpu_memory_limits is MemoryLimitsMode.ENFORCE,
     )
     click.echo(text, nl=False)
+
+
+def operator_manifests(cluster: str, choices: "OperatorConfig | None" = None, **options: Any) -> str:
+    """Return what a cluster needs for muster, for these choices; `options` are those of `render` besides."""
+    from orchestrator.manifests.render import render
+
+    choices = OperatorConfig() if choices is None else choices
+    return render(
+        cluster,
+        operator_arguments=choices.arguments(),
+        policies=choices.policies,
+        max_grace_seconds=choices.max_checkpoint_grace_seconds,
+        limits_gpu_memory=choices.gpu_memory_limits is MemoryLimitsMode.ENFORCE,
+        **options,
+    )
 
 
 @click.command("operator")

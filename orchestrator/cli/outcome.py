@@ -1,6 +1,7 @@
 """How a simulated outcome is shown: tables for people, plain data for programs."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import click
@@ -18,6 +19,15 @@ EVICTED_HEADER: Final = ("PROJECT", "WORKLOAD", "GPUs", "FOR", "RULE", "AFTERWAR
 WAITING_HEADER: Final = ("PROJECT", "WORKLOAD", "GPUs", "PODS", "SINCE", "BECAUSE")
 PROJECTS_HEADER: Final = ("PROJECT", "QUOTA", "HELD", "FAIR SHARE")
 UNLIMITED: Final = "unlimited"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A table with its title."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
 
 
 def json_option() -> Callable[[Function], Function]:
@@ -43,16 +53,21 @@ def show(result: Outcome, *, as_json: bool, more: dict[str, Any] | None = None) 
 
 def text(result: Outcome) -> str:
     """Return what people read."""
-    blocks = [
-        _block(
+    return "\n\n".join([*(_text(block) for block in blocks(result)), closing(result)])
+
+
+def blocks(result: Outcome) -> list[Block]:
+    """Return who would run, who would be evicted, who would wait, and where the projects would stand."""
+    return [
+        Block(
             "Would run",
             STARTED_HEADER,
-            ((*_who(workload), _where(workload.places)) for workload in result.started),
+            [(*_who(workload), _where(workload.places)) for workload in result.started],
         ),
-        _block(
+        Block(
             "Would be evicted",
             EVICTED_HEADER,
-            (
+            [
                 (
                     *_who(workload),
                     f"{workload.beneficiary_project}/{workload.beneficiary}" if workload.beneficiary else "",
@@ -61,12 +76,12 @@ def text(result: Outcome) -> str:
                     workload.message,
                 )
                 for workload in result.evicted
-            ),
+            ],
         ),
-        _block(
+        Block(
             "Would wait",
             WAITING_HEADER,
-            (
+            [
                 (
                     *_who(workload),
                     str(workload.pods),
@@ -74,11 +89,10 @@ def text(result: Outcome) -> str:
                     f"{workload.code}: {workload.message}" if workload.code else workload.message,
                 )
                 for workload in result.waiting
-            ),
+            ],
         ),
-        _block("Projects", PROJECTS_HEADER, map(_standing, result.projects)),
+        Block("Projects", PROJECTS_HEADER, [_standing(project) for project in result.projects]),
     ]
-    return "\n\n".join([*blocks, _closing(result)])
 
 
 def record(result: Outcome) -> dict[str, Any]:
@@ -143,7 +157,8 @@ def gpus(gpu_milli: int | None) -> str:
     return UNLIMITED if gpu_milli is None else format_gpu(gpu_milli)
 
 
-def _closing(result: Outcome) -> str:
+def closing(result: Outcome) -> str:
+    """Return how many decisions it took, and whether a further one would change more."""
     decisions = f"{result.decisions} decision{'' if result.decisions == 1 else 's'}"
     if not result.is_stable:
         return f"After {decisions}; a further one may change more."
@@ -154,9 +169,8 @@ def _closing(result: Outcome) -> str:
     )
 
 
-def _block(title: str, header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    cells = list(rows)
-    return f"{title}:\n{table(header, cells)}" if cells else f"{title}: nothing"
+def _text(block: Block) -> str:
+    return f"{block.title}:\n{table(block.header, block.rows)}" if block.rows else f"{block.title}: nothing"
 
 
 def _who(workload: Any) -> tuple[str, str, str]:

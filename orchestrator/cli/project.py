@@ -102,7 +102,7 @@ def project() -> None:
 def create(*, name: str, no_wait: bool | None, **values: Any) -> None:
     """Create a project."""
     parse_project_name(name)
-    spec = _spec(ProjectSpec(), values)
+    spec = spec_of(ProjectSpec(), values)
     namespace = run(lambda client: client.create_project(name, spec, wait=not no_wait))
     where = f" in namespace {namespace}" if namespace else ""
     click.echo(f"Project {name} has been created{where}")
@@ -117,8 +117,8 @@ def update(*, name: str, **values: Any) -> None:
 
     async def change(client: "AsyncClient") -> None:
         before = (await client.get_project(name)).spec
-        after = _spec(before, values)
-        await client.update_project(name, _difference(before, after), after)
+        after = spec_of(before, values)
+        await client.update_project(name, difference(before, after), after)
 
     run(change)
     click.echo(f"Project {name} has been updated")
@@ -155,7 +155,7 @@ def show_projects(*, output: str | None, no_headers: bool | None) -> None:
     wide = output == "wide"
     show(
         WIDE_HEADER if wide else HEADER,
-        [_row(item, default, wide=wide) for item in projects],
+        [row(item, default, wide=wide) for item in projects],
         output=output,
         no_headers=no_headers,
         records=lambda: [_record(item, default) for item in projects],
@@ -175,7 +175,7 @@ def show_project(name: str, *, output: str | None) -> None:
     elif output == "name":
         click.echo(target.metadata.name)
     elif output == "wide":
-        click.echo(table(WIDE_HEADER, [_row(target, default, wide=True)]))
+        click.echo(table(WIDE_HEADER, [row(target, default, wide=True)]))
     else:
         click.echo(_details(target, default))
 
@@ -189,7 +189,7 @@ def delete(*, name: str, force: bool | None) -> None:
     click.echo(f"Project {name} has been deleted")
 
 
-def _spec(before: ProjectSpec, values: dict[str, Any]) -> ProjectSpec:
+def spec_of(before: ProjectSpec, values: Mapping[str, Any]) -> ProjectSpec:
     """Return the specification with those values changed that were given. Raises UsageError."""
     changes_by_option = {key: value for key, value in values.items() if value not in (None, ())}
     gpu = {
@@ -283,7 +283,7 @@ def _member(text: str) -> Subject:
     return Subject(kind=kind.capitalize(), name=name)
 
 
-def _difference(before: ProjectSpec, after: ProjectSpec) -> dict[str, Any]:
+def difference(before: ProjectSpec, after: ProjectSpec) -> dict[str, Any]:
     """Return the merge patch between two specifications, as in the API; None removes a value."""
     patch: dict[str, Any] = {}
     for name, wire_name in zip(after.__struct_fields__, after.__struct_encode_fields__, strict=True):
@@ -312,7 +312,8 @@ def _inner(old: Any, new: Any) -> Any:
     }
 
 
-def _row(target: Project, default: str, *, wide: bool = False) -> Sequence[str]:
+def row(target: Project, default: str, *, wide: bool = False) -> Sequence[str]:
+    """Return the cells of one project."""
     spec, name, status = target.spec, target.metadata.name, target.status
     cells = (
         f"{name} (default)" if name == default else name,
@@ -331,7 +332,7 @@ def _row(target: Project, default: str, *, wide: bool = False) -> Sequence[str]:
 
 def _details(target: Project, default: str) -> str:
     """Return what `get project` prints: every figure of the wide table, then who belongs to it."""
-    facts = dict(zip(WIDE_HEADER, _row(target, default, wide=True), strict=True))
+    facts = dict(zip(WIDE_HEADER, row(target, default, wide=True), strict=True))
     members = ",".join(f"{member.kind.lower()}:{member.name}" for member in target.spec.members)
     more = {
         "PRIORITY": str(target.spec.priority),

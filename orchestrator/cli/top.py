@@ -62,7 +62,7 @@ def top() -> None:
 def top_node(*, details: bool | None, no_headers: bool | None, output: str | None) -> None:
     """Show how many GPUs each node has, how many are allocated, and what its kubelet and its agent measured."""
     from orchestrator.cli.session import run
-    from orchestrator.workloads.nodes import record
+    from orchestrator.workloads.nodes import gpu_totals, record
 
     nodes = run(lambda client: client.list_nodes(usage=True))
     _say_what_is_missing(nodes)
@@ -77,19 +77,18 @@ def top_node(*, details: bool | None, no_headers: bool | None, output: str | Non
     )
     show(
         header,
-        [_node_row(view, unhealthy=unhealthy, measured=measured) for view in views],
+        [node_row(view, unhealthy=unhealthy, measured=measured) for view in views],
         output=output,
         no_headers=no_headers,
         records=lambda: [record(view) for view in views],
         names=(),
     )
     if output is None and not no_headers:
-        total = sum(view.gpu_milli for view in views)
-        allocated = sum(view.gpu_allocated_milli for view in views)
-        percent = f" ({allocated * 100 // total}%)" if total else ""
+        totals = gpu_totals(views)
+        percent = "" if totals.allocated_percent is None else f" ({totals.allocated_percent}%)"
         click.echo(_RULE)
         click.echo("Allocated/Total GPUs In Cluster:")
-        click.echo(f"{format_gpu(allocated)}/{format_gpu(total)}{percent}")
+        click.echo(f"{format_gpu(totals.allocated_milli)}/{format_gpu(totals.gpu_milli)}{percent}")
         if details and views:
             say("\n".join(f"\n{_block(view)}" for view in views))
 
@@ -123,7 +122,7 @@ def top_job(
     now_us = time.time_ns() // 1000
     gpus = {} if isinstance(nodes, Forbidden) else {view.name: view.gpus for view in nodes.views}
     measured = any(gpus.values())
-    figures = [_JobFigures(view, placed, gpus, now_us) for view in views]
+    figures = [JobFigures(view, placed, gpus, now_us) for view in views]
     show(
         (*JOBS_HEADER, *(USE_HEADER if measured else ())),
         [figure.row(measured=measured) for figure in figures],
@@ -144,7 +143,7 @@ def top_job(
             say("\n".join(f"\n{block}" for block in blocks))
 
 
-class _JobFigures:
+class JobFigures:
     """What one job holds and uses.
 
     `placed` are the pods that nodes were seen to have, by uid; `gpus` the GPUs of nodes, by their names.
@@ -213,7 +212,8 @@ def _sum(figures: "Any") -> int | None:
     return sum(known) if known else None
 
 
-def _node_row(view: "NodeView", *, unhealthy: bool, measured: bool) -> Sequence[str]:
+def node_row(view: "NodeView", *, unhealthy: bool, measured: bool) -> Sequence[str]:
+    """Return the cells of one node; the flags say which columns there are."""
     from orchestrator.workloads.gpus import use_of
 
     return (

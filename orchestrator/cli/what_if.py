@@ -52,30 +52,33 @@ def what_if(
     what it would come to without them.
     """
     from orchestrator.simulation import change
-    from orchestrator.simulation.outcome import outcome
-    from orchestrator.simulation.run import settle
+    from orchestrator.simulation.outcome import compare
 
     if not (submissions or deletions or quotas):
         raise UsageError("say what would be different: --submit, --delete or --quota")
     requests = [_submission(submission) for submission in submissions]
     new_quotas = [_quota(quota) for quota in quotas]
     snapshot, project = _snapshot(file)
-    baseline = settle(snapshot)
-    changed = baseline.after
-    for name, quota in new_quotas:
-        changed = change.set_quota(changed, name, quota)
-    for deletion in deletions:
-        of, slash, name = deletion.rpartition("/")
-        changed = change.delete(changed, of if slash else _known(project, f"--delete {deletion}"), name)
-    for submission, of_submission in requests:
-        changed = change.submit(changed, submission, of_submission or _known(project, submission.name))
-    result = outcome(baseline.after, baseline.last, settle(changed))
-    if baseline.steps:
-        click.echo(
-            f"Note: the cluster is not at rest; compared with what {len(baseline.steps)} more decisions make of it",
-            err=True,
-        )
-    show(result, as_json=bool(as_json), more={"decisionsBefore": len(baseline.steps)})
+
+    def changed(after: "Snapshot") -> "Snapshot":
+        for name, quota in new_quotas:
+            after = change.set_quota(after, name, quota)
+        for deletion in deletions:
+            of, slash, name = deletion.rpartition("/")
+            after = change.delete(after, of if slash else _known(project, f"--delete {deletion}"), name)
+        for submission, of_submission in requests:
+            after = change.submit(after, submission, of_submission or _known(project, submission.name))
+        return after
+
+    result, decisions_before = compare(snapshot, changed)
+    if decisions_before:
+        click.echo(not_at_rest(decisions_before), err=True)
+    show(result, as_json=bool(as_json), more={"decisionsBefore": decisions_before})
+
+
+def not_at_rest(decisions: int) -> str:
+    """Return what to say of a cluster that so many decisions would change before anything is changed in it."""
+    return f"Note: the cluster is not at rest; compared with what {decisions} more decisions make of it"
 
 
 def _snapshot(file: Path | None) -> "tuple[Snapshot, str | None]":

@@ -15,6 +15,7 @@ from orchestrator.cluster.quantity import parse_time
 
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
+    from orchestrator.client.jobs import Scope
     from orchestrator.control.audit import EvictionRecord
 
 HEADER: Final = ("WHEN", "AGE", "POD", "GPUs", "FROM", "TO", "RULE", "GRACE", "BECAUSE")
@@ -29,27 +30,33 @@ def why_evicted(*, name: str, as_json: bool | None) -> None:
     GRACE is how long it could go on to save its work. The record outlives the pods and the job; it holds the last
     evictions of each project.
     """
-    from orchestrator.control.audit import MAX_RECORDS, evictions_in
+    from orchestrator.control.audit import MAX_RECORDS
 
-    async def read(client: "AsyncClient") -> "tuple[str, list[EvictionRecord]]":
-        scope = await client.scope()
-        evictions = [
-            eviction
-            for eviction in await evictions_in(client.transport, scope.namespace)
-            if eviction.workload == name
-        ]
-        if not evictions:
-            await client.describe_job(name, project=scope)  # raises when there is no such job either
-        return scope.project, evictions
-
-    project, evictions = run(read)
+    project, evictions = run(lambda client: evictions_of(client, name))
     if as_json:
         click.echo(document([record(eviction) for eviction in evictions], "json"))
     elif not evictions:
         click.echo(f"{name} was not evicted (on record: the last {MAX_RECORDS} evictions of {project})")
     else:
         now_us = time.time_ns() // 1000
-        click.echo(table(HEADER, [_row(eviction, now_us) for eviction in evictions]))
+        click.echo(table(HEADER, [row(eviction, now_us) for eviction in evictions]))
+
+
+async def evictions_of(
+    client: "AsyncClient", name: str, project: "str | Scope | None" = None
+) -> "tuple[str, list[EvictionRecord]]":
+    """Return the project, and the evictions of a job of that name. Raises NoSuchWorkload where there are neither."""
+    from orchestrator.control.audit import evictions_in
+
+    scope = await client.scope(project)
+    evictions = [
+        eviction
+        for eviction in await evictions_in(client.transport, scope.namespace)
+        if eviction.workload == name
+    ]
+    if not evictions:
+        await client.describe_job(name, project=scope)  # raises when there is no such job either
+    return scope.project, evictions
 
 
 def record(eviction: "EvictionRecord") -> dict[str, Any]:
@@ -70,7 +77,8 @@ def record(eviction: "EvictionRecord") -> dict[str, Any]:
     }
 
 
-def _row(eviction: "EvictionRecord", now_us: int) -> tuple[str, ...]:
+def row(eviction: "EvictionRecord", now_us: int) -> tuple[str, ...]:
+    """Return the cells of one eviction."""
     devices = f"[{','.join(map(str, eviction.devices))}]" if eviction.devices else ""
     return (
         f"{eviction.at[:19]}Z",

@@ -32,14 +32,16 @@ _TELLING: Final = (
 """For each role of a project, from the most to the least, a right that lesser roles do not have."""
 
 
-class _UserInfo(msgspec.Struct, frozen=True):
+class UserInfo(msgspec.Struct, frozen=True):
+    """A user as the API server knows them."""
+
     username: str = ""
     uid: str = ""
     groups: list[str] = []
 
 
 class _ReviewStatus(msgspec.Struct, rename="camel", frozen=True):
-    user_info: _UserInfo = _UserInfo()
+    user_info: UserInfo = UserInfo()
     allowed: bool = False
 
 
@@ -72,7 +74,7 @@ class IdentityClient:
     async def identity(self, namespaces: dict[str, str]) -> Identity:
         """Return who asks, and their role in each of the projects; `namespaces` maps namespaces to projects."""
         who, is_admin, roles = await asyncio.gather(
-            self._who(),
+            self.who(),
             self.may("create", PROJECTS, None),
             asyncio.gather(*map(self._role, namespaces)),
         )
@@ -95,7 +97,8 @@ class IdentityClient:
         review = await self._transport.create(SELF_SUBJECT_ACCESS_REVIEWS.path(), body, _Review)
         return review.status.allowed
 
-    async def _who(self) -> _UserInfo | None:
+    async def who(self) -> UserInfo | None:
+        """Return who the server says that asks, None where it is too old to say."""
         body = _body(SELF_SUBJECT_REVIEWS, {})
         try:
             review = await self._transport.create(SELF_SUBJECT_REVIEWS.path(), body, _Review)

@@ -1,6 +1,6 @@
 """The GPUs that drivers publish in slices, as the command line counts them beside those of device plugins."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from orchestrator.cluster.device_objects import ResourceSlice
@@ -21,8 +21,13 @@ async def published_gpus(transport: Transport) -> Mapping[str, PublishedGpus]:
         page = await transport.list(replace(RESOURCE_SLICES, version=version).path(), ResourceSlice)
     except (Forbidden, NotFound):
         return {}
+    return published_in(page.items)
+
+
+def published_in(objects: Iterable[ResourceSlice]) -> Mapping[str, PublishedGpus]:
+    """Return the GPUs of these slices by node; of slices that cannot be read, none."""
     slices = []
-    for published in page.items:
+    for published in objects:
         try:
             slices.append(read_slice(published))
         except UnreadableDevices:

@@ -1,33 +1,57 @@
-"""The jobs as they change: what a list shows, again each time that something about it is different."""
+"""The jobs, nodes and projects as they change: what lists show, again each time that something in it is different."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator import names
-from orchestrator.cluster.objects import Ingress, Job, Namespace, Pod, Project, Service, StatefulSet
+from orchestrator.client.published import published_in
+from orchestrator.cluster.device_objects import ResourceSlice
+from orchestrator.cluster.discovery import probe, served_version
+from orchestrator.cluster.errors import Forbidden, NotFound
+from orchestrator.cluster.gpu_nodes import GpuNode
+from orchestrator.cluster.objects import (
+    Ingress,
+    Job,
+    Namespace,
+    Node,
+    Pod,
+    Project,
+    Service,
+    StatefulSet,
+)
 from orchestrator.cluster.reflector import Change, Reflector
 from orchestrator.cluster.resources import (
+    DRA_VERSIONS,
+    GPU_NODES,
     INGRESSES,
     JOBS,
     NAMESPACES,
+    NODES,
     PODS,
     PROJECTS,
+    RESOURCE_SLICES,
     SERVICES,
     STATEFUL_SETS,
 )
 from orchestrator.control.owner_watches import OwnerWatches
+from orchestrator.workloads.gpus import gpu_views
 from orchestrator.workloads.namespaces import projects_by_namespace
+from orchestrator.workloads.nodes import node_views
 from orchestrator.workloads.view import Listing, workload_views
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from orchestrator.client.jobs import Scope
+    from orchestrator.cluster.errors import ClusterError
     from orchestrator.cluster.resources import Resource
     from orchestrator.cluster.transport import Transport
+    from orchestrator.workloads.gpus import GpuView
+    from orchestrator.workloads.nodes import NodeView
     from orchestrator.workloads.view import WorkloadView
 
     OnChange = Callable[[Change[Any]], None]
@@ -41,65 +65,117 @@ async def watch_jobs(transport: Transport, scope: Scope | None) -> AsyncGenerato
 
     Close the generator (`contextlib.aclosing`) when it is left. Failures of the API server are waited out.
     """
-    caches = _Caches(transport, scope)
+    caches = JobCaches(transport, scope)
     async with caches.running():
         while True:
             caches.changed.clear()
-            yield workload_views(caches.listing())
+            yield caches.jobs()
             await caches.changed.wait()
             await asyncio.sleep(PAUSE_SECONDS)
 
 
-class _Caches:
-    """Caches of all that is shown of the jobs of a project, or with None of all. `changed` is set when one changes."""
+class Caches:
+    """Caches that are kept current together. `changed` is set when something in one of them is different.
 
-    def __init__(self, transport: Transport, scope: Scope | None) -> None:
-        where = scope.namespace if scope else None
+    Several of them may share one `changed`.
+    """
 
-        def cache(resource: Resource, kind: type[Any], on_change: OnChange, **params: str) -> Reflector[Any]:
-            return Reflector(
-                transport, resource, kind, namespace=where, params=params or None, on_change=on_change
-            )
+    def __init__(
+        self, transport: Transport, namespace: str | None = None, changed: asyncio.Event | None = None
+    ) -> None:
+        self.changed = changed or asyncio.Event()
+        self._transport = transport
+        self._namespace = namespace
+        self._caches: list[Reflector[Any]] = []
 
-        self.changed = asyncio.Event()
-        self._scope = scope
-        self._jobs = cache(JOBS, Job, self._see_owner)
-        self._stateful_sets = cache(STATEFUL_SETS, StatefulSet, self._see_owner)
-        self._pods = cache(PODS, Pod, self._see_pod)
-        self._services = cache(SERVICES, Service, self._see, labelSelector=names.WORKLOAD_LABEL)
-        self._ingresses = cache(INGRESSES, Ingress, self._see, labelSelector=names.WORKLOAD_LABEL)
-        self._owners = OwnerWatches(
-            transport, {JOBS: self._jobs, STATEFUL_SETS: self._stateful_sets},
-            tell=self._see, wake=self.changed.set, namespace=where,
-        )  # fmt: skip
-        self._namespaces = cache(NAMESPACES, Namespace, self._see, labelSelector=names.PROJECT_LABEL)
-        self._projects = cache(PROJECTS, Project, self._see)
+    @property
+    def problem(self) -> ClusterError | None:
+        """Why one of them is not current, None if all are as far as is known."""
+        return next((cache.problem for cache in self._caches if cache.problem is not None), None)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Keep the caches current; the body begins when all are there."""
-        caches = [self._jobs, self._stateful_sets, self._pods, self._services, self._ingresses]
-        if self._scope is None:
-            caches += [self._namespaces, self._projects]
-        tasks = [asyncio.ensure_future(cache.run()) for cache in caches]
+        tasks = [asyncio.ensure_future(cache.run()) for cache in self._caches]
         try:
-            for cache in caches:
+            for cache in self._caches:
                 await cache.synced()
-            await self._owners.start(asyncio.ensure_future)
             yield
         finally:
-            self._owners.stop()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def listing(self) -> Listing:
-        """Return the objects as they are now."""
-        namespaces, projects = self._namespaces.objects.values(), self._projects.objects.values()
+    def _cache(
+        self, resource: Resource, kind: type[Any], on_change: OnChange | None = None, **params: str
+    ) -> Reflector[Any]:
+        cache = Reflector(
+            self._transport,
+            resource,
+            kind,
+            namespace=self._namespace if resource.namespaced else None,
+            params=params or None,
+            on_change=on_change or self._see,
+        )
+        self._caches.append(cache)
+        return cache
+
+    def _see(self, _change: Change[Any]) -> None:
+        self.changed.set()
+
+
+class JobCaches(Caches):
+    """Caches of all that is shown of the jobs of a project, or with None of all."""
+
+    def __init__(
+        self, transport: Transport, scope: Scope | None, changed: asyncio.Event | None = None
+    ) -> None:
+        super().__init__(transport, scope.namespace if scope else None, changed)
+        self._scope = scope
+        self._jobs = self._cache(JOBS, Job, self._see_owner)
+        self._stateful_sets = self._cache(STATEFUL_SETS, StatefulSet, self._see_owner)
+        self._pods = self._cache(PODS, Pod, self._see_pod)
+        self._services = self._cache(SERVICES, Service, labelSelector=names.WORKLOAD_LABEL)
+        self._ingresses = self._cache(INGRESSES, Ingress, labelSelector=names.WORKLOAD_LABEL)
+        self._owners = OwnerWatches(
+            transport, {JOBS: self._jobs, STATEFUL_SETS: self._stateful_sets},
+            tell=self._see, wake=self.changed.set, namespace=self._namespace,
+        )  # fmt: skip
+        if scope is None:
+            self._namespaces = self._cache(NAMESPACES, Namespace, labelSelector=names.PROJECT_LABEL)
+            self._projects = self._cache(PROJECTS, Project)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Keep the caches current; the body begins when all are there."""
+        async with super().running():
+            try:
+                await self._owners.start(asyncio.ensure_future)
+                yield
+            finally:
+                self._owners.stop()
+
+    def pods(self) -> list[Pod]:
+        """Return the pods, also those of no job."""
+        return list(self._pods.objects.values())
+
+    def jobs(self) -> list[WorkloadView]:
+        """Return the jobs as they are now: what `list_jobs` returns."""
+        return workload_views(self._listing())
+
+    def projects(self) -> list[Project]:
+        """Return all projects by name; only the caches of all jobs have them."""
+        return sorted(self._projects.objects.values(), key=lambda project: project.metadata.name)
+
+    def _listing(self) -> Listing:
+        if self._scope:
+            by_namespace: Mapping[str, str] = {self._scope.namespace: self._scope.project}
+        else:
+            by_namespace = projects_by_namespace(
+                self._namespaces.objects.values(), self._projects.objects.values()
+            )
         return Listing(
-            {self._scope.namespace: self._scope.project}
-            if self._scope
-            else projects_by_namespace(namespaces, projects),
+            by_namespace,
             list(self._jobs.objects.values()),
             list(self._stateful_sets.objects.values()),
             list(self._pods.objects.values()),
@@ -108,12 +184,63 @@ class _Caches:
             [owner for cache in self._owners.reflectors() for owner in cache.objects.values()],
         )
 
-    def _see(self, _change: Change[Any]) -> None:
-        self.changed.set()
-
     def _see_owner(self, change: Change[Any]) -> None:
         self._owners.see_owner(change)
 
     def _see_pod(self, change: Change[Pod]) -> None:
         self._see(change)
         self._owners.see_pod(change.object)
+
+
+class ProjectCaches(Caches):
+    """A cache of the projects alone, for those who may see no more of the whole cluster."""
+
+    def __init__(self, transport: Transport, changed: asyncio.Event | None = None) -> None:
+        super().__init__(transport, changed=changed)
+        self._projects = self._cache(PROJECTS, Project)
+
+    def projects(self) -> list[Project]:
+        """Return all projects by name."""
+        return sorted(self._projects.objects.values(), key=lambda project: project.metadata.name)
+
+
+class NodeCaches(Caches):
+    """Caches of all that is shown of nodes but their pods: the nodes, and what agents and drivers say of their GPUs.
+
+    `kinds` are those that are there and may be seen (`visible_node_kinds`).
+    """
+
+    def __init__(
+        self, transport: Transport, kinds: Sequence[Resource], changed: asyncio.Event | None = None
+    ) -> None:
+        super().__init__(transport, changed=changed)
+        by_plural = {kind.plural: kind for kind in kinds}
+        self._nodes = self._cache(NODES, Node)
+        self._gpu_nodes = self._cache(GPU_NODES, GpuNode) if GPU_NODES.plural in by_plural else None
+        slices = by_plural.get(RESOURCE_SLICES.plural)
+        self._slices = self._cache(slices, ResourceSlice) if slices else None
+
+    def gpus(self, now_us: int) -> dict[str, tuple[GpuView, ...]]:
+        """Return the GPUs by the names of their nodes: what `list_gpus` returns."""
+        nodes = self._gpu_nodes.objects.values() if self._gpu_nodes else ()
+        return {node.metadata.name: gpu_views(node, now_us) for node in nodes}
+
+    def nodes(self, pods: Iterable[Pod], gpus: Mapping[str, tuple[GpuView, ...]]) -> list[NodeView]:
+        """Return the nodes with the pods on them: what `list_nodes` returns."""
+        published = published_in(self._slices.objects.values()) if self._slices else {}
+        return node_views(self._nodes.objects.values(), pods, gpus=gpus, published=published)
+
+
+async def visible_node_kinds(transport: Transport) -> list[Resource]:
+    """Return the kinds that say something of nodes' GPUs, as far as they are there and may be seen."""
+    version = await served_version(transport, RESOURCE_SLICES.group, DRA_VERSIONS)
+    kinds = [GPU_NODES, *([replace(RESOURCE_SLICES, version=version)] if version else [])]
+    return [kind for kind in kinds if await _is_visible(transport, kind)]
+
+
+async def _is_visible(transport: Transport, resource: Resource) -> bool:
+    try:
+        await probe(transport, resource)
+    except (NotFound, Forbidden):
+        return False
+    return True

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_NO_KUBECONFIG: Final = (
+    "there is no kubeconfig; name one with --kubeconfig or KUBECONFIG, or put it at ~/.kube/config"
+)
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,7 @@ def load_access(
     if not files and context is None and (service_account / "token").exists():
         access = _service_account_access(environ, service_account)
     elif not files:
-        raise ConfigurationError(
-            "there is no kubeconfig; name one with --kubeconfig or KUBECONFIG, or put it at ~/.kube/config"
-        )
+        raise ConfigurationError(_NO_KUBECONFIG)
     else:
         access = _access(Merged(files), context)
     if as_user is not None:
@@ -96,6 +97,29 @@ def load_access(
         if not value or not value.isprintable() or not value.isascii():
             raise ConfigurationError(f"--as and --as-group take names in printable ASCII, not {value!r}")
     return access
+
+
+def load_server(
+    path: Path | None = None,
+    context: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    home: Path | None = None,
+    service_account: Path = SERVICE_ACCOUNT,
+) -> Access:
+    """Return which API server a kubeconfig's context means and what it is trusted by, without any credentials.
+
+    Nothing of the context's user is read, no command of it is run, nobody is impersonated; in a pod the token of the
+    service account is left where it is. Raises ConfigurationError.
+    """
+    environ = os.environ if environ is None else environ
+    files = kubeconfig_files(path, environ, home)
+    if not files and context is None and (service_account / "ca.crt").exists():
+        return replace(_service_account_access(environ, service_account), user="", token=_no_token)
+    if not files:
+        raise ConfigurationError(_NO_KUBECONFIG)
+    merged = Merged(files)
+    return _server(merged, merged.context_name(context))
 
 
 def set_default_namespace(
@@ -151,31 +175,43 @@ def _no_token() -> None:
 
 
 def _access(merged: Merged, context_name: str | None) -> Access:
-    name = merged.context_name(context_name)
-    context = merged.entry("contexts", name)
+    server = _server(merged, merged.context_name(context_name))
+    name, context = server.context, merged.entry("contexts", server.context)
     cluster = merged.entry("clusters", context.text("cluster"))
     user_name = context.text("user")
     user = merged.entry("users", user_name) if user_name else Entry("", {}, context.file)
+    _refuse_unsupported(user, "username", "as-uid", "as-user-extra")
+    credentials = _credentials(merged, name, user, cluster)
+    if server.ssl is not None:
+        _add_certificate(server.ssl, user, credentials.certificate, credentials.key)
+    return replace(
+        server,
+        user=user_name,
+        token=credentials.token,
+        token_blocks=credentials.are_from_plugin,
+        as_user=user.text("as") or None,
+        as_groups=tuple(map(str, user.fields.get("as-groups") or ())),
+    )
+
+
+def _server(merged: Merged, name: str) -> Access:
+    """The server of a context, and nothing of its user."""
+    context = merged.entry("contexts", name)
+    cluster = merged.entry("clusters", context.text("cluster"))
     server = cluster.text("server").rstrip("/")
     if not server.startswith(("https://", "http://")):
         raise ConfigurationError(
             f"{cluster.file}: server of cluster {cluster.name!r} must be a URL, not {server!r}"
         )
     _refuse_unsupported(cluster, "proxy-url")
-    _refuse_unsupported(user, "username", "as-uid", "as-user-extra")
-    credentials = _credentials(merged, name, user, cluster)
-    certificate, key = credentials.certificate, credentials.key
     return Access(
         server=server,
         namespace=context.text("namespace") or "default",
         context=name,
-        user=user_name,
-        ssl=_ssl_context(cluster, user, certificate, key) if server.startswith("https:") else None,
-        token=credentials.token,
-        token_blocks=credentials.are_from_plugin,
+        user="",
+        ssl=_ssl_context(cluster) if server.startswith("https:") else None,
+        token=_no_token,
         tls_server_name=cluster.text("tls-server-name") or None,
-        as_user=user.text("as") or None,
-        as_groups=tuple(map(str, user.fields.get("as-groups") or ())),
     )
 
 
@@ -215,7 +251,7 @@ def _credentials(merged: Merged, context_name: str, user: Entry, cluster: Entry)
     return _Credentials(_no_token, certificate, key)
 
 
-def _ssl_context(cluster: Entry, user: Entry, certificate: bytes | None, key: bytes | None) -> ssl.SSLContext:
+def _ssl_context(cluster: Entry) -> ssl.SSLContext:
     authority = cluster.data("certificate-authority")
     try:
         context = tls_context(authority)
@@ -226,13 +262,19 @@ def _ssl_context(cluster: Entry, user: Entry, certificate: bytes | None, key: by
     if cluster.fields.get("insecure-skip-tls-verify"):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _add_certificate(
+    context: ssl.SSLContext, user: Entry, certificate: bytes | None, key: bytes | None
+) -> None:
+    """Let the context prove who the user is, where the user has a certificate."""
     if certificate and key:
         _load_pair(context, user, certificate, key)
     elif certificate or key:
         raise ConfigurationError(
             f"{user.file}: user {user.name!r} has only one of client-certificate and client-key; give both"
         )
-    return context
 
 
 def tls_context(authority: bytes | None) -> ssl.SSLContext:

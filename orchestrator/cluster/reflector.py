@@ -116,6 +116,8 @@ class Reflector(Generic[T]):
     must not seem to free its GPUs because a field of it was not understood. `undecodable` has, by uid, the metadata of
     those and why.
 
+    `problem` is the failure after which nothing was heard yet: while it is there, the cache may be behind.
+
     With `metadata_only` the server sends nothing but the metadata of the objects: enough for their age. `decode` is
     used instead of the decoder of `kind`, and raises msgspec.DecodeError.
     `random` gives a float in [0, 1) for jitter and watch lengths, `clock` monotonic seconds.
@@ -157,6 +159,7 @@ class Reflector(Generic[T]):
         self.counters = Counters()
         self.state = State.UNSYNCED
         self.last_heard: float | None = None
+        self.problem: ClusterError | None = None
 
     @property
     def is_synced(self) -> bool:
@@ -216,6 +219,7 @@ class Reflector(Generic[T]):
         changes = self._swapped(objects)
         self._resource_version = page.resource_version
         self.last_heard = self._clock()
+        self.problem = None
         for number, change in enumerate(changes, start=1):
             self._on_change(change)
             # later on nobody may see of the cache what was not told yet
@@ -254,6 +258,7 @@ class Reflector(Generic[T]):
             async for event in events:
                 self._take(event)
                 self._failures = 0
+                self.problem = None
                 heard = True
         if not heard and self._clock() - started < 1.0:
             raise Unreachable(f"watch {self._path}: the server ended it at once, without an event")
@@ -326,5 +331,6 @@ class Reflector(Generic[T]):
         longest = min(MAX_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** min(self._failures, 16))
         delay = max(longest * (0.5 + self._random() / 2), error.retry_after_seconds or 0.0)
         self._failures += 1
+        self.problem = error
         log.warning("%s: %s; trying again in %.1f s", self._path, error, delay)
         await self._sleep(delay)

@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -25,11 +24,13 @@ from orchestrator.control.memory_limits import MemoryLimits, MemoryUnknown
 from orchestrator.control.nominations import Nominations
 from orchestrator.control.operator_config import MAX_CHECKPOINT_GRACE_SECONDS
 from orchestrator.control.requests import Requests, Task, keep
+from orchestrator.control.reservations import Reservations
 from orchestrator.names import ADMITTED_ANNOTATION, EVICTION_REASON_ANNOTATION, GPU_DEVICES_ANNOTATION
 from orchestrator.planner.devices.model import ObservedClaim
 from orchestrator.planner.model import Binding, Eviction
 from orchestrator.workloads.nominations import bound_annotations, leaving_annotations
 from orchestrator.workloads.request import grace_seconds
+from orchestrator.workloads.reservations import share_annotations, without_shares
 from orchestrator.workloads.snapshot import Assumption, is_leaving
 from orchestrator.workloads.volumes import claims_of
 
@@ -44,7 +45,8 @@ class Executor:
     `on_forbidden`, with the API server's words, when a disruption budget did not allow it; `on_bound`, with the uid,
     when a binding was answered. A pod with volumes is bound when `claims` has them ready; when it has not,
     `on_unready` is told why. What its resource claims get is written by `grants` before, what it may have of the memory
-    of GPUs with the binding, as `limits` say. Nothing is begun unless `is_leader()`.
+    of GPUs with the binding, as `limits` say. GPUs of device plugins of which it gets a part are held by
+    `reservations` before it is bound. Nothing is begun unless `is_leader()`.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Executor:
         claims: Claims | None = None,
         grants: ClaimGrants | None = None,
         limits: MemoryLimits | None = None,
+        reservations: Reservations | None = None,
         max_checkpoint_grace_seconds: int = MAX_CHECKPOINT_GRACE_SECONDS,
         request_seconds: float = OPERATOR_REQUEST_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -74,6 +77,7 @@ class Executor:
         self._claims = claims
         self._grants = grants
         self._limits = limits
+        self._reservations = reservations
         self._max_checkpoint_grace_seconds = max_checkpoint_grace_seconds
         self._requests = Requests(is_leader=is_leader, request_seconds=request_seconds, sleep=sleep)
         self._nominations = Nominations(transport, self._requests)
@@ -92,6 +96,8 @@ class Executor:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         await self._requests.close()
+        if self._reservations is not None:
+            await self._reservations.close()
 
     @property
     def assumed(self) -> Mapping[str, Assumption]:
@@ -140,6 +146,8 @@ class Executor:
         self._nominations.see(change)
         if self._grants is not None:
             self._grants.see(change)
+        if self._reservations is not None:
+            self._reservations.see(change)
 
     def confirm(self, pods: Mapping[str, Pod]) -> None:
         """Forget what the watch shows by now: pods that are bound, leaving or gone, and their nominations."""
@@ -186,6 +194,8 @@ class Executor:
             self._start(task, prepare)
         for key in deallocations:
             self._deallocate(key, pods)
+        if self._reservations is not None:
+            self._reservations.sweep()
 
     def evict(self, pod: Pod, eviction: Eviction) -> None:
         """Evict one pod in the background, for what no decision of the planner is about; once is enough."""
@@ -221,9 +231,15 @@ class Executor:
         self._nominations.forget(uid)
         # the devices always: what a template carries there is not to stay
         devices = ",".join(str(device) for device in binding.devices)
-        annotations = {**emptied, GPU_DEVICES_ANNOTATION: devices, ADMITTED_ANNOTATION: uid}
-        limits, unknown = self._limits_of(pod, binding)
+        annotations = {
+            **emptied,
+            **without_shares(pod),
+            GPU_DEVICES_ANNOTATION: devices,
+            ADMITTED_ANNOTATION: uid,
+        }
+        limits, problem = self._limits_of(pod, binding)
         annotations |= limits
+        reservations, problem = self._reserving(pod, binding, problem)
         claims = self._claims if pod.spec.volumes and claims_of(pod) else None
         grants = self._grants if self._grants and self._grants.concern(pod, binding) else None
         writing = list(grants.begin(pod, binding)) if grants else []
@@ -234,6 +250,8 @@ class Executor:
             writing.clear()
             if grants is not None and keys:
                 keep(self._preparing, grants.end(keys, is_bound=is_bound))
+            if reservations is not None and not is_bound:
+                reservations.end(uid)
 
         def refused() -> None:
             self._assumed.pop(uid, None)
@@ -268,11 +286,42 @@ class Executor:
         )
         waits_for_devices = grants if grants is not None and grants.has_conditions(pod, binding) else None
         first = task if grants is None else self._granting(pod, binding, grants, task)
-        if claims is None and waits_for_devices is None and unknown is None:
+        if not any((claims, waits_for_devices, reservations, problem)):
             return first, None
-        return first, partial(self._wait_for, pod, binding, claims, waits_for_devices, unknown)
 
-    def _limits_of(self, pod: Pod, binding: Binding) -> tuple[dict[str, str], MemoryUnknown | None]:
+        async def prepare() -> None:
+            await self._wait_for(pod, binding, claims, waits_for_devices, problem)
+            if reservations is not None:
+                annotations.update(await self._reserve(pod, binding, reservations))
+
+        return first, prepare
+
+    def _reserving(
+        self, pod: Pod, binding: Binding, problem: ClaimNotReady | None
+    ) -> tuple[Reservations | None, ClaimNotReady | None]:
+        """What holds the pod's GPUs, if that has to be waited for, and why the pod is not to be bound so."""
+        if self._reservations is None or problem is not None:
+            return None, problem
+        try:
+            return (self._reservations if self._reservations.begin(pod, binding) else None), None
+        except ClaimNotReady as error:
+            return None, error
+
+    async def _reserve(self, pod: Pod, binding: Binding, reservations: Reservations) -> dict[str, str]:
+        """Wait until the pod's GPUs are held, and return what is written on it: they may be others than decided on."""
+        uid = pod.metadata.uid
+        shares = await reservations.ready(pod, binding.node, lambda: uid in self._assumed)
+        if not shares:
+            return {}
+        devices = tuple(sorted(share.index for share in shares))
+        if uid in self._assumed:
+            self._assumed[uid] = Assumption(binding.node, devices)
+        limits, problem = self._limits_of(pod, replace(binding, devices=devices))
+        if problem is not None:
+            raise problem
+        return share_annotations(shares) | limits
+
+    def _limits_of(self, pod: Pod, binding: Binding) -> tuple[dict[str, str], ClaimNotReady | None]:
         """What is written of the pod's part of GPUs' memory, or why that is not known."""
         try:
             return self._limits.annotations(pod, binding) if self._limits else {}, None
@@ -309,12 +358,12 @@ class Executor:
         binding: Binding,
         claims: Claims | None,
         grants: ClaimGrants | None,
-        unknown: MemoryUnknown | None,
+        problem: ClaimNotReady | None,
     ) -> None:
         """Return when the pod can be bound. Raises ClaimNotReady when it is not to be."""
         uid = pod.metadata.uid
-        if unknown is not None:
-            raise unknown
+        if problem is not None:
+            raise problem
         if claims is not None:
             await claims.ready(pod, binding.node, lambda: uid in self._assumed)
         if grants is not None:

@@ -49,6 +49,11 @@ class OperatorConfig:
     gpu_memory_grace_seconds: int | None = MEMORY_GRACE_SECONDS
     """None: nobody is evicted for memory, only warned."""
 
+    reservation_image: str = ""
+    """Of the pods that hold GPUs for parts of them; "": the operator's own."""
+    parts_wait_for_agent: bool = False
+    """Whether pods with parts of GPUs wait where no agent says which GPU is whose."""
+
     def arguments(self) -> list[str]:
         """Return the options of `muster operator` that say the same; what has its default is left out."""
         settings, defaults = self.settings, Settings()
@@ -92,6 +97,8 @@ class OperatorConfig:
                 memory_grace != MEMORY_GRACE_SECONDS,
                 f"--gpu-memory-grace={'never' if memory_grace is None else f'{memory_grace}s'}",
             ),
+            (bool(self.reservation_image), f"--reservation-image={self.reservation_image}"),
+            (self.parts_wait_for_agent, "--parts-wait-for-agent"),
             (not self.network_policy, "--no-network-policy"),
         )
         return [option for is_chosen, option in choices if is_chosen]

@@ -26,11 +26,14 @@ from orchestrator.control.observer import Observer
 from orchestrator.control.operator_config import DEFAULT_CONFIG, MemoryLimitsMode, OperatorConfig
 from orchestrator.control.quarantine import PROJECT, Decided, Quarantine
 from orchestrator.control.requeue_holds import RequeueHolds
+from orchestrator.control.reservations import Reservations
 from orchestrator.control.set_aside import MAX_TOLD, SetAsideRecord, quarantined, reasons, undecidable
 from orchestrator.control.watch_lag import WatchLag
+from orchestrator.manifests.render import default_image
 from orchestrator.planner import plan
 from orchestrator.planner.model import Eviction, Plan, PodState, Snapshot
 from orchestrator.workloads.budgets import Budgets
+from orchestrator.workloads.health import labelled_memory_mib
 from orchestrator.workloads.reader import Reader
 from orchestrator.workloads.request import NODE_NAME_LABEL
 from orchestrator.workloads.snapshot import Reading
@@ -95,6 +98,17 @@ class SchedulerLoop:
             labels=self._labels_of,
             warn=self.warn,
         )
+        reservations = Reservations(
+            transport,
+            image=config.reservation_image or default_image(),
+            gpu_node=observer.gpu_nodes.get,
+            published=self._reader.claims.gpus,
+            memory_mib=lambda node: labelled_memory_mib(self._labels_of(node)),
+            is_leader=is_leader,
+            warn=self.warn,
+            evict=self.evict,
+            must_be_named=config.parts_wait_for_agent,
+        )
         self._latest: Reading | None = None
         self._executor = Executor(
             transport,
@@ -107,6 +121,7 @@ class SchedulerLoop:
             claims=self._claims,
             grants=self._grants,
             limits=memory_limits if config.gpu_memory_limits is MemoryLimitsMode.ENFORCE else None,
+            reservations=reservations,
             max_checkpoint_grace_seconds=config.max_checkpoint_grace_seconds,
         )
         self._requeue_holds = RequeueHolds(

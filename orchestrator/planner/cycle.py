@@ -3,10 +3,10 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from orchestrator.planner.actions.allocate import allocate, allocate_released
-from orchestrator.planner.actions.consolidate import consolidate_beyond_quota, consolidate_within_quota
+from orchestrator.planner.actions.consolidate import consolidate
 from orchestrator.planner.actions.double_claims import evict_double_holders
+from orchestrator.planner.actions.make_room import make_room_within_fair_share, make_room_within_quota
 from orchestrator.planner.actions.preempt import preempt
-from orchestrator.planner.actions.reclaim import reclaim_within_fair_share, reclaim_within_quota
 from orchestrator.planner.actions.remake import remake_lost_rooms
 from orchestrator.planner.actions.reserve import reserve, start_reserved
 from orchestrator.planner.actions.stale import evict_stale
@@ -24,17 +24,18 @@ ACTIONS: Sequence[tuple[str, Callable[[Session], None]]] = (
     ("unhealthy", move_off_unhealthy),
     ("reserve", reserve),
     ("allocate", allocate),
-    # What a quota covers comes first, by moves and evictions: moves for others would be made for nothing before it.
-    ("consolidate", consolidate_within_quota),
-    ("reclaim", reclaim_within_quota),
+    # The better founded a claim is the earlier room is made for it: it would take what others got before it.
+    ("consolidate reclaim", make_room_within_quota),
     ("allocate", allocate_released),
-    ("consolidate", consolidate_beyond_quota),
-    ("reclaim", reclaim_within_fair_share),
+    ("consolidate reclaim", make_room_within_fair_share),
+    ("consolidate", consolidate),
     ("preempt", preempt),
     ("start_reserved", start_reserved),
     ("stale", evict_stale),
 )
-ACTION_NAMES = frozenset(name for name, _ in ACTIONS)
+"""The steps in their order; those with two names do what the decision is not kept from."""
+
+ACTION_NAMES = frozenset(name for names, _ in ACTIONS for name in names.split())
 
 
 def plan(snapshot: Snapshot, actions: Iterable[str] = ACTION_NAMES) -> Plan:
@@ -68,9 +69,9 @@ class Planner:
 def _decide(state: ClusterState, actions: Collection[str]) -> Plan:
     """One decision; the state ends as it was."""
     checkpoint = state.ledger.checkpoint()
-    session = Session(state)
-    for name, act in ACTIONS:
-        if name in actions:
+    session = Session(state, actions)
+    for names, act in ACTIONS:
+        if not session.actions.isdisjoint(names.split()):
             act(session)
     explain_all(session)
     decided = session.plan()

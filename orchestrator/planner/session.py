@@ -56,11 +56,13 @@ _WAITS, _RUNS, _GROWS = range(3)
 class Session:
     """What has been granted, taken and refused in this decision.
 
-    `kinds` has the ids of alike workloads that lack room, the next in the queue last; empty until it is asked for.
-    `reasons` say why workloads wait, `hindrances` why nobody is evicted for them.
+    `actions` are the names of the steps that it may take. `kinds` has the ids of alike workloads that lack room, the
+    next in the queue last; empty until it is asked for. `reasons` say why workloads wait, `hindrances` why nobody is
+    evicted for them.
     """
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, actions: Collection[str] = ()) -> None:
+        self.actions = frozenset(actions)
         self.snapshot = state.snapshot
         self.tree = state.tree
         self.ledger = state.ledger
@@ -89,7 +91,8 @@ class Session:
         self._bindings: dict[str, Binding] = {}
         self._granted: dict[str, dict[str, list[Placed]]] = {}
         self._nominations: dict[str, Binding] = {}
-        self._restored: dict[str, dict[str, tuple[Pod, Placement]]] = {}
+        self._rooms: dict[str, dict[str, tuple[Pod, Placement]]] = {}
+        self._nominees: set[str] = set()
         self._evictions: dict[str, Eviction] = {}
         self._evicted: list[str] = []
         self._bound_nominees: set[str] = set()
@@ -239,7 +242,7 @@ class Session:
         known, touched, running = self._state.workloads, self._touched, self._state.running
         if not touched:
             return [known[name] for name in running]
-        nominees = (name for name in self._restored if name not in running)
+        nominees = (name for name in self._rooms if name not in running)
         current = (touched.get(name) or known[name] for name in (*running, *nominees))
         return [
             workload
@@ -261,7 +264,7 @@ class Session:
         self._stages[workload.id] = min(_GROWS, self._stages[workload.id] + 1)
         # The whole chunk waits: pods that ran ahead of their gang would hold GPUs and do nothing.
         if after_evictions or self._waits(workload, placed):
-            self.nominate(workload, placed)
+            self._hold(workload, placed)
             return
         self.reasons.pop(workload.id, None)
         self._bindings.update((pod.id, _binding(workload, pod, where)) for pod, where in placed)
@@ -271,7 +274,7 @@ class Session:
         """Whether some of the chunk, or of what the workload was given before, waits for a release."""
         return (
             any(placement.promised for _, placement in placed)
-            or workload.id in self._restored
+            or workload.id in self._rooms
             or any(pod.state is PodState.PENDING and pod.id in self._nominations for pod in workload.pods)
         )
 
@@ -304,9 +307,18 @@ class Session:
             self.grant(workload, placed)
             self._bound_nominees.add(workload.id)
             return
+        self._chunks[workload.id].pop()
+        self._stages[workload.id] = min(_GROWS, self._stages[workload.id] + 1)
+        self._hold(workload, placed)
+        self._nominees.add(workload.id)
+
+    def _hold(self, workload: Workload, placed: Placed) -> None:
+        """Nominate pods that wait, and count them as running.
+
+        What else grows is judged beside them, and a better claim, be it of this decision, finds them.
+        """
         self.nominate(workload, placed)
-        # From here on they count as running: what else grows is judged beside them, and a better claim finds them.
-        places = self._restored.setdefault(workload.id, {})
+        places = self._rooms.setdefault(workload.id, {})
         places.update((pod.id, (pod, where)) for pod, where in placed)
         current = self.workload(workload.id)
         pods = tuple(
@@ -318,20 +330,20 @@ class Session:
             for pod in current.pods
         )
         self._touched[workload.id] = replace(current, pods=pods)
-        chunks.pop()
-        self._stages[workload.id] = min(_GROWS, self._stages[workload.id] + 1)
 
     def waiting_nominees(self) -> list[Workload]:
         """Workloads whose nominations of earlier decisions wait on, in the order of their queues."""
-        return sorted((self.workload(name) for name in self._restored), key=workload_order)
+        return sorted(
+            (self.workload(name) for name in self._nominees & self._rooms.keys()), key=workload_order
+        )
 
     def nominated_places(self, workload: Workload) -> Placed:
-        """Where the workload's restored nominations are, on the ledger."""
-        return list(self._restored[workload.id].values())
+        """Where the workload's nominations are, on the ledger."""
+        return list(self._rooms[workload.id].values())
 
     def bind_nominated(self, workload: Workload, placed: Placed) -> None:
         """Bind nominated pods to other places, which are on the ledger and free."""
-        del self._restored[workload.id]
+        del self._rooms[workload.id]
         for pod, where in placed:
             del self._nominations[pod.id]
             self._bindings[pod.id] = _binding(workload, pod, where)
@@ -459,7 +471,7 @@ class Session:
                 continue
             if eviction.pod in self._nominations:
                 # what this decision moved has a new room, which ends only where its gang does
-                if eviction.pod in self._restored.get(eviction.workload, ()):
+                if eviction.pod in self._rooms.get(eviction.workload, ()):
                     self._withdraw(eviction)
                 continue
             workload = self.workload(eviction.workload)
@@ -479,10 +491,10 @@ class Session:
         """End a nomination, because somebody with a better claim takes the room; the pod waits again."""
         name = eviction.workload
         del self._nominations[eviction.pod]
-        places = self._restored[name]
+        places = self._rooms[name]
         del places[eviction.pod]
         if not places:
-            del self._restored[name]
+            del self._rooms[name]
         self._touched[name] = self._back_in_queue(self.workload(name), {eviction.pod})
         self.reasons.pop(name, None)
 
@@ -512,8 +524,13 @@ class Session:
 
     def promise(self, workload: Workload, placed: Placed) -> None:
         """Reserve places for pods that were evicted, so that they come back there."""
+        waiting = {pod.id for pod in self.workload(workload.id).pods if pod.state is PodState.PENDING}
+        rooms = [(pod, where) for pod, where in placed if pod.id in waiting]
         for pod, where in placed:
-            self._nominations[pod.id] = Binding(pod.id, workload.id, where.node, where.devices)
+            self._nominations[pod.id] = _binding(workload, pod, where)
+        if rooms:  # they lost another room to whom the rest of the workload is evicted for
+            self._hold(workload, rooms)
+            self._regroup(workload.id)
 
     def end_useless_promises(self, name: str) -> tuple[Pod, ...]:
         """Take back what was promised to moved pods of a gang of which too little is left to start with them.
@@ -521,11 +538,11 @@ class Session:
         Returns those of them that ran, as they ran, and that this decision evicts.
         """
         workload = self.workload(name)
-        restored = self._restored.get(name, ())
+        rooms = self._rooms.get(name, ())
         moved = [
             pod
             for pod in workload.pods
-            if pod.id in self._nominations and pod.state is not PodState.ALLOCATED and pod.id not in restored
+            if pod.id in self._nominations and pod.state is not PodState.ALLOCATED and pod.id not in rooms
         ]
         if not moved or any(pod.state is PodState.ALLOCATED for pod in workload.pods):
             return ()

@@ -5,7 +5,9 @@ processor: counted, not timed, so that a decision depends on the snapshot alone.
 it does not reach is first next time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 _LEAST_TURNS = 8
 """So many workloads have their turn in each action whatever they cost: on a large cluster counting its nodes alone may
@@ -21,33 +23,60 @@ def work_of_decision(max_work: int | None, node_count: int) -> int | None:
     return max_work * min(max(node_count, _NODES), 2 * _NODES) // _NODES
 
 
+@dataclass(slots=True)
+class Allowance:
+    """What an action may still do, None for no bound, and how many workloads had their turn in it."""
+
+    left: int | None
+    turn_count: int = 0
+
+
 class WorkBound:
     """What is left of the bound for one action after another; `looked_at` counts the nodes that placing looked at."""
 
     def __init__(self, max_work: int | None, looked_at: Callable[[], int]) -> None:
         self._max_work = max_work
         self._looked_at = looked_at
-        self._left: int | None = None
-        self._turn_count = 0
+        self._counted = 0
+        self._current = Allowance(None)
 
     def allow(self, percent: int) -> None:
         """Let what follows use this part of the bound, or as much as _LEAST_TURNS workloads need."""
-        self._left = None if self._max_work is None else self._max_work * percent // 100 + self._looked_at()
-        self._turn_count = 0
+        self._switch(self.part(percent))
+
+    def part(self, percent: int) -> Allowance:
+        """This part of the bound, for `within`."""
+        return Allowance(None if self._max_work is None else self._max_work * percent // 100)
+
+    @contextmanager
+    def within(self, allowance: Allowance) -> Iterator[None]:
+        """Count what is done meanwhile against this allowance alone."""
+        outer = self._current
+        self._switch(allowance)
+        yield
+        self._switch(outer)
+
+    def _switch(self, allowance: Allowance) -> None:
+        looked_at = self._looked_at()
+        if self._current.left is not None:
+            self._current.left -= looked_at - self._counted
+        self._counted = looked_at
+        self._current = allowance
 
     def spend(self, work: int) -> None:
         """Take so much of the bound."""
-        if self._left is not None:
-            self._left -= work
+        if self._current.left is not None:
+            self._current.left -= work
 
     @property
     def is_used_up(self) -> bool:
         """Whether the action has done what it may."""
-        if self._left is None or self._turn_count <= _LEAST_TURNS:
+        current = self._current
+        if current.left is None or current.turn_count <= _LEAST_TURNS:
             return False
-        return self._left < self._looked_at()
+        return current.left < self._looked_at() - self._counted
 
     def take_turn(self) -> bool:
         """Count one more workload that has its turn in the action; False when the bound is reached."""
-        self._turn_count += 1
+        self._current.turn_count += 1
         return not self.is_used_up

@@ -57,18 +57,34 @@ def set_quota(snapshot: Snapshot, project: str, quota_gpu_milli: int) -> Snapsho
         _with_quota(candidate, quota_gpu_milli) if candidate.name == project else candidate
         for candidate in snapshot.projects
     )
-    quotas: dict[str, Any] = {sibling.name: (sibling.parent, sibling.quota_gpu_milli) for sibling in projects}
-    excess = quota_excess(quotas, sum(node.gpu_count for node in snapshot.nodes) * DEVICE_MILLI)
-    excess = excess or gpu_model_excess(
-        {
-            sibling.name: (sibling.parent, sibling.quota_gpu_milli, _model_quotas(sibling))
-            for sibling in projects
-        },
-        installed(snapshot.nodes),
-    )
-    if excess is not None:
-        raise UsageError(f"'muster project update {project}' would refuse this quota: {excess}")
+    _refuse_excess(snapshot, projects, project)
     return replace(snapshot, projects=projects)
+
+
+def set_project(snapshot: Snapshot, project: Project) -> Snapshot:
+    """The snapshot with one project more, or another in the place of the one of that name.
+
+    Raises UsageError when the quotas could not all be kept, or the department is not there.
+    """
+    others = [sibling for sibling in snapshot.projects if sibling.name != project.name]
+    if project.parent is not None and project.parent not in {sibling.name for sibling in others}:
+        raise UsageError(f"the parent {project.parent} is not another project: create it first")
+    projects = tuple(sorted([*others, project], key=lambda sibling: sibling.name))
+    _refuse_excess(snapshot, projects, project.name)
+    return replace(snapshot, projects=projects)
+
+
+def delete_project(snapshot: Snapshot, name: str) -> Snapshot:
+    """The snapshot without a project and its workloads. Raises UsageError when there is none, or projects are in it."""
+    _require_project(snapshot, name)
+    children = sorted(sibling.name for sibling in snapshot.projects if sibling.parent == name)
+    if children:
+        raise UsageError(f"the project {name} has projects in it: {', '.join(children)}")
+    return replace(
+        snapshot,
+        projects=tuple(sibling for sibling in snapshot.projects if sibling.name != name),
+        workloads=tuple(workload for workload in snapshot.workloads if workload.project != name),
+    )
 
 
 def find(snapshot: Snapshot, project: str, name: str) -> Workload:
@@ -84,6 +100,21 @@ def _with_quota(project: Project, quota_gpu_milli: int) -> Project:
     weight_is_quota = project.over_quota_weight == project.quota_gpu_milli
     weight = quota_gpu_milli if weight_is_quota else project.over_quota_weight
     return replace(project, quota_gpu_milli=quota_gpu_milli, over_quota_weight=weight)
+
+
+def _refuse_excess(snapshot: Snapshot, projects: tuple[Project, ...], name: str) -> None:
+    """Raise UsageError when these quotas could not all be kept."""
+    quotas: dict[str, Any] = {sibling.name: (sibling.parent, sibling.quota_gpu_milli) for sibling in projects}
+    excess = quota_excess(quotas, sum(node.gpu_count for node in snapshot.nodes) * DEVICE_MILLI)
+    excess = excess or gpu_model_excess(
+        {
+            sibling.name: (sibling.parent, sibling.quota_gpu_milli, _model_quotas(sibling))
+            for sibling in projects
+        },
+        installed(snapshot.nodes),
+    )
+    if excess is not None:
+        raise UsageError(f"'muster project update {name}' would refuse this quota: {excess}")
 
 
 def _model_quotas(project: Project) -> dict[str, int]:

@@ -1,10 +1,10 @@
 """The differences between two states of a cluster: who started, was evicted, waits, and what projects hold. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from orchestrator.planner.model import Eviction, Plan, PodState, Snapshot, Workload
-from orchestrator.simulation.run import Run
+from orchestrator.simulation.run import Run, settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,16 @@ def outcome(before: Snapshot, before_plan: Plan, run: Run) -> Outcome:
         waiting=tuple(_waiting(known, run)),
         projects=tuple(_project_changes(before, before_plan, run)),
     )
+
+
+def compare(snapshot: Snapshot, change: Callable[[Snapshot], Snapshot]) -> tuple[Outcome, int]:
+    """What a change would lead to, beside what the cluster would come to without it, and in how many decisions that.
+
+    Raises what `change` raises.
+    """
+    baseline = settle(snapshot)
+    changed = change(baseline.after)
+    return outcome(baseline.after, baseline.last, settle(changed)), len(baseline.steps)
 
 
 def held_gpu_milli(snapshot: Snapshot) -> dict[str, int]:

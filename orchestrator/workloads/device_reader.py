@@ -20,6 +20,7 @@ from orchestrator.workloads.health import gpu_memory_mib, node_health
 from orchestrator.workloads.holdings import NO_GPUS, GpuNode, NodeDevices
 from orchestrator.workloads.nominations import nomination_of
 from orchestrator.workloads.request import concerns_gpus, devices_of, gpu_request, is_admitted
+from orchestrator.workloads.reservations import shares_of
 from orchestrator.workloads.snapshot import Assumption
 from orchestrator.workloads.unreadable import SetAside
 
@@ -194,12 +195,17 @@ class DeviceReader:
 
 
 def _told(tenants: Mapping[str, Tenant], given: Given) -> dict[str, tuple[int, ...]]:
-    """By uid, the devices of the pods with whole GPUs that an agent has found to hold as many as they ask for."""
+    """By uid, the devices of pods of which an agent has told.
+
+    Those with whole GPUs that hold as many as they ask for; those with parts, that another pod holds for them.
+    """
     answer = {}
     for uid, tenant in tenants.items() if given else ():
         devices = given.get((tenant.pod.metadata.namespace, tenant.pod.metadata.name), NO_GPUS)
         if devices and not tenant.request.is_shared and len(devices) == tenant.request.gpu_count:
             answer[uid] = devices
+        elif tenant.request.is_shared and (shares := shares_of(tenant.pod)):
+            answer[uid] = tuple(share.index for share in shares)
     return answer
 
 

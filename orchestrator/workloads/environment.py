@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from orchestrator.cluster.gpu_fraction import format_gpu
-from orchestrator.names import GPU_DEVICES_ANNOTATION
+from orchestrator.names import GPU_DEVICES_ANNOTATION, GPU_UUIDS_ANNOTATION
 from orchestrator.workloads.submission import DEVICES_VARIABLE, Submission
 from orchestrator.workloads.values import Variable
 
@@ -30,7 +30,10 @@ def environment(submission: Submission, more: Iterable[Manifest] = ()) -> list[M
     """Return the variables of the container: those of muster, `more`, and those of the user, who wins."""
     variables: dict[str, Manifest] = {"JOB_NAME": {"value": submission.name}}
     if submission.gpu_milli or submission.gpu_memory_bytes:
-        field = f"metadata.annotations['{GPU_DEVICES_ANNOTATION}']"
+        # of a part nobody but muster tells the runtime the device; a whole one the device plugin gives
+        is_part = submission.is_fraction or submission.gpu_memory_bytes
+        annotation = GPU_UUIDS_ANNOTATION if is_part else GPU_DEVICES_ANNOTATION
+        field = f"metadata.annotations['{annotation}']"
         variables[DEVICES_VARIABLE] = {"valueFrom": {"fieldRef": {"fieldPath": field}}}
         if submission.gpu_milli:
             variables["RUNAI_NUM_OF_GPUS"] = {"value": format_gpu(submission.gpu_milli)}

@@ -7,6 +7,7 @@ from typing import Any, Final
 from orchestrator.cluster.gpu_nodes import GpuNode, GpuState, GpuUser
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.quantity import parse_time
+from orchestrator.names import GPU_UUIDS_ANNOTATION
 
 STALE_SECONDS: Final = 660
 """An agent writes every 5 minutes at least: one of which two such writes are missing says nothing of the present."""
@@ -54,12 +55,16 @@ def gpu_views(node: GpuNode, now_us: int) -> tuple[GpuView, ...]:
 
 
 def gpus_of_pod(pod: Pod, gpus: Mapping[str, Iterable[GpuView]]) -> Iterator[GpuView]:
-    """Yield the GPUs that the kubelet gave the pod, or that its processes use; `gpus` are by the names of nodes."""
+    """Yield the GPUs that the kubelet gave the pod or its reservations, or that its processes use.
+
+    `gpus` are by the names of nodes.
+    """
     if not pod.spec.node_name or pod.status.phase in _ENDED:
         return
     name, uid = f"{pod.metadata.namespace}/{pod.metadata.name}", pod.metadata.uid
+    held = set(filter(None, pod.metadata.annotations.get(GPU_UUIDS_ANNOTATION, "").split(",")))
     for gpu in gpus.get(pod.spec.node_name, ()):
-        if name in gpu.holders or any(user.pod_uid == uid for user in gpu.users):
+        if gpu.uuid in held or name in gpu.holders or any(user.pod_uid == uid for user in gpu.users):
             yield gpu
 
 

@@ -1,5 +1,6 @@
 """What of a node can be trusted with work: read off its conditions, labels, taints, annotations and counts."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -126,5 +127,10 @@ def gpu_memory_mib(node: Node, published: PublishedGpus | None = None) -> int:
     """Return the memory of each of the node's GPUs in MiB, 0 where neither its driver nor a label says it."""
     if published is not None and published.memory_mib:
         return published.memory_mib
-    mib = whole_number(node.metadata.labels.get(GPU_MEMORY_LABEL, ""))
+    return labelled_memory_mib(node.metadata.labels)
+
+
+def labelled_memory_mib(labels: Mapping[str, str]) -> int:
+    """Return what the labels of a node say of the memory of each of its GPUs in MiB, 0 if nothing."""
+    mib = whole_number(labels.get(GPU_MEMORY_LABEL, ""))
     return mib if mib is not None and mib <= MAX_AMOUNT >> 20 else 0

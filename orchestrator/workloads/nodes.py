@@ -104,6 +104,41 @@ class NodeView:
         return sum(pod.memory_bytes for pod in self.pods)
 
 
+@dataclass(frozen=True, slots=True)
+class GpuTotals:
+    """The GPUs of several nodes together, in thousandths of a device.
+
+    `idle_milli` is held by pods, and nothing runs on it: None where no agent says so of any GPU.
+    """
+
+    gpu_milli: int
+    allocated_milli: int
+    unhealthy_milli: int
+    idle_milli: int | None
+
+    @property
+    def free_milli(self) -> int:
+        """What pods could have: neither held nor unhealthy."""
+        return max(0, self.gpu_milli - self.unhealthy_milli - self.allocated_milli)
+
+    @property
+    def allocated_percent(self) -> int | None:
+        """How much of all GPUs is held, None where there are none."""
+        return self.allocated_milli * 100 // self.gpu_milli if self.gpu_milli else None
+
+
+def gpu_totals(views: Iterable[NodeView]) -> GpuTotals:
+    """Return the GPUs of the nodes together."""
+    nodes = list(views)
+    gpus = [gpu for view in nodes for gpu in view.gpus]
+    return GpuTotals(
+        gpu_milli=sum(view.gpu_milli for view in nodes),
+        allocated_milli=sum(view.gpu_allocated_milli for view in nodes),
+        unhealthy_milli=sum(view.gpu_unhealthy_milli for view in nodes),
+        idle_milli=sum(DEVICE_MILLI for gpu in gpus if gpu.idle_seconds is not None) if gpus else None,
+    )
+
+
 class _Cpu(Wire, frozen=True):
     usage_nano_cores: int | None = None
 

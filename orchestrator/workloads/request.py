@@ -16,6 +16,8 @@ from orchestrator.names import (
     GPU_FRACTION_DEVICES_ANNOTATION,
     GPU_MEMORY_ANNOTATION,
     GPU_RESOURCE,
+    RESERVATION_LABEL,
+    SYSTEM_NAMESPACE,
 )
 from orchestrator.planner.model import Constraints, Request, Toleration
 from orchestrator.workloads.node_terms import Terms, both, terms_of
@@ -35,6 +37,7 @@ __all__ = [
     "grace_seconds",
     "held_on_node",
     "is_admitted",
+    "is_reservation",
     "pod_constraints",
     "pod_request",
     "readable_request",
@@ -98,8 +101,16 @@ def is_admitted(pod: Pod) -> bool:
     return pod.metadata.annotations.get(ADMITTED_ANNOTATION) == pod.metadata.uid
 
 
+def is_reservation(pod: Pod) -> bool:
+    """Whether the pod is muster's own and holds a GPU for pods with parts of it: what these have counts, not it."""
+    metadata = pod.metadata
+    return metadata.namespace == SYSTEM_NAMESPACE and metadata.labels.get(RESERVATION_LABEL) == "true"
+
+
 def concerns_gpus(pod: Pod) -> bool:
     """Whether the pod asks for GPUs or parts of them, in a way that can be read or not, or says that it has some."""
+    if is_reservation(pod):
+        return False
     annotations = pod.metadata.annotations
     if annotations and (annotations.get(GPU_DEVICES_ANNOTATION) or not GPU_PARTS.isdisjoint(annotations)):
         return True
@@ -167,6 +178,8 @@ def devices_of(pod: Pod) -> tuple[int, ...]:
 
 
 def _resource(pod: Pod, resource: str, parse: Callable[[str], int], most: int) -> int:
+    if resource == GPU_RESOURCE and is_reservation(pod):
+        return 0
     try:
         amount = _total(pod, resource, parse)
     except ValueError as error:

@@ -121,7 +121,7 @@ def workload_views(listing: Listing) -> list[WorkloadView]:
     """Return the workloads of all projects in the listing: those that never started on top, then newest first."""
     addresses = _Addresses(listing)
     views = [_view(source, listing.projects, addresses) for source in _sources(listing)]
-    return sorted(views, key=_newest_first)
+    return sorted(views, key=newest_first)
 
 
 def events_of(view: WorkloadView, events: Iterable[Event]) -> list[Event]:
@@ -356,7 +356,8 @@ def _nodes(pods: Sequence[Pod]) -> tuple[str, ...]:
     return tuple(sorted({pod.spec.node_name for pod in shown if pod.spec.node_name}))
 
 
-def _newest_first(view: WorkloadView) -> tuple[bool, int, int, str, str]:
+def newest_first(view: WorkloadView) -> tuple[bool, int, int, str, str]:
+    """Return what jobs are listed by: those that never started on top, then the newest first."""
     started = view.started_us
     return (started is not None, -(started or 0), -view.created_us, view.namespace, view.name)
 

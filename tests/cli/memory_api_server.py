@@ -7,7 +7,8 @@
 
 Objects get a uid, a version and a creation time. Deleting an object deletes what belongs to it. A project gets its
 namespace at once while `operator_runs`. Label selectors know `key` and `key=value`. Collections can be watched. Who
-asks is `user`, who may do everything but what is in `forbidden`; kubelets answer what is in `summaries`.
+asks is `user`, who may do everything but what is in `forbidden`; kubelets answer what is in `summaries`. What `admit`
+returns for a bearer token, a method, a path and a body is answered instead, where that is not None.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class MemoryApiServer:
         self.forbidden: set[tuple[str, str, str]] = set()
         self.summaries: dict[str, JSON] = {}
         self.headers: list[dict[str, str]] = []
+        self.admit: Callable[[str, str, str, JSON | None], tuple[int, JSON] | None] = lambda *_: None
         self.closed = threading.Event()
         self._asked = threading.Condition()
         self._watches: list[tuple[Resource, str, str, queue.Queue[JSON]]] = []
@@ -290,12 +292,16 @@ def serving() -> Iterator[MemoryApiServer]:
 
         def _handle(self) -> None:
             server.headers.append(dict(self.headers))
-            if "watch=true" in self.path:
+            text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            sent = json.loads(text) if text else None
+            token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+            refused = server.admit(token, self.command, urlsplit(self.path).path, sent)
+            if refused is None and "watch=true" in self.path:
                 self._stream(server.watch(self.path))
                 return
-            text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            accept = self.headers.get("Accept", "")
-            code, answer = server.answer(self.command, self.path, json.loads(text) if text else None, accept)
+            code, answer = refused or server.answer(
+                self.command, self.path, sent, self.headers.get("Accept", "")
+            )
             body = json.dumps(answer).encode()
             self.send_response(code)
             self.send_header("Content-Type", "application/json")

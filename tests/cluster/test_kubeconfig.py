@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import ssl
 import stat
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ import pytest
 import yaml
 
 from orchestrator.cluster import errors
-from orchestrator.cluster.kubeconfig import load_access, set_default_namespace
+from orchestrator.cluster.kubeconfig import load_access, load_server, set_default_namespace
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import ConfigurationError
 from tests.cluster.certificates import Authority
@@ -252,3 +253,44 @@ def test_the_default_namespace_of_an_unknown_context_is_refused(file: Path) -> N
     write(file, config())
     with pytest.raises(ConfigurationError, match="there is no context 'nope'; it has: lab"):
         set_default_namespace("team", file, "nope")
+
+
+def test_a_server_alone_has_no_credentials_and_runs_no_command(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    users: dict[str, dict[str, object]] = {
+        "token": {"token": "secret"},
+        "file": {"tokenFile": "missing"},
+        "command": {
+            "exec": {
+                "apiVersion": "client.authentication.k8s.io/v1",
+                "command": "touch",
+                "args": [str(ran)],
+                "interactiveMode": "Never",
+            }
+        },
+        "certificate": {"client-certificate": "missing.pem", "client-key": "missing.pem"},
+        "impersonation": {"token": "secret", "as": "root", "as-groups": ["system:masters"]},
+    }
+    document = {
+        "current-context": "token",
+        "clusters": [{"name": "one", "cluster": {"server": "https://one:6443/", "tls-server-name": "inner"}}],
+        "users": [{"name": name, "user": user} for name, user in users.items()],
+        "contexts": [{"name": name, "context": {"cluster": "one", "user": name}} for name in users],
+    }
+    path = tmp_path / "config"
+    path.write_text(json.dumps(document))
+    for name in users:
+        access = load_server(path, name, environ={})
+        assert (access.server, access.tls_server_name) == ("https://one:6443", "inner")
+        assert (access.user, access.token(), access.impersonation) == ("", None, ())
+    assert not ran.exists()
+
+
+def test_a_server_of_a_pod_leaves_the_token_of_the_account_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_bytes(Authority().pem)
+    (tmp_path / "token").write_text("secret")
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    access = load_server(None, environ=environ, home=tmp_path, service_account=tmp_path)
+    assert (access.server, access.token(), access.user) == ("https://10.0.0.1:443", None, "")
+    with pytest.raises(ConfigurationError, match="no kubeconfig"):
+        load_server(None, environ={}, home=tmp_path, service_account=tmp_path / "nowhere")

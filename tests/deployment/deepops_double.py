@@ -12,25 +12,16 @@ _PLAY = """---
 - hosts: k8s_cluster
   gather_facts: false
   tasks:
-    - name: Overrule the variables of the groups, as DeepOps does
-      ansible.builtin.set_fact:
-        deepops_gpu_operator_enabled: true
     - name: Refuse when told to
       ansible.builtin.fail:
         msg: Ansible must be between 2.18.0 and 2.19.0 exclusive - you have 2.17.14
       when: lookup('ansible.builtin.fileglob', '{work}/broken') | length > 0
-    - name: Must be left out
-      ansible.builtin.fail:
-        msg: the tag nvidia was not skipped
-      tags: [nvidia]
     - name: Install
       ansible.builtin.shell: >-
-        echo {playbook} {{{{ kube_version }}}} {{{{ container_manager }}}} {{{{ k8s_deploy_nfs_server }}}}
+        echo {playbook} {{{{ kube_version }}}} {{{{ container_manager }}}} etcd={{{{ etcd_deployment_type }}}}
         {{{{ groups.etcd | join('+') }}}} {{{{ containerd_default_runtime | default('runc') }}}}
-        operator={{{{ deepops_gpu_operator_enabled }}}} >> {work}/runs
+        helm={{{{ helm_enabled }}}} >> {work}/runs
       run_once: true
-    - name: Mark packages for removal, as DeepOps does
-      ansible.builtin.shell: printf 'docker-ce purge\\ncontainerd.io purge\\n' | dpkg --set-selections
     - name: Leave the access
       ansible.builtin.copy:
         src: {kubeconfig}
@@ -43,16 +34,13 @@ _DEVICES = """---
   gather_facts: false
   tasks:
     - name: Announce GPUs
-      ansible.builtin.shell: echo device plugin on {{{{ inventory_hostname }}}} >> {work}/runs
+      ansible.builtin.shell: echo {what} on {{{{ inventory_hostname }}}} >> {work}/runs
 """
 _UPGRADE = """---
 - hosts: k8s_cluster
   gather_facts: false
   serial: "{{{{ serial | default('20%') }}}}"
   tasks:
-    - name: Overrule the variables of the groups, as DeepOps does
-      ansible.builtin.set_fact:
-        deepops_gpu_operator_enabled: true
     - name: Drain
       ansible.builtin.command: sh {work}/node.sh {{{{ inventory_hostname }}}} drain
     - name: Refuse when told to
@@ -62,7 +50,7 @@ _UPGRADE = """---
     - name: Upgrade
       ansible.builtin.command: >-
         sh {work}/node.sh {{{{ inventory_hostname }}}} {{{{ kube_version }}}}
-        {{{{ container_manager }}}} operator={{{{ deepops_gpu_operator_enabled }}}}
+        {{{{ container_manager }}}} etcd={{{{ etcd_deployment_type }}}}
 """
 _NODE = """#!/bin/sh
 # node.sh NODE drain, or NODE RELEASE SETTINGS: what kubespray does to a node object
@@ -91,15 +79,16 @@ def repository(
     With a `kubectl` its upgrade closes, changes and opens node objects, one batch after the other.
     """
     kubespray, deepops = directory / "kubespray", directory / "deepops"
+    gpus = deepops / "playbooks" / "k8s-cluster"
     files = {
-        kubespray / "cluster.yml": "---\n",
+        kubespray / "cluster.yml": _play("install", kubeconfig, work),
         kubespray / "upgrade-cluster.yml": _play("upgrade", kubeconfig, work),
         kubespray / "reset.yml": _play("reset", kubeconfig, work),
         deepops / "ansible.cfg": _CFG,
-        deepops / "playbooks" / "k8s-cluster.yml": _play("install", kubeconfig, work),
-        deepops / "playbooks" / "k8s-cluster" / "nvidia-k8s-gpu-device-plugin.yml": _DEVICES.format(
-            work=work
-        ),
+        **{
+            gpus / f"nvidia-k8s-gpu-{name}.yml": _DEVICES.format(work=work, what=name)
+            for name in ("feature-discovery", "device-plugin")
+        },
     }
     if kubectl:
         files[kubespray / "upgrade-cluster.yml"] = _UPGRADE.format(work=work)
@@ -132,27 +121,6 @@ def environment(deepops: Path, lock: Path) -> None:
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m ansible playbook "$@"\n')
     program.chmod(0o755)
     (programs.parent / "requirements.txt").write_bytes(lock.read_bytes())
-
-
-def packages(directory: Path) -> Path:
-    """A database of dpkg of its own, and the directory of a dpkg that works on it: Docker is there, one part held.
-
-    Where the hosts of a test are one machine, they share the database, and take turns.
-    """
-    database, programs = directory / "dpkg", directory / "programs"
-    for each in (database / "info", database / "updates", programs):
-        each.mkdir(parents=True)
-    (database / "available").touch()
-    entry = "Package: {0}\nStatus: {1} ok installed\nMaintainer: x\nArchitecture: all\nVersion: 1\nDescription: x\n\n"
-    wanted = {"docker-ce": "install", "containerd.io": "hold", "other": "install"}
-    (database / "status").write_text("".join(entry.format(name, each) for name, each in wanted.items()))
-    for name in ("dpkg", "dpkg-query"):
-        program = programs / name
-        program.write_text(
-            f'#!/bin/sh\nexec flock {database}/turn /usr/bin/{name} --admindir={database} "$@"\n'
-        )
-        program.chmod(0o755)
-    return programs
 
 
 def _wheel(directory: Path) -> Path:

@@ -65,9 +65,9 @@ def test_an_ansible_that_is_not_there_is_refused_before_the_run(site: SiteUnderT
     assert "NOTE  controller.ansible_bin: there is no ansible-playbook in" in planned.stdout
     (tmp_path / "old" / "bin").mkdir(parents=True)
     (tmp_path / "old" / "bin" / "ansible-playbook").write_text("#!/bin/sh\n")
-    assert "NOTE" in site.call("plan").stdout, "it cannot be executed"
+    assert "NOTE  controller" in site.call("plan").stdout, "it cannot be executed"
     (tmp_path / "old" / "bin" / "ansible-playbook").chmod(0o755)
-    assert "NOTE" not in site.call("plan").stdout
+    assert "NOTE  controller" not in site.call("plan").stdout
 
 
 def test_a_new_site_has_a_name_of_its_own_and_can_be_planned(site: SiteUnderTest, tmp_path: Path) -> None:

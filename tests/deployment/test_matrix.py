@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from deployment.bundle.wheels import Target, of_requirements
 from deployment.matrix import tables
 from tests.deployment.conftest import SiteUnderTest
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_every_row_says_where_it_is_from_and_when(site: SiteUnderTest) -> None:
@@ -45,6 +48,29 @@ def test_the_environment_of_every_deepops_is_locked_by_hashes(row: dict[str, Any
         wanted = of_requirements(lock, Target((3, int(python.partition(".")[2]))))
         assert next(each.version for each in wanted if each.name == "ansible") == row["ansible"]
         assert all(each.sha256 for each in wanted)
+
+
+def test_every_host_of_the_matrix_is_one_that_the_role_of_the_driver_knows() -> None:
+    values = yaml.safe_load((ROOT / "roles" / "driver" / "vars" / "main.yml").read_text())
+    systems, models = values["__driver_table"], values["__driver_models"]
+    for row in tables()["hosts"]:
+        assert set(row["driver"]) <= set(systems[row["os"]]["branches"]), row
+        for model in row["models"]:
+            assert model == "generic" or row["os"] in models[model]["systems"], (model, row["os"])
+            if models[model]["nvswitch"]:
+                assert systems[row["os"]]["nvswitch"], (
+                    "GPUs that NVSwitch joins do not start without its manager"
+                )
+
+
+@pytest.mark.parametrize("system", ["ubuntu-22.04", "ubuntu-24.04", "dgx-os-7"])
+def test_a_dgx_h100_runs_on_plain_ubuntu_too(site: SiteUnderTest, system: str) -> None:
+    site.write(
+        'schema: 1\nname: here\nversions: {kubernetes: "1.35.4", driver: "580"}\nhosts:\n'
+        f"  dgx01: {{address: n1, os: {system}, model: dgx-h100, roles: [gpu]}}\n"
+    )
+    planned = site.call("plan")
+    assert planned.returncode == 0, planned.stderr
 
 
 @pytest.mark.parametrize("key", ["gpu_operator", "device_plugin"])

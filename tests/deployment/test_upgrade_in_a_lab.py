@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ import pytest
 import musterlab.cluster
 from tests.deployment import etcdctl_double, kubelets
 from tests.deployment.conftest import SiteUnderTest
-from tests.deployment.deepops_double import environment, lock, packages, repository
+from tests.deployment.deepops_double import environment, lock, repository
 
 pytestmark = pytest.mark.lab
 
@@ -95,7 +94,6 @@ def values(site: SiteUnderTest, running: musterlab.cluster.Lab, tmp_path: Path) 
     environment(site.state / "here" / "deepops-26.07", locked)
     site.environment |= {
         "KUBECONFIG": "",
-        "PATH": f"{packages(tmp_path)}:{os.environ['PATH']}",
         "MUSTER_INSTALLER_CONTENT": str(content(tmp_path / "content")),
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": "protocol.file.allow",
@@ -144,7 +142,7 @@ def test_kubernetes_goes_up_host_by_host_from_a_snapshot_and_stops_at_the_first_
     assert "go on with: muster resume -i" in failed.stderr
     assert (work / "runs").read_text().splitlines() == [
         "drain node01, closed node01",
-        "upgrade node01 1.35.4, containerd operator=False",
+        "upgrade node01 1.35.4, containerd etcd=host",
         "drain node02, closed node02",
     ]
     (snapshot,) = (site.state / "here" / "runs").glob("*/etcd-node01.db")
@@ -164,7 +162,7 @@ def test_kubernetes_goes_up_host_by_host_from_a_snapshot_and_stops_at_the_first_
     assert "snapshot: done: of before this upgrade" in resumed.stderr
     assert (work / "runs").read_text().splitlines()[-2:] == [
         "drain node03, closed node03",
-        "upgrade node03 1.35.4, containerd operator=False",
+        "upgrade node03 1.35.4, containerd etcd=host",
     ]
     assert len(list((site.state / "here" / "runs").glob("*/*.db"))) == 1
     assert "nothing is to be resumed" in site.call("resume").stdout

@@ -19,7 +19,7 @@ TOLD = [
     *(ROOT / "docs" / name for name in ("install.md", "install-roles.md")),
     *(path for each in SITES for path in each.glob("*.yml")),
 ]
-NOT_VARIABLES = {"bundle_post_1_25", "bundle_pre_1_25", "driver_version", "snapshot_policies"}
+NOT_VARIABLES = {"driver_version", "snapshot_policies"}
 """Words that begin like a role's variable and are something else."""
 
 

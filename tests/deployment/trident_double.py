@@ -18,7 +18,6 @@ from orchestrator.cluster.transport import Transport
 
 GROUP = "trident.netapp.io"
 ORCHESTRATORS = Resource(GROUP, "v1", "tridentorchestrators", "TridentOrchestrator", namespaced=False)
-PROVISIONERS = Resource(GROUP, "v1", "tridentprovisioners", "TridentProvisioner")
 BACKENDS = Resource(GROUP, "v1", "tridentbackendconfigs", "TridentBackendConfig")
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
@@ -56,8 +55,8 @@ def definition(resource: Resource, short: str) -> dict[str, Any]:
     }
 
 
-def archive(path: Path, *, before_21: bool = False) -> Path:
-    """An installer archive of the same shape as the real one; before 21.01 its operator obeys another object."""
+def archive(path: Path) -> Path:
+    """An installer archive with the files of the real one that muster takes; tests/upstream holds their names to it."""
     operator = [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "trident-operator"}},
         {
@@ -78,15 +77,8 @@ def archive(path: Path, *, before_21: bool = False) -> Path:
     ]
     files = {
         "crds/trident.netapp.io_tridentorchestrators_crd_post1.16.yaml": [definition(ORCHESTRATORS, "torc")],
-        "bundle_post_1_25.yaml": operator,
+        "bundle.yaml": operator,
     }
-    if before_21:
-        files = {
-            "crds/trident.netapp.io_tridentprovisioners_crd_post1.16.yaml": [
-                definition(PROVISIONERS, "tprov")
-            ],
-            "bundle.yaml": operator,
-        }
     with tarfile.open(path, "w:gz") as tar:
         for name, documents in files.items():
             text = "".join(f"---\n{json.dumps(document)}\n" for document in documents).encode()
@@ -124,12 +116,6 @@ class TridentDouble(threading.Thread):
                 await asyncio.sleep(_TICK_SECONDS)
 
     async def _orchestrate(self, transport: Transport) -> None:
-        for each in await _items(transport, PROVISIONERS):
-            status = {"status": "Installed", "version": f"v{self._release}", "message": "Trident installed"}
-            if each["spec"].get("uninstall"):
-                status = {"status": "Uninstalled"}
-            if each.get("status") != status:
-                await _status(transport, PROVISIONERS, each, status)
         for each in await _items(transport, ORCHESTRATORS):
             if each["spec"].get("uninstall"):
                 with contextlib.suppress(NotFound):

@@ -15,7 +15,7 @@ from orchestrator.distribution import DISTRIBUTION
 
 ROOT: Final = Path(__file__).parents[2]
 MAX_DISTRIBUTIONS: Final = 25
-PACKAGES: Final = {"deployment", "musterbench", "musterlab", "orchestrator", "validation"}
+PACKAGES: Final = {"deployment", "musterbench", "musterlab", "musterweb", "orchestrator", "validation"}
 ALL_HELPS: Final = """
 import contextlib, io, json, sys
 from orchestrator.cli.main import main, muster
@@ -34,6 +34,7 @@ COMMANDS_THAT_LACK_AN_EXTRA: Final = {
     ("lab", "status"): "lab",
     ("matrix",): "deployment",
     ("new-site", "site"): "deployment",
+    ("web",): "web",
 }
 
 

@@ -7,7 +7,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
-PACKAGES = [ROOT / name for name in ("orchestrator", "validation", "musterlab", "musterbench", "deployment")]
+PACKAGES = [
+    ROOT / name
+    for name in ("orchestrator", "validation", "musterlab", "musterbench", "musterweb", "deployment")
+]
 
 
 def mirrors_a_module(test: Path) -> bool:

@@ -14,7 +14,7 @@ DOCUMENTS = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "C
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
 
-OURS = "orchestrator|validation|deployment|musterlab|musterbench|playbooks|roles|inventories|tests|docs"
+OURS = "orchestrator|validation|deployment|musterlab|musterbench|musterweb|playbooks|roles|inventories|tests|docs"
 PATH_IN_CODE = re.compile(rf"`((?:{OURS})/[\w./-]+)`")
 WALK_ROW = re.compile(r"^\| \d+ \| `([^`]+)` \|", re.MULTILINE)
 CARRIER = re.compile(

@@ -116,6 +116,7 @@ def gpus(site: Site) -> list[dict[str, str]]:
     return list(nodes[0]["spec"].get("gpus", ())) if nodes else []
 
 
+@pytest.mark.rare  # a minute, of which most is Ansible's
 def test_a_site_is_green_with_all_its_gpus_and_names_the_one_that_is_lost(
     site: Site, eventually: Eventually
 ) -> None:

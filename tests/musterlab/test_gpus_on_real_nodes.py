@@ -19,11 +19,13 @@ from musterlab.gpus.live import NodeGpus, Process
 from musterlab.gpus.models import Gpus
 from musterlab.gpus.recipe import DRIVER_VERSION, GPU_PROGRAMS
 from musterlab.realnodes import images
+from orchestrator import names
 from orchestrator.agent.pod_resources import list_devices
 from orchestrator.progress import Reporter
 from tests.control.operators import must_all, operator, prepare
-from tests.musterlab import gpu_pods
+from tests.musterlab import gpu_pods, parts
 from tests.musterlab.gpu_pods import create, kubectl, pod, read, uuids_seen, wait_until_ready
+from tests.musterlab.random_parts import RandomActions, script
 
 pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]
 
@@ -208,6 +210,72 @@ def test_a_lab_that_runs_with_other_gpus_is_another_one(plugin_lab: Lab) -> None
     directory = plugin_lab.state_directory.parent
     with pytest.raises(LabConflict, match="GPUs v100x8 by device-plugin, not v100x4 by device-plugin"):
         start("gpus", nodes=0, real_nodes=1, state_dir=directory, gpus=Gpus("v100", 4, "device-plugin"))
+
+
+@pytest.fixture(scope="module")
+def parts_site(plugin_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[parts.Site]:
+    """The lab with the device plugin, where an agent and muster run, with a project for parts of GPUs."""
+    with parts.site(plugin_lab, tmp_path_factory.mktemp("s")) as site:
+        must_all(plugin_lab.kubeconfig, "project create team-b -g 8")
+        yield site
+
+
+def reservations(lab: Lab) -> list[str]:
+    shown = read(lab, "pods", "-n", names.SYSTEM_NAMESPACE, "-l", names.RESERVATION_LABEL)["items"]
+    return [one["metadata"]["name"] for one in shown]
+
+
+def test_parts_of_a_gpu_see_the_gpu_that_is_held_for_them_and_nobody_else_has_it(
+    parts_site: parts.Site, eventually: Eventually
+) -> None:
+    lab = parts_site.lab
+    submit_parts(lab, left="-g 0.5", right="-g 0.5", large="-g 0.6", memory="--gpu-memory 8Gi", whole="-g 1")
+    bound = {
+        one["metadata"]["labels"][names.WORKLOAD_LABEL]: one
+        for one in read(lab, "pods", "-n", PARTS)["items"]
+    }
+    held = {device.holder.pod: device.device for device in parts_site.held()}
+    by_uid = {
+        one["metadata"]["uid"]: held[one["metadata"]["name"]]
+        for one in read(lab, "pods", "-n", names.SYSTEM_NAMESPACE)["items"]
+    }
+    seen = {}
+    for job in ("left", "right", "large", "memory"):
+        name, annotations = bound[job]["metadata"]["name"], bound[job]["metadata"]["annotations"]
+        seen[job] = kubectl(
+            lab, "exec", "-n", PARTS, name, "--", "sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES"
+        ).strip()
+        assert seen[job] == annotations[names.GPU_UUIDS_ANNOTATION]
+        assert seen[job] == by_uid[annotations[names.GPU_RESERVATIONS_ANNOTATION]]
+        index = int(annotations[names.GPU_DEVICES_ANNOTATION])
+        assert parts_site.gpus.states()[index].uuid == seen[job]
+    assert seen["left"] == seen["right"] != seen["large"] == seen["memory"]
+    assert held[bound["whole"]["metadata"]["name"]] not in seen.values()
+    kubectl(lab, "delete", "job", "--all", "-n", PARTS, "--cascade=orphan")
+    kubectl(lab, "delete", "pod", "--all", "-n", PARTS, "--now")
+    eventually(lambda: reservations(lab) == [], "no reservation is left")
+    eventually(
+        lambda: PARTS not in {device.holder.namespace for device in parts_site.held()}, "all GPUs are free"
+    )
+
+
+def act(site: parts.Site, seed: int, *, count: int, restarts: int, settle: int) -> None:
+    actions = RandomActions(site, PARTS, seed)
+    asyncio.run(actions.run(script(count, restarts, settle, seed)))
+    print(actions.figures)
+    assert actions.figures.bound_parts
+    assert actions.figures.bound_whole
+    assert not any("Traceback" in site.log(name) for name in ("operator", "agent"))
+
+
+def test_random_actions_give_no_gpu_to_two_owners(parts_site: parts.Site) -> None:
+    act(parts_site, 1, count=60, restarts=1, settle=1)
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("seed", range(2, 6))
+def test_2000_random_actions_give_no_gpu_to_two_owners(parts_site: parts.Site, seed: int) -> None:
+    act(parts_site, seed, count=500, restarts=4, settle=10)
 
 
 def test_the_driver_publishes_what_was_recorded(dra_lab: Lab) -> None:

@@ -51,7 +51,10 @@ def write(mutant: Mutant, directory: Path) -> None:
 
     Raises ValueError when an edit does not apply.
     """
-    for name in ("orchestrator",) if mutant.scenario else ("orchestrator", "tests", "musterlab"):
+    parts = ["orchestrator"] if mutant.scenario else ["orchestrator", "tests", "musterlab", "validation"]
+    if any(not edit.file.startswith("orchestrator/") for edit in mutant.edits):
+        parts += ["deployment", "inventories", "playbooks", "roles"]
+    for name in parts:
         shutil.copytree(REPOSITORY / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
     if not mutant.scenario:
         shutil.copy(REPOSITORY / "pyproject.toml", directory)

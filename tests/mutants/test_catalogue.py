@@ -1,9 +1,10 @@
-"""The catalogue of defects follows the code: every edit applies, and what it makes is still Python."""
+"""The catalogue of defects follows the code: every edit applies, and what it makes is still Python, or YAML."""
 
 import ast
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.mutants.catalogue import REPOSITORY, Mutant, mutants, write
 from validation.scenario.loader import find, load
@@ -13,7 +14,8 @@ from validation.scenario.loader import find, load
 def test_every_defect_applies_to_the_code_as_it_is(mutant: Mutant, tmp_path: Path) -> None:
     write(mutant, tmp_path / "mutant")
     for edit in mutant.edits:
-        ast.parse((tmp_path / "mutant" / edit.file).read_text())
+        text = (tmp_path / "mutant" / edit.file).read_text()
+        yaml.safe_load(text) if edit.file.endswith(".yml") else ast.parse(text)
 
 
 def test_every_defect_names_a_scenario_and_a_step_that_exist() -> None:

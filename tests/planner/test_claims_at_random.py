@@ -180,9 +180,9 @@ class World:
     def put_claims(self, claims: Iterable[ObservedClaim]) -> None:
         self.snapshot = replace(self.snapshot, dynamic=replace(self.snapshot.dynamic, claims=tuple(claims)))
 
-    def make_claim(self, ask: Ask) -> str:
+    def make_claim(self, team: str, ask: Ask) -> str:
         self.generation += 1
-        made = Claim(f"uid-{self.generation}", "team", f"claim-{self.generation}", ask.spec())
+        made = Claim(f"uid-{self.generation}", team, f"claim-{self.generation}", ask.spec())
         self.asks[made.key] = ask
         self.put_claims([*self.snapshot.dynamic.claims, ObservedClaim(made)])
         return made.key
@@ -218,7 +218,7 @@ class World:
                     replace(
                         pod,
                         request=request,
-                        extended_claim=Claim("", "team", f"{pod.name}-extended", spec),
+                        extended_claim=Claim("", team, f"{pod.name}-extended", spec),
                     )
                     for pod in made.pods
                 ),
@@ -226,16 +226,18 @@ class World:
             self.snapshot = replace(self.snapshot, workloads=(*self.snapshot.workloads, made))
             return
         ask = self.draw_ask()
-        old = sorted(key for key in self.claims if key in self.asks and key not in self.of_templates())
+        # A project has one namespace, and a pod finds its claims in its own: teams share none.
+        mine = {key for key, listed in self.claims.items() if listed.claim.namespace == team}
+        old = sorted(key for key in mine & self.asks.keys() if key not in self.of_templates())
         keys: list[tuple[str, ...]]
         if kind == "old" and old:
             keys = [(rng.choice(old),)] * pods
         elif kind == "shared":
-            keys = [(self.make_claim(ask),)] * pods
+            keys = [(self.make_claim(team, ask),)] * pods
         elif kind == "two":
-            keys = [(self.make_claim(ask), self.make_claim(self.draw_ask())) for _ in range(pods)]
+            keys = [(self.make_claim(team, ask), self.make_claim(team, self.draw_ask())) for _ in range(pods)]
         else:
-            keys = [(self.make_claim(ask),) for _ in range(pods)]
+            keys = [(self.make_claim(team, ask),) for _ in range(pods)]
         if kind == "template":
             for pod, own in zip(made.pods, keys, strict=True):
                 self.templates[pod.name] = list(own)
@@ -305,17 +307,16 @@ class World:
                 known = [key for key in pod.claims if key.endswith(f"-of-{pod.id.replace('+', '-')}")]
                 if known:
                     continue
-                asks = [self.asks[key] for key in pod.claims]
                 fresh = []
-                for ask in asks:
+                for key in pod.claims:
                     self.generation += 1
                     made = Claim(
                         f"uid-{self.generation}",
-                        "team",
+                        key.partition("/")[0],
                         f"claim-{self.generation}-of-{pod.id.replace('+', '-')}",
-                        ask.spec(),
+                        self.asks[key].spec(),
                     )
-                    self.asks[made.key] = ask
+                    self.asks[made.key] = self.asks[key]
                     self.templates[base].append(made.key)
                     self.put_claims([*self.snapshot.dynamic.claims, ObservedClaim(made)])
                     fresh.append(made.key)

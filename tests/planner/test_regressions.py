@@ -89,6 +89,37 @@ def test_who_has_a_room_leaves_what_is_free_to_more_urgent_work_of_its_project()
     assert [(each.workload, each.node) for each in decision.nominations] == [("p/older", "n1")]
 
 
+def test_who_waits_for_its_room_keeps_it_where_younger_work_was_promised_one_in_the_same_decision() -> None:
+    decision = first_decision("room-promised-in-the-same-decision")
+    rooms = {each.workload: each.node for each in decision.nominations}
+    assert rooms["fair/nominee"] == rooms["owner/claim"] == "n1"
+
+
+def test_of_those_who_are_evicted_the_one_with_the_better_claim_gets_the_place() -> None:
+    decision = first_decision("place-goes-to-the-better-claim")
+    assert {each.workload for each in decision.evictions} == {"fair/pair", "borrower/older"}
+    assert [each.workload for each in decision.nominations if each.node == "n0"] == ["fair/pair"]
+
+
+def test_nobody_is_moved_for_one_whose_room_goes_to_a_better_claim() -> None:
+    decision = first_decision("moved-before-a-better-claim")
+    assert {each.beneficiary for each in decision.evictions} == {"right/gang"}
+
+
+def test_a_quota_is_had_by_three_moves_that_only_help_together() -> None:
+    decision = first_decision("quota-needs-cpus-packed-anew")
+    assert Counter(each.workload for each in decision.nominations)["owner/claim"] == 3
+    assert {each.rule for each in decision.evictions} == {"consolidation"}
+
+
+@pytest.mark.parametrize("grace_decisions", [0, 1, 5])
+def test_nobody_is_evicted_twice_for_a_workload_that_grows(grace_decisions: int) -> None:
+    path = Path(__file__).with_name("regressions") / "second-pod-takes-the-place-of-the-moved.yaml"
+    run = settle(load(path), max_decisions=20, grace_decisions=grace_decisions)
+    evicted = Counter(each.workload for step in run.steps for each in step.evictions)
+    assert evicted == {"borrower/single": 1, "borrower/part": 1, "borrower/trio": 3}
+
+
 def assert_no_gpu_is_given_twice(snapshot: Snapshot) -> None:
     used: dict[tuple[str | None, int], int] = defaultdict(int)
     nodes = {each.name: each for each in snapshot.nodes}

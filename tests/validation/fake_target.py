@@ -9,7 +9,7 @@ import msgspec
 
 from validation.errors import TargetError
 from validation.judge import oracle
-from validation.judge.events import Eviction, NodeSeen, PodSeen
+from validation.judge.events import Eviction, GpuSeen, GpusSeen, NodeSeen, PodSeen
 from validation.report.record import Command
 from validation.scenario.commands import Action, Submit, parse
 from validation.scenario.loader import demands
@@ -160,3 +160,48 @@ class FakeTarget:
 
     async def stop(self) -> None:
         return None
+
+
+class WitnessedTarget(FakeTarget):
+    """With agents, whose kubelets and drivers say where the containers truly are."""
+
+    def given(self, pod: PodSeen) -> tuple[int, ...]:
+        """The GPUs that the kubelet gave the pod."""
+        return pod.devices
+
+    def schedule(self) -> None:
+        super().schedule()
+        assert self.recorder is not None
+        state = self.recorder.state
+        for node, count in state.nodes.items():
+            pods = [pod for pod in state.holding() if pod.node == node]
+            gpus = [
+                GpuSeen(
+                    index,
+                    tuple(f"{pod.namespace}/{pod.pod}" for pod in pods if index in self.given(pod)),
+                    tuple(pod.uid for pod in pods if index in self.given(pod)),
+                )
+                for index in range(count)
+            ]
+            self.recorder.record(GpusSeen(self.recorder.now_ms(), node, "", tuple(gpus)))
+
+
+class SwapsDevices(WitnessedTarget):
+    """Writes down other devices than those that the kubelet was made to give; no two pods get the same."""
+
+    def given(self, pod: PodSeen) -> tuple[int, ...]:
+        return tuple(7 - index for index in pod.devices)
+
+
+class NeverStarts(WitnessedTarget):
+    """Says that pods run on whose nodes no container was ever started."""
+
+    def given(self, pod: PodSeen) -> tuple[int, ...]:
+        return ()
+
+
+class HidesEvictions(WitnessedTarget):
+    """Deletes pods without a word."""
+
+    def evict(self, pod: PodSeen) -> None:
+        self.tell(pod, change="deleted")

@@ -37,6 +37,8 @@ class World:
             else:
                 self.submitted -= jobs
                 self.deleted |= jobs
+        elif kind in {"gpus", "watch"}:
+            return
         elif event["change"] == "deleted":
             self.pods.pop(event["uid"], None)
         else:
@@ -182,7 +184,14 @@ def judge_step(step: Json, events: list[Json], quotas: dict[str, int]) -> str:
     result = settled(step, events)
     if result != "CONVERGED":
         return "FAIL" if result == "FAILED" else "INCONCLUSIVE"
-    return "ERROR" if contradicted(step, quotas) else "PASS"
+    return "ERROR" if contradicted(step, quotas) else unless_gaps(window, events)
+
+
+def unless_gaps(window: Json, events: list[Json]) -> str:
+    """PASS, unless events may be missing in the window."""
+    during = events[window["fromEvent"] : window["untilEvent"]]
+    gap = any(event["event"] == "watch" and event["change"] == "relisted" for event in during)
+    return "INCONCLUSIVE" if gap else "PASS"
 
 
 def contradicted(step: Json, quotas: dict[str, int]) -> bool:
@@ -269,10 +278,11 @@ def judge_invariant(check: Json, events: list[Json]) -> str:
     window = check["volatile"]["window"]
     if window is None:
         return "INCONCLUSIVE"
-    before = [e for e in events[: window["fromEvent"]] if e["event"] == "node"]
+    before = [e for e in events[: window["fromEvent"]] if e["event"] in {"node", "gpus"}]
     during = events[window["fromEvent"] : window["untilEvent"]]
     name = check["id"].split("/invariant/")[1]
-    times, subjects = look_at(name, before + during, window["startedMs"], window["endedMs"])
+    look = reconcile if name in {"kubelet-agrees", "processes-on-own-gpus"} else look_at
+    times, subjects = look(name, before + during, window["startedMs"], window["endedMs"])
     if any(time >= window["startedMs"] for time in times):
         return "FAIL"
     world = World()
@@ -281,7 +291,7 @@ def judge_invariant(check: Json, events: list[Json]) -> str:
     projects = {e["project"] for e in events if e["event"] == "project"}
     if too_little(check, evidence(during, world.gpus, projects)):
         return "ERROR"
-    return "PASS" if subjects else "NO SUBJECT"
+    return unless_gaps(window, events) if subjects else "NO SUBJECT"
 
 
 def look_at(name: str, events: list[Json], since: int, end: int) -> tuple[list[int], int]:
@@ -309,6 +319,43 @@ def look_at(name: str, events: list[Json], since: int, end: int) -> tuple[list[i
         if now >= since:
             subjects |= subject(name, world, event, last, bool(first))
     times += [start for start in partial.values() if end - start > 5000]
+    return times, len(subjects)
+
+
+def reconcile(name: str, events: list[Json], since: int, end: int) -> tuple[list[int], int]:
+    """What kubelets and drivers say of pods, beside what the scheduler does."""
+    world, times, subjects = World(), [], set()
+    bound: dict[str, int] = {}
+    spoke: dict[str, tuple[int, list[Json]]] = {}
+
+    def given(pod: Json) -> set[int]:
+        gpus = spoke[pod["node"]][1]
+        return {gpu["index"] for gpu in gpus if f"{pod['namespace']}/{pod['pod']}" in gpu["holders"]}
+
+    for number, event in enumerate(events):
+        world.apply(event)
+        on: list[Json] = []
+        if event["event"] == "pod" and holds(event):
+            bound.setdefault(event["uid"], number)
+            on = [event]
+        if event["event"] == "gpus":
+            spoke[event["node"]] = (number, event["gpus"])
+            on = [pod for pod in world.holders() if pod["node"] == event["node"]]
+        for pod in on:
+            said = spoke.get(pod["node"], (-1, []))[0]
+            if name == "kubelet-agrees" and said >= bound[pod["uid"]] and given(pod):
+                subjects |= {pod["uid"]} if event["tMs"] >= since else set()
+                times += [event["tMs"]] if given(pod) != set(pod["devices"]) else []
+        if name == "processes-on-own-gpus" and event["event"] == "gpus":
+            for gpu in event["gpus"]:
+                for user in [world.pods[uid] for uid in gpu["users"] if uid in world.pods]:
+                    if holds(user) and user["node"] == event["node"]:
+                        subjects |= {user["uid"]} if event["tMs"] >= since else set()
+                        times += [event["tMs"]] if gpu["index"] not in user["devices"] else []
+    for pod in world.holders() if name == "kubelet-agrees" else []:
+        speaks = bool(spoke.get(pod["node"], (0, []))[1])
+        runs = pod["phase"] == "Running" and not pod["terminating"] and pod["gpuMilli"] >= 1000
+        times += [end] if speaks and runs and not given(pod) else []
     return times, len(subjects)
 
 

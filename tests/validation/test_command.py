@@ -135,7 +135,7 @@ def test_a_scenario_passes_on_a_real_api_server(tmp_path: Path) -> None:
     counted = {step["id"]: step["verdict"] for step in report["steps"] if step["required"]}
     assert set(counted.values()) == {"PASS"}
     assert len(counted) == 6, (
-        "three invariants had no subject: no gang, no interactive job, and nothing beside one"
+        "five invariants had no subject: no gang, no interactive job, nothing beside one, no kubelet, no driver"
     )
     assert (report["verdict"], report["acceptance"]) == ("PASS", "INCONCLUSIVE")
     verify = [*COMMAND[:-1], "report", "verify", str(tmp_path / "r")]

@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.validation.fake_target import FakeTarget
+from tests.validation.fake_target import (
+    FakeTarget,
+    HidesEvictions,
+    NeverStarts,
+    SwapsDevices,
+    WitnessedTarget,
+)
 from tests.validation.replay import GANG, TR4858, VICTIM, both, run_command, run_pytest, settings
 from validation.catalogue.catalogue import PATH
 from validation.judge.events import PodSeen
@@ -136,11 +142,45 @@ def test_5_a_run_of_a_part_is_no_acceptance_and_names_what_it_leaves_out(tmp_pat
 
 
 def test_6_what_the_scheduler_says_of_itself_is_not_accepted_on_hardware(tmp_path: Path) -> None:
-    """Where containers see other GPUs than the scheduler names, no event differs: another witness is missing."""
-    outcome = both(tmp_path, [GANG], profile="current", parts=["gangs", "witnesses"])
-    assert (outcome.command, outcome.pytest, outcome.report.verdict) == (1, 1, "INCONCLUSIVE")
-    entry = next(entry for entry in outcome.report.requirements if entry.id == "witnesses.devices")
-    assert (entry.verdict, entry.reason) == ("INCONCLUSIVE", "no check of it exists yet")
+    """Without a kubelet that speaks there is no witness; with one that agrees there is."""
+    alone = both(tmp_path / "alone", [GANG], profile="current", parts=["gangs", "witnesses"])
+    assert (alone.command, alone.pytest, alone.report.verdict) == (1, 1, "INCONCLUSIVE")
+    entry = next(entry for entry in alone.report.requirements if entry.id == "witnesses.devices")
+    assert (entry.verdict, "checks did not run" in entry.reason) == ("INCONCLUSIVE", True)
+    witnessed = both(tmp_path / "witnessed", [GANG], WitnessedTarget, profile="current")
+    verdicts = {step.id: step.verdict for step in witnessed.report.steps}
+    assert verdicts["muster-gang/invariant/kubelet-agrees"] == "PASS"
+    assert verdicts["muster-gang/invariant/processes-on-own-gpus"] == "PASS"
+
+
+@pytest.mark.parametrize(
+    ("liar", "invariant", "witness"),
+    [
+        (SwapsDevices, "kubelet-agrees", "the kubelet of n1 gave pod "),
+        (SwapsDevices, "processes-on-own-gpus", "the driver of n1 has a process of pod "),
+        (NeverStarts, "kubelet-agrees", "the kubelet of n1 knows of no GPU of pod "),
+        (
+            HidesEvictions,
+            "nothing-vanishes",
+            "vanished: the API server deleted it, and the scheduler recorded no",
+        ),
+    ],
+)
+def test_6_an_orchestrator_that_lies_fails_and_the_witness_is_named(
+    liar: type[FakeTarget], invariant: str, witness: str, tmp_path: Path
+) -> None:
+    outcome = both(tmp_path, [VICTIM], liar, profile="current", parts=["victims"])
+    assert (outcome.command, outcome.pytest, outcome.report.verdict) == (1, 1, "FAIL")
+    step = next(step for step in outcome.report.steps if step.id == f"muster-victim/invariant/{invariant}")
+    assert step.verdict == "FAIL"
+    assert any(witness in line for line in step.reasons), step.reasons
+    requirement = {
+        "kubelet-agrees": "devices",
+        "processes-on-own-gpus": "processes",
+        "nothing-vanishes": "evictions",
+    }
+    verdicts = {entry.id: entry.verdict for entry in outcome.report.requirements}
+    assert verdicts[f"witnesses.{requirement[invariant]}"] == "FAIL"
 
 
 def test_7_a_changed_operator_is_no_acceptance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,11 +136,22 @@ def test_requests_that_were_asked_for_are_kept() -> None:
     assert resources["limits"] == {"memory": "16Gi", "nvidia.com/gpu": "1"}
 
 
-def test_the_container_learns_its_devices_from_the_annotation_that_the_bind_writes() -> None:
-    environment = {each["name"]: each for each in container(gpu_milli=500)["env"]}
+@pytest.mark.parametrize(
+    ("gpus", "annotation"),
+    [
+        ({"gpu_milli": 500}, names.GPU_UUIDS_ANNOTATION),
+        ({"gpu_milli": 0, "gpu_memory_bytes": 8 << 30}, names.GPU_UUIDS_ANNOTATION),
+        ({"gpu_milli": 2000}, names.GPU_DEVICES_ANNOTATION),
+    ],
+)
+def test_the_container_learns_its_devices_from_the_annotation_that_the_bind_writes(
+    gpus: dict[str, int], annotation: str
+) -> None:
+    environment = {each["name"]: each for each in container(**gpus)["env"]}
     source = environment["NVIDIA_VISIBLE_DEVICES"]["valueFrom"]["fieldRef"]["fieldPath"]
-    assert source == f"metadata.annotations['{names.GPU_DEVICES_ANNOTATION}']"
-    assert environment["RUNAI_NUM_OF_GPUS"]["value"] == "0.5"
+    assert source == f"metadata.annotations['{annotation}']"
+    if gpus == {"gpu_milli": 500}:
+        assert environment["RUNAI_NUM_OF_GPUS"]["value"] == "0.5"
     assert environment["JOB_NAME"]["value"] == "hyper1"
 
 

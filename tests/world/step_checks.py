@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -24,11 +25,12 @@ from tests.world.facts import (
     total,
     within,
 )
+from tests.world.packing import Item, fits
 from tests.world.rooms import Rooms, devices_fault
 from tests.world.water import fair_shares
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from orchestrator.planner.model import Amounts, Binding, Eviction, Plan, Pod, Snapshot, Workload
 
@@ -242,20 +244,21 @@ def coverage(step: Step) -> Iterator[Violation]:
         gone = sum(pod.id in step.evicted and pod.id not in step.nominated for pod in running)
         alike = len({(pod.request, pod.sub_group) for pod in running}) == 1
         if not alike or len(running) - gone < safe:
-            if _keeps_quota(step, theirs):
+            if _keeps_quota(step, theirs, total(step.pods[eviction.pod] for eviction in evictions)):
                 continue
             pods = ", ".join(eviction.pod for eviction in evictions)
             facts = f"{pods} evicted for {evictions[0].beneficiary}, the quota of {theirs} covers it"
             yield Violation("covered", facts)
 
 
-def _keeps_quota(step: Step, name: str) -> bool:
-    """Whether the project or department still holds all GPUs of its quota: it lost the wrong ones at worst.
+def _keeps_quota(step: Step, name: str, lost: Amounts) -> bool:
+    """Whether the project or department still holds all of its quota of what it lost: it lost the wrong work at worst.
+
+    Unbounded GPUs are all promised, unbounded CPU and memory are promised to nobody.
 
     What its more urgent work took from it counts as held, and what that work got for it does not: others took while it
     was as it had been, and what a project loses by preemption it gets.
     """
-    quota = step.tree.quota(name)[0]
     inside = [
         eviction
         for eviction in step.plan.evictions
@@ -273,7 +276,11 @@ def _keeps_quota(step: Step, name: str) -> bool:
     held = add(step.held_after[name], total(step.pods[pod] for pod in promised | preempted))
     # What is started and made way again in the same decision is not seen, but what it made way for is.
     at_last = add(step.held_after[name], _promised(step, name))
-    return quota is not None and max(held[0], at_last[0]) >= quota
+    return all(
+        max(held[resource], at_last[resource]) >= quota if quota is not None else resource > 0
+        for resource, quota in enumerate(step.tree.quota(name))
+        if lost[resource]
+    )
 
 
 def evictions_inside(step: Step) -> Iterator[Violation]:
@@ -317,19 +324,31 @@ def caps(step: Step) -> Iterator[Violation]:
     settings = step.before.settings
     if settings.max_evictions is not None and len(step.evicted) > settings.max_evictions:
         yield Violation("cap", f"{len(step.evicted)} evictions, {settings.max_evictions} are allowed")
-    moved: dict[str, set[str]] = {}
+    moved: dict[str, list[str]] = {}
     for eviction in step.plan.evictions:
         # Who goes by another rule, and fits elsewhere, is not moved to make the room.
-        if eviction.rule == "consolidation" and eviction.beneficiary != eviction.workload:
-            moved.setdefault(eviction.beneficiary, set()).add(eviction.workload)
+        if eviction.rule == "consolidation":
+            moved.setdefault(eviction.beneficiary, []).append(eviction.pod)
+            if eviction.pod not in step.nominated:
+                yield Violation("moved", f"{eviction.pod} is moved and has no other place")
     most = settings.max_consolidation_victims
-    for beneficiary, workloads in moved.items():
-        if most is not None and len(workloads) > most:
-            yield Violation("cap", f"{sorted(workloads)} are moved for {beneficiary}, {most} are allowed")
+    for beneficiary, pods in moved.items():
+        if most is not None and len(pods) > most * _count_chunks(step, beneficiary):
+            yield Violation("cap", f"{sorted(pods)} are moved for {beneficiary}, {most} are allowed")
     for budget in step.before.budgets:
         evicted = step.evicted.intersection(budget.pods)
         if len(evicted) > budget.allowed:
             yield Violation("budget", f"{sorted(evicted)} evicted, {budget.name} allows {budget.allowed}")
+
+
+def _count_chunks(step: Step, name: str) -> int:
+    """How often room is made for the workload: for what its gang needs, then for every further pod."""
+    workload = step.workloads[name]
+    given = sum(entry.workload == name for entry in (*step.plan.bindings, *step.plan.nominations))
+    if workload.groups is not None:
+        return max(1, given)
+    running = sum(other.id == name for other, _ in step.running)
+    return 1 + max(0, given - max(1, workload.min_member - running))
 
 
 def gangs(step: Step) -> Iterator[Violation]:
@@ -369,7 +388,7 @@ def nominations(step: Step) -> Iterator[Violation]:
 
 
 def kept_rooms(step: Step) -> Iterator[Violation]:
-    """A room that was promised goes to nobody else, unless to somebody with a better claim."""
+    """A room that was promised goes to nobody else, unless those with a better claim leave too little of it."""
     for workload, pod in all_pods(step.before):
         node = step.nodes.get(pod.nominated_node or "")
         if node is None or pod.state is PodState.ALLOCATED or not pod.nominated_devices:
@@ -380,7 +399,6 @@ def kept_rooms(step: Step) -> Iterator[Violation]:
             continue
         is_gang = workload.min_member > 1 or workload.groups is not None
         together = [other for other in workload.pods if other.nominated_node] if is_gang else [pod]
-        takers = _takers(step, workload, pod)
         amounts = _claim_of_gang(workload) if is_gang else total(together)
         if not all(
             within(add(add(step.held_after[name], _promised(step, name)), amounts), step.tree.limit(name))
@@ -392,12 +410,78 @@ def kept_rooms(step: Step) -> Iterator[Violation]:
             for name in step.tree.lineage[workload.project]
         ):
             continue  # the quota, which it must stay within, is smaller than when it was promised
-        # once somebody with a better claim has a part of it, the rest is of no use to the pod, or to its gang
-        claims = [binding for other in together for binding in _takers(step, workload, other)]
-        if takers and not any(_has_better_claim(step, binding, workload) for binding in claims):
-            names = ", ".join(binding.pod for binding in takers)
-            facts = f"{names} takes what {pod.id} was promised on {node.name}, without a better claim"
-            yield Violation("nomination-lost", facts)
+        # Once a part of it is gone to better claims, the rest is of no use to the pod, or to its gang.
+        new = [entry for entry in _others(step, workload) if not _is_old(step, entry)]
+        better = [entry for entry in new if _has_better_claim(step, entry, workload)]
+        if not _has_room(step, workload, together, without=[entry for entry in new if entry not in better]):
+            continue
+        nodes = {other.nominated_node for other in together}
+        takers = ", ".join(entry.pod for entry in new if entry not in better and entry.node in nodes)
+        facts = (
+            f"{takers or 'nobody'} takes what {pod.id} was promised on {node.name}, without a better claim"
+        )
+        yield Violation("nomination-lost", facts)
+
+
+def _others(step: Step, workload: Workload) -> list[Binding]:
+    """What the plan gives and promises to other workloads."""
+    entries = (*step.plan.bindings, *step.plan.nominations)
+    return [entry for entry in entries if entry.workload != workload.id]
+
+
+def _is_old(step: Step, entry: Binding) -> bool:
+    """Whether the workload had that very room before: its pods may change places with each other."""
+    return any(
+        (pod.nominated_node, pod.nominated_devices) == (entry.node, entry.devices)
+        for pod in step.workloads[entry.workload].pods
+    )
+
+
+def _has_room(step: Step, workload: Workload, pods: Iterable[Pod], *, without: Collection[Binding]) -> bool:
+    """Whether the promised rooms are all there beside what runs and what others get, less some of that."""
+    promised = list(pods)
+    rooms = _rooms_beside(step, workload, promised, without)
+    return not rooms.faults(pod.nominated_node for pod in promised if pod.nominated_node)
+
+
+def _rooms_beside(
+    step: Step, workload: Workload, promised: Iterable[Pod], without: Collection[Binding]
+) -> Rooms:
+    """What is left beside what runs, what others get, less some of that, and these promised rooms."""
+    rooms = Rooms(step.before.nodes)
+    for _, pod in all_pods(step.before):
+        if pod.node is not None and pod.state is PodState.RELEASING and pod.stuck:
+            rooms.take_pod(pod)
+    for _, pod in step.running:
+        rooms.take_pod(pod)
+    for entry in _others(step, workload):
+        if entry not in without:
+            rooms.take(entry.node, step.pods[entry.pod].request, entry.devices)
+    for pod in promised:
+        rooms.take(pod.nominated_node, pod.request, pod.nominated_devices)
+    return rooms
+
+
+def _lacks_a_room(step: Step, workload: Workload, promised: Sequence[Pod]) -> bool:
+    """Whether pods that a gang needs have no room any more, nor another: the rooms of the rest are of no use then."""
+    stays = [pod for other, pod in step.running if other.id == workload.id]
+    if gang_is_whole(workload, [*stays, *promised]):
+        return False
+    if workload.groups is not None or workload.topology is not None:
+        return True  # it is placed anew as a whole
+    new = [entry for entry in _others(step, workload) if not _is_old(step, entry)]
+    rooms = list(_rooms_beside(step, workload, promised, new).by_name.values())
+    missing = workload.min_member - len(stays) - len(promised)
+    project = step.tree.projects.get(workload.project)
+    homeless = [pod for pod in pending(workload) if pod not in promised]
+    items = [
+        Item(
+            pod.request,
+            frozenset(room.node.name for room in rooms if admits(room.node, pod, workload, project)),
+        )
+        for pod in homeless[:missing]
+    ]
+    return len(items) < missing or not fits(items, rooms)
 
 
 def _promised(step: Step, name: str) -> Amounts:
@@ -407,18 +491,6 @@ def _promised(step: Step, name: str) -> Amounts:
         for entry in step.plan.nominations
         if name in step.tree.lineage[step.workloads[entry.workload].project]
     )
-
-
-def _takers(step: Step, workload: Workload, pod: Pod) -> list[Binding]:
-    """Who of other workloads gets devices that were promised to the pod, and could not share them."""
-    return [
-        binding
-        for binding in (*step.plan.bindings, *step.plan.nominations)
-        if binding.workload != workload.id
-        and binding.node == pod.nominated_node
-        and set(binding.devices) & set(pod.nominated_devices)
-        and not _shares(step, workload, pod, binding)
-    ]
 
 
 def _is_kept(step: Step, workload: Workload) -> bool:
@@ -440,6 +512,8 @@ def _is_void(step: Step, workload: Workload, pod: Pod) -> bool:
     """Whether a node cannot keep the room of the pod, or, of a gang, the room of any."""
     is_gang = workload.min_member > 1 or workload.groups is not None
     promised = [other for other in workload.pods if other.nominated_node] if is_gang else [pod]
+    if is_gang and _lacks_a_room(step, workload, promised):
+        return True
     for other in promised:
         node = step.nodes.get(other.nominated_node or "")
         project = step.tree.projects.get(workload.project)
@@ -460,17 +534,6 @@ def _is_void(step: Step, workload: Workload, pod: Pod) -> bool:
     return short or bool(rooms.faults(names))
 
 
-def _shares(step: Step, workload: Workload, pod: Pod, binding: Binding) -> bool:
-    """Whether both are parts of a GPU that fit beside each other with all that runs there."""
-    rooms = Rooms(step.before.nodes)
-    for _, other in step.running:
-        rooms.take_pod(other)
-    for entry in (*step.plan.bindings, *step.plan.nominations):
-        rooms.take(entry.node, step.pods[entry.pod].request, entry.devices)
-    rooms.take(pod.nominated_node, pod.request, pod.nominated_devices)
-    return not rooms.faults([binding.node])
-
-
 def _has_better_claim(step: Step, binding: Binding, loser: Workload) -> bool:
     taker = step.workloads[binding.workload]
     if taker.project == loser.project:
@@ -483,7 +546,11 @@ def _has_better_claim(step: Step, binding: Binding, loser: Workload) -> bool:
     held = {name: add(amounts, _promised(step, name)) for name, amounts in step.held_after.items()}
     if ours < step.tier(loser, held, _claim_of_gang(loser), common):
         return True
-    return (ours < 2 and _restores_quota(step, held, binding, loser)) or _is_on_loan(step, taker, loser)
+    return (
+        (ours < 2 and _restores_quota(step, held, binding, loser))
+        or _is_over_share(step, held, binding, loser)
+        or _is_on_loan(step, taker, loser)
+    )
 
 
 def _is_on_loan(step: Step, taker: Workload, loser: Workload) -> bool:
@@ -504,6 +571,27 @@ def _restores_quota(step: Step, held: dict[str, Amounts], binding: Binding, lose
     return within(held[ours], step.tree.quota(ours), claim) and not within(
         add(held[theirs], _claim_of_gang(loser)), step.tree.quota(theirs)
     )
+
+
+def _is_over_share(step: Step, held: dict[str, Amounts], binding: Binding, loser: Workload) -> bool:
+    """Whether the taker is within the fair share of its project, and the side that loses is above its own.
+
+    Of GPUs, and afterwards the side that takes may not be served better: reclaim's other rule.
+    """
+    taker = step.workloads[binding.workload].project
+    ours, theirs = step.tree.sides(taker, loser.project)
+    if ours is None or theirs is None:
+        return False
+    shares = step.plan.shares_gpu_milli
+    entitled: dict[str, int] = {}
+    for name in (taker, ours, theirs):
+        quota = step.tree.quota(name)[0]
+        entitled[name] = sys.maxsize if quota is None else max(quota, shares.get(name, 0))
+    loses = held[theirs][0] + _claim_of_gang(loser)[0]
+    if held[taker][0] > entitled[taker] or loses <= entitled[theirs]:
+        return False
+    is_better_served = held[ours][0] * shares.get(theirs, 0) >= held[theirs][0] * shares.get(ours, 0)
+    return held[ours][0] <= entitled[ours] or not (shares.get(theirs, 0) and is_better_served)
 
 
 def _claim_of_gang(workload: Workload) -> Amounts:

@@ -155,12 +155,32 @@ def test_caps_budgets_and_minimum_runtimes_hold() -> None:
     unmoved = cluster(A1, A2, B1, gpus=6, settings=Settings(max_consolidation_victims=0))
     moves = (evict("a2-0", "b1", "consolidation"),)
     assert decided(unmoved, evictions=moves, nominations=(bind("a2-0", 4, 5),)) == {"cap"}
+    two = on(workload("a2", "a", 1000, pods=2), "n", (2,), (3,))
+    once = cluster(A1, two, B1, gpus=6, settings=Settings(max_consolidation_victims=1))
+    moves = (evict("a2-0", "b1", "consolidation"), evict("a2-1", "b1", "consolidation"))
+    assert decided(once, evictions=moves, nominations=(bind("a2-0", 4), bind("a2-1", 5))) == {"cap"}
     # what is taken back is not moved to make the room, though it fits elsewhere
     assert decided(unmoved, evictions=losses, nominations=(bind("a2-0", 4, 5),)) == set()
     protected = cluster(A1, A2, B1, budgets=(Budget("pdb", 0, ("a2-0",)),))
     assert decided(protected, evictions=losses) == {"budget"}
     teams = (project("a", 2000, reclaim_min_runtime_seconds=60), project("b", 2000))
     assert decided(cluster(A1, A2, B1, projects=teams, now_us=2), evictions=losses) == {"minimum-runtime"}
+
+
+@pytest.mark.parametrize(("quota_cpu_milli", "checks"), [(None, set()), (4000, {"covered"})])
+def test_who_keeps_the_gpus_of_its_quota_may_lose_cpus_that_it_covers_no_more_than_gpus(
+    quota_cpu_milli: int | None, checks: set[str]
+) -> None:
+    """Of two jobs either keeps the quota of GPUs; only the older one fits into the quota of CPUs."""
+    teams = (project("a", 1000, quota_cpu_milli=quota_cpu_milli), project("b", 2000))
+    jobs = [on(workload(f"a{age}", "a", 1000, age=age), "n", (age,)) for age in (1, 2)]
+    cpus = [
+        replace(job.pods[0], request=Request(gpu_count=1, cpu_milli=cpu))
+        for job, cpu in zip(jobs, (4000, 100), strict=True)
+    ]
+    work = [replace(job, pods=(pod,)) for job, pod in zip(jobs, cpus, strict=True)]
+    snapshot = cluster(*work, workload("b1", "b", 1000, age=3), gpus=3, projects=teams)
+    assert decided(snapshot, evictions=(evict("a1-0", "b1"),)) == checks
 
 
 def test_a_gang_starts_whole_or_is_completed() -> None:
@@ -180,6 +200,47 @@ def test_a_promise_is_a_room_and_its_own() -> None:
     assert decided(cluster(promised, other), bindings=(bind("a9-0", 0, 1), bind("b1-0", 2, 3))) == set()
     older = workload("b0", "b", 2000, age=1)
     assert decided(cluster(A1, promised, older), bindings=(bind("b0-0", 2, 3),)) == set()
+
+
+def test_a_room_is_lost_by_what_a_better_claim_takes_of_it_be_it_cpus_and_by_nothing_else() -> None:
+    """The taker needs no GPU, and the devices that it leaves go to younger work; beside GPUs alone all would fit."""
+    teams = (project("a", 0), project("b", 0), project("c", 4000))
+    (pod,) = B1.pods
+    request = replace(pod.request, cpu_milli=70_000)
+    promised = replace(
+        B1, pods=(replace(pod, request=request, nominated_node="n", nominated_devices=(2, 3)),)
+    )
+    younger = workload("a9", "a", 2000, age=9)
+    cpus = workload("c9", "c", 0, age=9)
+    cpus = replace(cpus, pods=(replace(cpus.pods[0], request=Request(cpu_milli=70_000)),))
+    snapshot = cluster(promised, younger, cpus, projects=teams)
+    assert decided(snapshot, bindings=(bind("a9-0", 2, 3), Binding("c9-0", "c9", "n", ()))) == set()
+    few = replace(cpus, pods=(replace(cpus.pods[0], request=Request(cpu_milli=4_000)),))
+    snapshot = cluster(promised, younger, few, projects=teams)
+    both = (bind("a9-0", 2, 3), Binding("c9-0", "c9", "n", ()))
+    assert decided(snapshot, bindings=both) == {"nomination-lost"}
+    assert decided(snapshot, bindings=both[1:]) == {"nomination-lost"}, "it is lost to nobody"
+
+
+@pytest.mark.parametrize(("left_milli", "checks"), [(3000, set()), (5000, {"nomination-lost"})])
+def test_who_is_within_the_fair_share_of_its_project_takes_the_room_of_a_side_above_its_own(
+    left_milli: int, checks: set[str]
+) -> None:
+    """The taker's department is above its share as well, but not served better than the other is afterwards."""
+    teams = (
+        project("left", 1000),
+        project("right", 1000),
+        project("a", 1000, parent="left"),
+        project("b", 0, parent="right"),
+        project("other", 0, parent="left"),
+    )
+    runs = on(workload("b8", "b", 2000), "n", (0, 1))
+    promised = replace(B1, pods=(replace(B1.pods[0], nominated_node="n", nominated_devices=(2, 3)),))
+    rest = on(workload("o1", "other", left_milli - 2000), "n", (4, 5, 6)[: left_milli // 1000 - 2])
+    snapshot = cluster(runs, promised, rest, workload("a9", "a", 2000, age=9), gpus=7, projects=teams)
+    shares = {"left": 2000, "a": 2000, "other": 0, "right": 1000, "b": 1000}
+    wrong = check_step(snapshot, Plan((bind("a9-0", 2, 3),), (), shares, NOBODY, {}, ()))
+    assert {violation.check for violation in wrong} - {"shares", "reasons"} == checks
 
 
 def test_a_promise_ends_with_the_gang_whose_running_pods_are_evicted() -> None:
@@ -255,7 +316,7 @@ def test_what_is_moved_counts_for_the_minimum_runtime_of_its_workload() -> None:
     elastic = on(workload("a8", "a", 1000, pods=2), "n", (0,), (1,))
     snapshot = cluster(elastic, B1, gpus=2, nodes=(node("n", 2), node("m", 1)), projects=teams, now_us=2)
     losses = (evict("a8-0", "b1", "consolidation"), evict("a8-1", "b1"))
-    assert decided(snapshot, evictions=losses) == {"minimum-runtime"}
+    assert decided(snapshot, evictions=losses) == {"minimum-runtime", "moved"}
     moved = Binding("a8-0", "a8", "m", (0,))
     assert decided(snapshot, evictions=losses, nominations=(moved,)) == set()
 

@@ -1,17 +1,19 @@
 """Decides the verdict on one check, from the events and what else happened to it: for the run, and for `rejudge`."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from validation.judge.convergence import Convergence, ConvergenceResult
-from validation.judge.events import Event, NodeSeen
+from validation.judge.events import Event
 from validation.judge.evidence import NO_EVIDENCE, Evidence, count, shortfall
 from validation.judge.expectation import Actual, Expectation, differences, observe
-from validation.judge.invariants import INVARIANTS, SUBJECTS, History, Violation
+from validation.judge.history import History, Violation
+from validation.judge.invariants import INVARIANTS, SUBJECTS
 from validation.judge.settling import Settling
 from validation.judge.state import State, evictions, fold
+from validation.judge.timeline import Timeline
 from validation.judge.units import seconds
 from validation.judge.verdict import ACCEPTABLE, Verdict
 from validation.judge.waivers import Waiver, accepted
@@ -93,14 +95,14 @@ class InvariantResult:
 class StepWatch:
     """Follows the events while a step settles: its state, who was evicted, and whether the expectation lasts."""
 
-    def __init__(self, check: StepCheck, events: Sequence[Event], window: Window) -> None:
+    def __init__(self, check: StepCheck, timeline: Timeline, window: Window) -> None:
         self._check = check
+        self._timeline = timeline
+        self._from_event = window.from_event
         self._started_ms = window.started_ms
-        before = events[: window.start_event]
-        self._state: State = fold(before)
-        self._announced = {pod.uid for pod in evictions(events[: window.from_event])}
+        self._state: State = timeline.state_before(window.start_event)
         self._evicted: dict[str, str] = {}
-        for pod in evictions(before[window.from_event :]):
+        for pod in evictions(timeline.events[window.from_event : window.start_event]):
             self._note_eviction(pod.uid, pod.project, pod.workload)
         self._settling = Settling(within_ms=check.within_ms, hold_ms=check.hold_ms)
 
@@ -135,16 +137,12 @@ class StepWatch:
         """What is not as expected now."""
         return differences(self._check.expected, self.actual())
 
-    def evidence(self, events: Sequence[Event]) -> Evidence:
-        """How much there is to judge by; `events` are all up to now."""
-        return count(events, self._state, self._check.projects)
-
     def _note(self, now_ms: int) -> Convergence | None:
         ruled_out = bool(set(self._evicted.values()) - set(self._check.expected.evicted))
         return self._settling.note(now_ms, holds=not self.differences(), ruled_out=ruled_out)
 
     def _note_eviction(self, uid: str, project: str, workload: str) -> None:
-        if uid not in self._announced and project in self._check.projects:
+        if project in self._check.projects and not self._timeline.evicted_before(uid, self._from_event):
             self._evicted[uid] = workload
 
 
@@ -162,7 +160,7 @@ def judge_unrun(circumstances: Circumstances) -> Judgement | None:
 
 
 def judge_step(
-    check: StepCheck, circumstances: Circumstances, events: Sequence[Event], window: Window | None
+    check: StepCheck, circumstances: Circumstances, timeline: Timeline, window: Window | None
 ) -> StepResult:
     """The verdict on a step, from the events of its window."""
     unrun = judge_unrun(circumstances)
@@ -172,14 +170,15 @@ def judge_step(
         return StepResult(Judgement(Verdict.FAIL, circumstances.failure))
     if window is None:
         return StepResult(Judgement(Verdict.INCONCLUSIVE, "the step was not waited for"))
-    watch = StepWatch(check, events, window)
+    watch = StepWatch(check, timeline, window)
     convergence = watch.begin()
-    for event in events[window.start_event : window.until_event]:
+    for event in timeline.events[window.start_event : window.until_event]:
         convergence = convergence or watch.follow(event)
     convergence = convergence or watch.pass_time(window.ended_ms)
-    evidence = watch.evidence(events[: window.until_event])
+    evidence = timeline.evidence_before(window.until_event, check.projects)
+    judgement = _judge_settled(check, convergence, evidence, circumstances.target_problem)
     return StepResult(
-        judgement=_judge_settled(check, convergence, evidence, circumstances.target_problem),
+        judgement=_without_gaps(judgement, timeline, window),
         convergence=convergence,
         actual=watch.actual(),
         differences=watch.differences(),
@@ -210,10 +209,9 @@ def _judge_settled(
 def judge_invariant(
     name: str,
     circumstances: Circumstances,
-    events: Sequence[Event],
+    timeline: Timeline,
     window: Window | None,
     *,
-    projects: Collection[str],
     least: Evidence,
 ) -> InvariantResult:
     """The verdict on an invariant: FAIL if there is a violation; what nothing was subject to counts for nothing."""
@@ -222,11 +220,12 @@ def judge_invariant(
         return InvariantResult(unrun)
     if window is None:
         return InvariantResult(Judgement(Verdict.INCONCLUSIVE, "no step of the scenario ran"))
-    nodes = [event for event in events[: window.from_event] if isinstance(event, NodeSeen)]
-    during = events[window.from_event : window.until_event]
-    history = History([*nodes, *during], window.ended_ms, since_ms=window.started_ms)
+    during = timeline.events[window.from_event : window.until_event]
+    history = History(
+        [*timeline.nodes_before(window.from_event), *during], window.ended_ms, since_ms=window.started_ms
+    )
     violations = [violation for violation in INVARIANTS[name](history) if violation.t_ms >= window.started_ms]
-    evidence = count(during, fold(history.events), projects)
+    evidence = count(during, fold(history.events), timeline.projects)
     noun, count_subjects = SUBJECTS[name]
     subjects = count_subjects(history)
     lacking = shortfall(least, evidence)
@@ -239,8 +238,19 @@ def judge_invariant(
             Verdict.INCONCLUSIVE, f"no subject, so it counts for nothing: no {noun}", required=False
         )
     else:
-        judgement = Judgement(Verdict.PASS)
+        judgement = _without_gaps(Judgement(Verdict.PASS), timeline, window)
     return InvariantResult(judgement, violations, subjects, evidence)
+
+
+def _without_gaps(judgement: Judgement, timeline: Timeline, window: Window) -> Judgement:
+    """The judgement; a PASS for which events may be missing is none."""
+    gaps = timeline.gaps(window.from_event, window.until_event)
+    if judgement.verdict != Verdict.PASS or not gaps:
+        return judgement
+    when = seconds(gaps[0].t_ms)
+    return Judgement(
+        Verdict.INCONCLUSIVE, f"the watch of {gaps[0].kind} was begun again at {when}: events may be missing"
+    )
 
 
 def waive(judgement: Judgement, check_id: str, waivers: Sequence[Waiver], today: str) -> Judgement:

@@ -48,6 +48,44 @@ class CommandRun(
     workloads: tuple[str, ...]
 
 
+class GpuSeen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One GPU of a node: the pods to which the kubelet gave it, as `namespace/name`, and the uids of those that use it.
+
+    The uid of processes that belong to no pod is empty.
+    """
+
+    index: int
+    holders: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+
+
+class GpusSeen(
+    msgspec.Struct, frozen=True, tag="gpus", tag_field="event", rename="camel", forbid_unknown_fields=True
+):
+    """What the kubelet of a node and its driver say of the GPUs: witnesses beside the scheduler.
+
+    `observed_at` is the node's own time. Without `gpus` nothing is known of the node any more.
+    """
+
+    t_ms: int
+    node: str
+    observed_at: str
+    gpus: tuple[GpuSeen, ...] = ()
+
+
+class WatchSeen(
+    msgspec.Struct, frozen=True, tag="watch", tag_field="event", rename="camel", forbid_unknown_fields=True
+):
+    """The watch of `kind` was `listed` for the first time, `lost`, `resumed` where it was lost, or `relisted`: then
+    what happened in between was not seen.
+    """
+
+    t_ms: int
+    kind: str
+    change: str
+    resource_version: str = ""
+
+
 class PodSeen(
     msgspec.Struct, frozen=True, tag="pod", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
@@ -89,5 +127,5 @@ class PodSeen(
         return self.change != "deleted" and bool(self.node) and not self.finished
 
 
-Event = NodeSeen | ProjectSet | CommandRun | PodSeen
+Event = NodeSeen | ProjectSet | CommandRun | PodSeen | GpusSeen | WatchSeen
 Events = Sequence[Event]

@@ -1,39 +1,25 @@
 """Invariants: what must hold after every single event. A passing moment of over-commitment is a violation.
 
-An invariant is a function of the whole list of events and returns its violations, none if it holds.
-`INVARIANTS` names them all; `window_ms` and `end_ms` matter to those that judge how long something lasted.
-`SUBJECTS` counts what each could have been violated by: an invariant without a subject proves nothing.
+Those about witnesses are in `witnesses`. An invariant is a function of the whole list of events and returns its
+violations, none if it holds. `INVARIANTS` names them all; `window_ms` and `end_ms` matter to those that judge how long
+something lasted. `SUBJECTS` counts what each could have been violated by: an invariant without a subject proves
+nothing.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-import msgspec
-
-from validation.judge.events import CommandRun, Event, PodSeen
+from validation.judge.events import CommandRun, PodSeen
+from validation.judge.history import History, Invariant, Violation, first_of_each
 from validation.judge.state import State, Workload, evictions, replay
 from validation.judge.units import gpus
-
-
-class Violation(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """An invariant did not hold at `t_ms`."""
-
-    t_ms: int
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """The events up to `end_ms`, judged from `since_ms` on. `window_ms`: how long a gang may take to bind."""
-
-    events: Sequence[Event]
-    end_ms: int
-    window_ms: int = 5000
-    since_ms: int = 0
-
-
-Invariant = Callable[[History], list[Violation]]
+from validation.judge.witnesses import (
+    confirmed_pods,
+    kubelet_agrees,
+    pods_with_processes,
+    processes_on_own_gpus,
+)
 
 
 def node_capacity(history: History) -> list[Violation]:
@@ -49,7 +35,7 @@ def node_capacity(history: History) -> list[Violation]:
                 violations.append(
                     Violation(event.t_ms, f"node {node} has {has} GPUs and holds {gpus(milli)}")
                 )
-    return _first_of_each(violations)
+    return first_of_each(violations)
 
 
 def gpu_capacity(history: History) -> list[Violation]:
@@ -59,7 +45,7 @@ def gpu_capacity(history: History) -> list[Violation]:
     violations = []
     for event, state in replay(history.events):
         violations += [Violation(event.t_ms, message) for message in _device_faults(state)]
-    return _first_of_each(violations)
+    return first_of_each(violations)
 
 
 def _device_faults(state: State) -> list[str]:
@@ -143,7 +129,7 @@ def interactive_within_quota(history: History) -> list[Violation]:
                     f"{project} holds {gpus(milli)} GPUs that cannot be taken back, over its quota of {quota}"
                 )
                 violations.append(Violation(event.t_ms, message))
-    return _first_of_each(violations)
+    return first_of_each(violations)
 
 
 def interactive_never_evicted(history: History) -> list[Violation]:
@@ -223,7 +209,9 @@ def nothing_vanishes(history: History) -> list[Violation]:
         if last.holds and not explained:
             violations.append(
                 Violation(
-                    event.t_ms, f"pod {event.project}/{event.pod} vanished: no eviction, no delete command"
+                    event.t_ms,
+                    f"pod {event.project}/{event.pod} vanished: the API server deleted it, "
+                    "and the scheduler recorded no eviction",
                 )
             )
     return violations
@@ -237,6 +225,8 @@ INVARIANTS: dict[str, Invariant] = {
     "interactive-never-evicted": interactive_never_evicted,
     "gang-all-or-none": gang_all_or_none,
     "nothing-vanishes": nothing_vanishes,
+    "kubelet-agrees": kubelet_agrees,
+    "processes-on-own-gpus": processes_on_own_gpus,
 }
 
 
@@ -306,11 +296,6 @@ SUBJECTS: dict[str, tuple[str, Callable[[History], int]]] = {
     ),
     "gang-all-or-none": ("gang of more than one pod was there", _gangs),
     "nothing-vanishes": ("pod that held GPUs went", _departed),
+    "kubelet-agrees": ("kubelet said which GPUs it gave a pod", confirmed_pods),
+    "processes-on-own-gpus": ("driver named a process of a pod", pods_with_processes),
 }
-
-
-def _first_of_each(violations: list[Violation]) -> list[Violation]:
-    first: dict[str, Violation] = {}
-    for violation in violations:
-        first.setdefault(violation.message, violation)
-    return list(first.values())

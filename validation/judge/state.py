@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from validation.judge.events import CommandRun, Event, NodeSeen, PodSeen, ProjectSet
+from validation.judge.events import CommandRun, Event, GpusSeen, NodeSeen, PodSeen, ProjectSet
 
 Workload = tuple[str, str]
 """Project and name."""
@@ -19,12 +19,25 @@ class State:
     pods: dict[str, PodSeen] = field(default_factory=dict)
     expected: set[Workload] = field(default_factory=set)
     deleted: set[Workload] = field(default_factory=set)
+    witnesses: dict[str, GpusSeen] = field(default_factory=dict)
+    """By node, what its kubelet and its driver said last."""
+
+    def copy(self) -> "State":
+        """The same state, to be changed by itself."""
+        return State(
+            dict(self.nodes), dict(self.quotas), dict(self.pods), set(self.expected), set(self.deleted)
+        )
 
     def apply(self, event: Event) -> None:
         """Bring the state up to `event`."""
         match event:
             case NodeSeen():
                 self.nodes[event.node] = event.gpus
+            case GpusSeen():
+                if event.gpus:
+                    self.witnesses[event.node] = event
+                else:
+                    self.witnesses.pop(event.node, None)
             case ProjectSet():
                 self.quotas[event.project] = event.quota_milli
             case CommandRun():

@@ -18,6 +18,11 @@ def render(directory: Path) -> bytes:
     return f"{lines}{_OWN}{hashlib.sha256(lines.encode()).hexdigest()}\n".encode()
 
 
+def digest(directory: Path) -> str:
+    """The digest of the manifest itself, which stands for the whole report. Raises ReportError."""
+    return _digest(directory / NAME)
+
+
 def problems(directory: Path, beside: Collection[str] = ()) -> list[str]:
     """A line for each file that is not as the manifest says, beginning with its name. Raises ReportError.
 

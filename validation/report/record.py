@@ -16,7 +16,7 @@ from validation.judge.convergence import Convergence
 from validation.judge.events import Event
 from validation.judge.evidence import Evidence
 from validation.judge.expectation import Actual, Expectation
-from validation.judge.invariants import Violation
+from validation.judge.history import Violation
 from validation.judge.oracle import Demand
 from validation.judge.waivers import Waiver
 from validation.scenario.schema import Erratum
@@ -240,6 +240,8 @@ class Report(_Record):
     errata: list[Erratum]
     volatile: Trace
     interrupted: str = ""
+    redacted: str = ""
+    """The digest of the manifest of the report that this one was made from, by replacing names."""
     schema_version: int = SCHEMA_VERSION
 
 

@@ -1,16 +1,18 @@
 """Judges a record: the run fills its results by it, and anyone can repeat every verdict from report.json alone."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 import msgspec
 
 from validation.judge import oracle
 from validation.judge.check_verdict import Judgement, StepCheck, judge_invariant, judge_step, waive
-from validation.judge.events import Event, ProjectSet
+from validation.judge.events import Event
 from validation.judge.expectation import contradictions
 from validation.judge.requirements import RequirementFacts, RunJudgement, judge_requirement, judge_run
 from validation.judge.requirements import Scope as JudgedScope
-from validation.judge.state import series
+from validation.judge.state import evictions, series
+from validation.judge.timeline import Timeline
 from validation.judge.verdict import Verdict
 from validation.report import record
 from validation.scenario.loader import LoadedScenario, LoadedStep
@@ -72,19 +74,16 @@ def step_check(result: record.CheckResult) -> StepCheck:
     )
 
 
-def judge_result(result: record.CheckResult, events: Sequence[Event]) -> Judgement:
+def judge_result(result: record.CheckResult, timeline: Timeline) -> Judgement:
     """The judgement on a check, before waivers; what it rests on is written into `result`."""
     trace = result.volatile
     if result.kind == "step":
-        step = judge_step(step_check(result), result.circumstances, events, trace.window)
+        step = judge_step(step_check(result), result.circumstances, timeline, trace.window)
         trace.convergence, trace.evidence = step.convergence, step.evidence
         result.actual, result.differences = step.actual, list(step.differences)
         return step.judgement
     name = result.id.partition(INVARIANT)[2]
-    projects = {event.project for event in events if isinstance(event, ProjectSet)}
-    invariant = judge_invariant(
-        name, result.circumstances, events, trace.window, projects=projects, least=result.least
-    )
+    invariant = judge_invariant(name, result.circumstances, timeline, trace.window, least=result.least)
     trace.violations = list(invariant.violations)
     trace.subjects, trace.evidence = invariant.subjects, invariant.evidence
     return invariant.judgement
@@ -123,10 +122,23 @@ def coverage(results: Sequence[record.CheckResult]) -> record.Coverage:
     )
 
 
+def judge_record(report: record.Report) -> None:
+    """Judge every check by the events of the record, then the run; all that is calculated is written into it."""
+    events = report.volatile.timeline
+    timeline = Timeline(events)
+    for result in report.steps:
+        judgement = judge_result(result, timeline)
+        judgement = waive(judgement, result.id, report.scope.waivers, report.scope.today)
+        result.verdict, result.reason = judgement.verdict, judgement.reason
+        result.required = judgement.required
+    judge_report(report)
+    report.volatile.series = [record.Point(t_ms, allocated) for t_ms, allocated in series(events)]
+    report.volatile.evictions = eviction_records(events, report.steps)
+
+
 def rejudge(report: record.Report) -> list[str]:
     """Judge the whole record again, from its events; a line for each entry that says something else."""
     again = msgspec.convert(msgspec.to_builtins(report), record.Report)
-    events = again.volatile.timeline
     quotas = {scenario.id: scenario.quotas_milli for scenario in again.scenarios}
     for result in again.steps:
         if result.expected is not None and result.oracle is not None:
@@ -134,19 +146,48 @@ def rejudge(report: record.Report) -> list[str]:
             division = _divide(capacity_milli, quotas.get(result.scenario, {}), demands)
             result.oracle = oracle_record(capacity_milli, quotas.get(result.scenario, {}), demands)
             result.oracle_differences = contradictions(result.expected, division, result.excused)
-        judgement = judge_result(result, events)
-        judgement = waive(judgement, result.id, again.scope.waivers, again.scope.today)
-        result.verdict, result.reason, result.required = (
-            judgement.verdict,
-            judgement.reason,
-            judgement.required,
+    judge_record(again)
+    return disagreements(report, again)
+
+
+def eviction_records(
+    events: Sequence[Event], results: Sequence[record.CheckResult]
+) -> list[record.EvictionRecord]:
+    """Who lost which GPUs in which step."""
+    spans = [
+        (result.volatile.started_ms, result.volatile.ended_ms, result.id)
+        for result in results
+        if result.kind == "step" and result.volatile.started_ms is not None
+    ]
+    starts = [start for start, _, _ in spans]
+    records = []
+    for pod in evictions(events):
+        number = bisect_right(starts, pod.t_ms) - 1
+        while number > 0 and (spans[number - 1][1] or 0) >= pod.t_ms:
+            number -= 1
+        inside = number >= 0 and pod.t_ms <= (spans[number][1] or pod.t_ms)
+        records.append(
+            record.EvictionRecord(
+                t_ms=pod.t_ms,
+                step=spans[number][2] if inside else "",
+                project=pod.project,
+                workload=pod.workload,
+                pod=pod.pod,
+                node=pod.node,
+                devices=list(pod.devices),
+                gpu_milli=pod.gpu_milli,
+                reason=pod.eviction.reason if pod.eviction else "",
+                message=pod.eviction.message if pod.eviction else "",
+            )
         )
-    judge_report(again)
-    again.volatile.series = [record.Point(t_ms, allocated) for t_ms, allocated in series(events)]
-    return _disagreements(report, again)
+    return records
 
 
-def _disagreements(report: record.Report, again: record.Report) -> list[str]:
+def disagreements(report: record.Report, again: record.Report) -> list[str]:
+    """A line for each entry of `report` that `again` has otherwise."""
+    for what in ("steps", "requirements"):
+        if [entry.id for entry in getattr(report, what)] != [entry.id for entry in getattr(again, what)]:
+            return [f"{what} are not those that follow"]
     pairs: list[tuple[str, msgspec.Struct, msgspec.Struct]] = [
         (f"check {before.id}: ", before, after)
         for before, after in zip(report.steps, again.steps, strict=True)

@@ -43,14 +43,14 @@ class Envelope(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     signatures: list[Signature]
 
 
-def sign(directory: Path, key: Path) -> Path:
-    """Add a signature of the private key to the statement of a report, and return its file. Raises ReportError.
+def sign(directory: Path, report: record.Report, key: Path) -> Path:
+    """Add a signature of the private key to the statement of the report, and return its file. Raises ReportError.
 
     The caller has verified the report: what is wrong should not be signed.
     """
     private = _private_key(key)
     path = directory / NAME
-    payload = rfc8785.dumps(_statement(directory))
+    payload = rfc8785.dumps(_statement(directory, report))
     envelope = Envelope(_encode(payload), PAYLOAD_TYPE, [])
     if path.exists():
         before = _read(path)
@@ -63,7 +63,7 @@ def sign(directory: Path, key: Path) -> Path:
     return path
 
 
-def problems(directory: Path, key: Path | None) -> list[str]:
+def problems(directory: Path, report: record.Report, key: Path | None) -> list[str]:
     """What is wrong with the statement, a line each; with a key, also if it did not sign. Raises ReportError."""
     path = directory / NAME
     if not path.exists():
@@ -77,7 +77,7 @@ def problems(directory: Path, key: Path | None) -> list[str]:
     lines = []
     if rfc8785.dumps(json.loads(msgspec.json.encode(envelope))) != path.read_bytes():
         lines.append(f"{NAME}: is not in canonical form")
-    if envelope.payload_type != PAYLOAD_TYPE or payload != rfc8785.dumps(_statement(directory)):
+    if envelope.payload_type != PAYLOAD_TYPE or payload != rfc8785.dumps(_statement(directory, report)):
         lines.append(f"{NAME}: was made for another report")
     if key is not None and not _signed(_public_key(key), payload, signatures):
         lines.append(f"{NAME}: has no signature of {key}")
@@ -90,8 +90,7 @@ def signers(directory: Path) -> list[str]:
     return [signature.keyid for signature in _read(path).signatures] if path.exists() else []
 
 
-def _statement(directory: Path) -> dict[str, Any]:
-    report = record.read(directory)
+def _statement(directory: Path, report: record.Report) -> dict[str, Any]:
     return {
         "_type": STATEMENT_TYPE,
         "subject": [

@@ -5,9 +5,11 @@ import tempfile
 from pathlib import Path
 
 from validation.errors import ReportError
-from validation.report import html, junit, manifest, markdown
+from validation.report import ctrf, html, junit, manifest, markdown
 from validation.report.record import Report, encode
 from validation.report.statement import NAME as STATEMENT
+
+_WRITTEN = ("report.json", "report.html", "report.md", "junit.xml", "ctrf.json")
 
 
 def write(report: Report, directory: Path) -> Path:
@@ -23,11 +25,30 @@ def write(report: Report, directory: Path) -> Path:
     return directory
 
 
+def withdraw(directory: Path) -> None:
+    """Remove what an earlier run wrote into the directory, if there is anything. Raises ReportError."""
+    try:
+        for name in (*_WRITTEN, STATEMENT, manifest.NAME):
+            (directory / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise ReportError(f"{directory}: the report cannot be written: {error.strerror}") from error
+
+
+def render_into(report: Report, directory: Path) -> None:
+    """Write the renderings into a directory that may not be there yet. Raises ReportError."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        render(report, directory)
+    except OSError as error:
+        raise ReportError(f"{directory}: the report cannot be written: {error.strerror}") from error
+
+
 def render(report: Report, directory: Path) -> None:
-    """Write everything that is rendered from the record: HTML, Markdown, JUnit XML."""
+    """Write everything that is rendered from the record: HTML, Markdown, JUnit XML, CTRF."""
     _replace(directory / "report.html", html.render(report).encode())
     _replace(directory / "report.md", markdown.render(report).encode())
     _replace(directory / "junit.xml", junit.render(report))
+    _replace(directory / "ctrf.json", ctrf.render(report))
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -70,7 +70,7 @@ class ClusterTarget:
 
     def recording(self, recorder: Recorder) -> contextlib.AbstractAsyncContextManager[None]:
         """Watch the cluster."""
-        return recorder.watching(self.transport)
+        return recorder.watching(self._given)
 
     @property
     def transport(self) -> Transport:

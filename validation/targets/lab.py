@@ -85,9 +85,9 @@ class LabTarget:
 
     def recording(self, recorder: Recorder) -> contextlib.AbstractAsyncContextManager[None]:
         """Watch the lab."""
-        if self._transport is None:
+        if self._lab is None:
             raise TargetError("the lab is not started")
-        return recorder.watching(self._transport)
+        return recorder.watching(self._lab.kubeconfig)
 
     def describe(self) -> dict[str, Any]:
         """The lab in the report."""

@@ -22,45 +22,67 @@ from orchestrator.planner.session import Session
 
 _MAX_FAILURES = 16
 _MAX_NODES = 24
+_WORK_PERCENT = 5
 
 
-def consolidate_within_quota(session: Session) -> None:
-    """Move work together for workloads that the quotas cover."""
-    _consolidate(session, within_quota=True)
-
-
-def consolidate_beyond_quota(session: Session) -> None:
-    """Move work together for the others."""
-    _consolidate(session, within_quota=False)
-
-
-def _consolidate(session: Session, *, within_quota: bool) -> None:
-    """For workloads that lack room although enough is free, in the order of turns.
-
-    A search without success is expensive: after 16 kinds of workloads for which nothing could be moved, no more are
-    tried.
-    """
-    cap = session.snapshot.settings.max_consolidation_victims
-    if cap == 0:
+def consolidate(session: Session) -> None:
+    """Move work together for workloads that neither quotas nor fair shares cover, in the order of turns."""
+    waiting = can_consolidate_for(session, EntitlementTier.SURPLUS)
+    if not waiting:
         return
+    session.work.allow(_WORK_PERCENT)
+    consolidation = Consolidation(session, 0)
+    for turns in session.turns_left_over_first(waiting):
+        while not consolidation.is_hopeless and (workload := session.next_turn(turns)) is not None:
+            served = consolidation.move_for(workload)
+            turns.settle(workload.project, workload if served and session.next_chunk(workload) else None)
+
+
+def can_consolidate_for(session: Session, level: EntitlementTier) -> list[Workload]:
+    """Workloads of that tier that lack room although enough is free in all, and for which others may be moved."""
+    if session.snapshot.settings.max_consolidation_victims == 0:
+        return []
     waiting = [
         workload
         for workload in _served(lacks_only(session, ROOM_IS_MISSING))
-        if (session.tier(workload, session.next_chunk(workload)) is EntitlementTier.GUARANTEED)
-        is within_quota
+        if session.tier(workload, session.next_chunk(workload)) is level
     ]
     free = _free_milli(session)
     if not any(chunk_gpu_milli(session.next_chunk(workload)) <= free for workload in waiting):
-        return
-    session.work.allow(10)
-    selector = VictimSelector(session, session.once(Candidates), MovePolicy(cap), max_nodes=_MAX_NODES)
-    hopeless = Hopeless()
-    for turns in session.turns_left_over_first(waiting):
-        while hopeless.count < _MAX_FAILURES and (workload := session.next_turn(turns)) is not None:
-            again = None
-            if consolidate_for(session, workload, selector, hopeless) and session.next_chunk(workload):
-                again = workload
-            turns.settle(workload.project, again)
+        return []
+    return waiting
+
+
+class Consolidation:
+    """Moves for one workload after the other.
+
+    A search without success is expensive: after 16 kinds of workloads for which nothing could be moved, no more are
+    tried. `make_room` does so much of the bound on work at most.
+    """
+
+    def __init__(self, session: Session, work_percent: int) -> None:
+        self._session = session
+        policy = MovePolicy(session.snapshot.settings.max_consolidation_victims)
+        self._selector = VictimSelector(session, session.once(Candidates), policy, max_nodes=_MAX_NODES)
+        self._hopeless = Hopeless()
+        self._work = session.work.part(work_percent)
+
+    def make_room(self, workload: Workload) -> bool:
+        """Move work so that the workload's next chunk fits, or leave everything as it was."""
+        # Of its own part: searches for moves that find nothing must not use up what evictions may do.
+        with self._session.work.within(self._work):
+            return self._session.work.take_turn() and self.move_for(workload)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether no more workloads are tried."""
+        return self._hopeless.count >= _MAX_FAILURES
+
+    def move_for(self, workload: Workload) -> bool:
+        """As `make_room`, by what the action that runs may do."""
+        return not self.is_hopeless and consolidate_for(
+            self._session, workload, self._selector, self._hopeless
+        )
 
 
 def _served(waiting: Iterable[Workload]) -> list[Workload]:

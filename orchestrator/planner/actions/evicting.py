@@ -1,12 +1,14 @@
 """What the actions that evict have in common: who lacks only room, and carrying out what was found."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from orchestrator.planner.accounting.quota_checks import violation
 from orchestrator.planner.accounting.tiers import EntitlementTier
-from orchestrator.planner.gangs import Chunk, chunk_amounts
+from orchestrator.planner.gangs import Chunk, chunk_amounts, held_parts
 from orchestrator.planner.model import PodState, Waiting, Workload
-from orchestrator.planner.ordering import workload_order
+from orchestrator.planner.ordering import TurnOrder, workload_order
 from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.preemption.victim_selection import Losses
 from orchestrator.planner.preemption.victims import evictions_for
@@ -132,18 +134,73 @@ def promise_places(
 
 
 def move_elsewhere(session: Session, losses: Losses) -> dict[str, Placed]:
-    """Places on the ledger for victims that fit somewhere else, by workload."""
-    moved: dict[str, Placed] = {}
-    victims = {victim.workload.id: victim for victim, _ in losses}
+    """Places on the ledger for victims that fit somewhere else, by workload; the best founded claims first.
+
+    Whose claim is worse would lose the place to the others again.
+    """
     evicted = {pod.id for victim, _ in losses for pod in victim.pods}
-    for victim in sorted(victims.values(), key=lambda victim: workload_order(victim.workload)):
-        workload = session.workload(victim.workload.id)
-        pods = tuple(pod for pod in workload.pods if pod.id in evicted and pod.state is PodState.ALLOCATED)
-        core = all(pod.id in evicted for pod in workload.pods if pod.state is PodState.ALLOCATED)
-        for chunk in [pods] if core else [(pod,) for pod in pods]:
-            if violation(session.ledger, workload, chunk_amounts(chunk)) is not None:
-                continue
+    victims = {name: _as_it_ran(session, name, evicted) for name in _workloads_of(losses)}
+    parts = {name: _parts_of_victim(victim, evicted) for name, victim in victims.items()}
+    moved: dict[str, Placed] = {}
+    for workload, chunk in _by_claim(session, parts):
+        placed = None
+        if violation(session.ledger, workload, chunk_amounts(chunk)) is None:
             placed = session.place_all(workload, chunk)
-            if placed is not None:
-                moved.setdefault(workload.id, []).extend(placed)
+        if placed is not None:
+            moved.setdefault(workload.id, []).extend(placed)
+        elif len(chunk) > 1 or not _goes_on(victims[workload.id], evicted):
+            parts[workload.id].clear()  # the surplus is of no use without what its gang needs
     return moved
+
+
+def _workloads_of(losses: Losses) -> list[str]:
+    return list(dict.fromkeys(victim.workload.id for victim, _ in losses))
+
+
+def _as_it_ran(session: Session, name: str, evicted: Collection[str]) -> Workload:
+    """The workload with what it lost, but for what has another room by now."""
+    workload = session.workload(name)
+    pods = (
+        replace(pod, state=PodState.ALLOCATED)
+        if pod.id in evicted and not (session.is_bound(pod) or session.is_nominated(pod))
+        else pod
+        for pod in workload.pods
+    )
+    return replace(workload, pods=tuple(pods))
+
+
+def _parts_of_victim(workload: Workload, evicted: Collection[str]) -> deque[Chunk]:
+    """What was evicted of the workload, in the chunks in which it may go on elsewhere."""
+    core, surplus = held_parts(workload)
+    pods = [(pod,) for pod in (*core, *surplus) if pod.id in evicted]
+    if _goes_on(workload, evicted):
+        return deque(pods)
+    return deque([core, *((pod,) for pod in surplus)] if core else pods)
+
+
+def _goes_on(workload: Workload, evicted: Collection[str]) -> bool:
+    """Whether pods of the workload stay where they are."""
+    return any(pod.state is PodState.ALLOCATED and pod.id not in evicted for pod in workload.pods)
+
+
+def _by_claim(session: Session, parts: Mapping[str, deque[Chunk]]) -> Iterator[tuple[Workload, Chunk]]:
+    """The next part of the workload whose claim is best founded, as the ledger stands by then."""
+    waiting = [session.workload(name) for name, chunks in parts.items() if chunks]
+    if len(waiting) == 1:  # nearly always
+        chunks = parts[waiting[0].id]
+        while chunks:
+            yield waiting[0], chunks.popleft()
+        return
+    for level in EntitlementTier:
+        turns = TurnOrder(
+            session.ledger, session.shares, waiting, lambda workload: parts[workload.id][0], lambda _: 0
+        )
+        waiting = []
+        while (workload := turns.pop()) is not None:
+            chunks = parts[workload.id]
+            if session.tier(workload, chunks[0]) > level:
+                waiting.append(workload)
+                turns.settle(workload.project)
+                continue
+            yield workload, chunks.popleft()
+            turns.settle(workload.project, workload if chunks else None)

@@ -17,44 +17,58 @@ from orchestrator.planner.preemption.moving import MovePolicy
 from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
 from orchestrator.planner.preemption.repacking import repack_for
 from orchestrator.planner.preemption.search import preempt_for
-from orchestrator.planner.preemption.victim_selection import VictimSelector
+from orchestrator.planner.preemption.victim_selection import Losses, VictimSelector
 from orchestrator.planner.session import Session
 
 _MAX_FAILURES = 8
 _MAX_NODES = 24
 
 
-def reclaim_within_quota(session: Session) -> None:
-    """For workloads that the quota of their project covers."""
-    _reclaim(session, EntitlementTier.GUARANTEED, work_percent=40)
-
-
-def reclaim_within_fair_share(session: Session) -> None:
-    """For workloads that their project's fair share covers."""
-    _reclaim(session, EntitlementTier.FAIR, work_percent=20)
-
-
-def _reclaim(session: Session, level: EntitlementTier, *, work_percent: int) -> None:
-    """For every workload that only lacks room: evict what it may and must, or nothing."""
-    waiting = [
+def can_reclaim_for(session: Session, level: EntitlementTier) -> list[Workload]:
+    """Workloads that only lack room and for which others may be evicted, of that tier in their project."""
+    return [
         workload
         for workload in lacks_only(session, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT))
         if session.tier(workload, session.next_chunk(workload), levels=1) is level
     ]
-    if not waiting:
-        return
-    session.work.allow(work_percent)
-    selector = VictimSelector(session, session.once(Candidates), ReclaimPolicy(session))
-    hopeless = Hopeless()
-    moving = MovesWithinQuota(session)
-    for turns in session.turns_left_over_first(waiting):
-        while (workload := session.next_turn(turns)) is not None:
-            again = None
-            if _may_reclaim(session, workload, level) and reclaim_for(
-                session, workload, selector, hopeless, moving
-            ):
-                again = workload if session.next_chunk(workload) else None
-            turns.settle(workload.project, again)
+
+
+class Reclaim:
+    """Evictions for one workload of the tier after the other: what it may and must have, or nothing."""
+
+    def __init__(self, session: Session, level: EntitlementTier) -> None:
+        self._session = session
+        self._level = level
+        self._selector = VictimSelector(session, session.once(Candidates), ReclaimPolicy(session))
+        self._hopeless = Hopeless()
+        self._moving = MovesWithinQuota(session)
+        self._displaced: dict[str, Losses] = {}
+
+    def make_room(self, workload: Workload) -> bool:
+        """Evict borrowed work of others so that the workload's next chunk fits, or leave everything as it was."""
+        session = self._session
+        losses = None
+        if _may_reclaim(session, workload, self._level):
+            losses = reclaim_for(session, workload, self._selector, self._hopeless, self._moving)
+        if losses:
+            self._displaced.setdefault(workload.id, []).extend(losses)
+        if losses is None or not session.next_chunk(workload):
+            self._settle(workload.id)
+        return losses is not None
+
+    def finish(self) -> None:
+        """Promise other places also to those who were evicted for workloads that have another turn left."""
+        for name in list(self._displaced):
+            self._settle(name)
+
+    def _settle(self, name: str) -> None:
+        """Promise other places to those who were evicted for the workload, now that no more are.
+
+        Its next pod could need the place of one that was evicted for the first, and would evict it once more.
+        """
+        if losses := self._displaced.pop(name, None):
+            moved = move_elsewhere(self._session, losses)
+            promise_places(self._session, self._session.workload(name), losses, moved)
 
 
 def _may_reclaim(session: Session, workload: Workload, level: EntitlementTier) -> bool:
@@ -76,24 +90,24 @@ def reclaim_for(
     selector: VictimSelector,
     hopeless: Hopeless,
     moving: "MovesWithinQuota",
-) -> bool:
-    """Evict borrowed work of others for the next chunk; or leave everything as it was."""
+) -> Losses | None:
+    """Evict borrowed work of others for the next chunk; or leave everything as it was.
+
+    Returns whom it evicts; the caller promises other places to them. None: nobody is, and there is no room.
+    """
     chunk = session.next_chunk(workload)
     owner = (workload.project, workload.preemptible)
     if hopeless.includes(session, workload, chunk, owner):
-        return False
+        return None
     outcome = preempt_for(session, workload, chunk, selector)
     if outcome is None:
         within_quota = session.tier(workload, chunk) is EntitlementTier.GUARANTEED
-        if within_quota and moving.evict_and_move(workload):
-            return True
-        hopeless.add(session, workload, chunk, owner)
-        return False
-    losses, placed = outcome
-    moved = move_elsewhere(session, losses)
-    carry_out(session, workload, losses, placed)
-    promise_places(session, workload, losses, moved)
-    return True
+        evicted = moving.evict_and_move(workload) if within_quota else None
+        if evicted is None:
+            hopeless.add(session, workload, chunk, owner)
+        return evicted
+    carry_out(session, workload, *outcome)
+    return outcome[0]
 
 
 class MovesWithinQuota:
@@ -107,11 +121,11 @@ class MovesWithinQuota:
         self._cap = session.snapshot.settings.max_consolidation_victims
         self._failures = 0
 
-    def evict_and_move(self, workload: Workload) -> bool:
-        """Make room for the workload's next chunk, or leave everything as it was."""
+    def evict_and_move(self, workload: Workload) -> Losses | None:
+        """Make room for the workload's next chunk, and return whom it evicts; or leave everything as it was."""
         session = self._session
         if self._cap == 0 or self._failures >= _MAX_FAILURES:
-            return False
+            return None
         chunk = session.next_chunk(workload)
         policy = MovePolicy(self._cap, ReclaimPolicy(session))
         selector = VictimSelector(session, session.once(Candidates), policy, max_nodes=_MAX_NODES)
@@ -120,10 +134,8 @@ class MovesWithinQuota:
             outcome = repack_for(session, workload, chunk, selector)
         if outcome is None:
             self._failures += 1
-            return False
+            return None
         losses, placed = outcome
-        evicted = [(victim, reason) for victim, reason in losses if not victim.is_move]
-        places = move_elsewhere(session, evicted) | policy.moved
         carry_out(session, workload, losses, placed)
-        promise_places(session, workload, losses, places)
-        return True
+        promise_places(session, workload, [entry for entry in losses if entry[0].is_move], policy.moved)
+        return [entry for entry in losses if not entry[0].is_move]

@@ -6,6 +6,7 @@ in use. The room is made again before anything else is given away: else the free
 
 from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.actions.consolidate import consolidate_for
+from orchestrator.planner.actions.evicting import move_elsewhere, promise_places
 from orchestrator.planner.actions.hopeless import Hopeless
 from orchestrator.planner.actions.preempt import PriorityPolicy, preempt_lower_for
 from orchestrator.planner.actions.reclaim import MovesWithinQuota, reclaim_for
@@ -61,8 +62,11 @@ def _remake(session: Session, workload: Workload, reclaim: VictimSelector) -> bo
         return True
     tier = session.tier(workload, session.next_chunk(workload), levels=1)
     moving = MovesWithinQuota(session)
-    if tier is not EntitlementTier.SURPLUS and reclaim_for(session, workload, reclaim, Hopeless(), moving):
-        return True
+    if tier is not EntitlementTier.SURPLUS:
+        losses = reclaim_for(session, workload, reclaim, Hopeless(), moving)
+        if losses is not None:
+            promise_places(session, workload, losses, move_elsewhere(session, losses))
+            return True
     policy = PriorityPolicy(session)
     lower = VictimSelector(session, candidates, policy)
     return preempt_lower_for(session, workload, lower, policy, Hopeless())

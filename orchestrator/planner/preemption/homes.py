@@ -29,6 +29,7 @@ class Homes:
         self._by_position: dict[int, dict[int, _Home]] = {}
         self._stay: set[int] = set()
         self._lost: dict[int, tuple[int, tuple[int, ...], int]] = {}
+        self._states: dict[int, tuple[object, object]] = {}
         kinds: dict[object, int] = {}
         self._kinds = [kinds.setdefault(_kind(item), len(kinds)) for item in items]
         for item in items:
@@ -66,6 +67,27 @@ class Homes:
             for device in item.pod.devices
         ]
         return (account.position, self._kinds[self._order[id(item)]], *sorted(places))
+
+    def kind_waiting(self, item: Lifted) -> int:
+        """What two pods to be put down have in common that need the same, -1 for those of the chunk."""
+        return self._kinds[self._order[id(item)]] if item.piece is not None else -1
+
+    def state(self, position: int) -> object:
+        """What is left of the node, device by device, and who is to be there: the same for devices that are alike."""
+        account, homes = self._ledger.nodes[position], self._by_position.get(position, {})
+        stays = tuple(self._stay.intersection(homes))
+        version, state = self._states.get(position, (None, None))
+        if version != (account.version, *homes, *stays):
+            residents = self.on(position)
+            devices = []
+            for device, free_milli in enumerate(_free_milli(account)):
+                there = residents.get(device, ())
+                # what several devices hold together keeps its name, so that they are not taken for others
+                names = [index if len(homes[index].devices) > 1 else -1 for index in there]
+                devices.append((free_milli, *sorted(zip(map(self.kind, there), names, strict=True))))
+            state = (_free_rest(account), tuple(sorted(map(self.kind, homes))), tuple(sorted(devices)))
+            self._states[position] = ((account.version, *homes, *stays), state)
+        return state
 
     def items(self) -> Iterator[Lifted]:
         """Those that are to be where they were."""

@@ -72,6 +72,9 @@ class _Repacking:
         self._homes = Homes((), self._ledger)
         self._are_few = len(self._ledger.nodes) <= _FEW_NODES
         self._max_steps = _MAX_STEPS if self._are_few else _STEPS_AMONG_MANY
+        # Claims choose devices by more than what is left of them, and few steps seldom come to the same state.
+        self._is_memorized = self._are_few and not session.snapshot.dynamic.slices
+        self._failed: dict[object, int] = {}
 
     def run(self) -> tuple[Losses, Placed] | None:
         checkpoint = self._ledger.checkpoint()
@@ -142,6 +145,7 @@ class _Repacking:
         most = min(len(lifted), self._policy.max_moves)
         self._steps_left = self._max_steps
         self._homes = Homes(lifted, self._ledger)
+        self._failed.clear()
         allowed = sorted({*range(min(most, _FEW_MOVES) + 1), most})
         return any(self._put_down(chunk, places, moves) for moves in allowed)
 
@@ -152,8 +156,22 @@ class _Repacking:
         """
         if self._homes.count_lost() > moves:
             return False
-        if not waiting:
-            return self._make_way(places, moves)
+        state = self._state(waiting, places) if self._is_memorized else None
+        if self._failed.get(state, -1) >= moves:
+            return False
+        if self._put_first_down(waiting, places, moves) if waiting else self._make_way(places, moves):
+            return True
+        if state is not None and self._steps_left >= 0:
+            self._failed[state] = moves
+        return False
+
+    def _state(self, waiting: tuple[Lifted, ...], places: Sequence[_Place]) -> object:
+        """What decides whether a way is found from here with so many moves, whichever way led here."""
+        first = self._positions_for(waiting[0], places)[0] if waiting else None
+        nodes = tuple(self._homes.state(position) for position in self._positions)
+        return (first, *map(self._homes.kind_waiting, waiting)), nodes
+
+    def _put_first_down(self, waiting: tuple[Lifted, ...], places: list[_Place], moves: int) -> bool:
         item, *others = waiting
         for where in self._choices(item, places):
             self._steps += 1

@@ -23,11 +23,11 @@ from tests.deployment.conftest import MUSTER
 
 ROOT = Path(__file__).parents[3]
 CHART_TYPE = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
-TRIDENT = [("netapp/trident-operator", "26.02.1"), ("netapp/trident-autosupport", "26.02")] + [
-    (f"k8s/sig-storage/csi-{name}", tag)
+TRIDENT = [("netapp/trident-operator", "26.06.0"), ("netapp/trident-autosupport", "26.06")] + [
+    (f"k8s/sig-storage/{name}", tag)
     for name, tag in (
-        ("provisioner", "v6.1.0"), ("attacher", "v4.10.0"), ("resizer", "v2.0.0"), ("snapshotter", "v8.5.0"),
-        ("node-driver-registrar", "v2.15.0"),
+        ("csi-provisioner", "v6.3.0"), ("csi-attacher", "v4.11.0"), ("csi-resizer", "v2.1.0"),
+        ("csi-snapshotter", "v8.6.0"), ("csi-node-driver-registrar", "v2.17.0"), ("livenessprobe", "v2.19.0"),
     )
 ]  # fmt: skip
 TRIDENT_ARCHIVE = b"trident installer" * 5000
@@ -45,7 +45,7 @@ ROLES = {
         {
             "trident_archive": "https://github.com/NetApp/trident/releases/v{{ trident_version }}.tar.gz",
             "trident_checksum": "",
-            "trident_version": "26.02.1",
+            "trident_version": "26.06.0",
         },
         {},
     ),
@@ -120,7 +120,7 @@ def _world(net: Internet, root: Path) -> World:
     _flat(net, signer)
     net.files["/ubuntu/key.asc"] = signer.key
     lock = "\n".join(servers.wheel(net, name, "1.0") for name in ("ansible", "netaddr")) + "\n"
-    servers.image(net, "netapp/trident", "26.02.1", [b"layer one", b"shared"], annotation="Apache-2.0")
+    servers.image(net, "netapp/trident", "26.06.0", [b"layer one", b"shared"], annotation="Apache-2.0")
     for name, tag in TRIDENT:
         servers.image(net, name, tag, [b"shared"])
     image = servers.image(net, "team/app", "v1", [b"shared", b"layer two" * 1000])
@@ -129,7 +129,7 @@ def _world(net: Internet, root: Path) -> World:
     chart = servers.packed_chart("dra-driver", "0.4.1", values)
     servers.image(net, "k8s/dra/charts/dra-driver", "0.4.1", [chart], kind=CHART_TYPE)
     servers.charts(net, "/charts", "monitor", "2.0.0", servers.packed_chart("monitor", "2.0.0", {}))
-    net.files["/netapp/releases/v26.02.1.tar.gz"] = TRIDENT_ARCHIVE
+    net.files["/netapp/releases/v26.06.0.tar.gz"] = TRIDENT_ARCHIVE
     checkout, commit, pinned = servers.deepops(scratch / "git")
     key = f"http://archive.example.com/ubuntu/key.asc#sha256={servers.sha256(signer.key)}"
     site = root / "site"
@@ -149,7 +149,7 @@ def _world(net: Internet, root: Path) -> World:
     }
     (site / "site.yml").write_text(yaml.safe_dump({
         "schema": 1, "name": "here", "hosts": {"gpu01": host}, "mirrors": mirrors,
-        "versions": {"kubernetes": "1.34.2", "deepops": "26.07", "trident": "26.02.1", "container_toolkit": "1.0"},
+        "versions": {"kubernetes": "1.34.2", "deepops": "26.07", "trident": "26.06.0", "container_toolkit": "1.0"},
         "deepops": {"commit": commit},
         "storage": {"trident": {"sha256": servers.sha256(TRIDENT_ARCHIVE)}},
         "bundle": {
@@ -233,11 +233,11 @@ def test_the_bundle_holds_everything_that_follows_from_the_site(origin: World) -
 def test_a_second_run_fetches_what_the_first_one_could_not(world: World) -> None:
     deb = "/ubuntu/pool/rpcbind_1.0-1_amd64.deb"
     blob = f"/v2/team/app/blobs/sha256:{servers.sha256(b'layer two' * 1000)}"
-    world.net.gone = {deb, "/netapp/releases/v26.02.1.tar.gz"}
+    world.net.gone = {deb, "/netapp/releases/v26.06.0.tar.gz"}
     world.net.cut = {blob: 100}
     first = world.build()
     assert first.returncode == 1
-    assert "v26.02.1.tar.gz" in first.stderr
+    assert "v26.06.0.tar.gz" in first.stderr
     assert "404" in first.stderr
     assert "rpcbind_1.0-1_amd64.deb" in first.stderr
     broken = world.muster("verify", world.bundle)
@@ -257,7 +257,7 @@ def test_a_second_run_fetches_what_the_first_one_could_not(world: World) -> None
 
 
 def test_a_transfer_that_is_cut_goes_on_in_the_same_run(world: World) -> None:
-    archive = "/netapp/releases/v26.02.1.tar.gz"
+    archive = "/netapp/releases/v26.06.0.tar.gz"
     world.net.cut = {archive: 2}
     assert world.build().returncode == 0
     ranges = [each[2] for each in world.net.asked(archive)]
@@ -401,7 +401,7 @@ def test_the_sites_that_come_with_muster_say_what_they_need() -> None:
     assert [each.name for each in contents.charts] == ["dra-driver-nvidia-gpu"]
     assert any(each.url.endswith("/trident-installer-26.06.0.tar.gz") for each in contents.files)
     assert any("muster" in each for each in contents.images)
-    assert any(each.startswith("the images of Trident 26.06.0") for each in contents.gaps)
+    assert "registry.k8s.io/sig-storage/csi-provisioner:v6.3.0" in contents.images
     unknown = [each.fix for each in contents.files if not each.sha256]
     assert unknown == [
         "name its SHA-256 in storage.trident.sha256; the page of a release shows the SHA-256 beside trident-installer"

@@ -17,6 +17,7 @@ from validation.judge.check_verdict import (
 from validation.judge.events import CommandRun, Event, NodeSeen, ProjectSet
 from validation.judge.evidence import Evidence
 from validation.judge.expectation import Expectation
+from validation.judge.timeline import Timeline
 from validation.judge.verdict import Verdict
 from validation.judge.waivers import Waiver
 
@@ -37,7 +38,7 @@ def settled(
     check = StepCheck(ONE, ["p"], 1500, 3000, least or Evidence(1, 8, 1, 1), lines)
     events = [*BEFORE, WAITING, *after]
     window = Window(2, 4, len(events), 100, ended_ms)
-    return judge_step(check, Circumstances(), events, window)
+    return judge_step(check, Circumstances(), Timeline(events), window)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_an_expectation_that_the_oracle_contradicts_is_an_error() -> None:
 def test_what_was_wrong_with_the_cluster_is_said_beside_a_failure() -> None:
     check = StepCheck(ONE, ["p"], 1500, 3000, Evidence())
     circumstances = Circumstances(target_problem="the operator ended")
-    result = judge_step(check, circumstances, BEFORE, Window(2, 3, 3, 100, 1600))
+    result = judge_step(check, circumstances, Timeline(BEFORE), Window(2, 3, 3, 100, 1600))
     assert result.judgement.reason.endswith("; the operator ended")
 
 
@@ -121,7 +122,9 @@ def test_what_did_not_run_to_its_end_is_not_green(
     circumstances: Circumstances, verdict: str, reason: str
 ) -> None:
     check = StepCheck(ONE, ["p"], 1500, 3000, Evidence())
-    assert judge_step(check, circumstances, BEFORE, None).judgement == Judgement(Verdict(verdict), reason)
+    assert judge_step(check, circumstances, Timeline(BEFORE), None).judgement == Judgement(
+        Verdict(verdict), reason
+    )
 
 
 def invariant(name: str, *events: Event, least: Evidence | None = None) -> Judgement:
@@ -129,9 +132,8 @@ def invariant(name: str, *events: Event, least: Evidence | None = None) -> Judge
     return judge_invariant(
         name,
         Circumstances(),
-        [BEFORE[0], *events],
+        Timeline([BEFORE[0], *events, BEFORE[1]]),
         window,
-        projects={"p"},
         least=least or Evidence(1, 8, 1, 1),
     ).judgement
 

@@ -4,7 +4,8 @@ import pytest
 
 from tests.validation.judge.events import CLUSTER, delete, evicted, gone, pod
 from validation.judge.events import Event, NodeSeen
-from validation.judge.invariants import INVARIANTS, SUBJECTS, History
+from validation.judge.history import History
+from validation.judge.invariants import INVARIANTS, SUBJECTS
 
 
 def violations(name: str, *events: Event, end_ms: int = 10_000) -> list[str]:
@@ -123,7 +124,7 @@ def test_finished_members_count_as_having_run() -> None:
 
 def test_a_pod_that_vanishes_is_seen() -> None:
     assert violations("nothing-vanishes", OLD, gone(OLD, 2)) == [
-        "pod p/old-0 vanished: no eviction, no delete command"
+        "pod p/old-0 vanished: the API server deleted it, and the scheduler recorded no eviction"
     ]
 
 

@@ -27,8 +27,9 @@ from validation.errors import ReportError
 from validation.judge.events import PodSeen
 from validation.report import manifest, record, statement
 from validation.report.rejudge import rejudge
+from validation.report.verify import verify
 from validation.report.write import write
-from validation.report_command import report, verify_directory
+from validation.report_command import report
 from validation.schemas import ROOT, SCHEMAS, schema
 
 
@@ -65,6 +66,10 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def copy(bundle: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(bundle, tmp_path / "copy"))
+
+
+def verify_directory(directory: Path, key: Path | None = None) -> list[str]:
+    return verify(directory, key).problems
 
 
 def edited(directory: Path, change: Callable[[dict[str, Any]], None], *, sealed: bool) -> None:
@@ -117,7 +122,14 @@ def test_two_runs_differ_in_what_is_volatile_alone(bundle: Path, tmp_path: Path)
 def test_a_report_as_it_was_written_is_verified(bundle: Path) -> None:
     assert verify_directory(bundle) == []
     names = [line.split("  ")[1] for line in (bundle / manifest.NAME).read_text().splitlines()[:-1]]
-    assert names == ["install/journal.jsonl", "junit.xml", "report.html", "report.json", "report.md"]
+    assert names == [
+        "events.jsonl",
+        "install/journal.jsonl",
+        "junit.xml",
+        "report.html",
+        "report.json",
+        "report.md",
+    ]
 
 
 def test_every_flipped_byte_is_noticed_and_the_file_named(copy: Path) -> None:
@@ -163,7 +175,7 @@ def test_supplier_and_customer_sign_and_each_is_verified(copy: Path, tmp_path: P
     supplier, customer, nobody = (keys(tmp_path, name) for name in ("supplier", "customer", "nobody"))
     assert verify_directory(copy, supplier[1]) == ["statement.json: is missing: nobody signed this report"]
     for private, _ in (supplier, customer, supplier):
-        statement.sign(copy, private)
+        statement.sign(copy, record.read(copy), private)
     assert len(statement.signers(copy)) == 2
     assert verify_directory(copy, supplier[1]) == verify_directory(copy, customer[1]) == []
     assert verify_directory(copy, nobody[1]) == [f"statement.json: has no signature of {nobody[1]}"]
@@ -171,7 +183,7 @@ def test_supplier_and_customer_sign_and_each_is_verified(copy: Path, tmp_path: P
 
 def test_openssl_verifies_the_signature(copy: Path, tmp_path: Path) -> None:
     private, public = keys(tmp_path, "supplier")
-    envelope = json.loads(statement.sign(copy, private).read_bytes())
+    envelope = json.loads(statement.sign(copy, record.read(copy), private).read_bytes())
     payload = base64.b64decode(envelope["payload"])
     kind = envelope["payloadType"]
     (tmp_path / "covered").write_bytes(f"DSSEv1 {len(kind)} {kind} {len(payload)} ".encode() + payload)
@@ -188,13 +200,14 @@ def test_openssl_verifies_the_signature(copy: Path, tmp_path: Path) -> None:
 
 def test_a_statement_is_of_one_report_and_not_a_byte_of_it_changes(copy: Path, tmp_path: Path) -> None:
     private, public = keys(tmp_path, "supplier")
-    content = statement.sign(copy, private).read_bytes()
+    content = statement.sign(copy, record.read(copy), private).read_bytes()
+    result = record.read(copy)
     chance = random.Random(2)  # noqa: S311 - which bytes, not secrets
     for _ in range(200):
         flipped = bytearray(content)
         flipped[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
         (copy / "statement.json").write_bytes(flipped)
-        lines = statement.problems(copy, public)
+        lines = statement.problems(copy, result, public)
         assert {line.partition(":")[0] for line in lines} == {"statement.json"}
     (copy / "statement.json").write_bytes(content)
     write(record.read(copy), copy)
@@ -215,7 +228,7 @@ def test_what_does_not_verify_is_not_signed(copy: Path, tmp_path: Path) -> None:
     (tmp_path / "no.key").write_text("x")
     write(record.read(copy), copy)
     with pytest.raises(ReportError, match="no private key in PEM"):
-        statement.sign(copy, tmp_path / "no.key")
+        statement.sign(copy, record.read(copy), tmp_path / "no.key")
 
 
 def test_the_command_says_what_it_checked(copy: Path, tmp_path: Path) -> None:
@@ -298,6 +311,34 @@ def test_every_kind_of_run_is_judged_again_to_the_same_verdicts(
     assert verify_directory(tmp_path / "r") == []
 
 
+def tell_another_command(content: dict[str, Any]) -> None:
+    content["steps"][0]["volatile"]["commands"][0]["line"] = "muster submit nothing"
+
+
+def tell_of_more(content: dict[str, Any]) -> None:
+    """An event after every window, on which no verdict rests."""
+    content["volatile"]["timeline"].append(content["volatile"]["timeline"][-1])
+
+
+@pytest.mark.parametrize("change", [tell_another_command, tell_of_more])
+def test_a_record_that_does_not_follow_from_its_log_is_refused(
+    copy: Path, change: Callable[[dict[str, Any]], None]
+) -> None:
+    edited(copy, change, sealed=True)
+    lines = verify_directory(copy)
+    assert lines
+    assert all(line.startswith("report.json: ") for line in lines)
+    assert all(line.endswith(" from events.jsonl") for line in lines)
+
+
+def test_a_report_without_its_log_is_refused(copy: Path) -> None:
+    (copy / "events.jsonl").unlink()
+    assert verify_directory(copy) == ["events.jsonl: is missing"]
+    (copy / manifest.NAME).write_bytes(manifest.render(copy))
+    (line,) = verify_directory(copy)
+    assert line.endswith("events.jsonl: cannot be read: No such file or directory")
+
+
 def declare_it_not_applicable(content: dict[str, Any]) -> None:
     entry = next(entry for entry in content["requirements"] if entry["id"] == "training.resnet50")
     entry["verdict"], entry["reason"], entry["notApplicable"] = "NOT_APPLICABLE", "why not", "why not"
@@ -340,9 +381,14 @@ def test_what_this_installation_has_another_version_of_is_said(copy: Path) -> No
     def change(content: dict[str, Any]) -> None:
         content["scope"]["catalogueSha256"] = content["scenarios"][0]["sha256"] = "0" * 64
 
-    edited(copy, change, sealed=True)
+    edited(copy, change, sealed=False)
+    first, _, rest = (copy / "events.jsonl").read_text().partition("\n")
+    opened = json.loads(first)
+    change(opened["report"])
+    (copy / "events.jsonl").write_text(json.dumps(opened) + "\n" + rest)
+    edited(copy, lambda _: None, sealed=True)
     done = CliRunner().invoke(report, ["verify", str(copy)])
-    assert done.exit_code == 0
+    assert done.exit_code == 0, done.output
     assert "the catalogue is another one here" in done.output
     assert "scenario muster-gang is another one here" in done.output
 

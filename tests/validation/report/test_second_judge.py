@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.validation.fake_target import FakeTarget
+from tests.validation.fake_target import (
+    FakeTarget,
+    HidesEvictions,
+    NeverStarts,
+    SwapsDevices,
+    WitnessedTarget,
+)
 from tests.validation.replay import GANG, TR4858, VICTIM, run_command, settings
 from tests.validation.report.test_record import EvictsTheWrongOne, HoldsTwice
 from tests.validation.test_not_fooled import Interrupted, LosesAGang, NeverBinds, NothingThere, waivers
@@ -26,6 +32,7 @@ BUNDLES = [
     *((HoldsTwice, [path]) for path in (TR4858, GANG, VICTIM, INTERACTIVE, FRACTIONS)),
     *((EvictsTheWrongOne, [path]) for path in (VICTIM,)),
     (FakeTarget, [GANG, VICTIM, INTERACTIVE]),
+    *((liar, [VICTIM]) for liar in (WitnessedTarget, SwapsDevices, NeverStarts, HidesEvictions)),
 ]
 
 
@@ -43,7 +50,7 @@ def test_the_second_judge_imports_nothing_of_ours() -> None:
         )
     }
     assert {name.partition(".")[0] for name in modules} <= sys.stdlib_module_names
-    assert len(BUNDLES) == 20
+    assert len(BUNDLES) == 24
 
 
 @pytest.mark.parametrize(

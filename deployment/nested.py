@@ -1,0 +1,59 @@
+"""What an Ansible does that a task of ours has started: its events, read from a file while it writes them."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from deployment.failure import Failure, message_of
+
+VARIABLE: Final = "MUSTER_NESTED_EVENTS"
+"""The environment variable by which a role tells the other Ansible where to write them."""
+
+
+class NestedEvents:
+    """Reads the lines of a file as they come; the callback `nested_events` of the role deepops writes them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset = 0
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return the events since the last call; a line that is not whole yet is left for the next."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                content = file.read()
+        except FileNotFoundError:
+            return []
+        whole = content[: content.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return [event for line in whole.splitlines() if (event := _event(line))]
+
+
+def _event(line: bytes) -> dict[str, Any]:
+    """Return the event of a line; nothing of a line that was cut because its writer was killed."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return {}
+    return event if isinstance(event, dict) and "kind" in event else {}
+
+
+def log_line(event: dict[str, Any]) -> str:
+    """Return an event as a line of a log, in the form of Ansible's own."""
+    kind = event["kind"]
+    if kind in {"play", "task"}:
+        return f"    {kind.upper()} [{event['name']}]"
+    message = f": {message_of(event['told'])}" if "told" in event else ""
+    return f"    {kind}: [{event['host']}]{message}"
+
+
+def failure_of(event: dict[str, Any]) -> Failure:
+    """Return the event of a failure as the failure of a task."""
+    return Failure(
+        host=event["host"],
+        task=event["task"],
+        place=event["place"],
+        message=message_of(event["told"]),
+        unreachable=event["kind"] == "unreachable",
+    )

@@ -1,0 +1,332 @@
+"""The pages by their addresses, who may open them, and what is said where one cannot be shown."""
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route, compile_path
+from starlette.staticfiles import StaticFiles
+
+from musterweb import cluster_pages, job_pages, project_forms
+from musterweb.errors import Refused, SignInNeeded, WebError
+from musterweb.events import follow, state_of
+from musterweb.new_cluster import cluster_yaml, new_cluster_page
+from musterweb.page import Page, Visit
+from musterweb.person import sign_in
+from musterweb.security import Guard, cookie_name, new_secret, read_form, set_cookie
+from musterweb.sessions import Session, Sessions
+from musterweb.tables import csv_text
+from orchestrator.client.jobs import NoSuchWorkload
+from orchestrator.client.projects import NoSuchProject
+from orchestrator.cluster.errors import ClusterError, Unauthorized
+from orchestrator.cluster.kubeconfig import Access
+from orchestrator.distribution import installed_version
+from orchestrator.errors import MusterError, UsageError
+
+log = logging.getLogger(__name__)
+
+PageFunction = Callable[[Visit], Awaitable[Page]]
+
+LIVE: Final[dict[str, PageFunction]] = {
+    "/": cluster_pages.overview,
+    "/projects": cluster_pages.projects_page,
+    "/jobs": cluster_pages.jobs_page,
+    "/nodes": cluster_pages.nodes_page,
+    "/jobs/{project}/{name}": job_pages.job_page,
+}
+"""Pages that keep themselves current."""
+STILL: Final[dict[str, PageFunction]] = {
+    "/cluster": cluster_pages.health_page,
+    "/new-cluster": new_cluster_page,
+    "/jobs/{project}/{name}/explain": job_pages.explain_page,
+    "/jobs/{project}/{name}/logs": job_pages.logs_page,
+}
+FILES: Final[dict[str, tuple[PageFunction, str]]] = {
+    "/jobs.csv": (cluster_pages.jobs_page, "jobs"),
+    "/nodes.csv": (cluster_pages.nodes_page, "nodes"),
+    "/gpus.csv": (cluster_pages.nodes_page, "gpus"),
+    "/projects.csv": (cluster_pages.projects_page, "projects"),
+    "/cluster.csv": (cluster_pages.health_page, "set-aside"),
+}
+MENU: Final = (
+    ("/", "Overview"),
+    ("/projects", "Projects"),
+    ("/jobs", "Jobs"),
+    ("/nodes", "Nodes"),
+    ("/cluster", "Cluster"),
+    ("/new-cluster", "New cluster"),
+)
+MAX_TOKEN: Final = 16 << 10
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=:-]+")
+_NEVER_SIGNED_IN: Final = "Sign in first"
+
+
+class Web:
+    """The application's own state: where the cluster is, who is signed in, and how pages are made."""
+
+    def __init__(self, access: Access, *, is_secure: bool, sessions: Sessions) -> None:
+        self.access = access
+        self.is_secure = is_secure
+        self.sessions = sessions
+        self.session_cookie = cookie_name("session", is_secure=is_secure)
+        self.form_cookie = cookie_name("form", is_secure=is_secure)
+        self._live = [(compile_path(path)[0], function) for path, function in LIVE.items()]
+        self._templates = Environment(
+            loader=PackageLoader("musterweb", "templates"),
+            undefined=StrictUndefined,
+            autoescape=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.globals |= {"menu": MENU, "version": installed_version()}
+
+    def html(self, template: str, **content: Any) -> str:
+        """Return a template filled in; every value is escaped."""
+        return self._templates.get_template(template).render(content)
+
+    def session(self, request: Request, *, is_use: bool = True) -> Session:
+        """Return whose request it is. Raises SignInNeeded."""
+        return self.sessions.find(request.cookies.get(self.session_cookie, ""), is_use=is_use)
+
+    async def visit(self, request: Request, session: Session) -> Visit:
+        """Return what the page functions get."""
+        sight = await session.person.ready()
+        return Visit(session.person, sight, request.path_params, dict(request.query_params))
+
+    def whole(self, request: Request, session: Session, page: Page, *, status: int = 200) -> Response:
+        """Return a page with all that is around its body."""
+        is_live = any(pattern.match(request.url.path) for pattern, _ in self._live) and status == 200
+        stream = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        text = self.html(
+            page.template,
+            **page.content,
+            title=page.title,
+            here=request.url.path,
+            user=session.person.user,
+            cluster=self.access.server,
+            form_token=session.form_token,
+            stream=stream if is_live else "",
+            state=state_of(session.person),
+            layout="layout.html.j2",
+        )
+        return HTMLResponse(text, status)
+
+    async def body(self, session: Session, target: str) -> str:
+        """Return the body alone of a page that keeps itself current. Raises Refused for any other address."""
+        url = urlsplit(target)
+        for pattern, function in self._live:
+            match = pattern.match(url.path)
+            if match:
+                sight = await session.person.ready()
+                query = dict(parse_qsl(url.query, max_num_fields=20))
+                page = await function(Visit(session.person, sight, match.groupdict(), query))
+                return self.html(page.template, **page.content, layout="body.html.j2")
+        raise Refused("there is no page of that address that keeps itself current")
+
+    # --- endpoints --------------------------------------------------------------------------------------
+
+    def page(self, function: PageFunction) -> Callable[[Request], Awaitable[Response]]:
+        """Return the endpoint of a page."""
+
+        async def endpoint(request: Request) -> Response:
+            session = self.session(request)
+            return self.whole(request, session, await function(await self.visit(request, session)))
+
+        return endpoint
+
+    def file(self, function: PageFunction, name: str) -> Callable[[Request], Awaitable[Response]]:
+        """Return the endpoint of a table as a file. A table that is not current is none."""
+
+        async def endpoint(request: Request) -> Response:
+            session = self.session(request)
+            visit = await self.visit(request, session)
+            if not session.person.is_live:
+                return PlainTextResponse(f"Not current, and so no file: {session.person.problem}\n", 503)
+            page = await function(visit)
+            table = next((table for table in page.tables if table.name == name), None)
+            if table is None:
+                return PlainTextResponse("There is nothing for this table, or you may not see it.\n", 404)
+            headers = {"Content-Disposition": f'attachment; filename="muster-{name}.csv"'}
+            return Response(csv_text(table), media_type="text/csv; charset=utf-8", headers=headers)
+
+        return endpoint
+
+    async def events(self, request: Request) -> Response:
+        """The stream of a page."""
+        session = self.session(request, is_use=False)
+        target = request.query_params.get("page", "")
+        secret = request.cookies.get(self.session_cookie, "")
+
+        def is_over() -> bool:
+            try:
+                self.sessions.find(secret, is_use=False)
+            except SignInNeeded:
+                return True
+            return False
+
+        async def stream() -> AsyncIterator[bytes]:
+            with self.sessions.streaming(session):
+                async with aclosing(
+                    follow(session.person, lambda: self.body(session, target), is_over)
+                ) as events:
+                    async for event in events:
+                        yield event
+
+        self.sessions.require_stream(session)
+        await self.body(session, target)
+        return StreamingResponse(
+            stream(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
+        )
+
+    async def form(self, request: Request) -> Response:
+        """What was sent from the form of a project."""
+        session = self.session(request)
+        fields = await read_form(request, session.form_token)
+        result = await project_forms.take_form(await self.visit(request, session), fields)
+        if isinstance(result, str):
+            return RedirectResponse(result, 303)
+        return self.whole(request, session, result)
+
+    async def yaml(self, request: Request) -> Response:
+        """The YAML of a new cluster as a file."""
+        self.session(request)
+        text = cluster_yaml(request.query_params.get("name", "") or "cluster")
+        headers = {"Content-Disposition": 'attachment; filename="muster-operator.yaml"'}
+        return Response(text, media_type="application/yaml", headers=headers)
+
+    def sign_in_page(self, request: Request, problem: str = "", status: int = 200) -> Response:
+        """The page on which people sign in."""
+        token = request.cookies.get(self.form_cookie) or new_secret()
+        response = HTMLResponse(
+            self.html(
+                "sign_in.html.j2",
+                title="Sign in",
+                form_token=token,
+                problem=problem,
+                cluster=self.access.server,
+                layout="bare.html.j2",
+            ),
+            status,
+        )
+        set_cookie(response, self.form_cookie, token, is_secure=self.is_secure)
+        return response
+
+    async def sign_in(self, request: Request) -> Response:
+        """Show the form, or begin a session with the token in it."""
+        if request.method != "POST":
+            return self.sign_in_page(request)
+        fields = await read_form(request, request.cookies.get(self.form_cookie, ""))
+        token, project = fields.get("token", "").strip(), fields.get("project", "").strip()
+        try:
+            self.sessions.require_room()
+            if len(token) > MAX_TOKEN or not _TOKEN.fullmatch(token):
+                raise SignInNeeded("that is no token: paste it whole, and nothing else")
+            person = await sign_in(self.access, token, project or None)
+        except MusterError as error:
+            status = error.status if isinstance(error, WebError) else 502
+            return self.sign_in_page(request, str(error), status)
+        if old := request.cookies.get(self.session_cookie):
+            self.sessions.remove(old)
+        response = RedirectResponse("/", 303)
+        set_cookie(response, self.session_cookie, self.sessions.add(person), is_secure=self.is_secure)
+        response.delete_cookie(
+            self.form_cookie, path="/", secure=self.is_secure, httponly=True, samesite="strict"
+        )
+        return response
+
+    async def sign_out(self, request: Request) -> Response:
+        """End the session."""
+        session = self.session(request)
+        await read_form(request, session.form_token)
+        self.sessions.remove(request.cookies.get(self.session_cookie, ""))
+        response = RedirectResponse("/sign-in", 303)
+        response.delete_cookie(
+            self.session_cookie, path="/", secure=self.is_secure, httponly=True, samesite="strict"
+        )
+        return response
+
+    # --- what cannot be shown ---------------------------------------------------------------------------
+
+    async def failed(self, request: Request, error: Exception) -> Response:
+        """Say why there is no page, with as little around it as may be shown."""
+        try:
+            session: Session | None = self.session(request, is_use=False)
+        except SignInNeeded:
+            session = None
+        if isinstance(error, Unauthorized) and session is not None:
+            session.person.end()
+        if isinstance(error, (SignInNeeded, Unauthorized)):
+            is_page = request.method == "GET" and request.url.path not in ("/events", *FILES)
+            said = "" if str(error) == _NEVER_SIGNED_IN or isinstance(error, Unauthorized) else str(error)
+            return self.sign_in_page(request, said, 200 if is_page else 401)
+        message = str(error)
+        if isinstance(error, ClusterError) and session is not None:
+            message = str(session.person.client.with_hint(error))
+        status = _status(error)
+        if session is None or request.url.path in ("/events", *FILES):
+            return PlainTextResponse(f"{message}\n", status)
+        page = Page("This cannot be shown", "problem.html.j2", {"message": message})
+        return self.whole(request, session, page, status=status)
+
+
+def make_application(access: Access, *, is_secure: bool, sessions: Sessions | None = None) -> Guard:
+    """Return the application for the cluster; of `access` everything but credentials is used."""
+    web = Web(access, is_secure=is_secure, sessions=sessions or Sessions())
+    pages = [Route(path, web.page(function)) for path, function in (LIVE | STILL).items()]
+    files = [Route(path, web.file(function, name)) for path, (function, name) in FILES.items()]
+    forms = [
+        Route(path, web.page(project_forms.show_form), methods=["GET"])
+        for path in ("/projects/new", "/projects/{name}")
+    ]
+    posts = [Route(path, web.form, methods=["POST"]) for path in ("/projects/new", "/projects/{name}")]
+
+    @asynccontextmanager
+    async def lifespan(_application: Starlette) -> AsyncIterator[None]:
+        sweeping = asyncio.create_task(web.sessions.sweep())
+        try:
+            yield
+        finally:
+            sweeping.cancel()
+            await web.sessions.close()
+
+    application = Starlette(
+        routes=[
+            Route("/sign-in", web.sign_in, methods=["GET", "POST"]),
+            Route("/sign-out", web.sign_out, methods=["POST"]),
+            Route("/events", web.events),
+            Route("/new-cluster.yaml", web.yaml),
+            *files,
+            *pages,
+            *forms,
+            *posts,
+            Mount("/static", StaticFiles(packages=[("musterweb", "static")])),
+        ],
+        exception_handlers={MusterError: web.failed, Exception: _mistake},
+        lifespan=lifespan,
+    )
+    # outside of everything: also a mistake of ours is answered with the headers
+    return Guard(application, is_secure=is_secure)
+
+
+async def _mistake(_request: Request, error: Exception) -> Response:
+    log.error("a page failed: %r", error)
+    return PlainTextResponse("This is a mistake in muster, please report it; its log says more.\n", 500)
+
+
+def _status(error: Exception) -> int:
+    if isinstance(error, WebError):
+        return error.status
+    if isinstance(error, (NoSuchWorkload, NoSuchProject)):
+        return 404
+    if isinstance(error, UsageError):
+        return 400
+    status = error.status if isinstance(error, ClusterError) else 0
+    return status if status in (403, 404, 409) else 502

@@ -1,0 +1,321 @@
+"""Overview, nodes, jobs and projects: the tables of `muster list` and `muster top`, from what the person sees now."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from musterweb.page import Page, Visit, address, job_address
+from musterweb.tables import Table, columns
+from orchestrator.cli import job_table, nodes, project
+from orchestrator.cli.cluster import SET_ASIDE_HEADER, set_aside_rows
+from orchestrator.cli.gpus import GPU_HEADER, USE_HEADER, devices_text, gpu_row, percent, use_cells
+from orchestrator.cli.output import age
+from orchestrator.cluster.errors import Forbidden, NotFound
+from orchestrator.cluster.gpu_fraction import format_gpu, gpu_milli
+from orchestrator.cluster.objects import Project
+from orchestrator.control.policies import policies_in_force
+from orchestrator.control.set_aside import NoRecord, recorded
+from orchestrator.workloads.gpus import gpus_of_job, use_of
+from orchestrator.workloads.nodes import gpu_totals
+from orchestrator.workloads.view import WorkloadView, duration_seconds
+
+ROWS_OF_A_PAGE: Final = 200
+ROWS_OF_THE_OVERVIEW: Final = 12
+JOBS_HEADER: Final = (*job_table.WIDE_HEADER, "DURATION", *USE_HEADER)
+JOB_COLUMNS: Final = (
+    "NAME", "STATUS", "GPUs", "NODE", "WAITS BECAUSE", "PROJECT", "USER", "AGE", "DURATION", "TYPE", "GPU(Utilization)",
+)  # fmt: skip
+HOLDING_COLUMNS: Final = (
+    "NAME", "GPUs", "PROJECT", "NODE", "DURATION", "GPU(Utilization)", "GPU(Idle)", "USER", "TYPE",
+)  # fmt: skip
+WAITING_COLUMNS: Final = ("NAME", "GPUs", "WAITS BECAUSE", "PROJECT", "AGE", "USER", "TYPE")
+NODE_COLUMNS: Final = ("NAME", "STATUS", "GPU TYPE", "GPUs", "ALLOCATED", "FREE", "UNHEALTHY", "UTILIZATION")
+NO_NODES: Final = "You may not list nodes and all pods: ask for muster-viewer, bound in the whole cluster."
+NO_PROJECTS: Final = "You may not list projects: ask for muster-user, bound in the whole cluster."
+NO_JOBS: Final = (
+    "You see the jobs of no project: sign in again and name one of yours, "
+    "or ask an administrator to make you a member."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a project holds beside its quota."""
+
+    name: str
+    held: str
+    quota: str
+    share: str
+    pending: int
+    held_milli: int
+    quota_milli: int
+    most_milli: int
+
+
+def job_row(visit: Visit, view: WorkloadView) -> Sequence[str]:
+    """Return the cells of `JOBS_HEADER`: those of `list -o wide`, and those of `top job` that agents measured."""
+    gpus = gpus_of_job(view.pods, visit.sight.gpus)
+    cells = job_table.row(view, visit.now_us, wide=True, devices=devices_text(gpus))
+    duration = age(duration_seconds(view, visit.now_us)) if view.started_us is not None else ""
+    return (*cells, duration, *use_cells(use_of(gpus, view.pods)))
+
+
+def _jobs_table(
+    visit: Visit, name: str, title: str, views: Sequence[WorkloadView], chosen: Sequence[str], **rest: str
+) -> Table:
+    rows = [columns(JOBS_HEADER, job_row(visit, view), chosen) for view in views]
+    place, where = chosen.index("NAME"), chosen.index("PROJECT")
+    return Table(
+        name, title, chosen, rows, link=lambda row: job_address(row[where], row[place]), **rest
+    )  # fmt: skip
+
+
+async def overview(visit: Visit) -> Page:
+    """Who has the GPUs, how busy they are, who waits and why."""
+    sight = visit.sight
+    holding = [view for view in sight.jobs if view.held_gpu_milli]
+    waiting = [view for view in sight.jobs if view.status == "Pending"]
+    first = ROWS_OF_THE_OVERVIEW
+    tables = [
+        _jobs_table(
+            visit, "waiting", "Who waits", waiting[:first], WAITING_COLUMNS,
+            csv=address("/jobs.csv", status="Pending"),
+            empty="No job waits.", note=_more(len(waiting), first),
+        ),
+        _jobs_table(
+            visit, "holding", "Who holds GPUs", holding[:first], HOLDING_COLUMNS, csv="/jobs.csv",
+            empty="No job holds GPUs.", note=_more(len(holding), first),
+        ),
+    ]  # fmt: skip
+    if sight.nodes is not None:
+        tables.append(_nodes_table(visit))
+    return Page(
+        "Overview",
+        "overview.html.j2",
+        {"figures": _figures(visit, len(holding), len(waiting)), "shares": _shares(sight.projects), "tables": tables,
+         "notes": _notes(visit)},
+    )  # fmt: skip
+
+
+def _notes(visit: Visit) -> list[str]:
+    rights, sight = visit.person.rights, visit.sight
+    return [
+        *([NO_JOBS] if rights is not None and rights.scopes == () else []),
+        *([NO_NODES] if sight.nodes is None else []),
+        *([NO_PROJECTS] if sight.projects is None else []),
+    ]
+
+
+def _more(count: int, first: int) -> str:
+    return f"The first {first} of {count}." if count > first else ""
+
+
+def _figures(visit: Visit, holding: int, waiting: int) -> list[tuple[str, str]]:
+    sight = visit.sight
+    jobs = [("Jobs that hold GPUs", str(holding)), ("Jobs that wait", str(waiting))]
+    if sight.nodes is None:
+        held_milli = sum(view.held_gpu_milli for view in sight.jobs)
+        return [("GPUs allocated to your projects", format_gpu(held_milli)), *jobs]
+    totals = gpu_totals(sight.nodes)
+    use = use_of(gpu for view in sight.nodes for gpu in view.gpus)
+    of_all = "" if totals.allocated_percent is None else f" ({totals.allocated_percent}%)"
+    idle = "-" if totals.idle_milli is None else format_gpu(totals.idle_milli)
+    return [
+        ("GPUs", format_gpu(totals.gpu_milli)),
+        ("Allocated", f"{format_gpu(totals.allocated_milli)}{of_all}"),
+        ("Free", format_gpu(totals.free_milli)),
+        ("Allocated, but idle", idle),
+        ("Unhealthy", format_gpu(totals.unhealthy_milli)),
+        ("Utilization", percent(use.utilization_percent)),
+        ("Nodes", str(len(sight.nodes))),
+        *jobs,
+    ]
+
+
+def _shares(projects: Sequence[Project] | None) -> list[Share]:
+    shares = []
+    for item in projects or ():
+        status = item.status
+        quota, held = gpu_milli(item.spec.gpu.quota), gpu_milli(status.allocated_gpu)
+        shares.append(
+            Share(
+                item.metadata.name, str(status.allocated_gpu), format_gpu(quota), str(status.fair_share_gpu),
+                status.pending_workloads, held, quota, 0,
+            )
+        )  # fmt: skip
+    most = max((max(share.held_milli, share.quota_milli) for share in shares), default=0)
+    return [
+        Share(
+            share.name, share.held, share.quota, share.share, share.pending, share.held_milli, share.quota_milli, most
+        )
+        for share in shares
+    ]  # fmt: skip
+
+
+def _nodes_table(visit: Visit) -> Table:
+    rows = []
+    for view in visit.sight.nodes or ():
+        wide = dict(zip(nodes.WIDE_HEADER, nodes.row(view, wide=True), strict=True))
+        rows.append(
+            [
+                view.name,
+                view.status,
+                wide["GPU TYPE"],
+                format_gpu(view.gpu_milli),
+                format_gpu(view.gpu_allocated_milli),
+                wide["GPU FREE"],
+                format_gpu(view.gpu_unhealthy_milli),
+                percent(use_of(view.gpus).utilization_percent),
+            ]
+        )
+    return Table(
+        "nodes", "Nodes", NODE_COLUMNS, rows, link=lambda row: f"/nodes#node-{row[0]}", csv="/nodes.csv",
+        empty="The cluster has no nodes.",
+    )  # fmt: skip
+
+
+async def nodes_page(visit: Visit) -> Page:
+    """Each node, and each of its GPUs with who holds it and how it is."""
+    views = visit.sight.nodes
+    if views is None:
+        return Page("Nodes", "nodes.html.j2", {"tables": [], "note": NO_NODES, "health": "", "pager": None})
+    pager = Pager.of(visit, len(views), 50, "/nodes")
+    tables = [
+        Table(
+            f"node-{view.name}", view.name, GPU_HEADER, [gpu_row(gpu) for gpu in view.gpus],
+            empty="Nobody says what its GPUs do: no agent of muster has written of this node.",
+            note=_node_line(nodes.row(view, wide=True)),
+        )
+        for view in views[pager.start : pager.end]
+    ]  # fmt: skip
+    rows = [[view.name, *gpu_row(gpu)] for view in views for gpu in view.gpus]
+    return Page(
+        "Nodes",
+        "nodes.html.j2",
+        {"tables": tables, "note": "" if views else "The cluster has no nodes.", "pager": pager},
+        (
+            Table("nodes", "Nodes", nodes.WIDE_HEADER, [nodes.row(view, wide=True) for view in views]),
+            Table("gpus", "GPUs", ("NODE", *GPU_HEADER), rows),
+        ),
+    )
+
+
+def _node_line(cells: Sequence[str]) -> str:
+    facts = dict(zip(nodes.WIDE_HEADER, cells, strict=True))
+    words = [
+        facts["STATUS"],
+        facts["GPU TYPE"],
+        f"{facts['GPU FREE']} of {facts['GPU ALLOCATABLE']} GPUs free",
+        f"{facts['CPU ALLOCATED']} of {facts['CPU ALLOCATABLE']} CPUs allocated",
+        f"{facts['MEMORY ALLOCATED']} of {facts['MEMORY ALLOCATABLE']} memory allocated",
+        f"{facts['PODS']} pods",
+        f"unhealthy: {facts['UNHEALTHY']}" if facts["UNHEALTHY"] else "",
+    ]
+    return ", ".join(filter(None, words))
+
+
+@dataclass(frozen=True, slots=True)
+class Pager:
+    """Which rows of a long table a page shows, and where the others are."""
+
+    start: int
+    end: int
+    count: int
+    before: str
+    after: str
+
+    @classmethod
+    def of(cls, visit: Visit, count: int, size: int, path: str, **query: str) -> "Pager":
+        """Return the pager of the page that the query names, the last one where there are no more so many."""
+        number = min(visit.number("page"), max(1, -(-count // size)))
+        start, end = (number - 1) * size, min(count, number * size)
+        return cls(
+            start,
+            end,
+            count,
+            address(path, **query, page=str(number - 1)) if number > 1 else "",
+            address(path, **query, page=str(number + 1)) if end < count else "",
+        )
+
+
+async def jobs_page(visit: Visit) -> Page:
+    """All jobs that the person may see, or those that the query chooses."""
+    views = visit.sight.jobs
+    word, status, of = (visit.query.get(name, "") for name in ("name", "status", "project"))
+    chosen = [
+        view
+        for view in views
+        if word in view.name and status in ("", view.status) and of in ("", view.project)
+    ]
+    query = {"name": word, "status": status, "project": of}
+    pager = Pager.of(visit, len(chosen), ROWS_OF_A_PAGE, "/jobs", **query)
+    rights = visit.person.rights
+    table = _jobs_table(
+        visit, "jobs", "Jobs", chosen[pager.start : pager.end], JOB_COLUMNS,
+        csv=address("/jobs.csv", **query), empty="No such job." if views else "There are no jobs.",
+    )  # fmt: skip
+    return Page(
+        "Jobs",
+        "jobs.html.j2",
+        {
+            "tables": [table],
+            "pager": pager,
+            "query": query,
+            "statuses": sorted({view.status for view in views} | ({status} if status else set())),
+            "projects": sorted({view.project for view in views} | ({of} if of else set())),
+            "note": NO_JOBS if rights is not None and rights.scopes == () else "",
+        },
+        # made when the file is fetched: four thousand rows take longer than the page
+        (Table("jobs", "Jobs", JOBS_HEADER, _Lazy(visit, chosen)),),
+    )
+
+
+class _Lazy(Sequence[Sequence[str]]):
+    """The rows of jobs, made when they are looked at."""
+
+    def __init__(self, visit: Visit, views: Sequence[WorkloadView]) -> None:
+        self._visit, self._views = visit, views
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    def __getitem__(self, place: Any) -> Any:
+        """Return the row of one job."""
+        return job_row(self._visit, self._views[place])
+
+
+async def projects_page(visit: Visit) -> Page:
+    """The projects: what is promised to them, what they hold, how much waits."""
+    projects = visit.sight.projects
+    rights = visit.person.rights
+    rows = [project.row(item, "", wide=True) for item in projects or ()]
+    table = Table(
+        "projects", "Projects", project.WIDE_HEADER, rows, link=lambda row: f"/projects/{row[0]}", csv="/projects.csv",
+        empty="There are no projects." if projects is not None else NO_PROJECTS,
+    )  # fmt: skip
+    return Page(
+        "Projects",
+        "projects.html.j2",
+        {
+            "tables": [table],
+            "edits": rights is not None and rights.edits_projects,
+            "shares": _shares(projects),
+        },
+        (table,),
+    )
+
+
+async def health_page(visit: Visit) -> Page:
+    """Whether the policies are in force, and what no decision counts with: `muster cluster status`."""
+    transport = visit.person.client.transport
+    policies = (await policies_in_force(transport)).sentence()
+    try:
+        record = await recorded(transport)
+    except (Forbidden, NotFound, NoRecord) as error:
+        return Page("Cluster", "health.html.j2", {"policies": policies, "tables": [], "note": str(error)})
+    table = Table(
+        "set-aside", "Objects that no decision counts with, or otherwise than they say", SET_ASIDE_HEADER,
+        set_aside_rows(record), csv="/cluster.csv", empty="No object is set aside.",
+        note=f"and {record.more} more" if record.more else "",
+    )  # fmt: skip
+    return Page("Cluster", "health.html.j2", {"policies": policies, "tables": [table], "note": ""}, (table,))

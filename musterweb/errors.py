@@ -1,0 +1,33 @@
+"""What keeps a request from being answered, as pages say it.
+
+WebError            root
+├── SignInNeeded        nobody is signed in by this cookie, or no longer
+├── Refused             the request itself cannot be meant: another site's, too large, without its token
+└── NoRoom              so many people or pages are there that no more are taken
+"""
+
+from orchestrator.errors import MusterError
+
+
+class WebError(MusterError):
+    """Root of what the pages themselves refuse."""
+
+    status = 400
+
+
+class SignInNeeded(WebError):
+    """Nobody is signed in by this cookie, or no longer; the message says why."""
+
+    status = 401
+
+
+class Refused(WebError):
+    """The request is not one that a page of ours makes."""
+
+    status = 403
+
+
+class NoRoom(WebError):
+    """There is no room for more; the message says of what."""
+
+    status = 503

@@ -1,0 +1,59 @@
+"""A page that keeps itself current: its body is sent again whenever it is different (server-sent events)."""
+
+import hashlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from musterweb.errors import SignInNeeded
+from musterweb.person import BEAT_SECONDS, ENDED, Person
+from musterweb.sessions import OVER
+from orchestrator.cluster.errors import Unauthorized
+from orchestrator.errors import MusterError
+
+Render = Callable[[], Awaitable[str]]
+
+
+async def follow(person: Person, render: Render, is_over: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
+    """Yield `page` events with the body, `state` events in between, and one `end` when the person is signed out."""
+    number, digest = -1, b""
+    yield b"retry: 2000\n\n"
+    while True:
+        latest = await person.news(number, BEAT_SECONDS)
+        try:
+            if is_over():
+                raise SignInNeeded(ENDED if person.is_ended else OVER)  # noqa: TRY301
+            person.wake()
+            if latest > number and person.sight is not None and person.is_live:
+                body = await render()
+                new_digest = hashlib.sha256(body.encode()).digest()
+                if new_digest != digest:
+                    digest = new_digest
+                    yield _event("page", {"html": body, **state_of(person)})
+        except (SignInNeeded, Unauthorized) as error:
+            if isinstance(error, Unauthorized):
+                person.end()
+            yield _event("end", {"problem": ENDED if person.is_ended else str(error)})
+            return
+        except MusterError as error:
+            yield _event("state", {**state_of(person), "live": False, "problem": str(error)})
+            number = latest
+            continue
+        number = latest
+        yield _event("state", state_of(person))
+
+
+def state_of(person: Person) -> dict[str, object]:
+    """Return whether what is shown is live, from when it is, and why it is not current."""
+    sight = person.sight
+    at = datetime.fromtimestamp(sight.at_us / 1_000_000, UTC).strftime(TIME) if sight else ""
+    return {"live": person.is_live, "at": at, "problem": person.problem}
+
+
+TIME: Final = "%Y-%m-%d %H:%M:%S UTC"
+
+
+def _event(kind: str, content: object) -> bytes:
+    return b"event: " + kind.encode() + b"\ndata: " + msgspec.json.encode(content) + b"\n\n"

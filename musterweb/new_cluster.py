@@ -1,0 +1,25 @@
+"""What a new cluster needs for muster: `muster operator-yaml`, to be copied."""
+
+from musterweb.page import Page, Visit
+from orchestrator.cli.operator import operator_manifests
+from orchestrator.errors import UsageError
+
+MAX_NAME: int = 63
+
+
+async def new_cluster_page(visit: Visit) -> Page:
+    """A name, and the YAML for it."""
+    name, text, problem = visit.query.get("name", "").strip(), "", ""
+    if name:
+        try:
+            text = cluster_yaml(name)
+        except UsageError as error:
+            problem = str(error)
+    return Page("New cluster", "new_cluster.html.j2", {"name": name, "text": text, "problem": problem})
+
+
+def cluster_yaml(name: str) -> str:
+    """Return what `muster operator-yaml --cluster NAME` prints. Raises UsageError for what is no name."""
+    if len(name) > MAX_NAME or not name.isprintable():
+        raise UsageError(f"a name has at most {MAX_NAME} characters that can be printed")
+    return operator_manifests(name)

@@ -1,0 +1,53 @@
+"""What a page is made of, and what it is made from."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from musterweb.person import Person, Sight
+from musterweb.tables import Table
+from orchestrator.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """Who looks at which page: the parts of its path, its query, and what the person sees now."""
+
+    person: Person
+    sight: Sight
+    path: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+    now_us: int = field(default_factory=lambda: time.time_ns() // 1000)
+
+    def number(self, name: str, default: int = 1) -> int:
+        """Return a whole number of the query from 1 up. Raises UsageError."""
+        text = self.query.get(name, "")
+        if not text:
+            return default
+        if not (text.isascii() and text.isdigit() and len(text) < 7 and int(text)):
+            raise UsageError(f"{name} {text!r} is not possible: give a number from 1 up")
+        return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The title of a page, the template of its body with what it shows, and the tables that it offers as files."""
+
+    title: str
+    template: str
+    content: Mapping[str, Any]
+    tables: tuple[Table, ...] = ()
+
+
+def address(path: str, **query: str) -> str:
+    """Return a path with a query of what is not empty."""
+    chosen = {name: value for name, value in query.items() if value}
+    return f"{path}?{urlencode(chosen)}" if chosen else path
+
+
+def job_address(project: str, name: str, part: str = "") -> str:
+    """Return where a job is shown."""
+    parts = ["", "jobs", project, name, *([part] if part else [])]
+    return "/".join(quote(word, safe="") for word in parts)

@@ -1,0 +1,367 @@
+"""What one signed-in person may see, kept current with that person's token and nothing else.
+
+    asleep ──request──> reading ──lists and watches are there──> live ──a failure──> stale ──pause──> reading
+                                                                  └──the token is refused──> ended
+
+There is one watch for each kind of object, however many pages the person has open. A failure ends all of them: what was
+seen last stays to be shown, labelled with its time, until everything has been read anew.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+from musterweb.errors import SignInNeeded
+from orchestrator.client.aio import AsyncClient
+from orchestrator.client.identity import IdentityClient
+from orchestrator.client.jobs import Scope
+from orchestrator.client.projects import ProjectClient
+from orchestrator.client.watching import Caches, JobCaches, NodeCaches, ProjectCaches, visible_node_kinds
+from orchestrator.cluster.errors import ClusterError, Forbidden, Unauthorized, Unreachable
+from orchestrator.cluster.kubeconfig import Access
+from orchestrator.cluster.objects import Project
+from orchestrator.cluster.resources import (
+    INGRESSES,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PROJECTS,
+    SERVICES,
+    STATEFUL_SETS,
+)
+from orchestrator.errors import MusterError
+from orchestrator.workloads.gpus import GpuView
+from orchestrator.workloads.nodes import NodeView
+from orchestrator.workloads.view import WorkloadView, newest_first
+
+log = logging.getLogger(__name__)
+
+BEAT_SECONDS: Final = 3.0
+"""How often the API server is asked whether it is there and still takes the token."""
+BEAT_LIMIT_SECONDS: Final = 5.0
+RIGHTS_SECONDS: Final = 60.0
+"""How often it is looked whether what the person may see is still the same."""
+RETRY_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 0.5
+"""The least time between two looks at the caches; a look that takes long has four times as long after it."""
+AGE_SECONDS: Final = 10.0
+"""Ages grow also where nothing happens."""
+LINGER_SECONDS: Final = 60.0
+"""So long after the last page is closed, watches and what they brought are given up."""
+READY_SECONDS: Final = 15.0
+MAX_SCOPES: Final = 50
+
+ENDED: Final = "The API server no longer accepts your token: sign in again"
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What a person may list: all jobs (`scopes` is None) or those of some projects; nodes; projects."""
+
+    scopes: tuple[Scope, ...] | None
+    nodes: bool
+    projects: bool
+    edits_projects: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What was to be seen at a moment. What the person may not see is None."""
+
+    at_us: int
+    jobs: list[WorkloadView]
+    gpus: dict[str, tuple[GpuView, ...]]
+    nodes: list[NodeView] | None
+    projects: list[Project] | None
+
+
+class Person:
+    """One signed-in person; see the module. Close it at the end."""
+
+    def __init__(self, client: AsyncClient, user: str, project: str | None) -> None:
+        self.client = client
+        self.user = user
+        self.rights: Rights | None = None
+        self.sight: Sight | None = None
+        self.problem = ""
+        self.is_ended = False
+        self._project = project
+        self._users = 0
+        self._used_at = time.monotonic()
+        self._number = 0
+        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether what is to be seen is what the cluster has now, as far as anybody can know."""
+        return self.sight is not None and not self.problem and self._task is not None
+
+    @property
+    def number(self) -> int:
+        """Grows with everything that there is to show anew."""
+        return self._number
+
+    @contextmanager
+    def using(self) -> Iterator[None]:
+        """Keep the watches for as long as a page is open."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            self._used_at = time.monotonic()
+
+    async def ready(self) -> Sight:
+        """Return what is to be seen, begun to be read if nobody looked lately.
+
+        Raises SignInNeeded for a token that is refused, Unreachable where nothing was read in time.
+        """
+        self.wake()
+        deadline = time.monotonic() + READY_SECONDS
+        while self.sight is None:
+            if self.is_ended:
+                raise SignInNeeded(ENDED)
+            left_seconds = deadline - time.monotonic()
+            if left_seconds <= 0 or self.problem:
+                raise Unreachable(
+                    self.problem or "the API server has not answered yet: try again in a moment"
+                )
+            await self.news(self._number, left_seconds)
+        return self.sight
+
+    def wake(self) -> None:
+        """Read and watch, if that was given up or not begun."""
+        self._used_at = time.monotonic()
+        if self.is_ended:
+            raise SignInNeeded(ENDED)
+        if self._task is None:
+            if self.sight is None:
+                self.problem = ""
+            self._task = asyncio.create_task(self._follow())
+
+    async def news(self, number: int, seconds: float) -> int:
+        """Wait until there is more to show than there was at `number`, or for so long; return the number now."""
+        if self._number <= number:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), seconds)
+        return self._number
+
+    def end(self) -> None:
+        """Show nothing any more: the token is refused."""
+        self.is_ended, self.sight = True, None
+        self._tell()
+
+    async def close(self) -> None:
+        """Give everything up."""
+        self.end()
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        await self.client.__aexit__(None, None, None)
+
+    def _tell(self) -> None:
+        self._number += 1
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def _follow(self) -> None:
+        try:
+            while True:
+                try:
+                    await self._follow_once()
+                except Unauthorized:
+                    self.end()
+                    return
+                except MusterError as error:
+                    self.problem = str(self.client.with_hint(error))
+                    self._tell()
+                    await asyncio.sleep(RETRY_SECONDS)
+                if self._is_idle():
+                    self.sight, self.problem = None, ""
+                    return
+        except Exception:
+            log.exception("what %s sees cannot be kept current", self.user)
+            self.problem = "a mistake in muster keeps this page from being current: see its log"
+            self._tell()
+        finally:
+            self._task = None
+
+    async def _follow_once(self) -> None:
+        """Read and watch until something fails, rights change, or nobody looks any more."""
+        rights = self.rights = await self._read_rights()
+        jobs = [
+            JobCaches(self.client.transport, scope, self._changed)
+            for scope in (rights.scopes if rights.scopes is not None else (None,))
+        ]
+        nodes = None
+        if rights.nodes:
+            nodes = NodeCaches(
+                self.client.transport, await visible_node_kinds(self.client.transport), self._changed
+            )
+        projects = None
+        if rights.projects and rights.scopes is not None:
+            projects = ProjectCaches(self.client.transport, self._changed)
+        caches = [cache for cache in (*jobs, nodes, projects) if cache is not None]
+        async with _held(caches) as ready:
+            await self._watch_over(rights, jobs, nodes, projects, ready)
+
+    async def _watch_over(
+        self,
+        rights: Rights,
+        jobs: list[JobCaches],
+        nodes: NodeCaches | None,
+        projects: ProjectCaches | None,
+        ready: asyncio.Event,
+    ) -> None:
+        caches: list[Caches] = [cache for cache in (*jobs, nodes, projects) if cache is not None]
+        beat_at = time.monotonic() + BEAT_SECONDS
+        rights_at = time.monotonic() + RIGHTS_SECONDS
+        look_at = age_at = 0.0
+        self._changed.set()
+        while not self._is_idle():
+            if problem := next((cache.problem for cache in caches if cache.problem is not None), None):
+                raise problem
+            now = time.monotonic()
+            if now >= beat_at:
+                await self._beat()
+                beat_at = time.monotonic() + BEAT_SECONDS
+            if now >= rights_at:
+                if await self._read_rights() != rights:
+                    return
+                rights_at = time.monotonic() + RIGHTS_SECONDS
+            if ready.is_set() and now >= look_at and (self._changed.is_set() or now >= age_at):
+                self._changed.clear()
+                self._look(rights, jobs, nodes, projects)
+                cost_seconds = time.monotonic() - now
+                look_at = now + max(LOOK_SECONDS, 5 * cost_seconds)
+                age_at = now + AGE_SECONDS
+            await self._pause(ready, look_at)
+
+    async def _pause(self, ready: asyncio.Event, look_at: float) -> None:
+        """Wait for the next thing to do, a second at most."""
+        wait_seconds = look_at - time.monotonic()
+        if wait_seconds > 0:
+            await asyncio.sleep(min(wait_seconds, 1.0))
+            return
+        awaited = self._changed if ready.is_set() else ready
+        with suppress(TimeoutError):
+            await asyncio.wait_for(awaited.wait(), 1.0)
+
+    def _look(
+        self,
+        rights: Rights,
+        jobs: list[JobCaches],
+        nodes: NodeCaches | None,
+        projects: ProjectCaches | None,
+    ) -> None:
+        now_us = time.time_ns() // 1000
+        gpus = nodes.gpus(now_us) if nodes else {}
+        listed = projects or (jobs[0] if rights.scopes is None else None)
+        views = [view for cache in jobs for view in cache.jobs()]
+        self.sight = Sight(
+            at_us=now_us,
+            jobs=views if len(jobs) == 1 else sorted(views, key=newest_first),
+            gpus=gpus,
+            nodes=nodes.nodes(jobs[0].pods(), gpus) if nodes else None,
+            projects=listed.projects() if listed else None,
+        )
+        self.problem = ""
+        self._tell()
+
+    async def _beat(self) -> None:
+        try:
+            async with asyncio.timeout(BEAT_LIMIT_SECONDS):
+                await IdentityClient(self.client.transport, "").who()
+        except TimeoutError as error:
+            raise Unreachable(
+                f"{self.client.access.server} has not answered for {BEAT_LIMIT_SECONDS:g} seconds"
+            ) from error
+
+    def _is_idle(self) -> bool:
+        return not self._users and time.monotonic() - self._used_at > LINGER_SECONDS
+
+    async def _read_rights(self) -> Rights:
+        identity = IdentityClient(self.client.transport, "")
+        kinds = (PODS, JOBS, STATEFUL_SETS, SERVICES, INGRESSES, NAMESPACES, PROJECTS, NODES)
+        *lists, edits_projects = await asyncio.gather(
+            *(identity.may("list", kind, None) for kind in kinds), identity.may("patch", PROJECTS, None)
+        )
+        may_list = dict(zip(kinds, lists, strict=True))
+        is_everything = all(may_list[kind] for kind in kinds if kind is not NODES)
+        scopes = None
+        if not is_everything:
+            scopes = await self._read_scopes(
+                identity, lists_namespaces=may_list[NAMESPACES] and may_list[PROJECTS]
+            )
+        return Rights(
+            scopes,
+            is_everything and may_list[NODES],
+            may_list[PROJECTS],
+            may_list[PROJECTS] and edits_projects,
+        )
+
+    async def _read_scopes(self, identity: IdentityClient, *, lists_namespaces: bool) -> tuple[Scope, ...]:
+        candidates: list[Scope] = []
+        if self._project is not None:
+            candidates.append(await self.client.scope(self._project))
+        if lists_namespaces:
+            namespaces = await ProjectClient(self.client.transport).namespaces()
+            candidates += [Scope(project, namespace) for namespace, project in namespaces.items()]
+        distinct = sorted(set(candidates), key=lambda scope: scope.project)
+        allowed = await asyncio.gather(*(identity.may("list", JOBS, scope.namespace) for scope in distinct))
+        scopes = [scope for scope, is_allowed in zip(distinct, allowed, strict=True) if is_allowed]
+        return tuple(scopes[:MAX_SCOPES])
+
+
+async def sign_in(access: Access, token: str, project: str | None) -> Person:
+    """Return the person whose token it is, as the API server says. Raises SignInNeeded, MusterError."""
+    own = replace(access, user="", token=lambda: token, token_blocks=False, as_user=None, as_groups=())
+    client = AsyncClient(own)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(client)
+        try:
+            async with asyncio.timeout(BEAT_LIMIT_SECONDS):
+                user = await IdentityClient(client.transport, "").who()
+        except Unauthorized as error:
+            raise SignInNeeded("the API server does not accept this token") from error
+        except TimeoutError as error:
+            raise Unreachable(f"{access.server} does not answer") from error
+        if user is None:
+            raise SignInNeeded("this API server cannot say whose token it is (Kubernetes 1.28 or newer can)")
+        if not user.username or user.username == "system:anonymous":
+            raise SignInNeeded("this token is nobody's")
+        if project is not None:
+            try:
+                await client.scope(project)
+            except (Forbidden, ClusterError) as error:
+                raise SignInNeeded(str(client.with_hint(error))) from error
+        stack.pop_all()
+    return Person(client, user.username, project)
+
+
+@asynccontextmanager
+async def _held(caches: Sequence[Caches]) -> AsyncIterator[asyncio.Event]:
+    """Keep caches current for as long as the context lasts; the event is set when all are there."""
+    ready = asyncio.Event()
+
+    async def hold() -> None:
+        async with AsyncExitStack() as stack:
+            await asyncio.gather(*(stack.enter_async_context(cache.running()) for cache in caches))
+            ready.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(hold())
+    try:
+        yield ready
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task

@@ -1,0 +1,107 @@
+"""What every answer carries and every request must show, so that no other site can read or do anything here."""
+
+import hmac
+import secrets
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from musterweb.errors import Refused
+
+MAX_BODY_BYTES: Final = 64 << 10
+MAX_FIELDS: Final = 100
+FORM_TOKEN: Final = "form_token"  # noqa: S105 - the name of a field
+_LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    # not `no-referrer`: with that, browsers send `Origin: null` with the forms of our own pages
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+
+
+class Guard:
+    """Puts `HEADERS` on every answer and, on loopback, refuses requests that name another host.
+
+    A name that somebody else's DNS server lets lead to 127.0.0.1 would make our pages those of that name.
+    """
+
+    def __init__(self, application: ASGIApp, *, is_secure: bool) -> None:
+        self._application = application
+        self._is_secure = is_secure
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._application(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        host = urlsplit(f"//{Request(scope).headers.get('host', '')}").hostname or ""
+        if not self._is_secure and host not in _LOOPBACK_HOSTS:
+            refusal: Response = PlainTextResponse("This server answers on loopback only.\n", 421)
+            await refusal(scope, receive, send_guarded)
+            return
+        await self._application(scope, receive, send_guarded)
+
+
+def cookie_name(word: str, *, is_secure: bool) -> str:
+    """Return the name of a cookie; with TLS one that browsers take from this host and over TLS only."""
+    return f"__Host-muster-{word}" if is_secure else f"muster-{word}"
+
+
+def set_cookie(response: Response, name: str, value: str, *, is_secure: bool) -> None:
+    """Let the browser keep a value for as long as it runs, out of reach of scripts and other sites."""
+    response.set_cookie(name, value, path="/", secure=is_secure, httponly=True, samesite="strict")
+
+
+def new_secret() -> str:
+    """Return what nobody can guess."""
+    return secrets.token_urlsafe(32)
+
+
+def check_origin(request: Request) -> None:
+    """Raise Refused unless a page of this very server sent the request, as its browser says."""
+    expected = f"{request.url.scheme}://{request.headers.get('host', '')}"
+    if not hmac.compare_digest(request.headers.get("origin", "").encode(), expected.encode()):
+        raise Refused("this form was not sent by a page of this server: open the page anew and try again")
+
+
+async def read_form(request: Request, form_token: str) -> dict[str, str]:
+    """Return the fields of a form that a page of ours sent. Raises Refused for any other."""
+    check_origin(request)
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise Refused("that is too much for a form")
+    try:
+        fields = dict(
+            parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
+        )
+    except ValueError as error:  # no UTF-8, too many fields
+        raise Refused("that is no form of these pages") from error
+    shown = fields.pop(FORM_TOKEN, "")
+    if not form_token or not hmac.compare_digest(shown.encode(), form_token.encode()):
+        raise Refused("this form is of an earlier session: open the page anew and try again")
+    return fields

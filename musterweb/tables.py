@@ -1,0 +1,57 @@
+"""Tables of the command line for pages and as files."""
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.cli.output import UNKNOWN, cells
+
+_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""A cell that begins like this is a formula to spreadsheets; the last four are the same in full width."""
+
+Link = Callable[[Sequence[str]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of the command line. `link` is the address of what a row is about, given its cells."""
+
+    name: str
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    link: Link | None = None
+    csv: str = ""
+    empty: str = "Nothing."
+    note: str = ""
+
+    @property
+    def lines(self) -> list[tuple[str, list[str]]]:
+        """The link of every row, or nothing, and its cells as a terminal shows them."""
+        links = [self.link(row) if self.link else "" for row in self.rows]
+        return list(zip(links, cells(self.rows), strict=True))
+
+
+def columns(header: Sequence[str], row: Sequence[str], chosen: Sequence[str]) -> list[str]:
+    """Return those cells of a row whose columns are chosen, in that order."""
+    by_title = dict(zip(header, row, strict=True))
+    return [by_title[title] for title in chosen]
+
+
+def csv_text(table: Table) -> str:
+    """Return the table as a file that spreadsheets open and take no cell of for a formula."""
+    output = io.StringIO()
+    writer = csv.writer(output)
+    writer.writerow(table.header)
+    writer.writerows([_inert(cell) for cell in row] for row in table.rows)
+    return output.getvalue()
+
+
+def _inert(cell: str) -> str:
+    """A cell that no program takes for more than text."""
+    if cell == UNKNOWN:
+        return ""
+    text = "".join(character if character.isprintable() else " " for character in cell)
+    return f"'{text}" if cell.lstrip(" ").startswith(_FORMULA_STARTS) else text

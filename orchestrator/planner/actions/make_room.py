@@ -1,0 +1,37 @@
+"""Room for whoever has a claim, in the order of turns: by moves where these make it, else by evictions.
+
+Moves for all, then evictions for all, would move work for somebody whose room then goes to a better claim.
+"""
+
+from orchestrator.planner.accounting.tiers import EntitlementTier
+from orchestrator.planner.actions.consolidate import Consolidation, can_consolidate_for
+from orchestrator.planner.actions.reclaim import Reclaim, can_reclaim_for
+from orchestrator.planner.session import Session
+
+
+def make_room_within_quota(session: Session) -> None:
+    """For workloads that quotas cover."""
+    _make_room(session, EntitlementTier.GUARANTEED, moves_percent=10, work_percent=40)
+
+
+def make_room_within_fair_share(session: Session) -> None:
+    """For workloads that fair shares cover."""
+    _make_room(session, EntitlementTier.FAIR, moves_percent=5, work_percent=20)
+
+
+def _make_room(session: Session, level: EntitlementTier, *, moves_percent: int, work_percent: int) -> None:
+    moves = can_consolidate_for(session, level) if "consolidate" in session.actions else []
+    takes = can_reclaim_for(session, level) if "reclaim" in session.actions else []
+    if not moves and not takes:
+        return
+    session.work.allow(work_percent)
+    movable = {workload.id for workload in moves}
+    taking = {workload.id for workload in takes}
+    consolidation, reclaim = Consolidation(session, moves_percent), Reclaim(session, level)
+    waiting = [*moves, *(workload for workload in takes if workload.id not in movable)]
+    for turns in session.turns_left_over_first(waiting):
+        while (workload := session.next_turn(turns)) is not None:
+            served = workload.id in movable and consolidation.make_room(workload)
+            served = served or (workload.id in taking and reclaim.make_room(workload))
+            turns.settle(workload.project, workload if served and session.next_chunk(workload) else None)
+    reclaim.finish()

@@ -1,0 +1,105 @@
+"""Reservations: pods of muster's own, each of which holds one GPU of a device plugin for pods with parts of that GPU.
+
+A device plugin knows whole GPUs only: what nobody holds by a pod of Kubernetes it gives away. Which GPU a reservation
+got, the plugin decides; the agent of the node learns it from the kubelet. What a pod has by reservations is written on
+it in the request that binds it. Pure.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from orchestrator.cluster.gpu_nodes import GpuNode, GpuState
+from orchestrator.cluster.objects import FINISHED, Pod
+from orchestrator.cluster.resources import PODS
+from orchestrator.names import (
+    GPU_DEVICES_ANNOTATION,
+    GPU_RESERVATIONS_ANNOTATION,
+    GPU_RESOURCE,
+    GPU_UUIDS_ANNOTATION,
+    RESERVATION_LABEL,
+    SYSTEM_NAMESPACE,
+)
+from orchestrator.workloads.protection import RESTRICTED_POD, restricted
+from orchestrator.workloads.request import devices_of, is_admitted
+
+NAME_PREFIX: Final = "gpu-reservation-"
+_WRITTEN: Final = (GPU_UUIDS_ANNOTATION, GPU_RESERVATIONS_ANNOTATION)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """That a pod has a part of one GPU: the uid of the reservation that holds it, its index on the node, its UUID."""
+
+    reservation: str
+    index: int
+    uuid: str
+
+
+def reservation_pod(name: str, node: str, image: str) -> dict[str, Any]:
+    """Return the pod that holds a GPU of the node: it sleeps, may do nothing, and stays whatever taints come."""
+    container = {
+        "name": "reservation",
+        "image": image,
+        "command": ["sleep", "2147483647"],
+        "resources": {"limits": {GPU_RESOURCE: "1", "cpu": "10m", "memory": "32Mi"}},
+        "securityContext": restricted({}),
+    }
+    return {
+        "apiVersion": PODS.api_version,
+        "kind": PODS.kind,
+        "metadata": {
+            "name": name,
+            "namespace": SYSTEM_NAMESPACE,
+            "labels": {"app.kubernetes.io/part-of": "muster", RESERVATION_LABEL: "true"},
+        },
+        "spec": {
+            "nodeName": node,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": 1,
+            "tolerations": [{"operator": "Exists"}],
+            "securityContext": RESTRICTED_POD | {"runAsUser": 65532},
+            "containers": [container],
+        },
+    }
+
+
+def shares_of(pod: Pod) -> tuple[Share, ...]:
+    """Return what a bound pod has by reservations; nothing if it has ended, or if muster has not written it."""
+    annotations = pod.metadata.annotations
+    if not annotations.get(GPU_RESERVATIONS_ANNOTATION) or not pod.spec.node_name:
+        return ()
+    if pod.status.phase in FINISHED or not is_admitted(pod):
+        return ()
+    uids = annotations[GPU_RESERVATIONS_ANNOTATION].split(",")
+    uuids = annotations.get(GPU_UUIDS_ANNOTATION, "").split(",")
+    devices = devices_of(pod)
+    if not len(uids) == len(uuids) == len(devices):
+        return ()
+    return tuple(map(Share, uids, devices, uuids))
+
+
+def share_annotations(shares: Iterable[Share]) -> dict[str, str]:
+    """Return what is written on a pod that has these parts."""
+    in_order = sorted(shares, key=lambda share: share.index)
+    return {
+        GPU_DEVICES_ANNOTATION: ",".join(str(share.index) for share in in_order),
+        GPU_UUIDS_ANNOTATION: ",".join(share.uuid for share in in_order),
+        GPU_RESERVATIONS_ANNOTATION: ",".join(share.reservation for share in in_order),
+    }
+
+
+def without_shares(pod: Pod) -> dict[str, str]:
+    """Return what is written on a pod that has nothing by reservations: what its template says is not to stay."""
+    return {key: "" for key in _WRITTEN if pod.metadata.annotations.get(key)}
+
+
+def gpu_of_reservation(node: GpuNode | None, name: str) -> GpuState | None:
+    """Return the GPU that the kubelet gave to the reservation of that name, None while no agent says so."""
+    for state in () if node is None else node.spec.gpus:
+        if state.uuid and any(
+            (holder.namespace, holder.pod) == (SYSTEM_NAMESPACE, name) for holder in state.holders
+        ):
+            return state
+    return None

@@ -1,0 +1,68 @@
+"""What an Ansible inside of another does, as lines of JSON in the file that MUSTER_NESTED_EVENTS names."""
+
+import json
+import os
+
+from ansible.plugins.callback import CallbackBase
+
+DOCUMENTATION = """
+    name: nested_events
+    type: notification
+    short_description: write what happens as lines of JSON
+    description:
+      - One line for each play, task and result. Results carry no more than the message of a failure.
+    requirements:
+      - the environment variable MUSTER_NESTED_EVENTS
+"""
+
+
+class CallbackModule(CallbackBase):  # type: ignore[misc] # Ansible has no types
+    """Appends to the file; without one it is silent."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "notification"
+    CALLBACK_NAME = "nested_events"
+    CALLBACK_NEEDS_ENABLED = True
+
+    def __init__(self) -> None:
+        """Look for the file."""
+        super().__init__()
+        self._path = os.environ.get("MUSTER_NESTED_EVENTS", "")
+        self.disabled = not self._path
+
+    def _write(self, kind, result=None, **values):  # type: ignore[no-untyped-def]
+        if result is not None:
+            values |= {
+                "host": result._host.get_name(),
+                "task": result._task.get_name(),
+                "place": result._task.get_path() or "",
+            }
+        with open(self._path, "a") as file:
+            file.write(json.dumps({"kind": kind, **values}, default=str) + "\n")
+
+    def v2_playbook_on_play_start(self, play):  # type: ignore[no-untyped-def]
+        self._write("play", name=play.get_name())
+
+    def v2_playbook_on_task_start(self, task, is_conditional):  # type: ignore[no-untyped-def]
+        self._write("task", name=task.get_name())
+
+    def v2_runner_on_ok(self, result):  # type: ignore[no-untyped-def]
+        self._write("changed" if result._result.get("changed") else "ok", result)
+
+    def v2_runner_on_failed(self, result, ignore_errors=False):  # type: ignore[no-untyped-def]
+        hidden = result._result.get("_ansible_no_log")
+        told = {"msg": "its output is hidden (no_log)"} if hidden else self._told(result._result)
+        self._write("ignored" if ignore_errors else "failed", result, told=told)
+
+    def v2_runner_on_unreachable(self, result):  # type: ignore[no-untyped-def]
+        self._write("unreachable", result, told=self._told(result._result))
+
+    def v2_runner_retry(self, result):  # type: ignore[no-untyped-def]
+        self._write("retry", result)
+
+    @staticmethod
+    def _told(result):  # type: ignore[no-untyped-def]
+        names = ("msg", "stderr", "stdout", "module_stderr", "reason")
+        items = [item for item in result.get("results", ()) if isinstance(item, dict)]
+        failed = [item for item in items if item.get("failed")]
+        return {name: str(value) for name in names if (value := (failed or [result])[0].get(name))}

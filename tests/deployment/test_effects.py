@@ -1,0 +1,69 @@
+"""What the installation of Kubernetes would change on a host is said before, and a runtime in use is not taken away."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.deployment.running import Result, play
+
+pytestmark = pytest.mark.lab
+
+PROGRAMS = {
+    "systemctl": '[ "$2" = "${RUNNING:-none}.service" ] && echo active || { echo inactive; exit 3; }',
+    "docker": 'echo "train-7 (nvcr.io/nvidia/pytorch:24.01, Up 3 days)"; echo "web (nginx, Exited (0) 2 hours ago)"',
+    "sed": 'echo "/swap.img none swap sw 0 0"',
+    "cat": "echo 1",
+}
+
+
+def look(folder: Path, running: str, **variables: object) -> Result:
+    """What preflight says of a host on which the service of this runtime runs."""
+    programs = folder / "programs"
+    programs.mkdir(exist_ok=True)
+    for name, text in PROGRAMS.items():
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o755)
+    tasks = [{"ansible.builtin.include_role": {"name": "preflight", "tasks_from": "effects"}}]
+    playbook, inventory = folder / "play.yml", folder / "inventory.yml"
+    playbook.write_text(yaml.safe_dump([{"hosts": "dgx01", "gather_facts": False, "tasks": tasks}]))
+    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    values = {"preflight_container_runtime": "containerd"} | variables
+    inventory.write_text(yaml.safe_dump({"all": {"hosts": {"dgx01": local}, "vars": values}}))
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "RUNNING": running}
+    return play(playbook, folder, "-i", str(inventory), environment=environment)
+
+
+def said(result: Result) -> str:
+    return next(str(task["msg"]) for name, _, task in result.tasks if name == "Say what will change")
+
+
+def test_docker_in_use_is_taken_away_only_where_that_is_accepted(tmp_path: Path) -> None:
+    refused = look(tmp_path, "docker")
+    assert refused.code == 2
+    (told,) = refused.failures
+    assert "docker runs on dgx01, and the site file says containerd: kubespray would remove it" in told
+    assert "train-7 (nvcr.io/nvidia/pytorch:24.01, Up 3 days), web (nginx, Exited (0) 2 hours ago)" in told
+    assert "give --accept-runtime-purge, or set kubernetes.container_runtime to docker" in told
+    effects = said(refused)
+    assert "swap goes off, and from /etc/fstab go: /swap.img none swap sw 0 0" in effects
+    assert "SELinux is enforcing and becomes permissive" in effects
+    assert "docker goes with its packages, images and containers: train-7" in effects
+
+    accepted = look(tmp_path, "docker", preflight_accept_runtime_purge=True)
+    assert accepted.code == 0, accepted.output
+    assert accepted.changed == 0
+    chosen = look(tmp_path, "docker", preflight_container_runtime="docker")
+    assert chosen.code == 0, chosen.output
+    assert "docker goes" not in said(chosen)
+
+
+def test_a_node_that_runs_what_the_site_file_says_loses_nothing(tmp_path: Path) -> None:
+    quiet = look(tmp_path, "containerd")
+    assert quiet.code == 0, quiet.output
+    assert "goes with its packages" not in said(quiet)
+    refused = look(tmp_path, "containerd", preflight_container_runtime="docker")
+    assert refused.code == 2
+    assert "containerd runs on dgx01" in refused.failures[0]

@@ -1,0 +1,119 @@
+"""A real node with NVIDIA's device plugin, muster's agent and operator: parts of GPUs, and what holds them."""
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from musterlab import binaries
+from musterlab.cluster import Lab
+from musterlab.gpus.live import NodeGpus
+from musterlab.gpus.recipe import GPU_PROGRAMS, LIBRARY
+from musterlab.realnodes import images
+from orchestrator import names
+from orchestrator.agent.pod_resources import HeldDevice, list_devices
+from orchestrator.progress import Reporter
+from tests.control.operators import MUSTER, prepare
+
+NODE: Final = "dgx1-real-1"
+OPTIONS: Final = (f"--reservation-image={images.SHELL}", "--parts-wait-for-agent")
+
+
+class Site:
+    """The lab's node with its agent and operator, each of which can be killed and started again."""
+
+    def __init__(self, lab: Lab, directory: Path) -> None:
+        self.lab = lab
+        self.gpus = NodeGpus(lab)
+        self._directory = directory
+        self._folder = lab.state_directory / "realnodes" / NODE
+        near = directory / "k"  # the path of a socket has 107 bytes at most
+        near.symlink_to(self._folder / "kubelet/pod-resources")
+        self.socket = near / "kubelet.sock"
+        libraries = directory / "driver/usr/lib64"
+        libraries.mkdir(parents=True)
+        found = binaries.find(Reporter(lambda _line: None), GPU_PROGRAMS)
+        (libraries / "libnvidia-ml.so.1").symlink_to(found.paths[LIBRARY])
+        self._account = asyncio.run(prepare(lab.kubeconfig, directory / "operator.kubeconfig"))
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str) -> None:
+        """Start `operator` or `agent`."""
+        if name == "operator":
+            command = [*MUSTER, "operator", *OPTIONS]
+            environment = {"KUBECONFIG": str(self._account), "POD_NAME": "operator-0"}
+        else:
+            command = [
+                *MUSTER, "agent", "--kubeconfig", str(self.lab.kubeconfig), "--node", NODE, "--port", "0",
+                "--pod-resources", str(self.socket), "--driver-root", str(self._directory / "driver"),
+            ]  # fmt: skip
+            environment = {
+                "MOCK_NVML_CONFIG": str(self._folder / "gpus/config.yaml"),
+                "MOCK_NVML_OVERRIDES": str(self._folder / "gpus/overrides.yaml"),
+            }
+        with (self._directory / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                command, env={**os.environ, **environment}, stdout=log, stderr=log
+            )
+
+    def kill(self, name: str) -> None:
+        """End `operator` or `agent` as a machine without power does."""
+        process = self._processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def kill_kubelet(self) -> None:
+        """Kill the node's kubelet; the node starts it again."""
+        (node,) = (process.pid for process in self.lab.status().processes if process.name == NODE)
+        for status in Path("/proc").glob("[0-9]*/status"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                fields = dict(
+                    line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line
+                )
+                if fields["Name"] == "kubelet" and _descends(int(fields["PPid"]), node):
+                    os.kill(int(fields["Pid"]), signal.SIGKILL)
+
+    def held(self) -> list[HeldDevice]:
+        """Which containers have which GPUs, as the kubelet says."""
+        return asyncio.run(list_devices(self.socket))
+
+    def log(self, name: str) -> str:
+        return (self._directory / f"{name}.log").read_text()
+
+    def close(self) -> None:
+        for name in list(self._processes):
+            self.kill(name)
+
+
+def _descends(pid: int, ancestor: int) -> bool:
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        pid = int(stat.rpartition(")")[2].split()[1])
+    return False
+
+
+@contextmanager
+def site(lab: Lab, directory: Path) -> Iterator[Site]:
+    """Run the agent and the operator on a lab with a device plugin."""
+    made = Site(lab, directory)
+    try:
+        for name in ("agent", "operator"):
+            made.start(name)
+        yield made
+    finally:
+        made.close()
+
+
+def part_of(pod: dict[str, Any]) -> tuple[list[str], float]:
+    """The UUIDs of which a bound pod has parts, and how much of each."""
+    annotations = pod["metadata"].get("annotations", {})
+    uuids = annotations.get(names.GPU_UUIDS_ANNOTATION, "")
+    return [uuid for uuid in uuids.split(",") if uuid], float(
+        annotations.get(names.GPU_FRACTION_ANNOTATION, 0)
+    )

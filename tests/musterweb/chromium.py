@@ -1,0 +1,187 @@
+"""Debian's Chromium without a window, driven by its own protocol (Chrome DevTools Protocol) over loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import shutil
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+
+from tests.cluster.waiting import DEADLINE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+FLAGS: Final = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--ignore-certificate-errors",
+    "--remote-debugging-port=0",
+)
+
+
+def program() -> str | None:
+    """Where Chromium is, None where it is not installed."""
+    return shutil.which("chromium")
+
+
+class Navigated(Exception):
+    """The page that was asked something is gone: another was opened."""
+
+
+class Tab:
+    """One page of the browser. `problems` are what its console said of errors and of what the policy refused."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self.problems: list[str] = []
+        self._socket = socket
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._session = ""
+        self._loaded = asyncio.Event()
+
+    async def listen(self) -> None:
+        """Take what the browser says until it is gone."""
+        async for message in self._socket:
+            told = message.json()
+            if "id" in told:
+                self._answers.pop(told["id"]).set_result(told)
+            elif told["method"] == "Page.loadEventFired":
+                self._loaded.set()
+            elif told["method"] == "Runtime.exceptionThrown":
+                self.problems.append(str(told["params"]["exceptionDetails"]))
+            elif told["method"] == "Log.entryAdded" and told["params"]["entry"]["level"] == "error":
+                self.problems.append(told["params"]["entry"]["text"])
+
+    async def call(self, method: str, **params: Any) -> dict[str, Any]:
+        """Send a command, return its result."""
+        number = next(self._numbers)
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        session = {"sessionId": self._session} if self._session else {}
+        await self._socket.send_json({"id": number, "method": method, "params": params, **session})
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            result = await answer
+        if "navigated" in result.get("error", {}).get("message", ""):
+            raise Navigated
+        assert "error" not in result, (method, result)
+        found: dict[str, Any] = result["result"]
+        return found
+
+    async def open(self) -> None:
+        """Make the page."""
+        target = await self.call("Target.createTarget", url="about:blank")
+        attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            await self.call(f"{domain}.enable")
+
+    async def go(self, url: str) -> None:
+        """Open an address; return when it is loaded."""
+        self._loaded.clear()
+        await self.call("Page.navigate", url=url)
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            await self._loaded.wait()
+
+    async def look(self, *, width: int, theme: str, height: int = 900) -> None:
+        """Be so wide, a phone if it is narrow, and in a theme: light or dark."""
+        await self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width, height=height, deviceScaleFactor=1, mobile=width < 600,
+        )  # fmt: skip
+        await self.call(
+            "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}]
+        )
+
+    async def js(self, expression: str) -> Any:
+        """Return what an expression is in the page; a promise is awaited."""
+        result = await self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    async def until(self, condition: str) -> Any:
+        """Wait until an expression is true in the page, or in one that is opened meanwhile; return it."""
+        look = f"() => {{ const it = {condition}; it ? done(it) : setTimeout(look, 20); }}"
+        while True:
+            try:
+                return await self.js(f"new Promise((done) => {{ const look = {look}; look(); }})")
+            except Navigated:
+                continue
+
+    async def submit(self, selector: str) -> None:
+        """Press a button that opens another page, and wait for that."""
+        self._loaded.clear()
+        await self.js(f"document.querySelector({selector!r}).click()")
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            await self._loaded.wait()
+
+    async def press(self, key: str, code: int, text: str = "") -> None:
+        """Press and release a key."""
+        known = {"key": key, "code": key, "windowsVirtualKeyCode": code, **({"text": text} if text else {})}
+        await self.call("Input.dispatchKeyEvent", type="keyDown", **known)
+        await self.call("Input.dispatchKeyEvent", type="keyUp", **known)
+
+    async def picture(self, file: Path) -> None:
+        """Write the whole page as a PNG."""
+        size = (await self.call("Page.getLayoutMetrics"))["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 4000), "scale": 1}
+        shot = await self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
+        file.write_bytes(base64.b64decode(shot["data"]))
+
+
+@asynccontextmanager
+async def browsing(directory: Path) -> AsyncIterator[Tab]:
+    """Start a browser of its own with a profile in the directory; yields its only page."""
+    chromium = program()
+    assert chromium is not None
+    process = await asyncio.create_subprocess_exec(
+        chromium, *FLAGS, f"--user-data-dir={directory}", "about:blank",
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            url = await _address(process)
+        drain = asyncio.create_task(_drained(process))
+        async with aiohttp.ClientSession() as session, session.ws_connect(url, max_msg_size=0) as socket:
+            tab = Tab(socket)
+            listening = asyncio.create_task(tab.listen())
+            await tab.open()
+            yield tab
+            await tab.call("Target.setAutoAttach", autoAttach=False, waitForDebuggerOnStart=False)
+            listening.cancel()
+            with suppress(asyncio.CancelledError):
+                await listening
+    finally:
+        with suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+    await drain
+
+
+async def _address(process: asyncio.subprocess.Process) -> str:
+    assert process.stderr is not None
+    async for line in process.stderr:
+        _, found, url = line.decode().strip().partition("DevTools listening on ")
+        if found:
+            return url
+    raise AssertionError("Chromium did not start")
+
+
+async def _drained(process: asyncio.subprocess.Process) -> None:
+    assert process.stderr is not None
+    while await process.stderr.read(1 << 16):
+        pass

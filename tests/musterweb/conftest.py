@@ -1,0 +1,143 @@
+"""A cluster in memory with jobs of two teams, people with tokens, and the pages in front of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from orchestrator.cluster.kubeconfig import load_server
+from tests.cli.conftest import muster, server
+from tests.cli.memory_api_server import MemoryApiServer, pod_of
+from tests.musterweb.people import People, Someone
+from tests.musterweb.running import Browser, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["muster", "server"]
+
+HTML = "<script>alert(1)</script>"
+FILE_TOKEN = "the-token-of-the-kubeconfig"
+
+
+@pytest.fixture
+def people(server: MemoryApiServer) -> People:
+    """ada administers, sue sees everything, vic only team-a; the kubeconfig is an administrator's."""
+    return People(
+        server,
+        **{
+            "token-of-ada": Someone("ada", is_admin=True),
+            "token-of-sue": Someone("sue"),
+            "token-of-vic": Someone("vic", ("muster-team-a",)),
+            FILE_TOKEN: Someone("root", is_admin=True),
+        },
+    )
+
+
+@pytest.fixture
+def kubeconfig(
+    server: MemoryApiServer, people: People, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """An administrator's, whose token nobody but the command line may use."""
+    path = tmp_path / "config"
+    named = {"name": "lab"}
+    context = {"cluster": "lab", "user": "lab", "namespace": "muster-team-a"}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "lab",
+        "clusters": [named | {"cluster": {"server": server.url}}],
+        "users": [named | {"user": {"token": FILE_TOKEN}}],
+        "contexts": [named | {"context": context}],
+    }
+    path.write_text(yaml.safe_dump(document))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    return path
+
+
+@dataclass
+class Site:
+    """The pages, what is behind them, and browsers of people."""
+
+    port: int
+    server: MemoryApiServer
+    people: People
+
+    def browser(self, name: str = "", project: str = "") -> Browser:
+        """A new browser; with a name that person is signed in."""
+        browser = Browser(self.port)
+        if name:
+            answer = browser.sign_in(f"token-of-{name}", project)
+            assert (answer.status, answer.headers["location"]) == (303, "/"), answer.words
+        return browser
+
+
+@pytest.fixture
+def site(server: MemoryApiServer, people: People, kubeconfig: Path) -> Iterator[Site]:
+    fill(server)
+    with serving(load_server(kubeconfig)) as port:
+        yield Site(port, server, people)
+
+
+def fill(server: MemoryApiServer) -> None:
+    """Give team-a a job that runs, one that waits, and one with HTML about it; team-b one that runs."""
+    add_job(server, "muster-team-a", "a-train", gpus=2, node="dgx1-1", devices="0,1")
+    add_job(server, "muster-team-a", "a-waits", gpus=8, why="team-a has 4 of 4 GPUs: <b>wait</b>")
+    add_job(server, "muster-team-a", "a-html", gpus=1, node="dgx1-1", devices="2", user=HTML)
+    add_job(server, "muster-team-a", "a-sum", gpus=0, node="dgx1-2", user="=HYPERLINK(1)")
+    add_job(server, "people-of-b", "b-secret", gpus=1, node="dgx1-2", devices="0", user="bob")
+    states = [
+        {"index": 0, "uuid": "GPU-0", "utilizationPercent": 37, "memoryMib": 32768, "memoryUsedMib": 1024}
+    ]
+    states[0]["holders"] = [{"namespace": "muster-team-a", "pod": "a-train-0"}]
+    states.append({"index": 1, "uuid": "GPU-1", "failure": "Xid 79", "memoryMib": 32768})
+    server.add(
+        {
+            "apiVersion": "muster.dev/v1alpha1",
+            "kind": "GpuNode",
+            "metadata": {"name": "dgx1-1"},
+            "spec": {"observedAt": "2099-01-01T00:00:00Z", "gpus": states},
+        }
+    )
+
+
+def add_job(
+    server: MemoryApiServer,
+    namespace: str,
+    name: str,
+    *,
+    gpus: int,
+    node: str = "",
+    devices: str = "",
+    why: str = "",
+    user: str = "ann",
+) -> dict[str, Any]:
+    """Add a job and its pod; return the pod."""
+    template = {
+        "metadata": {"annotations": {"muster.dev/gpu-devices": devices} if devices else {}, "labels": {}},
+        "spec": {
+            "schedulerName": "muster",
+            "containers": [
+                {"name": "main", "image": "image", "resources": {"limits": {"nvidia.com/gpu": gpus}}}
+            ],
+        },
+    }
+    job: dict[str, Any] = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace, "annotations": {"muster.dev/user": user}},
+        "spec": {"template": template, "parallelism": 1, "completions": 1},
+        "status": {},
+    }
+    server.add(job)
+    conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}]
+    pod = pod_of(
+        job, f"{name}-0", phase="Running" if node else "Pending", node_name=node,
+        conditions=[] if node else conditions,
+    )  # fmt: skip
+    server.add(pod)
+    return pod

@@ -1,0 +1,65 @@
+"""People with tokens at the API server in memory: who they are, and what each may see and do, as RBAC would say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.cli.memory_api_server import MemoryApiServer
+
+JSON = dict[str, Any]
+
+
+@dataclass
+class Someone:
+    """A user with a token. Without `namespaces` they may see everything, else only what is in those."""
+
+    name: str
+    namespaces: tuple[str, ...] | None = None
+    is_admin: bool = False
+    is_valid: bool = True
+
+    def may(self, verb: str, namespace: str) -> bool:
+        if verb not in ("get", "list", "watch") and not self.is_admin:
+            return False
+        return self.namespaces is None or namespace in self.namespaces
+
+
+class People:
+    """Everybody with a token; put `admit` into the server."""
+
+    def __init__(self, server: MemoryApiServer, **by_token: Someone) -> None:
+        self.by_token = by_token
+        self.tokens: list[str] = []
+        self.is_down = False
+        server.admit = self.admit
+
+    def admit(self, token: str, method: str, path: str, body: JSON | None) -> tuple[int, JSON] | None:
+        """Answer for those who may not, and the questions who they are and what they may."""
+        self.tokens.append(token)
+        someone = self.by_token.get(token)
+        if self.is_down:
+            return failure(503, "ServiceUnavailable", "the test says that it is down")
+        if someone is None or not someone.is_valid:
+            return failure(401, "Unauthorized", "Unauthorized")
+        return self._answer(someone, method, path, body)
+
+    def _answer(self, someone: Someone, method: str, path: str, body: JSON | None) -> tuple[int, JSON] | None:
+        if path.endswith("/selfsubjectreviews"):
+            return 201, {"status": {"userInfo": {"username": someone.name, "groups": []}}}
+        if path.endswith("/selfsubjectaccessreviews"):
+            wanted = (body or {})["spec"]["resourceAttributes"]
+            return 201, {"status": {"allowed": someone.may(wanted["verb"], wanted.get("namespace", ""))}}
+        if len(path.split("/")) < 5 and path.startswith("/apis/"):
+            return None  # discovery
+        parts = path.split("/")
+        namespace = parts[parts.index("namespaces") + 1] if "namespaces" in parts[:-1] else ""
+        if not someone.may("get" if method == "GET" else "change", namespace):
+            where = f" in the namespace {namespace}" if namespace else " at the cluster scope"
+            return failure(403, "Forbidden", f'User "{someone.name}" cannot {method} {path}{where}')
+        return None
+
+
+def failure(code: int, reason: str, message: str) -> tuple[int, JSON]:
+    return code, {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}

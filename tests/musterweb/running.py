@@ -1,0 +1,148 @@
+"""`muster web` on a free port of loopback, in a thread of its own, and a browser without eyes: forms and pages."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import re
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from html import unescape
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import uvicorn
+
+from musterweb.application import make_application
+from tests.cluster.waiting import DEADLINE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from musterweb.sessions import Sessions
+    from orchestrator.cluster.kubeconfig import Access
+
+
+@contextmanager
+def serving(access: Access, sessions: Sessions | None = None) -> Iterator[int]:
+    """Serve the pages; yields the port."""
+    config = uvicorn.Config(
+        make_application(access, is_secure=False, sessions=sessions),
+        host="127.0.0.1", port=0, http="h11", ws="none", log_config=None, access_log=False,
+        timeout_graceful_shutdown=1,
+    )  # fmt: skip
+    server = _Server(config)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
+    thread.start()
+    try:
+        assert server.is_up.wait(DEADLINE_SECONDS)
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+class _Server(uvicorn.Server):
+    """Says when it is up."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_up = threading.Event()
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        self.is_up.set()
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    text: str
+    cookies: list[str]
+
+    @property
+    def words(self) -> str:
+        """The text without its marks."""
+        return unescape(re.sub(r"<[^>]+>", " ", self.text))
+
+    def field(self, name: str) -> str:
+        """The value of a field of the form."""
+        found = re.search(rf'name="{name}" value="([^"]*)"', self.text)
+        assert found, name
+        return unescape(found[1])
+
+    def row(self, first: str) -> list[str]:
+        """The cells of the row of a table that begins with this."""
+        for row in re.findall(r"<tr>(.*?)</tr>", self.text, re.DOTALL):
+            cells = [
+                unescape(re.sub(r"<[^>]+>", "", cell))
+                for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row)
+            ]
+            if cells and cells[0] == first:
+                return cells
+        raise AssertionError(f"no row {first}")
+
+
+@dataclass
+class Browser:
+    """Keeps cookies, follows nothing by itself."""
+
+    port: int
+    cookies: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def origin(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.request("GET", path, **headers)
+
+    def post(self, path: str, fields: Mapping[str, str], **headers: str) -> Answer:
+        return self.request("POST", path, urlencode(fields), **{"Origin": self.origin, **headers})
+
+    def request(self, method: str, path: str, body: str = "", **headers: str) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_SECONDS)
+        sent = {"Content-Type": "application/x-www-form-urlencoded"} if body else {}
+        sent |= {"Cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())}
+        connection.request(method, path, body or None, {**sent, **headers})
+        response = connection.getresponse()
+        text = response.read().decode()
+        cookies = [value for name, value in response.getheaders() if name == "set-cookie"]
+        for cookie in cookies:
+            name, _, value = cookie.partition(";")[0].partition("=")
+            self.cookies[name] = value.strip('"')
+        connection.close()
+        return Answer(response.status, dict(response.getheaders()), text, cookies)
+
+    def sign_in(self, token: str, project: str = "") -> Answer:
+        form_token = self.get("/sign-in").field("form_token")
+        return self.post("/sign-in", {"token": token, "project": project, "form_token": form_token})
+
+    @contextmanager
+    def events(self, page: str) -> Iterator[Iterator[tuple[str, dict[str, Any]]]]:
+        """The stream of a page: kinds of events, and what they say."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_SECONDS)
+        cookie = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+        connection.request("GET", "/events?" + urlencode({"page": page}), headers={"Cookie": cookie})
+        response = connection.getresponse()
+        assert response.status == 200, response.read()
+
+        def read() -> Iterator[tuple[str, dict[str, Any]]]:
+            kind = ""
+            for line in response:
+                name, _, value = line.decode().rstrip("\n").partition(": ")
+                if name == "event":
+                    kind = value
+                elif name == "data":
+                    yield kind, json.loads(value)
+
+        try:
+            yield read()
+        finally:
+            if connection.sock is not None:
+                connection.sock.close()
+            response.close()
+            connection.close()

@@ -1,0 +1,107 @@
+"""Pages keep themselves current, and say so when they cannot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from musterweb import sessions
+from tests.musterweb.conftest import add_job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+    from tests.musterweb.conftest import Site
+
+
+def until(events: Any, condition: Callable[[str, dict[str, Any]], object]) -> dict[str, Any]:
+    """The first event of which something is true; the socket's own deadline ends it."""
+    for kind, event in events:
+        if condition(kind, event):
+            found: dict[str, Any] = event
+            return found
+    raise AssertionError("the stream ended")
+
+
+def test_what_changes_is_sent_at_once(site: Site) -> None:
+    browser = site.browser("sue")
+    with browser.events("/jobs?status=Pending") as events:
+        first = until(events, lambda kind, _: kind == "page")
+        assert (first["live"], "a-waits" in first["html"], "a-train" in first["html"]) == (True, True, False)
+        add_job(site.server, "muster-team-a", "a-new", gpus=1, why="no GPU is free")
+        second = until(events, lambda kind, event: kind == "page" and "a-new" in event["html"])
+        assert "no GPU is free" in second["html"]
+    assert "a-new" in browser.get("/").text
+
+
+def test_one_watch_for_each_kind_however_many_pages_are_open(site: Site) -> None:
+    browser = site.browser("sue")
+    with browser.events("/") as one, browser.events("/jobs") as two, browser.events("/nodes") as three:
+        for events in (one, two, three):
+            until(events, lambda kind, _: kind == "page")
+        for path in ("/", "/jobs", "/nodes", "/projects"):
+            assert browser.get(path).status == 200
+        watched = [path for method, path in site.server.requests if method == "WATCH"]
+    assert len(watched) == len(set(watched)) > 5
+
+
+def test_a_page_says_that_it_is_not_current_while_the_api_server_is_gone(site: Site) -> None:
+    browser = site.browser("sue")
+    with browser.events("/jobs") as events:
+        until(events, lambda kind, _: kind == "page")
+        site.people.is_down = True
+        stale = until(events, lambda _, event: not event["live"])
+        assert "503" in stale["problem"]
+        page = browser.get("/jobs")
+        assert 'data-live="no"' in page.text
+        assert "a-train" in page.text, "what was seen last stays, with its time"
+        assert "Not current: " in page.words
+        assert browser.get("/jobs.csv").status == 503
+        assert "does not" in browser.sign_in("token-of-vic").words or site.people.is_down
+        site.people.is_down = False
+        until(events, lambda _, event: event["live"])
+    assert 'data-live="yes"' in browser.get("/jobs").text
+
+
+def test_a_token_that_expires_ends_the_page_and_shows_nothing_more(site: Site) -> None:
+    browser = site.browser("sue")
+    with browser.events("/jobs") as events:
+        until(events, lambda kind, _: kind == "page")
+        site.people.by_token["token-of-sue"].is_valid = False
+        end = until(events, lambda kind, _: kind == "end")
+        assert "no longer accepts your token" in end["problem"]
+        assert list(events) == []
+    answer = browser.get("/jobs")
+    assert "a-train" not in answer.text
+    assert "Token" in answer.words
+
+
+def test_rights_that_are_taken_away_show_no_more(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("musterweb.person.RIGHTS_SECONDS", 0.5)
+    browser = site.browser("sue")
+    with browser.events("/jobs") as events:
+        until(events, lambda kind, event: kind == "page" and "b-secret" in event["html"])
+        site.people.by_token["token-of-sue"].namespaces = ()
+        gone = until(events, lambda kind, event: kind == "page" and "b-secret" not in event["html"])
+    assert "sign in again and name one of yours" in gone["html"]
+
+
+def test_signing_out_ends_the_streams(site: Site) -> None:
+    browser = site.browser("sue")
+    with browser.events("/jobs") as events:
+        until(events, lambda kind, _: kind == "page")
+        browser.post("/sign-out", {"form_token": browser.get("/").field("form_token")})
+        until(events, lambda kind, _: kind == "end")
+
+
+def test_only_so_many_pages_of_one_person_update_themselves(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MAX_STREAMS", 1)
+    browser = site.browser("sue")
+    with browser.events("/jobs") as events:
+        until(events, lambda kind, _: kind == "page")
+        assert browser.get("/events?page=/jobs").status == 503
+    monkeypatch.setattr(sessions, "MAX_SESSIONS", 1)
+    assert site.browser().sign_in("token-of-sue").status == 503

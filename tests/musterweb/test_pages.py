@@ -1,0 +1,150 @@
+"""The pages show what the command line shows, and to everybody only what their own rights show them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from musterweb.application import FILES, LIVE, STILL
+from tests.musterweb.conftest import FILE_TOKEN, HTML
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cli.conftest import Outcome
+    from tests.musterweb.conftest import Site
+
+JOB = "/jobs/team-a/a-train"
+PAGES = (
+    "/",
+    "/projects",
+    "/jobs",
+    "/nodes",
+    "/cluster",
+    "/new-cluster?name=east",
+    JOB,
+    f"{JOB}/explain",
+    f"{JOB}/logs",
+)
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_every_page_opens_for_who_sees_everything(site: Site) -> None:
+    browser = site.browser("sue")
+    for path in (*PAGES, *(set(FILES) - {"/cluster.csv"}), "/projects/team-a"):
+        answer = browser.get(path)
+        assert answer.status == 200, (path, answer.words)
+    assert len(PAGES) == len(LIVE) + len(STILL)
+
+
+def test_the_numbers_are_those_of_list_and_top(site: Site, muster: Callable[..., Outcome]) -> None:
+    browser = site.browser("sue")
+    jobs = {row["NAME"]: row for row in rows_of(browser.get("/jobs.csv").text)}
+    listed = muster("list", "-A", "-o", "json").json
+    assert {job["name"] for job in listed} == set(jobs)
+    for job in listed:
+        row = jobs[job["name"]]
+        expected = (job["status"], job["node"], job["gpus"], job["waitsBecause"], job["project"])
+        assert (row["STATUS"], row["NODE"], row["GPUs"], row["WAITS BECAUSE"], row["PROJECT"]) == expected
+        if job["name"] != "a-html":
+            assert browser.get("/jobs").row(job["name"])[2] == job["gpus"]
+    top = {node["name"]: node for node in muster("top", "node", "-o", "json").json}
+    overview = browser.get("/")
+    for name, node in top.items():
+        assert overview.row(name)[3:5] == [node["gpus"], node["gpusAllocated"]]
+    total = muster("top", "node").lines[-1]
+    assert total == "4/16 (25%)"
+    for figure in ("<dd>16</dd>", "<dd>4 (25%)</dd>", "<dd>37%</dd>"):
+        assert figure in overview.text
+    (gpu, *_) = json.loads(muster("list", "nodes", "-o", "json").out)[0]["gpuDetails"]
+    cells = browser.get("/nodes").row("0")
+    assert cells[1] == f"{gpu['utilizationPercent']}%"
+    assert cells[-1] == "muster-team-a/a-train-0"
+    assert "Xid 79" in browser.get("/nodes").row("1")
+    wide = muster("list", "projects", "-o", "wide", "--no-headers").out.split()
+    assert browser.get("/projects").row("team-a")[2] == wide[wide.index("4")]
+
+
+def test_a_viewer_of_one_team_finds_nothing_of_another(site: Site) -> None:
+    browser = site.browser("vic", "team-a")
+    shown = [browser.get(path) for path in (*PAGES, *FILES)]
+    with browser.events("/jobs") as events:
+        kinds = [next(events), next(events)]
+    everything = "".join(answer.text + str(answer.headers) for answer in shown) + json.dumps(kinds)
+    assert "a-train" in everything
+    for word in ("team-b", "people-of-b", "b-secret", "bob", "dgx1-2/", "GPU-0"):
+        assert word not in everything, word
+    for path in ("/jobs/team-b/b-secret", "/jobs/team-b/b-secret/logs", "/jobs/team-b/b-secret/explain"):
+        answer = browser.get(path)
+        assert (answer.status in (403, 404), "bob" in answer.text) == (True, False)
+    assert browser.get("/nodes.csv").status == 404
+
+
+def test_who_names_no_project_and_may_list_none_sees_nothing_and_is_told_why(site: Site) -> None:
+    answer = site.browser("vic").get("/jobs")
+    assert answer.status == 200
+    assert "sign in again and name one of yours" in answer.words
+
+
+def test_no_request_has_the_credentials_of_the_kubeconfig(site: Site) -> None:
+    browser = site.browser("sue")
+    for path in PAGES:
+        browser.get(path)
+    assert set(site.people.tokens) == {"token-of-sue"}
+    assert FILE_TOKEN not in site.people.tokens
+
+
+def test_what_users_write_is_text_and_nothing_else(site: Site) -> None:
+    browser = site.browser("sue")
+    for path in ("/", "/jobs", "/jobs/team-a/a-html"):
+        answer = browser.get(path)
+        assert HTML not in answer.text
+        assert "<b>wait" not in answer.text
+        assert "&lt;script&gt;" in answer.text
+    assert browser.get("/jobs?name=%22%3E%3Cscript%3Ex").text.count("<script") == 1
+
+
+def test_a_file_has_no_formulas(site: Site) -> None:
+    rows = {row["NAME"]: row for row in rows_of(site.browser("sue").get("/jobs.csv").text)}
+    assert rows["a-sum"]["USER"] == "'=HYPERLINK(1)"
+    assert rows["a-train"]["USER"] == "ann"
+
+
+def test_explain_and_why_evicted_say_what_the_commands_say(
+    site: Site, muster: Callable[..., Outcome]
+) -> None:
+    explained = muster("explain", "a-waits")
+    words = site.browser("sue").get("/jobs/team-a/a-waits/explain").words
+    for line in explained.lines[:3]:
+        assert line in words
+    assert "It was not evicted" in site.browser("sue").get(JOB).words
+
+
+def test_jobs_are_chosen_by_name_status_and_project(site: Site) -> None:
+    browser = site.browser("sue")
+    rows = rows_of(browser.get("/jobs.csv?project=team-a&status=Pending").text)
+    assert [row["NAME"] for row in rows] == ["a-waits"]
+    answer = browser.get("/jobs?name=secret&page=99")
+    assert "b-secret" in answer.text
+    assert "a-train" not in answer.text
+    assert browser.get("/jobs?page=-1").status == 400
+
+
+def test_the_yaml_of_a_new_cluster_is_that_of_the_command(site: Site, muster: Callable[..., Outcome]) -> None:
+    browser = site.browser("vic", "team-a")
+    assert browser.get("/new-cluster.yaml?name=east").text == muster("operator-yaml", "--cluster", "east").out
+    assert browser.get(f"/new-cluster?name={'x' * 64}").words.count("at most 63") == 1
+
+
+@pytest.mark.parametrize(
+    "path", ["/nowhere", "/jobs/team-a", "/static/../command.py", "/events?page=/nowhere"]
+)
+def test_what_is_not_there_is_said_so(site: Site, path: str) -> None:
+    assert site.browser("sue").get(path).status in (403, 404)

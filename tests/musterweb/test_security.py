@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from musterweb import sessions
+from musterweb.application import FILES, LIVE, STILL
+from musterweb.security import HEADERS, cookie_name
+
+if TYPE_CHECKING:
+    from tests.musterweb.conftest import Site
+
+POLICY = HEADERS["Content-Security-Policy"]
+
+
+def test_nothing_is_shown_to_who_is_not_signed_in(site: Site) -> None:
+    browser = site.browser()
+    for path in (*LIVE, *STILL, *FILES, "/events?page=/", "/new-cluster.yaml", "/projects/new"):
+        answer = browser.get(path.replace("{project}", "team-a").replace("{name}", "a-train"))
+        assert "Cluster:" in answer.text, path
+        assert "a-train" not in answer.text
+    assert site.people.tokens == []
+
+
+@pytest.mark.parametrize("token", ["", "wrong", "two words", "x\r\nHost: evil", "ü", "x" * 20_000])
+def test_only_a_token_that_the_api_server_accepts_signs_in(site: Site, token: str) -> None:
+    browser = site.browser()
+    answer = browser.sign_in(token)
+    assert answer.status == 401
+    assert "token" in answer.words
+    assert "muster-session" not in browser.cookies
+    assert set(site.people.tokens) <= {"wrong"}
+
+
+def test_the_session_is_a_cookie_that_scripts_and_other_sites_do_not_get(site: Site) -> None:
+    browser = site.browser()
+    (cookie,) = [
+        each for each in browser.sign_in("token-of-sue").cookies if each.startswith("muster-session=")
+    ]
+    assert "HttpOnly" in cookie
+    assert "samesite=strict" in cookie.lower()
+    assert "Path=/" in cookie
+    assert "Domain" not in cookie
+    assert "token-of-sue" not in cookie
+    assert cookie_name("session", is_secure=True) == "__Host-muster-session"
+
+
+def test_every_answer_has_the_strict_headers_and_nothing_inline(site: Site) -> None:
+    browser = site.browser("sue")
+    for path in ("/", "/jobs", "/sign-in", "/nowhere", "/static/style.css", "/jobs.csv", "/projects/team-a"):
+        answer = browser.get(path)
+        for name, value in HEADERS.items():
+            assert answer.headers[name.lower()] == value, (path, name)
+        assert " style=" not in answer.text
+        assert "<style" not in answer.text
+        assert "<script>" not in answer.text or path == "/jobs.csv"
+    for word in ("default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'"):
+        assert word in POLICY
+    assert "unsafe" not in POLICY
+    assert "http" not in POLICY
+
+
+@pytest.mark.parametrize(
+    "origin", ["", "null", "http://evil.example", "http://127.0.0.1:1", "https://127.0.0.1"], ids=repr
+)
+def test_a_form_of_another_site_is_refused(site: Site, origin: str) -> None:
+    browser = site.browser("ada")
+    form_token = browser.get("/projects/new").field("form_token")
+    fields = {"form_token": form_token, "name": "team-x", "gpu": "1", "step": "save"}
+    assert browser.post("/projects/new", fields, Origin=origin).status == 403
+    assert browser.post("/sign-out", {"form_token": form_token}, Origin=origin).status == 403
+    assert site.server.find("projects", "team-x") is None
+    assert browser.get("/jobs").status == 200
+
+
+@pytest.mark.parametrize("form_token", ["", "wrong", "ü"])
+def test_a_form_without_the_token_of_the_session_is_refused(site: Site, form_token: str) -> None:
+    browser = site.browser("ada")
+    fields = {"form_token": form_token, "name": "team-x", "gpu": "1", "step": "save"}
+    assert browser.post("/projects/new", fields).status == 403
+    other = site.browser("ada").get("/projects/new").field("form_token")
+    assert browser.post("/projects/new", {**fields, "form_token": other}).status == 403
+    assert site.server.find("projects", "team-x") is None
+
+
+def test_a_form_that_is_too_large_or_no_form_is_refused(site: Site) -> None:
+    browser = site.browser("ada")
+    assert browser.post("/projects/new", {"name": "x" * 100_000}).status == 403
+    assert (
+        browser.request("POST", "/projects/new", "&".join(["a=1"] * 200), Origin=browser.origin).status == 403
+    )
+    assert browser.request("POST", "/projects/new", "a=%ff", Origin=browser.origin).status == 403
+
+
+def test_a_name_that_leads_here_is_not_answered(site: Site) -> None:
+    browser = site.browser("sue")
+    for host in ("evil.example", "evil.example:80", "", "127.0.0.1.evil.example"):
+        assert browser.get("/", Host=host).status == 421
+    for host in ("localhost:1", "127.0.0.1"):
+        assert browser.get("/", Host=host).status == 200
+
+
+def test_signing_out_forgets_the_token(site: Site) -> None:
+    browser = site.browser("sue")
+    cookies = dict(browser.cookies)
+    assert browser.post("/sign-out", {"form_token": browser.get("/").field("form_token")}).status == 303
+    browser.cookies = cookies
+    assert "a-train" not in browser.get("/jobs").text
+
+
+def test_sessions_end_idle_and_at_last_in_any_case(site: Site) -> None:
+    now = [0.0]
+    store = sessions.Sessions(lambda: now[0])
+
+    class Nobody:
+        is_ended = False
+
+    secret = store.add(Nobody())  # type: ignore[arg-type]
+    for _ in range(sessions.LONGEST_SECONDS // 1000):
+        now[0] += 1000
+        store.find(secret, is_use=True)
+    assert not store._is_over(store.find(secret, is_use=True))
+    now[0] += sessions.IDLE_SECONDS + 1
+    (session,) = store._sessions.values()
+    assert store._is_over(session)
+    session.used_at = now[0]
+    assert store._is_over(session), "it has been too long since the beginning"

@@ -1,0 +1,144 @@
+"""What `muster report` does beside verifying: show, render, diff and redact; and CTRF by its published schema."""
+
+import json
+import shutil
+from pathlib import Path
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.validation.fake_target import FakeTarget
+from tests.validation.replay import GANG, VICTIM, run_command, settings
+from tests.validation.report.records import three_steps
+from tests.validation.report.test_record import HoldsTwice
+from tests.validation.test_not_fooled import NeverBinds, waivers
+from validation.report import ctrf, record
+from validation.report.manifest import digest
+from validation.report_command import report
+
+CTRF = Path(__file__).parents[1] / "recorded" / "ctrf.schema.json"
+"""https://github.com/ctrf-io/ctrf, schema/ctrf.schema.json of 84ddec55811b."""
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(report, [str(one) for one in arguments])
+
+
+def validated(directory: Path, target: type[FakeTarget] = FakeTarget, accepted: Path | None = None) -> Path:
+    run_command([GANG, VICTIM], settings(directory, target, parts=["gangs", "victims"], waivers=accepted))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return validated(tmp_path_factory.mktemp("good") / "r")
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return validated(tmp_path_factory.mktemp("bad") / "r", HoldsTwice)
+
+
+def test_two_runs_of_one_tree_do_not_differ(good: Path, tmp_path: Path) -> None:
+    done = run("diff", good, validated(tmp_path / "r"))
+    assert (done.exit_code, done.output) == (0, "")
+
+
+def test_what_differs_is_named_by_its_path_with_both_values(good: Path, bad: Path) -> None:
+    done = run("diff", good, bad)
+    assert done.exit_code == 1
+    assert 'verdict: "PASS" and "FAIL"' in done.output.splitlines()
+    assert any(
+        line.startswith("steps.[muster-gang/invariant/gpu-capacity].verdict: ")
+        for line in done.output.splitlines()
+    )
+    assert "volatile" not in done.output
+
+
+def test_the_terminal_has_the_answer_and_what_stands_in_its_way(good: Path, bad: Path) -> None:
+    assert run("show", good).output.startswith("PASS of 2 of 80 requirements: gangs, victims\n")
+    words = run("show", bad).output
+    assert "  FAIL  muster-gang/invariant/gpu-capacity: " in words
+    assert "is held 2 times" in words
+
+
+def test_the_terminal_obeys_no_words_of_the_cluster(bad: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(bad, tmp_path / "copy"))
+    result = record.read(copy)
+    result.headline = "\x1b[2J gone"
+    (copy / "report.json").write_bytes(record.encode(result))
+    assert "\x1b" not in run("show", copy).output
+
+
+def test_all_renderings_follow_from_the_record_alone(good: Path, tmp_path: Path) -> None:
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    shutil.copy(good / "report.json", alone)
+    assert run("render", alone, "--out", tmp_path / "new").exit_code == 0
+    names = {"report.html", "report.md", "junit.xml", "ctrf.json"}
+    assert {path.name for path in (tmp_path / "new").iterdir()} == names
+    for name in names:
+        assert (tmp_path / "new" / name).read_bytes() == (good / name).read_bytes()
+
+
+def test_a_run_that_was_cut_is_rendered_too(good: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut"
+    cut.mkdir()
+    lines = (good / "events.jsonl").read_bytes().splitlines(keepends=True)
+    (cut / "events.jsonl").write_bytes(b"".join(lines[: len(lines) // 2]))
+    assert run("render", cut, "--out", tmp_path / "new").exit_code == 0
+    assert "its log has no end" in (tmp_path / "new" / "report.html").read_text()
+    assert "ERROR" in run("show", cut).output.splitlines()[0]
+
+
+def test_a_redacted_report_has_other_names_and_the_same_verdicts(tmp_path: Path) -> None:
+    accepted = waivers(tmp_path, "muster-victim/reclaim")
+    whole = validated(tmp_path / "r", HoldsTwice, accepted)
+    done = run("redact", whole, "--out", tmp_path / "redacted")
+    assert done.exit_code == 0, done.output
+    before, after = record.read(whole), record.read(tmp_path / "redacted")
+    assert [step.verdict for step in before.steps] == [step.verdict for step in after.steps]
+    assert (before.headline, before.verdict) == (after.headline, after.verdict)
+    words = "".join(p.read_text() for p in (tmp_path / "redacted").iterdir())
+    projects = {name for scenario in before.scenarios for name in scenario.quotas_milli}
+    assert projects
+    for name in [*projects, "a customer"]:
+        assert f'"{name}"' not in words, name
+        assert f"muster-{name}" not in words, name
+    assert "project-1" in words
+    verified = run("verify", tmp_path / "redacted")
+    assert verified.exit_code == 0, verified.output
+    assert f"made from the report whose manifest.sha256 has the sha256 {digest(whole)}" in verified.output
+    assert run("redact", whole, "--out", tmp_path / "redacted").exit_code == 1, "it is there already"
+
+
+def test_what_does_not_verify_is_not_redacted(good: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(good, tmp_path / "copy"))
+    (copy / "report.md").write_text("another")
+    done = run("redact", copy, "--out", tmp_path / "redacted")
+    assert (done.exit_code, done.output) == (1, "report.md: was changed after the run\n")
+    assert not (tmp_path / "redacted").exists()
+
+
+@pytest.mark.parametrize("target", [FakeTarget, NeverBinds, HoldsTwice])
+def test_ctrf_is_by_its_published_schema_and_green_only_where_the_verdict_is(
+    target: type[FakeTarget], tmp_path: Path
+) -> None:
+    validated(tmp_path / "r", target)
+    document = json.loads((tmp_path / "r" / "ctrf.json").read_bytes())
+    schema = json.loads(CTRF.read_bytes())
+    checker = jsonschema.Draft7Validator.FORMAT_CHECKER
+    jsonschema.Draft7Validator(schema, format_checker=checker).validate(document)
+    summary = document["results"]["summary"]
+    assert summary["tests"] == len(document["results"]["tests"])
+    assert summary["tests"] == sum(
+        summary[name] for name in ("passed", "failed", "skipped", "pending", "other")
+    )
+    assert (summary["failed"] == 0) == (summary["extra"]["verdict"] == "PASS")
+
+
+def test_ctrf_of_a_record_with_every_field(tmp_path: Path) -> None:
+    document = json.loads(ctrf.render(three_steps()))
+    jsonschema.Draft7Validator(json.loads(CTRF.read_bytes())).validate(document)
+    assert [test["status"] for test in document["results"]["tests"]] == ["passed", "failed", "passed"]

@@ -1,0 +1,120 @@
+"""From the wire's pods to the judge's events."""
+
+from typing import Any
+
+import pytest
+
+import orchestrator.names
+from orchestrator.cluster.resources import GPU_NODES
+from validation.judge.events import Eviction, GpuSeen
+from validation.witness import names
+from validation.witness.objects import gpus_seen, pod_seen, server_time, slim
+
+WIRE: dict[str, Any] = {
+    "metadata": {
+        "name": "a-0",
+        "namespace": "muster-p",
+        "uid": "u1",
+        "labels": {"muster.dev/workload": "a", "muster.dev/type": "train"},
+        "annotations": {
+            "muster.dev/gpu-devices": "2,3",
+            "muster.dev/min-member": "4",
+            "muster.dev/submitted-at": "2026-01-01T00:00:00.000001Z",
+        },
+    },
+    "spec": {
+        "nodeName": "n1",
+        "priority": 50,
+        "containers": [{"name": "a", "resources": {"limits": {"nvidia.com/gpu": "2"}}}],
+    },
+    "status": {"phase": "Running"},
+}
+
+
+def seen(**metadata: object) -> dict[str, object]:
+    wire = {**WIRE, "metadata": {**WIRE["metadata"], **metadata}}
+    event = pod_seen(slim(wire), change="added", project="p", t_ms=7)
+    return {name: getattr(event, name) for name in event.__struct_fields__}
+
+
+def test_a_bound_pod_of_a_gang() -> None:
+    event = seen()
+    assert (event["workload"], event["node"], event["devices"]) == ("a", "n1", (2, 3))
+    assert (event["gpu_milli"], event["min_member"], event["priority"]) == (2000, 4, 50)
+    assert event["preemptible"]
+    assert event["eviction"] is None
+    assert str(event["submitted_us"]).endswith("000001")
+
+
+@pytest.mark.parametrize(("fraction", "milli"), [("0.5", 500), ("0.1", 100), ("0.001", 1)])
+def test_a_fraction_is_exact(fraction: str, milli: int) -> None:
+    assert seen(annotations={"muster.dev/gpu-fraction": fraction})["gpu_milli"] == milli
+
+
+@pytest.mark.parametrize(
+    ("kind", "annotation", "preemptible"),
+    [
+        ("interactive", None, False),
+        ("train", None, True),
+        ("interactive", "true", True),
+        ("train", "false", False),
+    ],
+)
+def test_what_cannot_be_preempted(kind: str, annotation: str | None, preemptible: bool) -> None:
+    annotations = {} if annotation is None else {"muster.dev/preemptible": annotation}
+    assert seen(labels={"muster.dev/type": kind}, annotations=annotations)["preemptible"] is preemptible
+
+
+def test_the_scheduler_s_eviction_is_told_from_the_kubelet_s() -> None:
+    ours = {"muster.dev/eviction-reason": "why"}
+    for reason, annotations, expected in (
+        ("EvictionByEvictionAPI", ours, Eviction("EvictionByEvictionAPI", "why")),
+        ("EvictionByEvictionAPI", {}, None),
+        ("TerminationByKubelet", ours, None),
+    ):
+        condition = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "evicting"}
+        metadata = {**WIRE["metadata"], "annotations": annotations}
+        wire = {
+            **WIRE,
+            "metadata": metadata,
+            "status": {"phase": "Running", "conditions": [condition]},
+        }
+        assert pod_seen(slim(wire), change="added", project="p", t_ms=0).eviction == expected
+
+
+def test_a_bare_pod_is_a_workload_of_its_own_name() -> None:
+    assert seen(labels={})["workload"] == "a-0"
+
+
+def test_the_api_server_s_own_time_is_that_of_the_last_write() -> None:
+    metadata = {
+        **WIRE["metadata"],
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "managedFields": [{"time": "2026-01-01T00:00:05Z"}, {"time": "2026-01-01T00:00:03Z"}, {}],
+    }
+    assert server_time({"metadata": metadata}) == "2026-01-01T00:00:05Z"
+    assert server_time(slim({**WIRE, "metadata": metadata})) == "2026-01-01T00:00:05Z"
+    assert server_time({"metadata": {}}) == ""
+
+
+def test_what_kubelet_and_driver_say_is_taken_from_the_agent_s_object() -> None:
+    holder = {"namespace": "muster-p", "pod": "a-0", "container": "a"}
+    users = [{"podUid": "u1", "memoryMib": 5}, {"memoryMib": 1}]
+    spec = {
+        "observedAt": "2026-01-01T00:00:00Z",
+        "gpus": [
+            {"index": 0, "holders": [holder, {**holder, "container": "b"}], "users": users},
+            {"index": 1},
+        ],
+    }
+    event = gpus_seen({"metadata": {"name": "n1"}, "spec": spec}, change="added", t_ms=1)
+    assert event.gpus == (GpuSeen(0, ("muster-p/a-0",), ("u1", "")), GpuSeen(1))
+    assert gpus_seen({"metadata": {"name": "n1"}, "spec": spec}, change="deleted", t_ms=1).gpus == ()
+
+
+def test_its_names_are_those_that_the_orchestrator_uses() -> None:
+    ours = {name: value for name, value in vars(names).items() if name.isupper()}
+    theirs = {name: getattr(orchestrator.names, name) for name in ours if hasattr(orchestrator.names, name)}
+    assert len(theirs) == len(ours) - 2, "but for the path of GpuNodes, and NVIDIA's label of the product"
+    assert {name: ours[name] for name in theirs} == theirs
+    assert GPU_NODES.path() == names.GPU_NODES_PATH

@@ -1,0 +1,39 @@
+"""Reads what measurements are compared with."""
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from orchestrator import document
+from validation.errors import CatalogueError
+from validation.judge.hosts import Threshold
+from validation.judge.training import RateThreshold, RatioThreshold
+
+PATH = Path(__file__).parent / "thresholds.yaml"
+
+
+class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What is in the file."""
+
+    api_version: Literal["muster.dev/v1alpha1"]
+    kind: Literal["Thresholds"]
+    training_rates: list[RateThreshold]
+    training_ratios: list[RatioThreshold]
+    hosts: list[Threshold]
+
+    def ratio(self, of: str) -> RatioThreshold:
+        """The threshold of that name. Raises CatalogueError."""
+        for threshold in self.training_ratios:
+            if threshold.of == of:
+                return threshold
+        raise CatalogueError(f"there is no ratio `{of}` in {PATH.name}")
+
+
+class _Document(document.Document):
+    refusal = CatalogueError
+
+
+def load_thresholds(path: Path = PATH) -> Thresholds:
+    """The thresholds. Raises CatalogueError that names file and line."""
+    return _Document(path).convert(Thresholds)

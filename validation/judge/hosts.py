@@ -1,0 +1,336 @@
+"""The layers below Kubernetes: what hosts say of themselves, and the verdicts that name the host and the GPU."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from validation.judge.check_verdict import Judgement
+from validation.judge.verdict import Verdict
+
+NAMED: Final = 4
+"""So many faults are named in a reason; the others are counted."""
+
+
+class _Fact(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Names in JSON are in camel case."""
+
+
+class HostGpu(_Fact, frozen=True):
+    """One GPU as nvidia-smi describes it; None where it does not say.
+
+    `uncorrected_errors` are those since the driver was loaded. `is_idle`: its clocks are down because nothing runs, so
+    its PCIe link may be, too. `throttles` are the reasons for which hardware holds the clocks down.
+    """
+
+    bus_id: str
+    model: str
+    uuid: str
+    vbios: str
+    inforom: str
+    memory_mib: int
+    ecc_enabled: bool | None = None
+    uncorrected_errors: int | None = None
+    pages_pending: bool | None = None
+    rows_pending: bool | None = None
+    rows_failed: bool | None = None
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    is_idle: bool = False
+    throttles: list[str] = []
+
+
+class HostGpus(_Fact, frozen=True):
+    """The GPUs of a host. `attached` is how many nvidia-smi counted."""
+
+    driver: str
+    attached: int
+    gpus: list[HostGpu]
+
+
+class Xid(_Fact, frozen=True):
+    """An error of the driver in the kernel's log."""
+
+    code: int
+    bus_id: str
+    text: str
+
+
+class NcclRow(_Fact, frozen=True):
+    """One size of a nccl-tests run. The bandwidth is the lower of out-of-place and in-place; `wrong` of both."""
+
+    size_bytes: int
+    bus_gbytes_per_second: float
+    wrong: int | None
+
+
+class NcclRun(_Fact, frozen=True):
+    """A run of nccl-tests. `version` is "" before 2.17, which did not print it."""
+
+    version: str
+    test: str
+    devices: list[str]
+    hosts: int
+    rows: list[NcclRow]
+    is_whole: bool
+
+
+class Port(_Fact, frozen=True):
+    """A port of an RDMA adapter."""
+
+    adapter: str
+    port: int
+    state: str
+    physical_state: str
+    rate_gbits: float
+    link_layer: str
+
+
+class FioJob(_Fact, frozen=True):
+    """A group of fio's jobs. `error` is an errno, 0 for none."""
+
+    name: str
+    error: int
+    read_bytes_per_second: int
+    write_bytes_per_second: int
+
+
+class Threshold(_Fact, frozen=True):
+    """The least of a figure, for so many GPUs of a model on a fabric, and who says so. `gpu` is a part of its name."""
+
+    metric: str
+    gpu: str
+    gpus: int
+    fabric: str
+    at_least: float
+    unit: str
+    source: str
+    date: str
+    confidence: str
+    size_bytes: int = 0
+
+
+def judge_inventory(hosts: Mapping[str, HostGpus], *, expected_hosts: int, gpus_per_host: int) -> Judgement:
+    """Whether every host has all its GPUs: counted host by host, because seven and nine are sixteen, too."""
+    wrong = [
+        f"{name} has {len(host.gpus)} of {gpus_per_host} GPUs"
+        for name, host in sorted(hosts.items())
+        if len(host.gpus) != gpus_per_host
+    ]
+    wrong += [
+        f"nvidia-smi on {name} counts {host.attached} GPUs and describes {len(host.gpus)}"
+        for name, host in sorted(hosts.items())
+        if host.attached != len(host.gpus)
+    ]
+    owners: dict[str, str] = {}
+    for name, host in sorted(hosts.items()):
+        for gpu in host.gpus:
+            if owners.setdefault(gpu.uuid, name) != name:
+                wrong.append(f"{name} and {owners[gpu.uuid]} show the same GPU {gpu.uuid}")
+    if len(hosts) != expected_hosts:
+        wrong.append(f"{len(hosts)} of {expected_hosts} hosts answered")
+    return _of(wrong)
+
+
+def judge_equality(hosts: Mapping[str, HostGpus], golden: HostGpus | None = None) -> Judgement:
+    """Whether driver, model, vBIOS, InfoROM and memory are equal everywhere, or as on the golden host."""
+    if not _all_gpus(hosts):
+        return _nothing()
+    facts: dict[str, Callable[[HostGpu], object]] = {
+        "model": lambda gpu: gpu.model,
+        "vBIOS": lambda gpu: gpu.vbios,
+        "InfoROM": lambda gpu: gpu.inforom,
+        "memory": lambda gpu: f"{gpu.memory_mib} MiB",
+    }
+    wrong = _odd(
+        "driver",
+        [(name, host.driver) for name, host in sorted(hosts.items())],
+        None if golden is None else golden.driver,
+    )
+    for what, read in facts.items():
+        values = [(place, read(gpu)) for place, gpu in _all_gpus(hosts)]
+        wrong += _odd(what, values, read(golden.gpus[0]) if golden is not None and golden.gpus else None)
+    return _of(wrong)
+
+
+def judge_memory_errors(hosts: Mapping[str, HostGpus]) -> Judgement:
+    """Whether there is no uncorrected error, and nothing waits to be retired or remapped.
+
+    ECC that is off counts nothing, so it is no proof.
+    """
+    gpus = _all_gpus(hosts)
+    if not gpus:
+        return _nothing()
+    wrong = [
+        f"{place} has {gpu.uncorrected_errors} uncorrected errors"
+        for place, gpu in gpus
+        if gpu.uncorrected_errors
+    ]
+    for what, read in _MEMORY_FLAGS.items():
+        wrong += [f"{place}: {what}" for place, gpu in gpus if read(gpu)]
+    if wrong:
+        return _of(wrong)
+    unknown = [place for place, gpu in gpus if not gpu.ecc_enabled or gpu.uncorrected_errors is None]
+    if unknown:
+        return Judgement(Verdict.INCONCLUSIVE, f"ECC is off, so nothing counts errors: {_some(unknown)}")
+    return Judgement(Verdict.PASS)
+
+
+_MEMORY_FLAGS: Final[dict[str, Callable[[HostGpu], bool | None]]] = {
+    "pages wait to be retired": lambda gpu: gpu.pages_pending,
+    "a row waits to be remapped": lambda gpu: gpu.rows_pending,
+    "a row could not be remapped": lambda gpu: gpu.rows_failed,
+}
+
+
+def judge_faults(hosts: Mapping[str, HostGpus], xids: Mapping[str, Sequence[Xid]]) -> Judgement:
+    """Whether no kernel log has an Xid, and hardware holds no clock down. A host without its log is an error."""
+    silent = sorted(set(hosts) - set(xids))
+    if silent or not hosts:
+        return Judgement(Verdict.ERROR, f"no kernel log of {_some(silent)}" if silent else "no host answered")
+    wrong = [
+        f"{name}: Xid {code} on {bus_id} ({count} times)"
+        for name in sorted(xids)
+        for (code, bus_id), count in sorted(Counter((xid.code, xid.bus_id) for xid in xids[name]).items())
+    ]
+    wrong += [
+        f"{place} is throttled: {', '.join(gpu.throttles)}"
+        for place, gpu in _all_gpus(hosts)
+        if gpu.throttles
+    ]
+    return _of(wrong)
+
+
+def judge_pcie(hosts: Mapping[str, HostGpus], *, generation: int, width: int) -> Judgement:
+    """Whether each link has its generation and width. A link of an idle GPU may rest, so that one says nothing."""
+    gpus = _all_gpus(hosts)
+    if not gpus:
+        return _nothing()
+    narrow = [
+        f"{place} has {gpu.pcie_width} of {width} lanes"
+        for place, gpu in gpus
+        if (gpu.pcie_width or 0) < width
+    ]
+    slow = [(place, gpu) for place, gpu in gpus if (gpu.pcie_generation or 0) < generation]
+    wrong = narrow + [
+        f"{place} runs at generation {gpu.pcie_generation} of {generation}"
+        for place, gpu in slow
+        if not gpu.is_idle
+    ]
+    if wrong:
+        return _of(wrong)
+    if slow:
+        places = [place for place, _ in slow]
+        return Judgement(Verdict.INCONCLUSIVE, f"idle, so its link may rest: {_some(places)}")
+    return Judgement(Verdict.PASS)
+
+
+def judge_nccl(run: NcclRun, thresholds: Iterable[Threshold], *, metric: str, fabric: str) -> Judgement:
+    """Whether the run reached the bus bandwidth for its GPUs, at the size of the threshold and not on the average."""
+    wrong = [row.size_bytes for row in run.rows if row.wrong]
+    if wrong:
+        return Judgement(Verdict.FAIL, f"wrong values at {wrong[0]} bytes")
+    if not run.is_whole:
+        return Judgement(Verdict.ERROR, f"{run.test or 'the run'} did not come to its end")
+    threshold = find_threshold(thresholds, metric, run.devices, fabric)
+    if threshold is None:
+        models = ", ".join(sorted(set(run.devices)))
+        return Judgement(
+            Verdict.INCONCLUSIVE, f"no threshold of {metric} for {len(run.devices)} of {models} on {fabric}"
+        )
+    row = next((row for row in run.rows if row.size_bytes == threshold.size_bytes), None)
+    if row is None:
+        return Judgement(Verdict.ERROR, f"no row of {threshold.size_bytes} bytes")
+    if row.wrong is None:
+        return Judgement(Verdict.ERROR, "the values were not checked: -c 1")
+    reached = row.bus_gbytes_per_second >= threshold.at_least
+    text = f"{row.bus_gbytes_per_second:g} {threshold.unit}, at least {threshold.at_least:g} by {threshold.source}"
+    return Judgement(Verdict.PASS if reached else Verdict.FAIL, text)
+
+
+def judge_ports(hosts: Mapping[str, Sequence[Port]], *, ports: int, rate_gbits: float) -> Judgement:
+    """Whether each host has so many ports that are up, at their rate."""
+    if not hosts:
+        return Judgement(Verdict.ERROR, "no host answered")
+    wrong = []
+    for name, of_host in sorted(hosts.items()):
+        if len(of_host) != ports:
+            wrong.append(f"{name} has {len(of_host)} of {ports} ports")
+        wrong += [
+            f"{name} {port.adapter}/{port.port} is {port.state}, {port.physical_state}, at {port.rate_gbits:g} Gb/s"
+            for port in of_host
+            if (port.state, port.physical_state) != ("Active", "LinkUp") or port.rate_gbits < rate_gbits
+        ]
+    return _of(wrong)
+
+
+def judge_mtu(hosts: Mapping[str, Mapping[str, int]], interfaces: Sequence[str], least: int) -> Judgement:
+    """Whether each of these interfaces is there on each host, and takes frames of that size."""
+    if not hosts or not interfaces:
+        return Judgement(Verdict.ERROR, "no host answered" if interfaces else "no interface was declared")
+    wrong = []
+    for name, mtus in sorted(hosts.items()):
+        for interface in interfaces:
+            mtu = mtus.get(interface)
+            if mtu is None or mtu < least:
+                wrong.append(
+                    f"{name} {interface}: " + ("is not there" if mtu is None else f"MTU {mtu} of {least}")
+                )
+    return _of(wrong)
+
+
+def judge_fio(hosts: Mapping[str, Sequence[FioJob]], *, read_bytes_per_second: int) -> Judgement:
+    """Whether all hosts together read so fast, without an error."""
+    if not hosts or not all(hosts.values()):
+        return Judgement(Verdict.ERROR, "a host has no job of fio")
+    wrong = [
+        f"{name}: {job.name} ended with errno {job.error}"
+        for name, jobs in sorted(hosts.items())
+        for job in jobs
+        if job.error
+    ]
+    total = sum(job.read_bytes_per_second for jobs in hosts.values() for job in jobs)
+    if total < read_bytes_per_second:
+        wrong.append(f"{total / 1e9:.2f} GB/s in all, at least {read_bytes_per_second / 1e9:.2f}")
+    return _of(wrong)
+
+
+def find_threshold(
+    thresholds: Iterable[Threshold], metric: str, devices: Sequence[str], fabric: str
+) -> Threshold | None:
+    """The threshold of exactly so many devices of that model on that fabric."""
+    return next(
+        (
+            threshold
+            for threshold in thresholds
+            if (threshold.metric, threshold.gpus, threshold.fabric) == (metric, len(devices), fabric)
+            and all(threshold.gpu in device for device in devices)
+        ),
+        None,
+    )
+
+
+def _all_gpus(hosts: Mapping[str, HostGpus]) -> list[tuple[str, HostGpu]]:
+    return [(f"{name} {gpu.bus_id}", gpu) for name, host in sorted(hosts.items()) for gpu in host.gpus]
+
+
+def _odd(what: str, values: Sequence[tuple[str, object]], expected: object) -> list[str]:
+    """Those that differ from what is expected or, without that, from what most have."""
+    if not values:
+        return []
+    usual = Counter(value for _, value in values).most_common(1)[0][0] if expected is None else expected
+    return [f"{place}: {what} is {value}, not {usual}" for place, value in values if value != usual]
+
+
+def _nothing() -> Judgement:
+    return Judgement(Verdict.ERROR, "no host answered with a GPU")
+
+
+def _of(wrong: Sequence[str]) -> Judgement:
+    return Judgement(Verdict.FAIL, _some(wrong)) if wrong else Judgement(Verdict.PASS)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f"; {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return "; ".join(names[:NAMED]) + more

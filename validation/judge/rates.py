@@ -1,0 +1,85 @@
+"""How fast something ran: the warm-up removed by rule, the steady state proven, and a mean with its interval."""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+GROUPS: Final = 10
+"""The interval comes of so many means of consecutive windows: neighbours depend on each other, such means hardly do."""
+ROUNDS: Final = 5
+"""The steady state is proven by so many parts of the measurement, of equal length."""
+SPREAD_PERMILLE: Final = 50
+DRIFT_PERMILLE: Final = 20
+STUDENT_95: Final = 2.2621571628
+"""Student's t, two-sided 95 %, of GROUPS - 1 degrees of freedom."""
+
+
+class Rate(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A mean rate and its 95 % interval, of `windows` windows after `warm_up` others, of which nothing is used.
+
+    `spread_permille` is the distance between the fastest and the slowest of the rounds, `drift_permille` how far a
+    line through them moves from the first to the last: both of the mean. It is steady within the bounds above.
+    """
+
+    mean: float
+    low: float
+    high: float
+    windows: int
+    warm_up: int
+    spread_permille: float
+    drift_permille: float
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether the rounds are near enough to each other, and to a level line."""
+        return self.spread_permille <= SPREAD_PERMILLE and self.drift_permille <= DRIFT_PERMILLE
+
+
+def measure(amounts: Sequence[int], durations_ns: Sequence[int]) -> Rate | None:
+    """The rate over windows that moved `amounts` in `durations_ns`; None of fewer windows than two times GROUPS.
+
+    The warm-up is the shortest beginning after which the rest is steady, and never more than half of all. Where nothing
+    of it is steady, the second half is returned, which then says so itself.
+    """
+    total = len(durations_ns)
+    if total != len(amounts) or total < 2 * GROUPS or min(amounts) <= 0 or min(durations_ns) <= 0:
+        return None
+    rates = (_after(warm_up, amounts, durations_ns) for warm_up in range(total // 2 + 1))
+    last = None
+    for rate in rates:
+        if rate.is_steady:
+            return rate
+        last = rate
+    return last
+
+
+def _after(warm_up: int, amounts: Sequence[int], durations_ns: Sequence[int]) -> Rate:
+    """The rate of the windows after the warm-up; a remainder that fills no group counts as warm-up, too."""
+    size = (len(amounts) - warm_up) // GROUPS
+    first = len(amounts) - size * GROUPS
+    starts = range(first, len(amounts), size)
+    costs = [sum(durations_ns[start : start + size]) / sum(amounts[start : start + size]) for start in starts]
+    mean = math.fsum(costs) / GROUPS
+    deviation = math.sqrt(math.fsum((cost - mean) ** 2 for cost in costs) / (GROUPS - 1))
+    margin = STUDENT_95 * deviation / math.sqrt(GROUPS)
+    per_round = GROUPS // ROUNDS
+    rounds = [math.fsum(costs[i : i + per_round]) / per_round for i in range(0, GROUPS, per_round)]
+    return Rate(
+        mean=1e9 / mean,
+        low=1e9 / (mean + margin),
+        high=1e9 / (mean - margin) if margin < mean else math.inf,
+        windows=size * GROUPS,
+        warm_up=first,
+        spread_permille=1000 * (max(rounds) - min(rounds)) / mean,
+        drift_permille=1000 * abs(_slope(rounds)) * (ROUNDS - 1) / mean,
+    )
+
+
+def _slope(values: Sequence[float]) -> float:
+    """The slope of the line of least squares through the values, one apart."""
+    middle = (len(values) - 1) / 2
+    return math.fsum((x - middle) * value for x, value in enumerate(values)) / math.fsum(
+        (x - middle) ** 2 for x in range(len(values))
+    )

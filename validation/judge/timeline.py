@@ -1,0 +1,95 @@
+"""The events of a run with what is counted of them up to an index, so that many checks are judged in one pass."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from validation.judge.events import Event, GpusSeen, NodeSeen, PodSeen, ProjectSet, WatchSeen
+from validation.judge.evidence import Evidence
+from validation.judge.state import State
+
+
+@dataclass(slots=True)
+class _Before:
+    """What the events before the index `at` lead to."""
+
+    at: int = 0
+    state: State = field(default_factory=State)
+    uids: dict[str, set[str]] = field(default_factory=dict)
+    """By project, the uids of its pods."""
+    pod_events: dict[str, int] = field(default_factory=dict)
+
+    def apply(self, event: Event) -> None:
+        self.at += 1
+        self.state.apply(event)
+        if isinstance(event, PodSeen):
+            self.uids.setdefault(event.project, set()).add(event.uid)
+            self.pod_events[event.project] = self.pod_events.get(event.project, 0) + 1
+
+
+class Timeline:
+    """All events in order; the list may grow. Steps that are judged in their order fold each event once."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.events = events
+        self._before = _Before()
+        self._indexed = 0
+        self._nodes: list[tuple[int, NodeSeen | GpusSeen]] = []
+        self._gaps: list[tuple[int, WatchSeen]] = []
+        self._projects: set[str] = set()
+        self._evicted_at: dict[str, int] = {}
+
+    def state_before(self, index: int) -> State:
+        """The state that the events before the index lead to, a copy."""
+        return self._fold(index).state.copy()
+
+    def evidence_before(self, index: int, projects: Collection[str]) -> Evidence:
+        """How much the events before the index say of the pods of these projects."""
+        before = self._fold(index)
+        gpus = [gpus for gpus in before.state.nodes.values() if gpus]
+        return Evidence(
+            len(gpus),
+            sum(gpus),
+            sum(len(before.uids.get(project, ())) for project in projects),
+            sum(before.pod_events.get(project, 0) for project in projects),
+        )
+
+    def nodes_before(self, index: int) -> list[NodeSeen | GpusSeen]:
+        """The events of nodes before the index, and what their witnesses said."""
+        self._index()
+        return [event for number, event in self._nodes if number < index]
+
+    def evicted_before(self, uid: str, index: int) -> bool:
+        """Whether an eviction of the pod was announced before the index."""
+        self._index()
+        return self._evicted_at.get(uid, index) < index
+
+    def gaps(self, from_event: int, until_event: int) -> list[WatchSeen]:
+        """The times in these events at which a watch was lost and begun again: events may be missing there."""
+        self._index()
+        return [event for number, event in self._gaps if from_event <= number < until_event]
+
+    @property
+    def projects(self) -> set[str]:
+        """All projects of the run."""
+        self._index()
+        return self._projects
+
+    def _fold(self, index: int) -> _Before:
+        if index < self._before.at:
+            self._before = _Before()
+        for number in range(self._before.at, min(index, len(self.events))):
+            self._before.apply(self.events[number])
+        return self._before
+
+    def _index(self) -> None:
+        for number in range(self._indexed, len(self.events)):
+            event = self.events[number]
+            if isinstance(event, NodeSeen | GpusSeen):
+                self._nodes.append((number, event))
+            elif isinstance(event, WatchSeen) and event.change == "relisted":
+                self._gaps.append((number, event))
+            elif isinstance(event, ProjectSet):
+                self._projects.add(event.project)
+            elif isinstance(event, PodSeen) and event.eviction is not None:
+                self._evicted_at.setdefault(event.uid, number)
+        self._indexed = len(self.events)

@@ -1,0 +1,30 @@
+"""Reads `fio --output-format=json`."""
+
+import msgspec
+
+from validation.errors import LayerError
+from validation.judge.hosts import FioJob
+
+
+class _Direction(msgspec.Struct, frozen=True):
+    bw_bytes: int = 0
+
+
+class _Job(msgspec.Struct, frozen=True):
+    jobname: str
+    error: int
+    read: _Direction
+    write: _Direction
+
+
+class _Output(msgspec.Struct, frozen=True):
+    jobs: list[_Job]
+
+
+def read_fio(text: str) -> list[FioJob]:
+    """The groups of jobs. Raises LayerError. Lines before the JSON are warnings of fio's."""
+    try:
+        output = msgspec.json.decode(text[max(0, text.find("{")) :], type=_Output)
+    except msgspec.DecodeError as error:
+        raise LayerError(f"fio: {error}; its output: {text.strip()[:100]!r}") from error
+    return [FioJob(job.jobname, job.error, job.read.bw_bytes, job.write.bw_bytes) for job in output.jobs]

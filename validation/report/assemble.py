@@ -1,0 +1,102 @@
+"""Makes the record of a run from its log, and judges it: of a run that ended, and of one that was cut."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from validation.errors import ReportError
+from validation.judge.check_verdict import Circumstances
+from validation.report import log, record
+from validation.report.rejudge import judge_record
+
+CUT = "the run was cut: its log has no end"
+
+
+class CutRun(ReportError):
+    """There is no record, because the run was killed before it wrote one."""
+
+    exit_code = 3
+
+
+def read_report(directory: Path) -> record.Report:
+    """The record of a report directory; of a run that was cut, what follows from its log. Raises ReportError."""
+    if (directory / "report.json").exists():
+        return record.read(directory)
+    if not (directory / log.NAME).exists():
+        raise CutRun(f"{directory}: no report: there is neither a record nor a log of a run in it")
+    return assemble(log.read_log(directory))
+
+
+def was_cut(directory: Path) -> bool:
+    """Whether a run was killed before it wrote its record."""
+    return not (directory / "report.json").exists()
+
+
+def assemble(entries: Sequence[log.Entry]) -> record.Report:
+    """The record that the entries lead to; the first of them is taken and changed. What was cut is an ERROR."""
+    opened = entries[0]
+    if not isinstance(opened, log.Opened):
+        raise ReportError(f"{log.NAME}: does not begin with what is asked for")
+    report = opened.report
+    closed = next((entry for entry in entries if isinstance(entry, log.Closed)), None)
+    events = [entry.event for entry in entries if isinstance(entry, log.Observed)]
+    began = {entry.check: entry.t_ms for entry in entries if isinstance(entry, log.CheckBegan)}
+    ended = {entry.check: entry for entry in entries if isinstance(entry, log.CheckEnded)}
+    report.steps = [result for result in report.steps if result.id in {*opened.selected, *began, *ended}]
+    duration_ms = closed.duration_ms if closed else _last_ms(entries)
+    report.interrupted = closed.interrupted if closed else CUT
+    for result in report.steps:
+        if result.id in ended:
+            _take(result, ended[result.id])
+        else:
+            _leave_unfinished(result, began.get(result.id), duration_ms, report.interrupted, cut=not closed)
+    _take_description(report, entries)
+    report.volatile.timeline = list(events)
+    report.volatile.run.duration_ms = duration_ms
+    if closed:
+        report.volatile.run.ended, report.volatile.run.timings = closed.ended, closed.timings
+    judge_record(report)
+    return report
+
+
+def _take(result: record.CheckResult, entry: log.CheckEnded) -> None:
+    result.circumstances = entry.circumstances
+    trace = result.volatile
+    trace.started_ms, trace.ended_ms = entry.started_ms, entry.ended_ms
+    trace.commands, trace.window = entry.commands, entry.window
+
+
+def _leave_unfinished(
+    result: record.CheckResult, began_ms: int | None, now_ms: int, why: str, *, cut: bool
+) -> None:
+    """Note that the check was not run, or not to its end; the harness answers for what it did not live to see."""
+    what = "not run" if began_ms is None else "not finished"
+    reason = f"{what}: {why or 'the run ended'}"
+    result.circumstances = Circumstances(fault=reason) if cut else Circumstances(unfinished=reason)
+    if began_ms is not None:
+        result.volatile.started_ms, result.volatile.ended_ms = began_ms, now_ms
+
+
+def _take_description(report: record.Report, entries: Sequence[log.Entry]) -> None:
+    by_id = {scenario.id: scenario for scenario in report.scenarios}
+    scenario_of = {result.id: result.scenario for result in report.steps}
+    for entry in entries:
+        if isinstance(entry, log.Described):
+            report.target, report.cluster = entry.target, entry.cluster
+        elif isinstance(entry, log.ScenarioBegan):
+            by_id[entry.scenario].volatile = record.ScenarioTrace(entry.t_ms, entry.t_ms)
+        elif isinstance(entry, log.CheckEnded) and entry.ended_ms is not None:
+            trace = by_id[scenario_of[entry.check]].volatile
+            if trace.started_ms is not None:
+                trace.ended_ms = entry.ended_ms
+
+
+def _last_ms(entries: Sequence[log.Entry]) -> int:
+    """When the last entry that has a time was written."""
+    for entry in reversed(entries):
+        if isinstance(entry, log.Observed):
+            return entry.event.t_ms
+        if isinstance(entry, log.CheckBegan | log.ScenarioBegan):
+            return entry.t_ms
+        if isinstance(entry, log.CheckEnded) and entry.ended_ms is not None:
+            return entry.ended_ms
+    return 0

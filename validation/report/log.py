@@ -1,0 +1,152 @@
+"""events.jsonl, the log of a run: what was seen and done, a line each, appended and synced as it happens.
+
+The record is made from it alone, so that a run which was killed has one too, up to where it was cut.
+"""
+
+import os
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from validation.errors import ReportError
+from validation.judge.check_verdict import Circumstances, Window
+from validation.judge.events import Event
+from validation.report.record import Command, Report
+
+NAME: Final = "events.jsonl"
+SYNC_SECONDS = 0.1
+"""For so long an event may be in the kernel's memory alone; what bounds a check never is."""
+
+
+class _Entry(msgspec.Struct, rename="camel", forbid_unknown_fields=True, tag_field="entry"):
+    """A line of the log."""
+
+
+class Opened(_Entry, tag="opened"):
+    """The record as it is before anything ran: all that is asked for. `selected` are the checks that are to run."""
+
+    report: Report
+    selected: list[str]
+
+
+class Observed(_Entry, tag="observed"):
+    """An event, with the version of the object that showed it and the API server's own time of its last change."""
+
+    event: Event
+    resource_version: str = ""
+    server_time: str = ""
+
+
+class Described(_Entry, tag="described"):
+    """The target and its cluster, as far as they are known now."""
+
+    target: dict[str, Any]
+    cluster: dict[str, Any]
+
+
+class ScenarioBegan(_Entry, tag="scenario"):
+    """The first step of the scenario begins."""
+
+    scenario: str
+    t_ms: int
+
+
+class CheckBegan(_Entry, tag="began"):
+    """The check begins."""
+
+    check: str
+    t_ms: int
+
+
+class CheckEnded(_Entry, tag="ended"):
+    """The check ended, or was not to run: then it has no times. Its verdict follows from this and the events."""
+
+    check: str
+    circumstances: Circumstances
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    commands: list[Command] = []
+    window: Window | None = None
+
+
+class Closed(_Entry, tag="closed"):
+    """The end of the run, which a run that was killed has not. `ended` is of the wall clock."""
+
+    ended: str
+    duration_ms: int
+    timings: dict[str, str]
+    interrupted: str = ""
+
+
+Entry = Opened | Observed | Described | ScenarioBegan | CheckBegan | CheckEnded | Closed
+_BOUNDS = (ScenarioBegan, CheckBegan, CheckEnded, Closed)
+_DECODER = msgspec.json.Decoder(Entry)
+
+
+class RunLog:
+    """Appends to the log of a run. Use `open_log`."""
+
+    def __init__(self, path: Path, handle: int) -> None:
+        self._path = path
+        self._handle = handle
+        self._synced = time.monotonic()
+
+    def append(self, entry: Entry) -> None:
+        """Write the entry; it outlives this process, and soon the machine. Raises ReportError."""
+        line = msgspec.json.encode(entry, order="sorted") + b"\n"
+        try:
+            written = os.write(self._handle, line)
+            while written < len(line):
+                written += os.write(self._handle, line[written:])
+            if isinstance(entry, _BOUNDS) or time.monotonic() - self._synced >= SYNC_SECONDS:
+                os.fsync(self._handle)
+                self._synced = time.monotonic()
+        except OSError as error:
+            raise ReportError(f"{self._path}: cannot be written: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Sync what is there, and close the file."""
+        os.fsync(self._handle)
+        os.close(self._handle)
+
+
+def open_log(directory: Path, opened: Opened) -> RunLog:
+    """Begin the log of a run: it appears with its first entry, in place of what was there. Raises ReportError."""
+    path = directory / NAME
+    temporary = path.with_name(f".{NAME}.{os.getpid()}")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+        log = RunLog(path, handle)
+        log.append(opened)
+        os.fsync(handle)
+        temporary.replace(path)
+        _sync_directory(directory)
+    except OSError as error:
+        raise ReportError(f"{directory}: the report cannot be written: {error.strerror}") from error
+    return log
+
+
+def read_log(directory: Path) -> list[Entry]:
+    """The entries of the log; a last line that was cut is none. Raises ReportError."""
+    path = directory / NAME
+    try:
+        *lines, _cut = path.read_bytes().split(b"\n")
+        entries = [_DECODER.decode(line) for line in lines]
+    except OSError as error:
+        raise ReportError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ReportError(f"{path}: is not a log of a run: {error}") from error
+    if not entries or not isinstance(entries[0], Opened):
+        raise ReportError(f"{path}: is not a log of a run: it does not begin with what is asked for")
+    return entries
+
+
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

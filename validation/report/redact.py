@@ -1,0 +1,95 @@
+"""Makes a report that may be passed on: names of projects, hosts and people are replaced, each by one of its own."""
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from validation.errors import ReportError
+from validation.judge.events import NodeSeen, ProjectSet
+from validation.report import log, manifest, record
+from validation.report.assemble import assemble
+from validation.report.log import Closed, Observed, Opened
+from validation.report.write import write
+
+_OURS: Final = {
+    "entry",
+    "event",
+    "kind",
+    "change",
+    "phase",
+    "action",
+    "result",
+    "verdict",
+    "acceptance",
+    "catalogueSha256",
+}
+"""Keys whose words are the format's own, whatever a project is called."""
+_BY_NAME: Final = {"allocatedMilli", "quotasMilli", "fairShareGpus", "devices"}
+"""Keys of objects whose keys are names."""
+_PATH: Final = re.compile(r"[~.]?/\S*")
+
+
+def redact(directory: Path, out: Path) -> record.Report:
+    """Write the report to the new directory `out` with other names, log included, and return it. Raises ReportError.
+
+    Names keep their order, so that all verdicts stay; output of commands, paths and logs of programs are left out.
+    """
+    if out.exists() and any(out.iterdir()):
+        raise ReportError(f"{out}: there is something in it: name a new directory")
+    entries = log.read_log(directory)
+    if not isinstance(entries[-1], Closed):
+        raise ReportError(f"{directory}: the run was cut: there is no whole report to redact")
+    replace = _replacement(entries)
+    opened, *rest = [_renamed(entry, replace) for entry in entries]
+    if not isinstance(opened, Opened):
+        raise ReportError(f"{directory}: is not a log of a run")
+    opened.report.redacted = manifest.digest(directory)
+    opened.report.volatile.run.argv = [_PATH.sub("PATH", word) for word in opened.report.volatile.run.argv]
+    journal = log.open_log(out, opened)
+    for entry in rest:
+        if isinstance(entry, log.CheckEnded):
+            for command in entry.commands:
+                command.stdout = command.stderr = ""
+        journal.append(entry)
+    journal.close()
+    report = assemble(log.read_log(out))
+    write(report, out)
+    return report
+
+
+def _replacement(entries: Iterable[log.Entry]) -> Callable[[str], str]:
+    """Replaces each name, where it stands as a word, by another that sorts as it does."""
+    events = [entry.event for entry in entries if isinstance(entry, Observed)]
+    reports = [entry.report for entry in entries if isinstance(entry, Opened)]
+    projects = {event.project for event in events if isinstance(event, ProjectSet)}
+    projects |= {
+        name for report in reports for scenario in report.scenarios for name in scenario.quotas_milli
+    }
+    nodes = {event.node for event in events if isinstance(event, NodeSeen)}
+    owners = {waiver.owner for report in reports for waiver in report.scope.waivers}
+    new: dict[str, str] = {}
+    for kind, names in (("host", nodes), ("person", owners), ("project", projects)):
+        width = len(str(len(names)))
+        for number, name in enumerate(sorted(names), start=1):
+            new[name] = f"{kind}-{number:0{width}}"
+    new |= {f"muster-{name}": f"muster-{new[name]}" for name in projects}
+    if not new:
+        return lambda words: words
+    longest_first = sorted(new, key=len, reverse=True)
+    pattern = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, longest_first))})(?![\w-])")
+    return lambda words: pattern.sub(lambda match: new[match[1]], words)
+
+
+def _renamed(entry: log.Entry, replace: Callable[[str], str]) -> log.Entry:
+    def renamed(value: Any, key: str) -> Any:
+        if isinstance(value, str):
+            return value if key in _OURS else replace(value)
+        if isinstance(value, dict):
+            return {replace(one) if key in _BY_NAME else one: renamed(value[one], one) for one in value}
+        return [renamed(one, key) for one in value] if isinstance(value, list) else value
+
+    changed: log.Entry = msgspec.convert(renamed(msgspec.to_builtins(entry), ""), log.Entry)
+    return changed

@@ -1,0 +1,21 @@
+"""The names that a pod of muster carries, as the documents have them; written down here again, on purpose.
+
+A program that renames one of them without saying so changes what everybody else reads. A test compares.
+"""
+
+from typing import Final
+
+PROJECT_LABEL: Final = "muster.dev/project"
+WORKLOAD_LABEL: Final = "muster.dev/workload"
+TYPE_LABEL: Final = "muster.dev/type"
+INTERACTIVE: Final = "interactive"
+GPU_RESOURCE: Final = "nvidia.com/gpu"
+GPU_PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
+GPU_DEVICES_ANNOTATION: Final = "muster.dev/gpu-devices"
+GPU_FRACTION_ANNOTATION: Final = "muster.dev/gpu-fraction"
+MIN_MEMBER_ANNOTATION: Final = "muster.dev/min-member"
+PREEMPTIBLE_ANNOTATION: Final = "muster.dev/preemptible"
+SUBMITTED_AT_ANNOTATION: Final = "muster.dev/submitted-at"
+EVICTION_REASON_ANNOTATION: Final = "muster.dev/eviction-reason"
+EVICTION_REASON: Final = "EvictionByEvictionAPI"
+GPU_NODES_PATH: Final = "/apis/muster.dev/v1alpha1/gpunodes"

@@ -1,0 +1,146 @@
+"""Makes the judge's events of what the API server says: plain JSON in, events out."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+from validation.judge.events import Eviction, GpuSeen, GpusSeen, NodeSeen, PodSeen
+from validation.witness import names
+
+Json = Mapping[str, Any]
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def pod_seen(pod: Json, *, change: str, project: str, t_ms: int) -> PodSeen:
+    """The pod as it is now."""
+    metadata, spec, status = pod["metadata"], pod.get("spec", {}), pod.get("status", {})
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    preemptible = annotations.get(names.PREEMPTIBLE_ANNOTATION)
+    return PodSeen(
+        t_ms=t_ms,
+        change=change,
+        uid=metadata["uid"],
+        namespace=metadata["namespace"],
+        project=project,
+        workload=labels.get(names.WORKLOAD_LABEL) or _controller(metadata) or metadata["name"],
+        pod=metadata["name"],
+        phase=status.get("phase") or "Pending",
+        node=spec.get("nodeName") or "",
+        devices=_devices(annotations.get(names.GPU_DEVICES_ANNOTATION, "")),
+        gpu_milli=_gpu_milli(spec, annotations),
+        preemptible=labels.get(names.TYPE_LABEL) != names.INTERACTIVE
+        if preemptible is None
+        else preemptible == "true",
+        priority=spec.get("priority") or 0,
+        submitted_us=_time_us(
+            annotations.get(names.SUBMITTED_AT_ANNOTATION) or metadata.get("creationTimestamp", "")
+        ),
+        min_member=_positive(annotations.get(names.MIN_MEMBER_ANNOTATION, "1")),
+        terminating=metadata.get("deletionTimestamp") is not None,
+        eviction=_eviction(status, annotations),
+    )
+
+
+def node_seen(node: Json, *, change: str, t_ms: int) -> NodeSeen:
+    """The node as it is now; one that is gone has no GPUs."""
+    status = node.get("status", {})
+    gpus = 0 if change == "deleted" else int((status.get("allocatable") or {}).get(names.GPU_RESOURCE, 0))
+    ready = any(
+        condition["type"] == "Ready" and condition["status"] == "True"
+        for condition in status.get("conditions") or ()
+    )
+    return NodeSeen(t_ms=t_ms, node=node["metadata"]["name"], gpus=gpus, ready=ready)
+
+
+def gpus_seen(gpu_node: Json, *, change: str, t_ms: int) -> GpusSeen:
+    """What the kubelet and the driver of the node say of its GPUs, as its agent wrote it."""
+    spec = {} if change == "deleted" else gpu_node.get("spec", {})
+    return GpusSeen(
+        t_ms=t_ms,
+        node=gpu_node["metadata"]["name"],
+        observed_at=spec.get("observedAt") or "",
+        gpus=tuple(
+            GpuSeen(
+                index=gpu["index"],
+                holders=tuple(
+                    dict.fromkeys(f"{one['namespace']}/{one['pod']}" for one in gpu.get("holders") or ())
+                ),
+                users=tuple(dict.fromkeys(one.get("podUid", "") for one in gpu.get("users") or ())),
+            )
+            for gpu in spec.get("gpus") or ()
+        ),
+    )
+
+
+def slim(entry: Json) -> dict[str, Any]:
+    """The object without what is not read here: a cluster has many, and they are large."""
+    metadata = {name: value for name, value in entry["metadata"].items() if name != "managedFields"}
+    metadata["managedFields"] = [{"time": server_time(entry)}]
+    spec = dict(entry.get("spec") or {})
+    if "containers" in spec:
+        containers = [{"resources": container.get("resources")} for container in spec["containers"]]
+        spec = {"nodeName": spec.get("nodeName"), "priority": spec.get("priority"), "containers": containers}
+    status = entry.get("status") or {}
+    known = ("phase", "conditions", "allocatable")
+    return {
+        "metadata": metadata,
+        "spec": spec,
+        "status": {name: status[name] for name in known if name in status},
+    }
+
+
+def server_time(entry: Json) -> str:
+    """The API server's own time of the last write to the object, to the second; RFC 3339."""
+    metadata = entry["metadata"]
+    times = [manager.get("time") or "" for manager in metadata.get("managedFields") or ()]
+    return max([*times, metadata.get("deletionTimestamp") or "", metadata.get("creationTimestamp") or ""])
+
+
+def _controller(metadata: Json) -> str:
+    for owner in metadata.get("ownerReferences") or ():
+        if owner.get("controller"):
+            return str(owner["name"])
+    return ""
+
+
+def _eviction(status: Json, annotations: Json) -> Eviction | None:
+    """What the scheduler wrote, if the API server says itself that the pod was evicted."""
+    targeted = any(
+        condition["type"] == "DisruptionTarget"
+        and condition["status"] == "True"
+        and condition.get("reason") == names.EVICTION_REASON
+        for condition in status.get("conditions") or ()
+    )
+    because = annotations.get(names.EVICTION_REASON_ANNOTATION)
+    return Eviction(names.EVICTION_REASON, because) if targeted and because is not None else None
+
+
+def _gpu_milli(spec: Json, annotations: Json) -> int:
+    fraction = annotations.get(names.GPU_FRACTION_ANNOTATION)
+    if fraction is not None:
+        try:
+            return int(Decimal(fraction) * 1000)
+        except InvalidOperation:
+            return 0
+    limits = (
+        (container.get("resources") or {}).get("limits") or {} for container in spec.get("containers", ())
+    )
+    return sum(int(limit.get(names.GPU_RESOURCE, 0)) for limit in limits) * 1000
+
+
+def _devices(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(",") if part.strip().isdecimal())
+
+
+def _positive(text: str) -> int:
+    return max(1, int(text)) if text.isdecimal() else 1
+
+
+def _time_us(text: str) -> int:
+    """Microseconds since the epoch; 0 for what is no time with a zone."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return 0
+    return (moment - _EPOCH) // timedelta(microseconds=1) if moment.tzinfo else 0

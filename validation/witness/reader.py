@@ -1,0 +1,234 @@
+"""Lists and watches one kind of object in a thread of its own, and says when something may have been missed."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+import kubernetes.client
+import kubernetes.config
+import urllib3.exceptions
+
+Json = dict[str, Any]
+
+PAGE: Final = 500
+RETRY_SECONDS: Final = 0.5
+_CONNECT_SECONDS: Final = 5
+_WATCH_SECONDS: Final = 240
+"""After so long the API server ends a watch by itself; it goes on from the same version."""
+
+
+class ReadFailed(Exception):
+    """The API server answers, and refuses. The message is one line."""
+
+
+class _Gone(Exception):
+    """The version from which to watch is no longer known: what happened since cannot be read."""
+
+
+class _Lost(Exception):
+    """The API server cannot be reached, or does not answer as one."""
+
+
+class _Absent(Exception):
+    """There is no such kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is read: `name` as events call it, `path` of all objects; `optional`: there may be no such kind."""
+
+    name: str
+    path: str
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """What a reader calls, from its own thread. `listed` and the like have the version that they are of."""
+
+    changed: Callable[[Kind, str, Json], object]
+    """The kind, `added`, `modified` or `deleted`, the object."""
+    watched: Callable[[Kind, str, str], object]
+    """The kind, `listed`, `lost`, `resumed`, `relisted` or `absent`, the version."""
+    failed: Callable[[Exception], object]
+    """Why nothing is read any more."""
+
+
+def connect(kubeconfig: Path | None) -> kubernetes.client.ApiClient:
+    """A client with the access of the file, by default that of KUBECONFIG or the user. Raises ReadFailed."""
+    try:
+        client: kubernetes.client.ApiClient = kubernetes.config.new_client_from_config(  # type: ignore[no-untyped-call]
+            config_file=None if kubeconfig is None else str(kubeconfig), persist_config=False
+        )
+    except (kubernetes.config.ConfigException, OSError, ValueError) as error:
+        raise ReadFailed(f"the kubeconfig cannot be used: {error}") from error
+    return client
+
+
+class Reader:
+    """Reads one kind until it is stopped: each change once, deletions that were missed among them.
+
+    Of each object only what `slim` leaves is kept and handed on.
+    """
+
+    def __init__(
+        self,
+        client: kubernetes.client.ApiClient,
+        kind: Kind,
+        handlers: Handlers,
+        slim: Callable[[Json], Json] = dict,
+    ) -> None:
+        self._client = client
+        self._kind = kind
+        self._handlers = handlers
+        self._slim = slim
+        self._objects: dict[str, Json] = {}
+        self._stopped = threading.Event()
+        self._lost = False
+        self._version = ""
+        self._response: urllib3.BaseHTTPResponse | None = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name=f"read {kind.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read nothing more, and wait until the thread has ended."""
+        with self._lock:
+            self._stopped.set()
+            if self._response is not None:
+                self._response.shutdown()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._read()
+        except Exception as error:
+            if not self._stopped.is_set():
+                self._handlers.failed(error)
+
+    def _read(self) -> None:
+        change = "listed"
+        while not self._stopped.is_set():
+            try:
+                if change:
+                    self._list()
+                    self._handlers.watched(self._kind, change, self._version)
+                    change = ""
+                self._watch()
+            except _Gone:
+                change = "relisted"
+            except _Absent:
+                self._handlers.watched(self._kind, "absent", "")
+                return
+            except _Lost:
+                if not self._lost and change != "listed" and not self._stopped.is_set():
+                    self._lost = True
+                    self._handlers.watched(self._kind, "lost", self._version)
+                self._stopped.wait(RETRY_SECONDS)
+
+    def _list(self) -> None:
+        """Read all objects, and hand on what differs from those that are known."""
+        current: dict[str, Json] = {}
+        version, token = "", ""
+        while True:
+            page = json.loads(b"".join(self._get({"limit": str(PAGE), "continue": token})))
+            version = page["metadata"]["resourceVersion"]
+            current.update({_uid(entry): self._slim(entry) for entry in page["items"]})
+            token = page["metadata"].get("continue", "")
+            if not token:
+                break
+        before, self._objects = self._objects, current
+        for uid, entry in before.items():
+            if uid not in current:
+                self._handlers.changed(self._kind, "deleted", entry)
+        for uid, entry in current.items():
+            if uid not in before:
+                self._handlers.changed(self._kind, "added", entry)
+            elif before[uid]["metadata"]["resourceVersion"] != entry["metadata"]["resourceVersion"]:
+                self._handlers.changed(self._kind, "modified", entry)
+        self._version = version
+
+    def _watch(self) -> None:
+        """Hand on what changes from here on, until the API server ends it."""
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(_WATCH_SECONDS),
+        }
+        rest = b""
+        for chunk in self._get(query):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                self._take(json.loads(line))
+
+    def _take(self, change: Json) -> None:
+        entry: Json = change["object"]
+        if change["type"] == "ERROR":
+            if entry.get("code") == HTTPStatus.GONE:
+                raise _Gone
+            raise _Lost(str(entry.get("message", "")))
+        self._version = entry["metadata"]["resourceVersion"]
+        if change["type"] == "BOOKMARK":
+            return
+        entry = self._slim(entry)
+        if change["type"] == "DELETED":
+            self._objects.pop(_uid(entry), None)
+        else:
+            self._objects[_uid(entry)] = entry
+        self._handlers.changed(self._kind, change["type"].lower(), entry)
+
+    def _get(self, query: Mapping[str, str]) -> Iterator[bytes]:
+        """The body of the answer, as it comes. Raises _Lost, _Gone, _Absent or ReadFailed."""
+        parameters = self._client.param_serialize(
+            method="GET",
+            resource_path=self._kind.path,
+            query_params=[(name, value) for name, value in query.items() if value],
+            header_params={"Accept": "application/json"},
+            auth_settings=["BearerToken"],
+        )
+        try:
+            timeout = (_CONNECT_SECONDS, _WATCH_SECONDS + 2 * _CONNECT_SECONDS)
+            response = self._client.call_api(*parameters, _request_timeout=timeout).response
+        except urllib3.exceptions.HTTPError as error:
+            raise _Lost(str(error)) from error
+        try:
+            with self._lock:
+                if self._stopped.is_set():
+                    return
+                self._response = response
+            self._check(response)
+            yield from response.stream(amt=None, decode_content=True)
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            raise _Lost(str(error)) from error
+        finally:
+            with self._lock:
+                self._response = None
+            response.close()
+
+    def _check(self, response: urllib3.BaseHTTPResponse) -> None:
+        status = response.status
+        if status == HTTPStatus.OK:
+            if self._lost:
+                self._handlers.watched(self._kind, "resumed", "")
+            self._lost = False
+            return
+        if status == HTTPStatus.GONE:
+            raise _Gone
+        if status == HTTPStatus.NOT_FOUND and self._kind.optional:
+            raise _Absent
+        if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}:
+            raise ReadFailed(f"{self._kind.name} cannot be read: {status} {response.reason}")
+        raise _Lost(f"{status} {response.reason}")
+
+
+def _uid(entry: Json) -> str:
+    uid: str = entry["metadata"]["uid"]
+    return uid

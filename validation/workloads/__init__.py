@@ -1,0 +1,1 @@
+"""Programs that an acceptance test runs inside containers, and what they leave for the judge."""

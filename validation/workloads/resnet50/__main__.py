@@ -1,0 +1,7 @@
+"""`python -m validation.workloads.resnet50`: see `run`."""
+
+import sys
+
+from validation.workloads.resnet50.run import main
+
+sys.exit(main())

@@ -1,0 +1,132 @@
+"""Makes a data set of the shape of ImageNet, for sites without a licence for it: `python -m ….generate DIRECTORY`.
+
+Files, records and bytes are those of ImageNet's TFRecords (1,024 files of 1,251 records of about 115 kB); the images
+are textures in the colour of their class. Every record has bytes of its own, so storage that finds equal blocks finds
+none.
+"""
+
+import argparse
+import os
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final
+
+from validation.workloads.resnet50 import jpeg
+from validation.workloads.resnet50.tfrecord import Piece, example_head, record
+
+CLASSES: Final = 1000
+NOISE_BYTES: Final = 32_768
+"""The most of noise in one comment; records that are small have smaller ones."""
+_MARK_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A data set: so many files of so many records, each of about so many bytes, of so many classes."""
+
+    shards: int = 1024
+    records: int = 1251
+    record_bytes: int = 114_660
+    classes: int = CLASSES
+    width: int = 400
+    height: int = 350
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What records are put together of: comments of noise, and images without their first marker."""
+
+    noise: Sequence[Piece]
+    images: Sequence[Piece]
+
+
+def prepare(shape: Shape, images: int = 64) -> Material:
+    """The material: at most so many different images. The classes share them, so more would change nothing."""
+    source = random.Random(shape.seed)  # noqa: S311 - not for secrets
+    size = min(NOISE_BYTES, max(1, shape.record_bytes // 16))
+    noise = [Piece(jpeg.comment_head(size) + source.randbytes(size)) for _ in range(4)]
+    blocks = 3 * -(-shape.width // 8) * -(-shape.height // 8)
+    # About 10 bits a coefficient; half of the record is the image, half the noise in its comments.
+    details = max(1, min(24, (shape.record_bytes // 2) * 8 // blocks // 10))
+    count = min(images, shape.classes)
+    return Material(noise, [Piece(_image(shape, number, details, source)) for number in range(count)])
+
+
+def shard_parts(shape: Shape, number: int, material: Material) -> Iterator[bytes]:
+    """The content of one file."""
+    source = random.Random(f"{shape.seed}/{number}")  # noqa: S311 - not for secrets
+    for place in range(shape.records):
+        label = source.randrange(shape.classes)
+        image = material.images[label % len(material.images)]
+        least, size = len(image.data), len(material.noise[0].data)
+        target = int(shape.record_bytes * source.uniform(0.6, 1.4))
+        comments = [source.choice(material.noise) for _ in range(max(0, round((target - least) / size)))]
+        pieces = [*comments, image]
+        name = f"muster_{number:05d}_{place:05d}.JPEG"
+        yield from record(_head(shape, name, label, source.randbytes(_MARK_BYTES), pieces), pieces)
+
+
+def write_shard(number: int, *, shape: Shape, directory: Path, material: Material) -> int:
+    """Write one file, whole or not at all; returns its bytes."""
+    path = directory / f"train-{number:05d}-of-{shape.shards:05d}"
+    partial_path = path.with_name(f".{path.name}.partial")
+    with partial_path.open("wb") as file:
+        for part in shard_parts(shape, number, material):
+            file.write(part)
+        file.flush()
+        os.fsync(file.fileno())
+    partial_path.replace(path)
+    return path.stat().st_size
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Generate the data set of the command line."""
+    parser = argparse.ArgumentParser(prog="generate", description="Make TFRecords of the shape of ImageNet.")
+    shape = Shape()
+    parser.add_argument("directory", type=Path)
+    for name in Shape.__slots__:
+        value = getattr(shape, name)
+        parser.add_argument(f"--{name}", type=int, default=value, help=f"({value})")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="(one for each CPU)")
+    values = vars(parser.parse_args(argv))
+    directory, processes = values.pop("directory"), values.pop("processes")
+    shape = Shape(**values)
+    if min(values.values()) < 1 or shape.shards > 99_999 or shape.classes > CLASSES or processes < 1:
+        parser.error("all numbers must be at least 1; at most 99,999 shards and 1,000 classes")
+    directory.mkdir(parents=True, exist_ok=True)
+    work = partial(write_shard, shape=shape, directory=directory, material=prepare(shape))
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        written = sum((pool.map if processes > 1 else map)(work, range(shape.shards)))
+    sys.stdout.write(f"{shape.shards} files, {shape.shards * shape.records} records, {written} bytes\n")
+    return 0
+
+
+def _image(shape: Shape, number: int, details: int, source: random.Random) -> bytes:
+    """The image of a class, after the first marker; its colour tells the class."""
+    colour = (number * 5 % 200 - 100, number * 37 % 160 - 80, number * 53 % 160 - 80)
+    return jpeg.body(shape.width, shape.height, colour, details, source)
+
+
+def _head(shape: Shape, name: str, label: int, mark: bytes, pieces: Sequence[Piece]) -> bytes:
+    """What comes before the pieces: all features but the image, and the beginning of that with bytes of its own."""
+    start = jpeg.head() + jpeg.comment_head(len(mark)) + mark
+    features: dict[str, int | bytes] = {
+        "image/class/label": label + 1,  # 0 is the background
+        "image/filename": name.encode(),
+        "image/format": b"JPEG",
+        "image/height": shape.height,
+        "image/width": shape.width,
+    }
+    size = len(start) + sum(len(piece.data) for piece in pieces)
+    return example_head(features, "image/encoded", size) + start
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""The same measurement with the program of the paper's time, tf_cnn_benchmarks: the line that NetApp's run.py executed.
+
+For containers with TensorFlow 1 (`nvcr.io/nvidia/tensorflow:23.03-tf1-py3` is the last). `--num_mounts` and
+`--mount_prefix` are of NetApp's copy; the public tf_cnn_benchmarks has neither, so one mount alone goes without them.
+"""
+
+from validation.workloads.resnet50.arguments import Options
+
+
+def period_command(options: Options) -> list[str]:
+    """The command line, word by word."""
+    command = [
+        "mpirun", "-np", str(options.num_devices), "-bind-to", "none", "-map-by", "slot",
+        "python", "tf_cnn_benchmarks.py", "--model=resnet50", f"--batch_size={options.batch_size}",
+        f"--device={options.device}", "--force_gpu_compatible=True", "--num_intra_threads=1",
+        "--num_inter_threads=48", "--variable_update=horovod", f"--horovod_device={options.device}",
+        "--batch_group_size=20", f"--num_batches={options.num_batches}", "--nodistortions", "--num_gpus=1",
+        "--data_format=NCHW", f"--use_fp16={options.precision == 'mixed_float16'}", "--use_tf_layers=False",
+        "--data_name=imagenet",
+    ]  # fmt: skip
+    if options.dataset_dir is None:
+        return command
+    command += [
+        "--use_datasets=True",
+        f"--data_dir={options.dataset_dir}",
+        "--datasets_parallel_interleave_cycle_length=10",
+        "--datasets_sloppy_parallel_interleave=False",
+    ]
+    if options.num_mounts > 1:
+        command += [f"--num_mounts={options.num_mounts}", f"--mount_prefix={options.mount_prefix}"]
+    return [
+        *command,
+        "--datasets_prefetch_buffer_size=2000",
+        "--datasets_use_prefetch=True",
+        "--datasets_num_private_threads=4",
+    ]

@@ -1,0 +1,95 @@
+"""The verdicts on training runs: `python -m validation.workloads.resnet50.verdict RESULT.json`.
+
+They are about the requirements of the part `training` of the catalogue. Those that the profile excludes are
+NOT_APPLICABLE; what was measured is printed all the same.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from validation.catalogue.catalogue import load_catalogue
+from validation.catalogue.thresholds import Thresholds, load_thresholds
+from validation.errors import ReportError, ValidationError
+from validation.judge.check_verdict import Judgement
+from validation.judge.training import (
+    TrainingResult,
+    describe,
+    judge_mounts,
+    judge_rate,
+    judge_ratio,
+    judge_training,
+    rate_of,
+)
+from validation.judge.verdict import ACCEPTABLE, Verdict, gravest
+
+MOUNTS: Final = 2
+"""The paper's --num_mounts."""
+
+
+def judge(
+    result: TrainingResult,
+    thresholds: Thresholds,
+    *,
+    synthetic: TrainingResult | None = None,
+    one_host: TrainingResult | None = None,
+) -> dict[str, Judgement]:
+    """The judgement on each requirement of the part, by id; the other results are what the rate is compared with."""
+    rates = [judge_rate(result, thresholds.training_rates)]
+    for base, of in ((synthetic, "real-to-synthetic"), (one_host, "two-hosts-to-one")):
+        rates += [judge_ratio(result, base, thresholds.ratio(of))] if base is not None else []
+    verdict = gravest([rate.verdict for rate in rates])
+    return {
+        "training.resnet50": judge_training(result),
+        "training.two-mounts": judge_mounts(result, MOUNTS),
+        "training.throughput": Judgement(verdict, "; ".join(rate.reason for rate in rates)),
+    }
+
+
+def load_result(path: Path) -> TrainingResult:
+    """The document. Raises ReportError."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=TrainingResult)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ReportError(f"{path} is not the document of a training run: {error}") from error
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the verdicts; returns 0 if all are acceptable."""
+    parser = argparse.ArgumentParser(prog="verdict", description="Judge a training run of ResNet-50.")
+    parser.add_argument("result", type=Path)
+    parser.add_argument("--synthetic", type=Path, help="the same with synthetic images")
+    parser.add_argument("--one_host", type=Path, help="the same on one host")
+    parser.add_argument("--profile", default="current", help="the kind of site (current)")
+    options = parser.parse_args(argv)
+    try:
+        catalogue = load_catalogue()
+        profile = catalogue.profile(options.profile)
+        result = load_result(options.result)
+        judgements = judge(
+            result,
+            load_thresholds(),
+            synthetic=load_result(options.synthetic) if options.synthetic else None,
+            one_host=load_result(options.one_host) if options.one_host else None,
+        )
+    except ValidationError as error:
+        sys.stderr.write(f"verdict: {error}\n")
+        return error.exit_code
+    verdicts = []
+    for requirement in catalogue.part_requirements(["training"]):
+        excluded = profile.excludes(requirement)
+        judgement = Judgement(Verdict.NOT_APPLICABLE, excluded) if excluded else judgements[requirement.id]
+        verdicts.append(judgement.verdict)
+        sys.stdout.write(f"{requirement.id}: {judgement.verdict} {judgement.reason}".rstrip() + "\n")
+    rate = rate_of(result)
+    if rate is not None:
+        sys.stdout.write(f"measured: {describe(rate)}\n")
+    return 0 if all(verdict in ACCEPTABLE for verdict in verdicts) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
