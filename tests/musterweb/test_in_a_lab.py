@@ -140,8 +140,8 @@ def test_the_pages_show_the_numbers_of_the_command_line(site: Site) -> None:
     total, held = sum(QUOTAS.values()), 16
     for figure in (f"<dd>{total}</dd>", f"<dd>{held} (100%)</dd>", "<dd>13</dd>"):
         assert figure in overview.text, overview.words
-    for name in QUOTAS:
-        assert f"4 of {QUOTAS[name]}" in overview.words
+    for quota in QUOTAS.values():
+        assert f"4 of {quota}" in overview.words
     jobs = rows_of(browser.get("/jobs.csv").text)
     for job in site.records("list", "-A"):
         row = jobs.pop(job["name"])
