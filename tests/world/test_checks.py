@@ -157,8 +157,8 @@ def test_caps_budgets_and_minimum_runtimes_hold() -> None:
     assert decided(unmoved, evictions=moves, nominations=(bind("a2-0", 4, 5),)) == {"cap"}
     two = on(workload("a2", "a", 1000, pods=2), "n", (2,), (3,))
     once = cluster(A1, two, B1, gpus=6, settings=Settings(max_consolidation_victims=1))
-    moves = (evict("a2-0", "b1", "consolidation"), evict("a2-1", "b1", "consolidation"))
-    assert decided(once, evictions=moves, nominations=(bind("a2-0", 4), bind("a2-1", 5))) == {"cap"}
+    both = (evict("a2-0", "b1", "consolidation"), evict("a2-1", "b1", "consolidation"))
+    assert decided(once, evictions=both, nominations=(bind("a2-0", 4), bind("a2-1", 5))) == {"cap"}
     # what is taken back is not moved to make the room, though it fits elsewhere
     assert decided(unmoved, evictions=losses, nominations=(bind("a2-0", 4, 5),)) == set()
     protected = cluster(A1, A2, B1, budgets=(Budget("pdb", 0, ("a2-0",)),))
