@@ -393,7 +393,7 @@ def kept_rooms(step: Step) -> Iterator[Violation]:
         node = step.nodes.get(pod.nominated_node or "")
         if node is None or pod.state is PodState.ALLOCATED or not pod.nominated_devices:
             continue
-        if pod.id in step.bound or _is_kept(step, workload) or _is_void(step, workload, pod):
+        if pod.id in step.bound or _is_kept(step, workload, pod) or _is_void(step, workload, pod):
             continue
         if _is_gang_evicted(step, workload):
             continue
@@ -493,11 +493,15 @@ def _promised(step: Step, name: str) -> Amounts:
     )
 
 
-def _is_kept(step: Step, workload: Workload) -> bool:
-    """Whether as many pods of the workload have a room as had one: the rooms may change hands inside."""
-    had = sum(pod.nominated_node is not None and pod.state is not PodState.ALLOCATED for pod in workload.pods)
-    have = sum(entry.workload == workload.id for entry in (*step.plan.bindings, *step.plan.nominations))
-    return have >= had
+def _is_kept(step: Step, workload: Workload, pod: Pod) -> bool:
+    """Whether one of the workload still has that room, or as many have a room as had one: they may change places."""
+    entries = [e for e in (*step.plan.bindings, *step.plan.nominations) if e.workload == workload.id]
+    if any((e.node, e.devices) == (pod.nominated_node, pod.nominated_devices) for e in entries):
+        return True
+    had = sum(
+        other.nominated_node is not None and other.state is not PodState.ALLOCATED for other in workload.pods
+    )
+    return len(entries) >= had
 
 
 def _is_gang_evicted(step: Step, workload: Workload) -> bool:

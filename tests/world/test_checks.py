@@ -198,6 +198,13 @@ def test_a_promise_is_a_room_and_its_own() -> None:
     other = workload("a9", "a", 2000, age=9)
     assert decided(cluster(A1, promised, other), bindings=(bind("a9-0", 2, 3),)) == {"nomination-lost"}
     assert decided(cluster(promised, other), bindings=(bind("a9-0", 0, 1), bind("b1-0", 2, 3))) == set()
+    grows = replace(workload("b1", "b", 1000, pods=2, age=3), min_member=1)
+    rooms = [
+        replace(pod, nominated_node="n", nominated_devices=(2 + at,)) for at, pod in enumerate(grows.pods)
+    ]
+    small, within_quota = replace(grows, pods=tuple(rooms)), (project("a", 4000), project("b", 1000))
+    snapshot = cluster(A1, small, workload("a9", "a", 1000, age=9), projects=within_quota)
+    assert decided(snapshot, nominations=(bind("a9-0", 3), bind("b1-0", 2))) == set(), "one of two is kept"
     older = workload("b0", "b", 2000, age=1)
     assert decided(cluster(A1, promised, older), bindings=(bind("b0-0", 2, 3),)) == set()
 

@@ -4,6 +4,7 @@ Moves for all, then evictions for all, would move work for somebody whose room t
 """
 
 from orchestrator.planner.accounting.tiers import EntitlementTier
+from orchestrator.planner.actions.allocate import allocate_released
 from orchestrator.planner.actions.consolidate import Consolidation, can_consolidate_for
 from orchestrator.planner.actions.reclaim import Reclaim, can_reclaim_for
 from orchestrator.planner.session import Session
@@ -15,8 +16,10 @@ def make_room_within_quota(session: Session) -> None:
 
 
 def make_room_within_fair_share(session: Session) -> None:
-    """For workloads that fair shares cover."""
+    """For workloads that fair shares cover; what that frees beyond their need is promised before moves for others."""
     _make_room(session, EntitlementTier.FAIR, moves_percent=5, work_percent=20)
+    if "allocate" in session.actions:
+        allocate_released(session)
 
 
 def _make_room(session: Session, level: EntitlementTier, *, moves_percent: int, work_percent: int) -> None:

@@ -167,9 +167,9 @@ class _Repacking:
 
     def _state(self, waiting: tuple[Lifted, ...], places: Sequence[_Place]) -> object:
         """What decides whether a way is found from here with so many moves, whichever way led here."""
-        first = self._positions_for(waiting[0], places)[0] if waiting else None
+        first = self._positions_for(waiting[0], places)[:1] if waiting else ()
         nodes = tuple(self._homes.state(position) for position in self._positions)
-        return (first, *map(self._homes.kind_waiting, waiting)), nodes
+        return (*first, *map(self._homes.kind_waiting, waiting)), nodes
 
     def _put_first_down(self, waiting: tuple[Lifted, ...], places: list[_Place], moves: int) -> bool:
         item, *others = waiting
