@@ -326,6 +326,23 @@ async def test_what_was_learned_of_the_gpu_counts_before_the_pod_is_bound(leader
     assert leader.seen_by("job") == f"{uuid(2)},{uuid(3)}"
 
 
+async def test_a_decision_that_does_not_know_the_gpu_yet_takes_no_second_one(leader: Leader) -> None:
+    """It was made while the first counted on GPU 0, where it is not."""
+    leader.add("one", 0)
+    await leader.goes_on_until(lambda: leader.cluster.made == 1)
+    leader.show()
+    await until(lambda: leader.is_bound("one"))
+    leader.add("other", 0)
+    other = msgspec.convert(leader.cluster.pods["other"], Pod)
+    leader.executor.begin([], [Binding("uid-other", "workload", NODE, (0,))], {"uid-other": other})
+    await leader.goes_on_until(lambda: leader.is_bound("other"))
+    assert leader.seen_by("one") == leader.seen_by("other")
+    leader.add("large", 0, part="0.6")
+    await leader.goes_on_until(lambda: leader.is_bound("large"))
+    assert leader.seen_by("large") != leader.seen_by("one")
+    assert leader.cluster.made == 2
+
+
 async def test_parts_that_are_too_much_together_do_not_share_though_their_gpu_changed(leader: Leader) -> None:
     """The second was decided for GPU 3 before it turned out that the first is there."""
     leader.add("one", 0)
