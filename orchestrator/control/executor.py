@@ -162,6 +162,8 @@ class Executor:
         self._nominations.confirm(pods, self._evicted)
         if self._grants is not None:
             self._grants.confirm(pods)
+        if self._reservations is not None:
+            self._reservations.confirm()
 
     def begin(
         self,

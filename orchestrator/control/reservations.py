@@ -54,13 +54,15 @@ _UNKNOWN: Final = -1
 class _Reservation:
     """One reservation; `index` is the GPU that was decided on until the agent names it, `uuid` is "" until then.
 
-    `uid` is "" until the watch shows it. `waiting` are the pods that are being bound with parts of it, by uid, and how
-    much each gets. `problem` says why nobody can use it any more.
+    `decided` is the same for decisions that do not know yet what the agent said. `uid` is "" until the watch shows it.
+    `waiting` are the pods that are being bound with parts of it, by uid, and how much each gets. `problem` says why
+    nobody can use it any more.
     """
 
     name: str
     node: str
     index: int = _UNKNOWN
+    decided: int = _UNKNOWN
     uuid: str = ""
     uid: str = ""
     waiting: dict[str, int] = field(default_factory=dict)
@@ -130,6 +132,12 @@ class Reservations:
         self._changed.set()
         self._changed = asyncio.Event()
 
+    def confirm(self) -> None:
+        """The next decision knows of all pods that are bound by now, with the GPUs that they have."""
+        for reservation in self._by_name.values():
+            if reservation.uuid and not reservation.waiting:
+                reservation.decided = reservation.index
+
     def begin(self, pod: Pod, binding: Binding) -> bool:
         """Let the pod use the reservations of its GPUs, of which some have yet to be made.
 
@@ -147,7 +155,7 @@ class Reservations:
             self._warn(pod, NOT_RESERVED, f"{why}: it gets no device, and nothing holds one for it")
             return False
         portion_milli = request.portion_milli(self._memory_mib(node))
-        there = [self._on(node, index) for index in binding.devices]
+        there = [self._on(node, index, portion_milli) for index in binding.devices]
         for index, reservation in zip(binding.devices, there, strict=True):
             if reservation is not None and self._held_milli(reservation) + portion_milli > DEVICE_MILLI:
                 raise ClaimNotReady(f"GPU {index} of node {node} is another one than was decided on")
@@ -241,18 +249,26 @@ class Reservations:
         for share in shares:
             self._used_milli.setdefault(share.reservation, {})[uid] = portion_milli
 
-    def _on(self, node: str, index: int) -> _Reservation | None:
-        """The reservation that holds this GPU, or is to."""
-        for reservation in self._by_name.values():
-            if reservation.node == node and not reservation.problem and not reservation.is_ending:
-                self._is_named(reservation)
-                if reservation.index == index:
-                    return reservation
+    def _on(self, node: str, index: int, portion_milli: int) -> _Reservation | None:
+        """The reservation that holds this GPU, or is to; or one with room that was to when it was decided."""
+        usable = [
+            reservation
+            for reservation in self._by_name.values()
+            if reservation.node == node and not reservation.problem and not reservation.is_ending
+        ]
+        for reservation in usable:
+            self._is_named(reservation)
+            if reservation.index == index:
+                return reservation
+        for reservation in usable:
+            has_room = self._held_milli(reservation) + portion_milli <= DEVICE_MILLI
+            if reservation.decided == index and has_room:
+                return reservation
         return None
 
     def _plan(self, node: str, index: int) -> _Reservation:
         """A new one, which is made when its turn comes. Its name is none that an agent has ever told of."""
-        reservation = _Reservation(f"{NAME_PREFIX}{secrets.token_hex(5)}", node, index)
+        reservation = _Reservation(f"{NAME_PREFIX}{secrets.token_hex(5)}", node, index, index)
         self._by_name[reservation.name] = reservation
         return reservation
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,15 @@ from orchestrator.cluster.resources import (
     Resource,
 )
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
-from orchestrator.names import MEMBERS_BINDING, OBJECTS_QUOTA, OPERATOR_BINDING, WRITER_ROLE
+from orchestrator.names import (
+    MEMBERS_BINDING,
+    OBJECTS_QUOTA,
+    OPERATOR_BINDING,
+    SYSTEM_NAMESPACE,
+    WRITER_ROLE,
+)
 from orchestrator.roles import CLUSTER_ADMIN, PROJECT_ADMIN, RESEARCHER
+from orchestrator.workloads.reservations import reservation_pod
 from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.control.operators import must, operator, prepare, until_granted
 
@@ -224,6 +231,50 @@ async def test_the_operators_token_reaches_no_further_than_the_namespaces_of_pro
     finally:
         for path in (ours, theirs):
             await site.admin.delete(path, grace_seconds=0)
+
+
+async def test_the_operator_makes_pods_that_reserve_gpus_and_no_others(site: Site) -> None:
+    account, nowhere = site.account, "a-node-that-is-not-there"
+    plain = reservation_pod("bounds-reservation", nowhere, "none")
+    await site.admin.create(PODS.path(SYSTEM_NAMESPACE), {**plain, "metadata": {"name": "bounds-operator"}})
+
+    def make(name: str, where: str = SYSTEM_NAMESPACE, **spec: Any) -> Callable[[], Awaitable[object]]:
+        body = reservation_pod(name, nowhere, "none")
+        body["spec"] |= spec
+        return lambda: account.create(PODS.path(where), body)
+
+    (container,) = plain["spec"]["containers"]
+    token: dict[str, Any] = {"serviceAccountToken": {"path": "token"}}
+    secret = {"name": "X", "valueFrom": {"secretKeyRef": {"name": "x", "key": "y"}}}
+    assert (
+        await allowed(
+            {
+                "in a project": make("r1", OURS),
+                "without the label": lambda: account.create(
+                    PODS.path(SYSTEM_NAMESPACE), {**plain, "metadata": {"name": "r2"}}
+                ),
+                "as an account": make("r3", serviceAccountName="muster-operator"),
+                "with a token": make("r4", automountServiceAccountToken=True),
+                "with a volume": make("r5", volumes=[{"name": "t", "projected": {"sources": [token]}}]),
+                "with a secret": make("r6", containers=[{**container, "env": [secret]}]),
+                "with a program": make("r7", containers=[{**container, "command": ["sh"]}]),
+                "with a probe": make(
+                    "r8", containers=[{**container, "livenessProbe": {"exec": {"command": ["x"]}}}]
+                ),
+                "two containers": make("r9", containers=[container, {**container, "name": "other"}]),
+                "delete another": lambda: account.delete(PODS.path(SYSTEM_NAMESPACE, "bounds-operator")),
+            }
+        )
+        == []
+    )
+    path = PODS.path(SYSTEM_NAMESPACE, "bounds-reservation")
+    assert await allowed({"make": make("bounds-reservation"), "delete": lambda: account.delete(path)}) == [
+        "make",
+        "delete",
+    ]
+    for name in ("bounds-operator", "bounds-reservation"):
+        with suppress(NotFound):
+            await site.admin.delete(PODS.path(SYSTEM_NAMESPACE, name), grace_seconds=0)
 
 
 async def test_a_record_of_an_eviction_is_written_by_the_operator_and_changed_by_nobody(site: Site) -> None:

@@ -48,6 +48,7 @@ class Cluster:
         self.dies_before = self.dies_after = 0
         self.is_dead = False
         self.made = 0
+        self.violation: AssertionError | None = None
 
     def serve(self, server: FakeApiServer) -> None:
         server.on("POST", PODS, lambda request: self._write(lambda: self._create(server, request)))
@@ -174,9 +175,11 @@ class Cluster:
         pod["metadata"]["annotations"] |= request.body["metadata"]["annotations"]
         if not pod["metadata"]["annotations"].get(names.GPU_FRACTION_ANNOTATION):
             free = [index for index in self.order if index not in self.gpus.values()]
-            assert free, "the kubelet has no whole GPU for it"
             self.gpus[name] = free[0]
-        self.check()
+        try:
+            self.check()
+        except AssertionError as error:
+            self.violation = error
         return Answer(code=201)
 
 
@@ -229,6 +232,8 @@ class Leader:
 
     def show(self) -> None:
         """Show it what there is by now."""
+        if self.cluster.violation is not None:
+            raise self.cluster.violation
         now = {pod["metadata"]["uid"]: msgspec.convert(pod, Pod) for pod in self.cluster.pods.values()}
         for uid, pod in self._seen.items():
             if uid not in now:
@@ -324,6 +329,23 @@ async def test_what_was_learned_of_the_gpu_counts_before_the_pod_is_bound(leader
     leader.cluster.agent_sees = True
     await leader.goes_on_until(lambda: leader.is_bound("job"))
     assert leader.seen_by("job") == f"{uuid(2)},{uuid(3)}"
+
+
+async def test_a_decision_that_does_not_know_the_gpu_yet_takes_no_second_one(leader: Leader) -> None:
+    """It was made while the first counted on GPU 0, where it is not."""
+    leader.add("one", 0)
+    await leader.goes_on_until(lambda: leader.cluster.made == 1)
+    leader.show()
+    await until(lambda: leader.is_bound("one"))
+    leader.add("other", 0)
+    other = msgspec.convert(leader.cluster.pods["other"], Pod)
+    leader.executor.begin([], [Binding("uid-other", "workload", NODE, (0,))], {"uid-other": other})
+    await leader.goes_on_until(lambda: leader.is_bound("other"))
+    assert leader.seen_by("one") == leader.seen_by("other")
+    leader.add("large", 0, part="0.6")
+    await leader.goes_on_until(lambda: leader.is_bound("large"))
+    assert leader.seen_by("large") != leader.seen_by("one")
+    assert leader.cluster.made == 2
 
 
 async def test_parts_that_are_too_much_together_do_not_share_though_their_gpu_changed(leader: Leader) -> None:

@@ -27,13 +27,13 @@ _FIELD: Final = f"metadata.annotations['{names.GPU_UUIDS_ANNOTATION}']"
 _SETTLE_SECONDS: Final = 90.0
 
 
-def script(count: int, restarts: int, settle: int, seed: int) -> list[str]:
+def script(count: int, restarts: Iterable[str], settle: int, seed: int) -> list[str]:
     """So many actions, in an order that the seed determines.
 
-    Among them are so many restarts of each program, and so often it is waited until things have settled.
+    Among them are these restarts of programs, and so often it is waited until things have settled.
     """
     chance = random.Random(seed)  # noqa: S311 - keeps no secret
-    fixed = [name for name in RESTARTS for _ in range(restarts)] + ["settle"] * settle
+    fixed = [*restarts, *["settle"] * settle]
     ordinary = chance.choices(list(ORDINARY), list(ORDINARY.values()), k=count - len(fixed))
     actions = [*ordinary, *fixed]
     chance.shuffle(actions)

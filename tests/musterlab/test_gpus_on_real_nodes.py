@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from orchestrator.progress import Reporter
 from tests.control.operators import must_all, operator, prepare
 from tests.musterlab import gpu_pods, parts
 from tests.musterlab.gpu_pods import create, kubectl, pod, read, uuids_seen, wait_until_ready
-from tests.musterlab.random_parts import RandomActions, script
+from tests.musterlab.random_parts import RESTARTS, RandomActions, script
 
 pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]
 
@@ -259,7 +259,7 @@ def test_parts_of_a_gpu_see_the_gpu_that_is_held_for_them_and_nobody_else_has_it
     )
 
 
-def act(site: parts.Site, seed: int, *, count: int, restarts: int, settle: int) -> None:
+def act(site: parts.Site, seed: int, *, count: int, restarts: Sequence[str], settle: int) -> None:
     actions = RandomActions(site, PARTS, seed)
     asyncio.run(actions.run(script(count, restarts, settle, seed)))
     print(actions.figures)
@@ -269,13 +269,13 @@ def act(site: parts.Site, seed: int, *, count: int, restarts: int, settle: int) 
 
 
 def test_random_actions_give_no_gpu_to_two_owners(parts_site: parts.Site) -> None:
-    act(parts_site, 1, count=60, restarts=1, settle=1)
+    act(parts_site, 1, count=60, restarts=("operator", "agent", "plugin"), settle=1)
 
 
 @pytest.mark.rare
 @pytest.mark.parametrize("seed", range(2, 6))
 def test_2000_random_actions_give_no_gpu_to_two_owners(parts_site: parts.Site, seed: int) -> None:
-    act(parts_site, seed, count=500, restarts=4, settle=10)
+    act(parts_site, seed, count=500, restarts=RESTARTS * 4, settle=10)
 
 
 def test_the_driver_publishes_what_was_recorded(dra_lab: Lab) -> None:
