@@ -108,29 +108,40 @@ def _ticks(start_ms: int, end_ms: int) -> list[int]:
 
 
 def _marks(scale: _Scale) -> list[str]:
-    """Sections get a solid line and a bold label on top, steps a dotted line; labels move to a row with room."""
+    """Sections get a solid line and a bold label on top, steps a dotted line; labels move to a row with room.
+
+    One for which there is none is left out: its line has it as a title.
+    """
     parts = []
     section_rows = _Rows((TOP - 74, TOP - 58))
     step_rows = _Rows((TOP - 38, TOP - 23, TOP - 8))
     for mark in sorted(scale.plot.marks, key=lambda mark: (mark.t_ms, not mark.section)):
         x = scale.x(mark.t_ms)
-        y = (section_rows if mark.section else step_rows).place(x, mark.label)
+        row = (section_rows if mark.section else step_rows).place(x, mark.label)
+        y = TOP if row is None else row
         line = 'stroke="#5b6470"' if mark.section else 'stroke="#aab2bd" stroke-dasharray="1 3"'
         style = 'font-weight="bold" fill="#1c2733"' if mark.section else 'fill="#48525e"'
-        parts.append(f'<line x1="{x}" y1="{y - 9}" x2="{x}" y2="{HEIGHT - BOTTOM}" {line}/>')
-        parts.append(f'<text x="{x + 4}" y="{y}" {style}>{escape(mark.label)}</text>')
+        parts.append(
+            f'<line x1="{x}" y1="{y - 9}" x2="{x}" y2="{HEIGHT - BOTTOM}" {line}>'
+            f"<title>{escape(mark.label)}</title></line>"
+        )
+        if row is not None:
+            parts.append(f'<text x="{x + 4}" y="{y}" {style}>{escape(mark.label)}</text>')
     return parts
 
 
 class _Rows:
-    """Rows of labels; each label goes to the first row where it covers no other, or else to the last."""
+    """Rows of labels; each label goes to the first row where it covers no other."""
 
     def __init__(self, heights: tuple[int, ...]) -> None:
         self._heights = heights
         self._used = [0.0] * len(heights)
 
-    def place(self, x: float, label: str) -> int:
-        row = next((row for row, used in enumerate(self._used) if used <= x), len(self._used) - 1)
+    def place(self, x: float, label: str) -> int | None:
+        """The height for the label; None if there is no room for it."""
+        row = next((row for row, used in enumerate(self._used) if used <= x), None)
+        if row is None:
+            return None
         self._used[row] = x + 12 + LETTER_WIDTH * len(label)
         return self._heights[row]
 
@@ -185,14 +196,18 @@ def _last(plot: Plot, values: list[tuple[int, int]]) -> int:
 
 
 def _path(scale: _Scale, values: list[tuple[int, int]], style: str) -> str:
-    """A line that changes in steps: each value holds until the next."""
+    """A line that changes in steps: each value holds until the next. Of many in one place least, most and last."""
     plot = scale.plot
     before = [milli for t_ms, milli in values if t_ms <= plot.start_ms]
-    path = f"M{scale.x(plot.start_ms)} {scale.y(before[-1] if before else 0)}"
+    path = [f"M{scale.x(plot.start_ms)} {scale.y(before[-1] if before else 0)}"]
+    columns: dict[float, list[int]] = {}
     for t_ms, milli in values:
         if plot.start_ms < t_ms <= plot.end_ms:
-            path += f"H{scale.x(t_ms)}V{scale.y(milli)}"
-    return f'<path d="{path}H{scale.x(plot.end_ms)}" fill="none" {style}/>'
+            columns.setdefault(scale.x(t_ms), []).append(milli)
+    for x, column in columns.items():
+        heights = column if len(column) <= 3 else [min(column), max(column), column[-1]]
+        path.append(f"H{x}" + "".join(f"V{scale.y(milli)}" for milli in heights))
+    return f'<path d="{"".join(path)}H{scale.x(plot.end_ms)}" fill="none" {style}/>'
 
 
 def _legend(ends: list[tuple[float, str, str, str]]) -> list[str]:

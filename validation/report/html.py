@@ -31,6 +31,7 @@ def render(report: Report) -> str:
         report=report,
         steps_of=steps_of,
         parts=_by_part(report),
+        excluded=[entry for entry in report.requirements if entry.not_applicable],
         charts=[(title, Markup(svg)) for title, svg in charts(report)],  # noqa: S704 - made by us, text escaped
     )
 
@@ -59,8 +60,12 @@ def _template() -> Template:
 
 
 def _by_part(report: Report) -> dict[str, list[RequirementResult]]:
-    """The requirements by the part of the catalogue; those parts first that the run is about."""
+    """The requirements that apply, by the part of the catalogue: those first that the run is about, then what ran."""
+    applying = [entry for entry in report.requirements if not entry.not_applicable]
+    ran = {entry.id.partition(".")[0] for entry in applying if entry.verdict != "INCONCLUSIVE"}
     parts: dict[str, list[RequirementResult]] = {}
-    for entry in sorted(report.requirements, key=lambda entry: not entry.in_part):
+    for entry in sorted(
+        applying, key=lambda entry: (not entry.in_part, entry.id.partition(".")[0] not in ran)
+    ):
         parts.setdefault(entry.id.partition(".")[0], []).append(entry)
     return parts
