@@ -96,7 +96,7 @@ class Trainer:
         show: Callable[[TrainingWindow], None] = lambda _: None,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> Iterator[Progress]:
-        """Train window after window, and yield what was done after each.
+        """Train window after window, and yield what was done before the first and after each.
 
         Raises DataFault, DeviceFault or Diverged.
         """
@@ -108,6 +108,7 @@ class Trainer:
         windows: list[TrainingWindow] = []
         images = [0] * self._mounts
         done = resumed_at
+        yield Progress(resumed_at, windows, images)
         while done < options.num_batches:
             count = min(options.display_every, options.num_batches - done)
             window, window_images, stop = self._window(batches, done, count, is_stopping, clock_ns)
@@ -116,9 +117,9 @@ class Trainer:
             images = [before + more for before, more in zip(images, window_images, strict=True)]
             show(window)
             self._batches_done.assign(done)
+            yield Progress(resumed_at, windows, images, stopped=stop and done < options.num_batches)
             if window.loss is None:
                 raise Diverged(f"the loss is no finite number after {done} batches")
-            yield Progress(resumed_at, windows, images, stopped=stop and done < options.num_batches)
 
     def save(self) -> str:
         """Write a checkpoint, where the options say so; returns its path. Only the first worker's is kept."""
