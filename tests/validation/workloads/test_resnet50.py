@@ -164,12 +164,12 @@ def test_too_few_gpus_are_a_device_fault() -> None:
 
 
 def test_a_loss_that_is_no_number_ends_it() -> None:
-    run, _ = train("--num_batches=40", "--learning_rate=1e9", code=12)
+    run, _ = train("--num_batches=12", "--learning_rate=1e9", code=12)
     assert (run.ended, run.windows[-1].loss) == (Ended.DIVERGED, None)
 
 
 def test_sigterm_leaves_a_checkpoint_and_the_next_run_goes_on_from_it(tmp_path: Path) -> None:
-    arguments = [f"--checkpoint_dir={tmp_path / 'c'}", f"--result={tmp_path / 'r.json'}", "--num_batches=40"]
+    arguments = [f"--checkpoint_dir={tmp_path / 'c'}", f"--result={tmp_path / 'r.json'}", "--num_batches=12"]
     process = subprocess.Popen(command(*arguments), env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for line in process.stdout:
@@ -180,12 +180,12 @@ def test_sigterm_leaves_a_checkpoint_and_the_next_run_goes_on_from_it(tmp_path: 
     assert process.returncode == 143
     first = msgspec.json.decode((tmp_path / "r.json").read_bytes(), type=TrainingResult)
     assert first.ended == Ended.STOPPED
-    assert 4 <= first.batches < 40
-    second, _ = train(*arguments[:1], "--num_batches=40")
+    assert 4 <= first.batches < 12
+    second, _ = train(*arguments[:1], "--num_batches=12")
     assert (second.ended, second.resumed_at, second.batches) == (
         Ended.COMPLETED,
         first.batches,
-        40 - first.batches,
+        12 - first.batches,
     )
     before, after = first.windows[0].loss, second.windows[0].loss
     assert before is not None
@@ -236,7 +236,7 @@ def test_two_workers_train_together_and_stop_together(mounts: Path, tmp_path: Pa
             subprocess.Popen(
                 command(
                     *over(mounts),
-                    "--num_batches=40",
+                    "--num_batches=12",
                     f"--checkpoint_dir={tmp_path / 'c'}",
                     f"--result={tmp_path / f'{worker}.json'}",
                 ),

@@ -39,14 +39,15 @@ class Trainer:
     def __init__(self, options: Options, mounts: int) -> None:
         self._options = options
         self._mounts = max(1, mounts)
-        tf.keras.utils.set_random_seed(options.seed)
-        keras.mixed_precision.set_global_policy(options.precision)
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         self.workers = max(1, len(resolver.cluster_spec().as_dict().get("worker", [])))
         self.worker = int(resolver.task_id or 0) if self.workers > 1 else 0
         with _as_device_fault():
             self._devices = _devices(options)
+            # Before anything runs on a device: after that, workers can no longer join each other.
             self._strategy = _strategy(options, self.workers)
+            keras.utils.set_random_seed(options.seed)
+            keras.mixed_precision.set_global_policy(options.precision)
             with self._strategy.scope():
                 self._build()
         self._step = tf.function(self._train_on_all)
@@ -96,7 +97,7 @@ class Trainer:
         show: Callable[[TrainingWindow], None] = lambda _: None,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> Iterator[Progress]:
-        """Train window after window, and yield what was done after each.
+        """Train window after window, and yield what was done before the first and after each.
 
         Raises DataFault, DeviceFault or Diverged.
         """
@@ -108,6 +109,7 @@ class Trainer:
         windows: list[TrainingWindow] = []
         images = [0] * self._mounts
         done = resumed_at
+        yield Progress(resumed_at, windows, images)
         while done < options.num_batches:
             count = min(options.display_every, options.num_batches - done)
             window, window_images, stop = self._window(batches, done, count, is_stopping, clock_ns)
@@ -116,9 +118,9 @@ class Trainer:
             images = [before + more for before, more in zip(images, window_images, strict=True)]
             show(window)
             self._batches_done.assign(done)
+            yield Progress(resumed_at, windows, images, stopped=stop and done < options.num_batches)
             if window.loss is None:
                 raise Diverged(f"the loss is no finite number after {done} batches")
-            yield Progress(resumed_at, windows, images, stopped=stop and done < options.num_batches)
 
     def save(self) -> str:
         """Write a checkpoint, where the options say so; returns its path. Only the first worker's is kept."""
@@ -222,13 +224,15 @@ def _split(batches: Any, devices: int) -> Any:
 def _devices(options: Options) -> list[Any]:
     """The devices to train on. Raises DeviceFault if there are too few."""
     kind = options.device.upper()
-    if kind == "CPU" and options.num_devices > 1 and len(tf.config.list_logical_devices("CPU")) == 1:
-        raise DeviceFault("a CPU is one device: --num_devices=1")
-    present = tf.config.list_logical_devices(kind)
-    if len(present) < options.num_devices:
-        raise DeviceFault(f"{options.num_devices} {kind} devices are asked for, {len(present)} are there")
-    physical = tf.config.list_physical_devices(kind)
-    return [physical[min(number, len(physical) - 1)] for number in range(options.num_devices)]
+    present = tf.config.list_physical_devices(kind)
+    count = len(present)
+    if kind == "CPU" and options.num_devices > 1:
+        count = len(tf.config.list_logical_devices(kind))
+    if count < options.num_devices:
+        raise DeviceFault(f"{options.num_devices} {kind} devices are asked for, {count} are there")
+    if kind == "GPU":
+        tf.config.set_visible_devices(present[: options.num_devices], kind)  # else several workers take all
+    return [present[min(number, len(present) - 1)] for number in range(options.num_devices)]
 
 
 def _strategy(options: Options, workers: int) -> Any:
