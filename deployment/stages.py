@@ -79,13 +79,20 @@ def _stage(path: Path, entry: dict[str, Any]) -> Stage:
     if imported:
         target = path.parent / imported
         variables = tuple(f"{name}={value}" for name, value in entry.get("vars", {}).items())
-        return Stage(target.stem, title, target, str(_read(target)[0]["hosts"]), variables=variables)
+        return Stage(target.stem, title, target, _hosts(target), variables=variables)
     if "hosts" not in entry or not entry.get("tags"):
         raise ConfigurationError(
             f"{path}: {title or entry} is neither an import nor a play with a stage's name as tag"
         )
     name = str(entry["tags"][0])
     return Stage(name, title, path, str(entry["hosts"]), tags=(name,))
+
+
+def _hosts(path: Path) -> str:
+    """The group that a stage works on: that of the play with its role, or of the first."""
+    plays = _read(path)
+    own = [play for play in plays if {"role": path.stem} in play.get("roles", [])]
+    return str((own or plays)[0]["hosts"])
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

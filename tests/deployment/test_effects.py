@@ -14,7 +14,7 @@ pytestmark = pytest.mark.lab
 PROGRAMS = {
     "systemctl": '[ "$2" = "${RUNNING:-none}.service" ] && echo active || { echo inactive; exit 3; }',
     "docker": 'echo "train-7 (nvcr.io/nvidia/pytorch:24.01, Up 3 days)"; echo "web (nginx, Exited (0) 2 hours ago)"',
-    "sed": 'echo "/swap.img none swap sw 0 0"',
+    "grep": 'echo "/swap.img none swap sw 0 0"',
     "cat": "echo 1",
 }
 

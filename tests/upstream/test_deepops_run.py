@@ -84,7 +84,7 @@ def done(
         "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "protocol.file.allow", "GIT_CONFIG_VALUE_0": "always",
         "ANSIBLE_FORKS": "7", "MUSTER_SECRET": "canary", "MUSTER_INSTALLER_CONTENT": str(ROOT),
     }  # fmt: skip
-    ended = site.muster("install", "--from", "deepops", "--until", "deepops")
+    ended = site.muster("install", "--from", "deepops", "--until", "deepops", "--accept-runtime-purge")
     result = Done(request.param, ended.stderr, checkout / "config")
     for number in range(len(list(calls.glob("*.words")))):
         lines = (calls / f"{number}.env").read_text().splitlines()
