@@ -175,7 +175,11 @@ class Web:
         async def stream() -> AsyncIterator[bytes]:
             with self.sessions.streaming(session):
                 async with aclosing(
-                    follow(session.person, lambda: self.body(session, target), is_over)
+                    follow(
+                        session.person,
+                        lambda: session.person.body(target, lambda: self.body(session, target)),
+                        is_over,
+                    )
                 ) as events:
                     async for event in events:
                         yield event

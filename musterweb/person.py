@@ -10,7 +10,7 @@ seen last stays to be shown, labelled with its time, until everything has been r
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -97,6 +97,7 @@ class Person:
         self._news = asyncio.Event()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._bodies: dict[str, tuple[int, str]] = {}
 
     @property
     def is_live(self) -> bool:
@@ -152,6 +153,16 @@ class Person:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), seconds)
         return self._number
+
+    async def body(self, target: str, render: Callable[[], Awaitable[str]]) -> str:
+        """Return the body of a page, rendered once for all who look at the same sight of it."""
+        number, text = self._bodies.get(target, (-1, ""))
+        if number != self._number:
+            number, text = self._number, await render()
+            if self._bodies and next(iter(self._bodies.values()))[0] != number:
+                self._bodies.clear()
+            self._bodies[target] = (number, text)
+        return text
 
     def end(self) -> None:
         """Show nothing any more: the token is refused."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from operator import is_not
 from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator import names
@@ -41,7 +42,7 @@ from orchestrator.control.owner_watches import OwnerWatches
 from orchestrator.workloads.gpus import gpu_views
 from orchestrator.workloads.namespaces import projects_by_namespace
 from orchestrator.workloads.nodes import node_views
-from orchestrator.workloads.view import Listing, workload_views
+from orchestrator.workloads.view import Listing, newest_first, workload_views
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from orchestrator.cluster.transport import Transport
     from orchestrator.workloads.gpus import GpuView
     from orchestrator.workloads.nodes import NodeView
+    from orchestrator.workloads.published_gpus import PublishedGpus
     from orchestrator.workloads.view import WorkloadView
 
     OnChange = Callable[[Change[Any]], None]
@@ -141,6 +143,9 @@ class JobCaches(Caches):
             transport, {JOBS: self._jobs, STATEFUL_SETS: self._stateful_sets},
             tell=self._see, wake=self.changed.set, namespace=self._namespace,
         )  # fmt: skip
+        self._touched: set[str] = set()
+        self._views: dict[str, list[WorkloadView]] = {}
+        self._shown: Mapping[str, str] = {}
         if scope is None:
             self._namespaces = self._cache(NAMESPACES, Namespace, labelSelector=names.PROJECT_LABEL)
             self._projects = self._cache(PROJECTS, Project)
@@ -160,29 +165,57 @@ class JobCaches(Caches):
         return list(self._pods.objects.values())
 
     def jobs(self) -> list[WorkloadView]:
-        """Return the jobs as they are now: what `list_jobs` returns."""
-        return workload_views(self._listing())
+        """Return the jobs as they are now: what `list_jobs` returns.
+
+        Jobs of a namespace in which nothing has changed are those of the last time.
+        """
+        shown = self._namespaces_to_show()
+        projects_before, self._shown = self._shown, shown
+        stale = {
+            namespace
+            for namespace, project in shown.items()
+            if namespace in self._touched
+            or namespace not in self._views
+            or projects_before.get(namespace) != project
+        }
+        self._touched.clear()
+        self._views = {namespace: views for namespace, views in self._views.items() if namespace in shown}
+        for namespace, listing in self._listings({name: shown[name] for name in stale}).items():
+            self._views[namespace] = workload_views(listing)
+        return sorted((view for views in self._views.values() for view in views), key=newest_first)
 
     def projects(self) -> list[Project]:
         """Return all projects by name; only the caches of all jobs have them."""
         return sorted(self._projects.objects.values(), key=lambda project: project.metadata.name)
 
-    def _listing(self) -> Listing:
+    def _namespaces_to_show(self) -> Mapping[str, str]:
         if self._scope:
-            by_namespace: Mapping[str, str] = {self._scope.namespace: self._scope.project}
-        else:
-            by_namespace = projects_by_namespace(
-                self._namespaces.objects.values(), self._projects.objects.values()
-            )
-        return Listing(
-            by_namespace,
-            list(self._jobs.objects.values()),
-            list(self._stateful_sets.objects.values()),
-            list(self._pods.objects.values()),
-            list(self._services.objects.values()),
-            list(self._ingresses.objects.values()),
-            [owner for cache in self._owners.reflectors() for owner in cache.objects.values()],
+            return {self._scope.namespace: self._scope.project}
+        return projects_by_namespace(self._namespaces.objects.values(), self._projects.objects.values())
+
+    def _listings(self, projects: Mapping[str, str]) -> dict[str, Listing]:
+        """What is in each of these namespaces."""
+        jobs, stateful_sets, pods, services, ingresses = (
+            _by_namespace([cache], projects)
+            for cache in (self._jobs, self._stateful_sets, self._pods, self._services, self._ingresses)
         )
+        owners = _by_namespace(self._owners.reflectors(), projects)
+        return {
+            namespace: Listing(
+                {namespace: project},
+                jobs[namespace],
+                stateful_sets[namespace],
+                pods[namespace],
+                services[namespace],
+                ingresses[namespace],
+                owners[namespace],
+            )
+            for namespace, project in projects.items()
+        }
+
+    def _see(self, change: Change[Any]) -> None:
+        self._touched.add(change.object.metadata.namespace)
+        super()._see(change)
 
     def _see_owner(self, change: Change[Any]) -> None:
         self._owners.see_owner(change)
@@ -190,6 +223,17 @@ class JobCaches(Caches):
     def _see_pod(self, change: Change[Pod]) -> None:
         self._see(change)
         self._owners.see_pod(change.object)
+
+
+def _by_namespace(caches: Iterable[Reflector[Any]], namespaces: Iterable[str]) -> dict[str, list[Any]]:
+    """The objects of these namespaces, by namespace."""
+    listed: dict[str, list[Any]] = {namespace: [] for namespace in namespaces}
+    if listed:
+        for cache in caches:
+            for cached in cache.objects.values():
+                if (items := listed.get(cached.metadata.namespace)) is not None:
+                    items.append(cached)
+    return listed
 
 
 class ProjectCaches(Caches):
@@ -217,6 +261,7 @@ class NodeCaches(Caches):
         by_plural = {kind.plural: kind for kind in kinds}
         self._nodes = self._cache(NODES, Node)
         self._gpu_nodes = self._cache(GPU_NODES, GpuNode) if GPU_NODES.plural in by_plural else None
+        self._views: dict[str, tuple[tuple[Any, ...], PublishedGpus | None, NodeView]] = {}
         slices = by_plural.get(RESOURCE_SLICES.plural)
         self._slices = self._cache(slices, ResourceSlice) if slices else None
 
@@ -226,9 +271,32 @@ class NodeCaches(Caches):
         return {node.metadata.name: gpu_views(node, now_us) for node in nodes}
 
     def nodes(self, pods: Iterable[Pod], gpus: Mapping[str, tuple[GpuView, ...]]) -> list[NodeView]:
-        """Return the nodes with the pods on them: what `list_nodes` returns."""
+        """Return the nodes with the pods on them: what `list_nodes` returns.
+
+        A node of which no object has changed, and of no pod on it, is that of the last time but for its GPUs.
+        """
         published = published_in(self._slices.objects.values()) if self._slices else {}
-        return node_views(self._nodes.objects.values(), pods, gpus=gpus, published=published)
+        pods_by_node: dict[str, list[Pod]] = {}
+        for pod in pods:
+            if pod.spec.node_name:
+                pods_by_node.setdefault(pod.spec.node_name, []).append(pod)
+        views = {}
+        for node in self._nodes.objects.values():
+            name = node.metadata.name
+            by_driver, made_of = published.get(name), (node, *pods_by_node.get(name, ()))
+            known = self._views.get(name)
+            if known is not None and known[1] == by_driver and _are_same(known[0], made_of):
+                view = known[2]
+            else:
+                (view,) = node_views([node], made_of[1:], published=published)
+            views[name] = (made_of, by_driver, view)
+        self._views = views
+        return [replace(views[name][2], gpus=gpus.get(name, ())) for name in sorted(views)]
+
+
+def _are_same(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
+    """Whether these are the very same objects: a cache puts another in the place of one that changed."""
+    return len(before) == len(after) and not any(map(is_not, before, after))
 
 
 async def visible_node_kinds(transport: Transport) -> list[Resource]:

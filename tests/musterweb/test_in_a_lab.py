@@ -94,7 +94,7 @@ def _until_full(kubeconfig: Path) -> None:
     while True:
         running = [job["status"] for job in json.loads(must(kubeconfig, "list", "-A", "-o", "json"))]
         held = [
-            float(item["status"]["allocated_gpu"])
+            float(item["status"]["allocatedGpu"])
             for item in json.loads(must(kubeconfig, "list", "projects", "-o", "json"))
         ]
         if (running, held) == (["Running"] * 13, [4.0] * 4):
@@ -154,8 +154,8 @@ def test_the_pages_show_the_numbers_of_the_command_line(site: Site) -> None:
     projects = rows_of(browser.get("/projects.csv").text)
     for item in site.records("list", "projects"):
         row = projects[item["name"]]
-        assert float(row["ALLOCATED GPUs"]) == float(item["status"]["allocated_gpu"]) == 4
-        assert float(row["FAIR SHARE"]) == float(item["status"]["fair_share_gpu"])
+        assert float(row["ALLOCATED GPUs"]) == float(item["status"]["allocatedGpu"]) == 4
+        assert float(row["FAIR SHARE"]) == float(item["status"]["fairShareGpu"])
 
 
 def test_a_member_of_one_team_finds_nothing_of_the_others(site: Site) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from musterweb.application import FILES, LIVE, STILL
-from tests.musterweb.conftest import FILE_TOKEN, HTML
+from tests.musterweb.conftest import FILE_TOKEN, HTML, add_job
+from tests.musterweb.test_events import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +71,29 @@ def test_the_numbers_are_those_of_list_and_top(site: Site, muster: Callable[...,
     assert "Xid 79" in browser.get("/nodes").row("1")
     wide = muster("list", "projects", "-o", "wide", "--no-headers").out.split()
     assert browser.get("/projects").row("team-a")[2] == wide[wide.index("4")]
+
+
+def test_the_numbers_are_still_those_of_the_commands_after_changes(
+    site: Site, muster: Callable[..., Outcome]
+) -> None:
+    browser = site.browser("sue")
+    with browser.events("/") as events:
+        until(events, lambda kind, _: kind == "page")
+        add_job(site.server, "people-of-b", "b-second", gpus=2, node="dgx1-2", devices="1,2")
+        site.server._delete(("jobs", "people-of-b", "b-secret"))
+        add_job(site.server, "muster-team-a", "a-last", gpus=1, why="last")
+        until(
+            events,
+            lambda kind, event: (
+                kind == "page" and "a-last" in event["html"] and "b-secret" not in event["html"]
+            ),
+        )
+        overview, rows = browser.get("/"), rows_of(browser.get("/jobs.csv").text)
+    listed = muster("list", "-A", "-o", "json").json
+    assert [row["NAME"] for row in rows] == [job["name"] for job in listed]
+    assert [row["STATUS"] for row in rows] == [job["status"] for job in listed]
+    for node in muster("top", "node", "-o", "json").json:
+        assert overview.row(node["name"])[4] == node["gpusAllocated"]
 
 
 def test_a_viewer_of_one_team_finds_nothing_of_another(site: Site) -> None:
