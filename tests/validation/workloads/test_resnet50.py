@@ -164,7 +164,7 @@ def test_too_few_gpus_are_a_device_fault() -> None:
 
 
 def test_a_loss_that_is_no_number_ends_it() -> None:
-    run, _ = train("--num_batches=12", "--learning_rate=1e9", code=12)
+    run, _ = train("--num_batches=12", "--learning_rate=1e38", code=12)
     assert (run.ended, run.windows[-1].loss) == (Ended.DIVERGED, None)
 
 
