@@ -411,6 +411,7 @@ async def test_a_whole_gpu_waits_until_a_reservation_that_nobody_uses_is_gone(le
     leader.add("whole", 0, 1, 2, 3, part="")
     for _ in range(5):
         leader.tick()
+        await leader.executor.idle()
     assert "uid-whole" in leader.executor.assumed
     assert not leader.is_bound("whole")
     leader.cluster.remove(name)
@@ -438,6 +439,7 @@ async def test_who_lost_the_reservation_is_evicted_and_nobody_gets_a_gpu_there_b
     leader.add("part", 1)
     for _ in range(5):
         leader.tick()
+        await leader.executor.idle()
     assert not leader.is_bound("whole")
     assert not leader.is_bound("part")
     leader.cluster.remove("job")
