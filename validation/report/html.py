@@ -1,15 +1,21 @@
 """report.html: one file without script or outside resource, for the screen and for paper."""
 
 import functools
+from collections.abc import Sequence
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from validation.judge.units import gpus
+from validation.judge.verdict import Verdict
 from validation.report import text
 from validation.report.plots import charts
-from validation.report.record import Report, RequirementResult
+from validation.report.record import CheckResult, Report, RequirementResult
 
+MOST_SHOWN = 500
+"""How many checks and evictions the page has; report.json has all."""
+MOST_CHECKS = 50
+"""How many checks of one requirement it names."""
 _GRAVITY = {
     "PASS": "pass",
     "WAIVED": "waived",
@@ -23,17 +29,29 @@ _GRAVITY = {
 
 def render(report: Report) -> str:
     """The report as HTML."""
-    steps_of = {
-        scenario.id: [step for step in report.steps if step.scenario == scenario.id]
-        for scenario in report.scenarios
-    }
+    shown = _shown(report.steps)
+    steps_of: dict[str, list[CheckResult]] = {scenario.id: [] for scenario in report.scenarios}
+    for step in shown:
+        steps_of.setdefault(step.scenario, []).append(step)
     return _template().render(
         report=report,
         steps_of=steps_of,
+        shown=shown,
+        evictions=report.volatile.evictions[:MOST_SHOWN],
+        most_checks=MOST_CHECKS,
         parts=_by_part(report),
         excluded=[entry for entry in report.requirements if entry.not_applicable],
         charts=[(title, Markup(svg)) for title, svg in charts(report)],  # noqa: S704 - made by us, text escaped
     )
+
+
+def _shown(steps: Sequence[CheckResult]) -> Sequence[CheckResult]:
+    """All checks; of very many those that did not pass first, as a page must stay one that can be opened."""
+    if len(steps) <= MOST_SHOWN:
+        return steps
+    passed = [number for number, step in enumerate(steps) if step.verdict == Verdict.PASS]
+    others = [number for number, step in enumerate(steps) if step.verdict != Verdict.PASS]
+    return [steps[number] for number in sorted([*others, *passed][:MOST_SHOWN])]
 
 
 @functools.cache

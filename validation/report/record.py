@@ -4,6 +4,7 @@ What differs between two runs of the same is below keys that are called `volatil
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from validation.judge.waivers import Waiver
 from validation.scenario.schema import Erratum
 
 SCHEMA_VERSION = 2
+_BEYOND_BMP = re.compile(rb"[\xf0-\xf7]")
 
 
 class _Record(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -247,7 +249,16 @@ class Report(_Record):
 
 def encode(report: Report) -> bytes:
     """The record as canonical JSON: one form for one content."""
-    return rfc8785.dumps(json.loads(msgspec.json.encode(report)))
+    content = msgspec.json.encode(report, order="sorted")
+    if _BEYOND_BMP.search(content) or _has_float([report.target, report.cluster]):
+        return rfc8785.dumps(json.loads(content))
+    return content  # RFC 8785 differs only in how it writes floats, and in the order of keys beyond the BMP
+
+
+def _has_float(value: object) -> bool:
+    if isinstance(value, dict):
+        return any(_has_float(entry) for entry in value.values())
+    return isinstance(value, float) or (isinstance(value, list) and any(map(_has_float, value)))
 
 
 def decode(content: bytes) -> Report:

@@ -1,5 +1,6 @@
 """The renderings of a record: parsed again, and compared with what the record says."""
 
+import json
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -7,6 +8,7 @@ from pathlib import Path
 from xml.etree.ElementTree import Element
 
 import pytest
+import rfc8785
 from defusedxml import ElementTree
 
 from tests.validation.report.records import step, three_steps
@@ -191,3 +193,21 @@ def test_a_directory_that_cannot_be_written_is_an_error(report: Report, tmp_path
     (tmp_path / "file").touch()
     with pytest.raises(ReportError, match="cannot be written"):
         write(report, tmp_path / "file" / "r")
+
+
+def test_a_page_of_very_many_checks_shows_those_that_did_not_pass(report: Report) -> None:
+    report.steps = [step(f"s{number}", "FAIL" if number == 5000 else "PASS") for number in range(6000)]
+    page = html.render(report)
+    assert "<b>500 of 6000 checks are shown</b>" in page
+    assert f"{report.scenarios[0].id}/s5000" in page
+    assert len(page) < 1_000_000
+
+
+def test_the_record_is_canonical_also_where_numbers_and_keys_are_unusual(report: Report) -> None:
+    for target in (
+        {"kind": "lab", "load": 1e21},
+        {"kind": "lab", "\U0001f600": "a", "\uffee": "b"},
+        {"é": "\x1f"},
+    ):
+        report.target = target
+        assert encode(report) == rfc8785.dumps(json.loads(encode(report)))
