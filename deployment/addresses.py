@@ -3,10 +3,31 @@
 import ipaddress
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
-if TYPE_CHECKING:
-    from deployment.site import Place, Site
+_Place = tuple[str | int, ...]
+
+
+class Entries(Protocol):
+    """What is read of a site file here; `deployment.site.Site` has it."""
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The file as plain data."""
+
+    @property
+    def hosts(self) -> dict[str, dict[str, Any]]:
+        """The hosts by name."""
+
+    def get(self, *path: str, default: Any = None) -> Any:
+        """Return the value at `path`, or the default where the file has none."""
+
+    def has_stage(self, name: str) -> bool:
+        """Return whether the file has the stage's entry and does not declare the stage not applicable."""
+
+    def problem(self, place: _Place, message: str) -> str:
+        """Return a message about one entry, with file and line number in front."""
+
 
 POD_SUBNET: Final = "10.233.64.0/18"
 SERVICE_SUBNET: Final = "10.233.0.0/18"
@@ -22,7 +43,7 @@ _NUMBERS: Final = re.compile(r"[0-9.]+")
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-def problems(site: "Site") -> Iterator[str]:
+def problems(site: Entries) -> Iterator[str]:
     """Yield every problem with its line. Names of hosts are not resolved: a site file is checked without a network."""
     malformed = [*_malformed(site)]
     yield from malformed
@@ -33,7 +54,7 @@ def problems(site: "Site") -> Iterator[str]:
     yield from _packet_sizes(site)
 
 
-def _malformed(site: "Site") -> Iterator[str]:
+def _malformed(site: Entries) -> Iterator[str]:
     for place, value in _values(site.data, ()):
         keys = [key for key in place if isinstance(key, str)]
         where, key = ".".join(map(str, place)), keys[-1]
@@ -55,16 +76,16 @@ def _fix(value: str, error: ValueError) -> str:
     return f"{value} is no address, network or mask: {str(error).rpartition(': ')[2]}; correct it"
 
 
-def _overlaps(site: "Site") -> Iterator[str]:
+def _overlaps(site: Entries) -> Iterator[str]:
     """Yield networks of the cluster that share addresses with each other, with hosts or with the storage."""
     if not site.has_stage("deepops"):
         return
     pods = ipaddress.ip_network(site.get("kubernetes", "pod_subnet", default=POD_SUBNET))
     services = ipaddress.ip_network(site.get("kubernetes", "service_subnet", default=SERVICE_SUBNET))
-    place: Place = ("kubernetes",) if site.get("kubernetes") else ("versions", "kubernetes")
+    place: _Place = ("kubernetes",) if site.get("kubernetes") else ("versions", "kubernetes")
     named = site.get("kubernetes", default={})
-    at_pods: Place = ("kubernetes", "pod_subnet") if "pod_subnet" in named else place
-    at_services: Place = ("kubernetes", "service_subnet") if "service_subnet" in named else place
+    at_pods: _Place = ("kubernetes", "pod_subnet") if "pod_subnet" in named else place
+    at_services: _Place = ("kubernetes", "service_subnet") if "service_subnet" in named else place
     if pods.version == services.version and pods.overlaps(services):
         yield site.problem(
             at_services, f"pods ({pods}) and services ({services}) share addresses: give one another network"
@@ -86,7 +107,7 @@ def _overlaps(site: "Site") -> Iterator[str]:
         )
 
 
-def _fixed_addresses(site: "Site") -> Iterator[tuple[str, str]]:
+def _fixed_addresses(site: Entries) -> Iterator[tuple[str, str]]:
     for name, host in site.hosts.items():
         yield name, host["address"]
     ontap = site.get("storage", "ontap", default={})
@@ -104,7 +125,7 @@ def _is_in(text: str, network: _Network) -> bool:
     return address in network
 
 
-def _unmade_ports(site: "Site") -> Iterator[str]:
+def _unmade_ports(site: Entries) -> Iterator[str]:
     """Yield home ports on a VLAN, and VLANs on an interface group, that the file leaves out where it makes others."""
     ontap = site.get("storage", "ontap", default={})
     vlans = {(vlan["node"], f"{vlan['parent']}-{vlan['id']}") for vlan in ontap.get("vlans", [])}
@@ -126,7 +147,7 @@ def _unmade_ports(site: "Site") -> Iterator[str]:
             )
 
 
-def _unmade_interfaces(site: "Site") -> Iterator[str]:
+def _unmade_interfaces(site: Entries) -> Iterator[str]:
     """Yield backends that serve through an interface which no entry makes, and entries of one name."""
     known = {interface["address"] for interface in site.get("storage", "ontap", "data_lifs", default=[])}
     for index, backend in enumerate(site.get("storage", "backends", default=[])):
@@ -147,7 +168,7 @@ def _unmade_interfaces(site: "Site") -> Iterator[str]:
             names.add(entry["name"])
 
 
-def _packet_sizes(site: "Site") -> Iterator[str]:
+def _packet_sizes(site: Entries) -> Iterator[str]:
     network = site.get("network", default={})
     size, through = network.get("mtu", 0), network.get("switch_mtu", 9216)
     if network.get("switches") and size > through:
@@ -161,7 +182,7 @@ def _packet_sizes(site: "Site") -> Iterator[str]:
             yield site.problem(("network", "vlans", index), f"VLAN {number} is there twice: leave one out")
 
 
-def _values(value: Any, place: "Place") -> Iterator[tuple["Place", str]]:
+def _values(value: Any, place: _Place) -> Iterator[tuple[_Place, str]]:
     """Yield every text below the file's own keys; what is under `vars` belongs to the roles."""
     if isinstance(value, str) and place:
         yield place, value
