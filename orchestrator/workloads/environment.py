@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from orchestrator.cluster.gpu_fraction import format_gpu
-from orchestrator.names import GPU_DEVICES_ANNOTATION, GPU_UUIDS_ANNOTATION
+from orchestrator.names import GPU_UUIDS_ANNOTATION
 from orchestrator.workloads.submission import DEVICES_VARIABLE, Submission
 from orchestrator.workloads.values import Variable
 
@@ -29,17 +29,16 @@ def escaped(text: str) -> str:
 def environment(submission: Submission, more: Iterable[Manifest] = ()) -> list[Manifest]:
     """Return the variables of the container: those of muster, `more`, and those of the user, who wins."""
     variables: dict[str, Manifest] = {"JOB_NAME": {"value": submission.name}}
-    if submission.gpu_milli or submission.gpu_memory_bytes:
-        # of a part nobody but muster tells the runtime the device; a whole one the device plugin gives
-        is_part = submission.is_fraction or submission.gpu_memory_bytes
-        annotation = GPU_UUIDS_ANNOTATION if is_part else GPU_DEVICES_ANNOTATION
-        field = f"metadata.annotations['{annotation}']"
+    if submission.is_fraction or submission.gpu_memory_bytes:
+        # Nobody else tells the runtime the device. Of whole ones the device plugin does, in the same variable, and the
+        # kubelet lets the pod's own win: it would see GPUs that were given to others.
+        field = f"metadata.annotations['{GPU_UUIDS_ANNOTATION}']"
         variables[DEVICES_VARIABLE] = {"valueFrom": {"fieldRef": {"fieldPath": field}}}
-        if submission.gpu_milli:
-            variables["RUNAI_NUM_OF_GPUS"] = {"value": format_gpu(submission.gpu_milli)}
-    else:
+    elif not submission.gpu_milli:
         # CUDA images say "all", which the NVIDIA runtime would obey on a GPU node.
         variables[DEVICES_VARIABLE] = {"value": "void"}
+    if submission.gpu_milli:
+        variables["RUNAI_NUM_OF_GPUS"] = {"value": format_gpu(submission.gpu_milli)}
     for other in more:
         variables[other["name"]] = {key: value for key, value in other.items() if key != "name"}
     variables.update((variable.name, _value(variable)) for variable in submission.environment)

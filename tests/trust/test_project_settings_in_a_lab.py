@@ -33,6 +33,7 @@ from tests.trust.objects import (
     THEIRS,
     Body,
     account,
+    gpus,
     job,
     of_members,
     pod,
@@ -392,7 +393,8 @@ async def test_containers_can_be_asked_to_say_which_devices_they_see(site: Site,
         for switch in (True, False)
     ]
     name = "NVIDIA_VISIBLE_DEVICES"
-    by_muster = {"fieldRef": {"fieldPath": "metadata.annotations['muster.dev/gpu-devices']"}}
+    by_muster = {"fieldRef": {"fieldPath": "metadata.annotations['muster.dev/gpu-uuids']"}}
+    counted = {"fieldRef": {"fieldPath": "metadata.annotations['muster.dev/gpu-devices']"}}
     async with Transport(load_access(site.kubeconfigs["ada"])) as ada:
         try:
             await apply(admin, policies[0]["muster-pods"])
@@ -400,10 +402,14 @@ async def test_containers_can_be_asked_to_say_which_devices_they_see(site: Site,
             for env in (
                 [{"name": name, "value": "all"}],
                 [{"name": name, "value": "void"}, {"name": name, "value": "0"}],
+                [{"name": name, "valueFrom": counted}],
             ):
-                assert "rule visible-devices" in await outcome(
-                    ada, job("x", template(container={"env": env}))
-                )
+                for resources in ({}, gpus(1)):
+                    content = template(container={"env": env, **resources}, schedulerName="muster")
+                    assert "rule visible-devices" in await outcome(ada, job("x", content))
+            for count, answer in ((0, "rule visible-devices"), (1, "allowed")):
+                content = template(container=gpus(count), schedulerName="muster")
+                assert answer in await outcome(ada, job("x", content))
             for variable in ({"value": "void"}, {"valueFrom": by_muster}):
                 content = template(container={"env": [{"name": name, **variable}]})
                 assert await outcome(ada, job("x", content)) == "allowed"

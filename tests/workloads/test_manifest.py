@@ -136,23 +136,22 @@ def test_requests_that_were_asked_for_are_kept() -> None:
     assert resources["limits"] == {"memory": "16Gi", "nvidia.com/gpu": "1"}
 
 
-@pytest.mark.parametrize(
-    ("gpus", "annotation"),
-    [
-        ({"gpu_milli": 500}, names.GPU_UUIDS_ANNOTATION),
-        ({"gpu_milli": 0, "gpu_memory_bytes": 8 << 30}, names.GPU_UUIDS_ANNOTATION),
-        ({"gpu_milli": 2000}, names.GPU_DEVICES_ANNOTATION),
-    ],
-)
-def test_the_container_learns_its_devices_from_the_annotation_that_the_bind_writes(
-    gpus: dict[str, int], annotation: str
+@pytest.mark.parametrize("gpus", [{"gpu_milli": 500}, {"gpu_milli": 0, "gpu_memory_bytes": 8 << 30}])
+def test_a_container_with_a_part_learns_its_device_from_the_annotation_that_the_bind_writes(
+    gpus: dict[str, int],
 ) -> None:
     environment = {each["name"]: each for each in container(**gpus)["env"]}
     source = environment["NVIDIA_VISIBLE_DEVICES"]["valueFrom"]["fieldRef"]["fieldPath"]
-    assert source == f"metadata.annotations['{annotation}']"
+    assert source == f"metadata.annotations['{names.GPU_UUIDS_ANNOTATION}']"
     if gpus == {"gpu_milli": 500}:
         assert environment["RUNAI_NUM_OF_GPUS"]["value"] == "0.5"
     assert environment["JOB_NAME"]["value"] == "hyper1"
+
+
+def test_of_whole_gpus_the_device_plugin_tells_the_container() -> None:
+    """The kubelet puts the pod's variables after those of the plugin, and the last one wins."""
+    environment = {each["name"]: each.get("value") for each in container(gpu_milli=2000)["env"]}
+    assert environment == {"JOB_NAME": "hyper1", "RUNAI_NUM_OF_GPUS": "2"}
 
 
 def test_a_workload_without_gpus_sees_none_even_if_its_image_says_all() -> None:
