@@ -1,5 +1,7 @@
 """Starts runs on a double of a cluster and kills each with SIGKILL at a random moment: `killed_runs.py OUT COUNT SEED`.
 
+A moment is when the log has so many bytes: it does not depend on how fast the machine is.
+
 A program of its own, because it forks: the modules are loaded once.
 """
 
@@ -8,7 +10,6 @@ import random
 import select
 import signal
 import sys
-import time
 from pathlib import Path
 
 from tests.validation.replay import GANG, VICTIM, run_command, settings
@@ -25,25 +26,24 @@ def begin(directory: Path) -> int:
     return child
 
 
-def wait_for_log(directory: Path, never: int) -> None:
-    while not (directory / NAME).exists():
-        select.select([never], [], [], 0.001)
+def wait_for_log(path: Path, size: int, child: int, never: int) -> None:
+    """Wait until the log has the size, or the run has ended."""
+    while not path.exists() or path.stat().st_size < size:
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            return
+        select.select([never], [], [], 0.0005)
 
 
 def main() -> None:
     out, count, chance = Path(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))  # noqa: S311
     never, _ = os.pipe()
     run_command([GANG, VICTIM], settings(out / "first", parts=["gangs", "victims"]))  # loads the modules
-    child = begin(out / "whole")
-    wait_for_log(out / "whole", never)
-    started = time.monotonic()
-    os.waitpid(child, 0)
-    lasts = time.monotonic() - started
+    os.waitpid(begin(out / "whole"), 0)
+    whole = (out / "whole" / NAME).stat().st_size
     for number in range(count):
         directory = out / f"{number:02}"
         child = begin(directory)
-        wait_for_log(directory, never)
-        select.select([never], [], [], chance.uniform(0, lasts))
+        wait_for_log(directory / NAME, chance.randrange(1, whole), child, never)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 

@@ -145,7 +145,7 @@ def _world(net: Internet, root: Path) -> World:
         "address": "10.0.0.1",
         "os": "ubuntu-22.04",
         "model": "generic",
-        "roles": ["gpu", "control_plane"],
+        "roles": ["gpu", "control_plane", "etcd"],
     }
     (site / "site.yml").write_text(yaml.safe_dump({
         "schema": 1, "name": "here", "hosts": {"gpu01": host}, "mirrors": mirrors,
