@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from deployment.matrix import tables
 from tests.deployment.bundle import servers
 from tests.deployment.conftest import MUSTER
 from tests.deployment.test_storage_in_a_lab import SITE
@@ -17,6 +18,12 @@ from tests.deployment.trident_double import archive
 pytestmark = pytest.mark.lab
 
 ROOT = Path(__file__).parents[3]
+IMAGES = [
+    name.format(release="26.06.0", minor="26.06")
+    for row in tables()["images"]
+    if row["of"] == "trident" and ">=26.6" in row["release"]
+    for name in row["images"]
+]
 
 
 def prepare(directory: Path, url: str, archive_sha256: str) -> None:
@@ -27,7 +34,8 @@ def prepare(directory: Path, url: str, archive_sha256: str) -> None:
     text = text.replace("vars:\n", f"vars:\n  trident_checksum: sha256:{archive_sha256}\n")
     (directory / "site").mkdir()
     (directory / "site" / "site.yml").write_text(
-        f"{text}\norchestrator: {{replicas: 0}}\nmirrors: {{'https://github.com': '{url}'}}\n"
+        f"{text}\norchestrator: {{replicas: 0}}\nmirrors: {{'https://github.com': '{url}', "
+        f"'oci://docker.io': '{url}', 'oci://registry.k8s.io': '{url}/registry.k8s.io'}}\n"
     )
     for name in ("playbooks", "roles"):
         (directory / "content").mkdir(exist_ok=True)
@@ -52,6 +60,8 @@ def test_an_installation_from_a_bundle_asks_nobody_else(tmp_path: Path) -> None:
     with servers.internet() as net:
         path = "/NetApp/trident/releases/download/v26.06.0/trident-installer-26.06.0.tar.gz"
         net.files[path] = archive(tmp_path / "archive.tar.gz").read_bytes()
+        for name in IMAGES:
+            servers.image(net, *name.rsplit(":", 1), [b"layer"])
         prepare(tmp_path, net.url, servers.sha256(net.files[path]))
         built = bundle("build", "-i", tmp_path / "site", tmp_path / "bundle", content=tmp_path / "content")
         assert built.returncode == 0, built.stderr
