@@ -60,8 +60,9 @@ def test_an_installation_from_a_bundle_asks_nobody_else(tmp_path: Path) -> None:
     with servers.internet() as net:
         path = "/NetApp/trident/releases/download/v26.06.0/trident-installer-26.06.0.tar.gz"
         net.files[path] = archive(tmp_path / "archive.tar.gz").read_bytes()
-        for name in IMAGES:
-            servers.image(net, *name.rsplit(":", 1), [b"layer"])
+        for image in IMAGES:
+            name, _, tag = image.rpartition(":")
+            servers.image(net, name, tag, [b"layer"])
         prepare(tmp_path, net.url, servers.sha256(net.files[path]))
         built = bundle("build", "-i", tmp_path / "site", tmp_path / "bundle", content=tmp_path / "content")
         assert built.returncode == 0, built.stderr
