@@ -46,10 +46,15 @@ class Failure:
         return {key: value for key, value in asdict(self).items() if key != "message"}
 
 
+def is_failed(item: dict[str, Any]) -> bool:
+    """Whether this item of a loop failed, as a callback sees it: in ansible-core 2.21 only its `exception` says so."""
+    return bool(item.get("failed") or item.get("unreachable") or "exception" in item)
+
+
 def message_of(result: dict[str, Any]) -> str:
     """Return the message of a task's result: its own, of the first failed item, or a command's output."""
     for item in result.get("results", ()):
-        if isinstance(item, dict) and (item.get("failed") or item.get("unreachable")):
+        if isinstance(item, dict) and is_failed(item):
             name = item.get("item")
             inner = message_of(item)
             return f"{name}: {inner}" if isinstance(name, str) else inner

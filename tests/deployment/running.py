@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deployment.failure import is_failed
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -52,7 +54,7 @@ class Result:
         messages: list[str] = []
         for _, _, result in self.tasks:
             if result.get("failed") or result.get("unreachable"):
-                failed = [item for item in result.get("results", []) if item.get("failed")] or [result]
+                failed = [item for item in result.get("results", []) if is_failed(item)] or [result]
                 messages += [str(item.get("msg", "")) for item in failed]
         return messages
 

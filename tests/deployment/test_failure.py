@@ -1,8 +1,12 @@
 """Failures that sites have met are recognised by their message, and get a cause and a fix."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from deployment.failure import Failure, message_of
+from tests.deployment.running import play
 
 SEEN = {
     "Ansible must be between 2.18.0 and 2.19.0 exclusive - you have 2.17.14": "window of Ansible releases",
@@ -41,6 +45,16 @@ def test_an_unknown_failure_gets_none() -> None:
     assert failure.lines() == ["host    dgx01", "task    Do it", "at      x.yml:1", "error   something new"]
 
 
+LOOP = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - name: Look
+      ansible.builtin.assert: {that: item == "a", fail_msg: "there is no {{ item }}"}
+      loop: [a, b]
+"""
+
+
 def test_the_message_is_of_the_item_that_failed_and_of_what_a_command_printed() -> None:
     items = {
         "msg": "One or more items failed",
@@ -50,3 +64,13 @@ def test_the_message_is_of_the_item_that_failed_and_of_what_a_command_printed() 
     nested = {"msg": "non-zero return code", "stdout": "PLAY [x]\nfatal: [n1]: FAILED! => no\nPLAY RECAP\n"}
     assert message_of(nested) == "non-zero return code: fatal: [n1]: FAILED! => no"
     assert message_of({}) == "the module gave no message"
+
+
+def test_the_item_of_a_loop_is_named_by_the_ansible_at_hand(tmp_path: Path) -> None:
+    playbook = tmp_path / "play.yml"
+    playbook.write_text(LOOP)
+    done = play(
+        playbook, tmp_path, "-i", "here,", "-c", "local", "-e", f"ansible_python_interpreter={sys.executable}"
+    )
+    (result,) = (result for _, _, result in done.tasks)
+    assert message_of(result) == "b: there is no b"
