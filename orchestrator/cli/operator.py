@@ -5,6 +5,7 @@ import logging
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -69,7 +70,7 @@ _CONFIG_OPTIONS: Final = (
         metavar="N",
         default=_DEFAULTS.max_consolidation_victims,
         show_default=True,
-        help="Move at most so many jobs to make room for one. 0: none.",
+        help="Move at most so many pods to make room for one job. 0: none.",
     ),
     click.option("--spread", is_flag=True, help="Start on the emptiest node instead of the fullest."),
     click.option(
@@ -265,7 +266,6 @@ def operator_yaml(
 
     Applying it again changes nothing. The operator is started with the choices made here.
     """
-    config["reservation_image"] = config["reservation_image"] or image or ""
     text = operator_manifests(
         cluster,
         _config(**config),
@@ -279,13 +279,28 @@ def operator_yaml(
     click.echo(text, nl=False)
 
 
-def operator_manifests(cluster: str, choices: "OperatorConfig | None" = None, **options: Any) -> str:
-    """Return what a cluster needs for muster, for these choices; `options` are those of `render` besides."""
-    from orchestrator.manifests.render import render
+def operator_manifests(
+    cluster: str, choices: OperatorConfig | None = None, *, image: str | None = None, **options: Any
+) -> str:
+    """Return what a cluster needs for muster, for these choices; `options` are those of `render` besides.
 
+    Reservations use the operator's image, unless another is chosen.
+
+    Raises UsageError for a name that cannot be the label that it becomes.
+    """
+    from orchestrator.manifests.render import render
+    from orchestrator.workloads.name_rules import is_label_value
+
+    if not is_label_value(cluster):
+        raise UsageError(
+            f"the name {cluster!r} is not possible: use up to 63 letters, digits, '-', '_' and '.', "
+            "beginning and ending with a letter or digit"
+        )
     choices = OperatorConfig() if choices is None else choices
+    choices = replace(choices, reservation_image=choices.reservation_image or image or "")
     return render(
         cluster,
+        image=image,
         operator_arguments=choices.arguments(),
         policies=choices.policies,
         max_grace_seconds=choices.max_checkpoint_grace_seconds,

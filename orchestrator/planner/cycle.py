@@ -17,25 +17,25 @@ from orchestrator.planner.preemption.nominations import restore_nominations
 from orchestrator.planner.reasons.explainer import explain_all
 from orchestrator.planner.session import Session
 
-ACTIONS: Sequence[tuple[str, Callable[[Session], None]]] = (
-    ("double_claims", evict_double_holders),
-    ("nominations", restore_nominations),
-    ("nominations", remake_lost_rooms),
-    ("unhealthy", move_off_unhealthy),
-    ("reserve", reserve),
-    ("allocate", allocate),
+ACTIONS: Sequence[tuple[tuple[str, ...], Callable[[Session], None]]] = (
+    (("double_claims",), evict_double_holders),
+    (("nominations",), restore_nominations),
+    (("nominations",), remake_lost_rooms),
+    (("unhealthy",), move_off_unhealthy),
+    (("reserve",), reserve),
+    (("allocate",), allocate),
     # The better founded a claim is the earlier room is made for it: it would take what others got before it.
-    ("consolidate reclaim", make_room_within_quota),
-    ("allocate", allocate_released),
-    ("consolidate reclaim", make_room_within_fair_share),
-    ("consolidate", consolidate),
-    ("preempt", preempt),
-    ("start_reserved", start_reserved),
-    ("stale", evict_stale),
+    (("consolidate", "reclaim"), make_room_within_quota),
+    (("allocate",), allocate_released),
+    (("consolidate", "reclaim"), make_room_within_fair_share),
+    (("consolidate",), consolidate),
+    (("preempt",), preempt),
+    (("start_reserved",), start_reserved),
+    (("stale",), evict_stale),
 )
 """The steps in their order; those with two names do what the decision is not kept from."""
 
-ACTION_NAMES = frozenset(name for names, _ in ACTIONS for name in names.split())
+ACTION_NAMES = frozenset(name for names, _ in ACTIONS for name in names)
 
 
 def plan(snapshot: Snapshot, actions: Iterable[str] = ACTION_NAMES) -> Plan:
@@ -71,7 +71,7 @@ def _decide(state: ClusterState, actions: Collection[str]) -> Plan:
     checkpoint = state.ledger.checkpoint()
     session = Session(state, actions)
     for names, act in ACTIONS:
-        if not session.actions.isdisjoint(names.split()):
+        if not session.actions.isdisjoint(names):
             act(session)
     explain_all(session)
     decided = session.plan()

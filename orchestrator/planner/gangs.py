@@ -18,7 +18,7 @@ def start_chunks(workload: Workload) -> list[Chunk]:
         return []
     if workload.groups is not None:
         return _start_tree(workload, workload.groups)
-    pending.sort(key=lambda pod: -pod.priority)
+    pending.sort(key=_starting_order)
     allocated = sum(pod.state is PodState.ALLOCATED for pod in workload.pods)
     missing = max(0, workload.min_member - allocated)
     if missing > len(pending):
@@ -96,9 +96,14 @@ def _child_minimum(group: SubGroup) -> int:
     return len(group.children) if group.minimum is None else group.minimum
 
 
+def _starting_order(pod: Pod) -> tuple[int, bool]:
+    """Sort key among the pods of a gang: higher priority, then those that have a room already."""
+    return -pod.priority, pod.nominated_node is None
+
+
 def _by_group(workload: Workload, state: PodState) -> dict[str, list[Pod]]:
     groups: dict[str, list[Pod]] = {}
-    for pod in sorted((pod for pod in workload.pods if pod.state is state), key=lambda pod: -pod.priority):
+    for pod in sorted((pod for pod in workload.pods if pod.state is state), key=_starting_order):
         groups.setdefault(pod.sub_group, []).append(pod)
     return groups
 

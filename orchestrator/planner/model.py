@@ -287,7 +287,7 @@ class Node:
 class Settings:
     """What an administrator may choose. None: no cap.
 
-    `max_consolidation_victims` caps the workloads that are moved for one other, `max_evictions` the pods that one
+    `max_consolidation_victims` caps the pods that are moved for one workload, `max_evictions` the pods that one
     decision evicts. `spread` places pods on the emptiest node instead of the fullest. Work on a node that is not ready
     is moved after `not_ready_grace_seconds`. For a workload that asks for more than one GPU, is entitled to them and
     has waited for `reservation_after_seconds`, room is kept; None: never.

@@ -15,7 +15,7 @@ def test_every_defect_applies_to_the_code_as_it_is(mutant: Mutant, tmp_path: Pat
     write(mutant, tmp_path / "mutant")
     for edit in mutant.edits:
         text = (tmp_path / "mutant" / edit.file).read_text()
-        yaml.safe_load(text) if edit.file.endswith(".yml") else ast.parse(text)
+        yaml.safe_load(text) if edit.file.endswith((".yml", ".yaml")) else ast.parse(text)
 
 
 def test_every_defect_names_a_scenario_and_a_step_that_exist() -> None:

@@ -67,6 +67,36 @@ def test_a_promised_room_stays_with_its_owner_when_more_urgent_work_evicts_other
     assert {each.beneficiary for each in decision.evictions} == {"w011"}
 
 
+def test_a_job_that_requires_a_rack_has_its_quota_by_an_eviction_and_moves() -> None:
+    path = Path(__file__).with_name("regressions") / "quota-of-a-job-that-requires-a-rack.yaml"
+    after = settle(load(path), max_decisions=20).after
+    (claim,) = next(workload.pods for workload in after.workloads if workload.id == "w015")
+    assert claim.state is PodState.ALLOCATED
+
+
+def test_a_gang_takes_what_is_borrowed_where_smaller_victims_are_not_enough() -> None:
+    decision = first_decision("quota-needs-the-larger-borrower")
+    assert {each.workload for each in decision.evictions} == {"p/large"}
+    assert Counter(each.workload for each in decision.nominations) == {"q/claim": 4}
+
+
+def test_promised_parts_wait_until_less_is_used_than_a_lost_gpu_leaves() -> None:
+    decision = first_decision("promised-parts-on-a-node-that-lost-a-gpu")
+    assert (decision.bindings, len(decision.nominations)) == ((), 5)
+
+
+def test_a_room_on_the_last_gpu_is_kept_while_enough_others_are_unused_for_a_lost_one() -> None:
+    decision = first_decision("room-on-the-last-gpu-beside-a-lost-one")
+    assert [each.devices for each in (*decision.bindings, *decision.nominations)] == [(3,)]
+
+
+def test_a_room_stays_with_a_pod_of_which_a_sibling_waits_without() -> None:
+    decision = first_decision("room-of-a-pod-that-is-not-the-first")
+    assert [(each.workload, each.pod, each.devices) for each in decision.bindings] == [
+        ("p/low", "p/low/1", (0,))
+    ]
+
+
 def test_a_job_that_prefers_a_zone_has_its_quota_by_an_eviction_that_makes_room_for_a_move() -> None:
     decision = first_decision("quota-of-a-job-that-prefers-a-zone")
     assert {each.workload for each in decision.nominations} == {"p0/claim", "p1/covered"}

@@ -26,7 +26,7 @@ from tests.world.facts import (
 )
 from tests.world.packing import Item, fits
 from tests.world.rooms import Rooms
-from tests.world.step_checks import Violation
+from tests.world.step import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

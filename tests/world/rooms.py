@@ -43,6 +43,11 @@ class Room:
         self.pod_slots -= sign
 
     @property
+    def uses_lost(self) -> bool:
+        """Whether more GPUs are used than those that the node has lost leave."""
+        return self.used + self.node.lost_gpus > self.node.gpu_count
+
+    @property
     def used(self) -> int:
         """How many GPUs somebody has, or must not be used."""
         return sum(free < DEVICE_MILLI for free in self.free_milli)

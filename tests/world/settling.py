@@ -13,7 +13,8 @@ from orchestrator.planner.model import PodState
 from orchestrator.simulation.apply_plan import Departures
 from tests.world.facts import all_pods, order_in_project
 from tests.world.rest_checks import check_rest
-from tests.world.step_checks import Step, Violation, check_step, difference, shuffled
+from tests.world.step import Step, Violation
+from tests.world.step_checks import check_step, difference, shuffled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from orchestrator.planner.model import Snapshot
-    from tests.world.step_checks import Violation
+    from tests.world.step import Violation
 
 OUT = Path("reports", "soak")
 MOST_FILES = 3

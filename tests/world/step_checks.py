@@ -3,107 +3,31 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.planner.model import DEVICE_MILLI, PodState
+from orchestrator.planner.model import PodState
 from tests.world.coverage import Coverage
 from tests.world.facts import (
     SECOND_US,
-    Tree,
     add,
     admits,
     all_pods,
     gang_is_whole,
-    held_by_project,
-    next_chunk,
     order_in_project,
-    pending,
-    sized,
     total,
     within,
 )
-from tests.world.packing import Item, fits
+from tests.world.kept_rooms import kept_rooms
 from tests.world.rooms import Rooms, devices_fault
+from tests.world.step import Step, Violation
 from tests.world.water import fair_shares
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
-    from orchestrator.planner.model import Amounts, Binding, Eviction, Plan, Pod, Snapshot, Workload
-
-
-@dataclass(frozen=True)
-class Violation:
-    """What does not hold: a name for the check, and the facts."""
-
-    check: str
-    facts: str
-
-    def __str__(self) -> str:
-        return f"{self.check}: {self.facts}"
-
-
-class Step:
-    """One decision with what it was made on, looked up once for all checks."""
-
-    def __init__(self, before: Snapshot, decision: Plan) -> None:
-        before = self.before = sized(before)
-        self.plan = decision
-        self.tree = Tree(before.projects)
-        self.nodes = {node.name: node for node in before.nodes}
-        self.workloads = {workload.id: workload for workload in before.workloads}
-        self.pods = {pod.id: pod for _, pod in all_pods(before)}
-        self.evicted = {eviction.pod for eviction in decision.evictions}
-        self.bound = {binding.pod: binding for binding in decision.bindings}
-        self.nominated = {binding.pod: binding for binding in decision.nominations}
-        self.running = [
-            (workload, pod)
-            for workload, pod in all_pods(before)
-            if pod.state is PodState.ALLOCATED and pod.id not in self.evicted
-        ]
-        self.held_before = held_by_project(self.tree, self.running)
-        started = [(self.workloads[binding.workload], self.pods[pod]) for pod, binding in self.bound.items()]
-        self.held_after = held_by_project(self.tree, [*self.running, *started])
-        self.firm_after = held_by_project(self.tree, [*self.running, *started], only_firm=True)
-
-    def chunk_bound_or_nominated(self, workload: str) -> Amounts:
-        return total(
-            self.pods[binding.pod]
-            for binding in (*self.plan.bindings, *self.plan.nominations)
-            if binding.workload == workload
-        )
-
-    def first_chunk_bound_or_nominated(self, workload: Workload) -> Amounts:
-        """As `chunk_bound_or_nominated`, but of what grows pod by pod the first, which has a claim of its own."""
-        if workload.groups is not None:
-            return self.chunk_bound_or_nominated(workload.id)
-        running = sum(other.id == workload.id for other, _ in self.running)
-        entries = [*self.plan.bindings, *self.plan.nominations]
-        pods = [self.pods[entry.pod] for entry in entries if entry.workload == workload.id]
-        return total(pods[: max(1, workload.min_member - running)])
-
-    def tier(
-        self, workload: Workload, held: dict[str, Amounts], requested: Amounts, above: Collection[str] = ()
-    ) -> int:
-        """0: within the quotas with that much more, 1: within the fair shares of GPUs, 2: neither.
-
-        Departments `above` do not count.
-        """
-        worst = 0
-        for name in self.tree.lineage.get(workload.project, ()):
-            if name in above:
-                continue
-            then = add(held[name], requested)
-            if within(then, self.tree.quota(name), requested):
-                continue
-            quota, share = self.tree.quota(name)[0], self.plan.shares_gpu_milli.get(name, 0)
-            if requested[0] and quota is not None and then[0] > max(quota, share):
-                return 2
-            worst = 1
-        return worst
+    from orchestrator.planner.model import Amounts, Binding, Eviction, Plan, Pod, Snapshot
 
 
 def check_step(before: Snapshot, decision: Plan) -> list[Violation]:
@@ -144,7 +68,7 @@ def capacity(step: Step) -> Iterator[Violation]:
         yield Violation("capacity", line)
     for name, room in rooms.by_name.items():
         lost = room.node.lost_gpus
-        if room.used > used[name] and room.used + lost > room.node.gpu_count:
+        if room.used > used[name] and room.uses_lost:
             yield Violation("capacity", f"{name} has lost {lost} GPUs, and more than the rest is used")
 
 
@@ -275,7 +199,7 @@ def _keeps_quota(step: Step, name: str, lost: Amounts) -> bool:
     }
     held = add(step.held_after[name], total(step.pods[pod] for pod in promised | preempted))
     # What is started and made way again in the same decision is not seen, but what it made way for is.
-    at_last = add(step.held_after[name], _promised(step, name))
+    at_last = add(step.held_after[name], step.promised(name))
     return all(
         max(held[resource], at_last[resource]) >= quota if quota is not None else resource > 0
         for resource, quota in enumerate(step.tree.quota(name))
@@ -369,12 +293,7 @@ def gangs(step: Step) -> Iterator[Violation]:
 
 def nominations(step: Step) -> Iterator[Violation]:
     """Promised rooms are there once what is being released is gone, belong to pods that still want them, once each."""
-    rooms = Rooms(step.before.nodes)
-    for _, pod in all_pods(step.before):
-        if pod.node is not None and pod.state is PodState.RELEASING and pod.stuck:
-            rooms.take_pod(pod)
-    for _, pod in step.running:
-        rooms.take_pod(pod)
+    rooms = step.rooms_left()
     for binding in (*step.plan.bindings, *step.plan.nominations):
         rooms.take(binding.node, step.pods[binding.pod].request, binding.devices)
     for line in rooms.faults(binding.node for binding in step.plan.nominations):
@@ -385,228 +304,6 @@ def nominations(step: Step) -> Iterator[Violation]:
             yield Violation("nomination", f"{name} is nominated {count} times{also}")
         if step.pods[name].state is PodState.ALLOCATED and name not in step.evicted:
             yield Violation("nomination", f"{name} is nominated, and runs")
-
-
-def kept_rooms(step: Step) -> Iterator[Violation]:
-    """A room that was promised goes to nobody else, unless those with a better claim leave too little of it."""
-    for workload, pod in all_pods(step.before):
-        node = step.nodes.get(pod.nominated_node or "")
-        if node is None or pod.state is PodState.ALLOCATED or not pod.nominated_devices:
-            continue
-        if pod.id in step.bound or _is_kept(step, workload, pod) or _is_void(step, workload, pod):
-            continue
-        if _is_gang_evicted(step, workload):
-            continue
-        is_gang = workload.min_member > 1 or workload.groups is not None
-        together = [other for other in workload.pods if other.nominated_node] if is_gang else [pod]
-        amounts = _claim_of_gang(workload) if is_gang else total(together)
-        if not all(
-            within(add(add(step.held_after[name], _promised(step, name)), amounts), step.tree.limit(name))
-            for name in step.tree.lineage[workload.project]
-        ):
-            continue  # its project's limits went to more urgent work, and then the room to somebody else
-        if not workload.preemptible and not all(
-            within(add(step.firm_after[name], amounts), step.tree.quota(name))
-            for name in step.tree.lineage[workload.project]
-        ):
-            continue  # the quota, which it must stay within, is smaller than when it was promised
-        # Once a part of it is gone to better claims, the rest is of no use to the pod, or to its gang.
-        new = [entry for entry in _others(step, workload) if not _is_old(step, entry)]
-        better = [entry for entry in new if _has_better_claim(step, entry, workload)]
-        if not _has_room(step, workload, together, without=[entry for entry in new if entry not in better]):
-            continue
-        nodes = {other.nominated_node for other in together}
-        takers = ", ".join(entry.pod for entry in new if entry not in better and entry.node in nodes)
-        facts = (
-            f"{takers or 'nobody'} takes what {pod.id} was promised on {node.name}, without a better claim"
-        )
-        yield Violation("nomination-lost", facts)
-
-
-def _others(step: Step, workload: Workload) -> list[Binding]:
-    """What the plan gives and promises to other workloads."""
-    entries = (*step.plan.bindings, *step.plan.nominations)
-    return [entry for entry in entries if entry.workload != workload.id]
-
-
-def _is_old(step: Step, entry: Binding) -> bool:
-    """Whether the workload had that very room before: its pods may change places with each other."""
-    return any(
-        (pod.nominated_node, pod.nominated_devices) == (entry.node, entry.devices)
-        for pod in step.workloads[entry.workload].pods
-    )
-
-
-def _has_room(step: Step, workload: Workload, pods: Iterable[Pod], *, without: Collection[Binding]) -> bool:
-    """Whether the promised rooms are all there beside what runs and what others get, less some of that."""
-    promised = list(pods)
-    rooms = _rooms_beside(step, workload, promised, without)
-    return not rooms.faults(pod.nominated_node for pod in promised if pod.nominated_node)
-
-
-def _rooms_beside(
-    step: Step, workload: Workload, promised: Iterable[Pod], without: Collection[Binding]
-) -> Rooms:
-    """What is left beside what runs, what others get, less some of that, and these promised rooms."""
-    rooms = Rooms(step.before.nodes)
-    for _, pod in all_pods(step.before):
-        if pod.node is not None and pod.state is PodState.RELEASING and pod.stuck:
-            rooms.take_pod(pod)
-    for _, pod in step.running:
-        rooms.take_pod(pod)
-    for entry in _others(step, workload):
-        if entry not in without:
-            rooms.take(entry.node, step.pods[entry.pod].request, entry.devices)
-    for pod in promised:
-        rooms.take(pod.nominated_node, pod.request, pod.nominated_devices)
-    return rooms
-
-
-def _lacks_a_room(step: Step, workload: Workload, promised: Sequence[Pod]) -> bool:
-    """Whether pods that a gang needs have no room any more, nor another: the rooms of the rest are of no use then."""
-    stays = [pod for other, pod in step.running if other.id == workload.id]
-    if gang_is_whole(workload, [*stays, *promised]):
-        return False
-    if workload.groups is not None or workload.topology is not None:
-        return True  # it is placed anew as a whole
-    new = [entry for entry in _others(step, workload) if not _is_old(step, entry)]
-    rooms = list(_rooms_beside(step, workload, promised, new).by_name.values())
-    missing = workload.min_member - len(stays) - len(promised)
-    project = step.tree.projects.get(workload.project)
-    homeless = [pod for pod in pending(workload) if pod not in promised]
-    items = [
-        Item(
-            pod.request,
-            frozenset(room.node.name for room in rooms if admits(room.node, pod, workload, project)),
-        )
-        for pod in homeless[:missing]
-    ]
-    return len(items) < missing or not fits(items, rooms)
-
-
-def _promised(step: Step, name: str) -> Amounts:
-    """What the plan nominates for the project and what is below it."""
-    return total(
-        step.pods[entry.pod]
-        for entry in step.plan.nominations
-        if name in step.tree.lineage[step.workloads[entry.workload].project]
-    )
-
-
-def _is_kept(step: Step, workload: Workload, pod: Pod) -> bool:
-    """Whether one of the workload still has that room, or as many have a room as had one: they may change places."""
-    entries = [e for e in (*step.plan.bindings, *step.plan.nominations) if e.workload == workload.id]
-    if any((e.node, e.devices) == (pod.nominated_node, pod.nominated_devices) for e in entries):
-        return True
-    had = sum(
-        other.nominated_node is not None and other.state is not PodState.ALLOCATED for other in workload.pods
-    )
-    return len(entries) >= had
-
-
-def _is_gang_evicted(step: Step, workload: Workload) -> bool:
-    """Whether pods that ran were evicted, and what is left with all that was promised makes no gang."""
-    stays = [pod for other, pod in step.running if other.id == workload.id]
-    lost = [pod for pod in workload.pods if pod.id in step.evicted and pod.id not in step.nominated]
-    promised = [pod for pod in workload.pods if pod.state is PodState.PENDING]
-    return bool(lost) and not gang_is_whole(workload, [*stays, *promised])
-
-
-def _is_void(step: Step, workload: Workload, pod: Pod) -> bool:
-    """Whether a node cannot keep the room of the pod, or, of a gang, the room of any."""
-    is_gang = workload.min_member > 1 or workload.groups is not None
-    promised = [other for other in workload.pods if other.nominated_node] if is_gang else [pod]
-    if is_gang and _lacks_a_room(step, workload, promised):
-        return True
-    for other in promised:
-        node = step.nodes.get(other.nominated_node or "")
-        project = step.tree.projects.get(workload.project)
-        if node is None or not admits(node, other, workload, project):
-            return True
-        if devices_fault(node, other.request, other.nominated_devices):
-            return True
-    # each alone may still fit on a node that lost a GPU, and all of them not
-    rooms = Rooms(step.before.nodes)
-    for _, other in step.running:
-        rooms.take_pod(other)
-    for other in promised:
-        rooms.take(other.nominated_node, other.request, other.nominated_devices)
-    names = {other.nominated_node for other in promised if other.nominated_node}
-    short = any(
-        rooms.by_name[name].used + step.nodes[name].lost_gpus > step.nodes[name].gpu_count for name in names
-    )
-    return short or bool(rooms.faults(names))
-
-
-def _has_better_claim(step: Step, binding: Binding, loser: Workload) -> bool:
-    taker = step.workloads[binding.workload]
-    if taker.project == loser.project:
-        return order_in_project(taker) < order_in_project(loser)
-    # What their common department holds is the same, whoever of the two gets the room: reclaim judges siblings alone.
-    common = set(step.tree.lineage[taker.project]) & set(step.tree.lineage[loser.project])
-    claim = step.first_chunk_bound_or_nominated(taker)
-    ours = step.tier(taker, step.held_before, claim, common)
-    # What more urgent work of its project was promised uses up its quotas as if it ran.
-    held = {name: add(amounts, _promised(step, name)) for name, amounts in step.held_after.items()}
-    if ours < step.tier(loser, held, _claim_of_gang(loser), common):
-        return True
-    return (
-        (ours < 2 and _restores_quota(step, held, binding, loser))
-        or _is_over_share(step, held, binding, loser)
-        or _is_on_loan(step, taker, loser)
-    )
-
-
-def _is_on_loan(step: Step, taker: Workload, loser: Workload) -> bool:
-    """Whether the room may have been kept for the taker, which has waited long, and was lent to who borrows."""
-    after, now_us = step.before.settings.reservation_after_seconds, step.before.now_us
-    if not now_us or after is None or total(pending(taker))[0] <= DEVICE_MILLI or not loser.preemptible:
-        return False
-    has_waited = now_us - max(taker.created_at_us, taker.waiting_since_us) >= after * SECOND_US
-    return has_waited and step.tier(loser, step.held_before, _claim_of_gang(loser)) == 2
-
-
-def _restores_quota(step: Step, held: dict[str, Amounts], binding: Binding, loser: Workload) -> bool:
-    """Whether the side that takes stays within its quota, and the other would be above its own: reclaim's rule."""
-    ours, theirs = step.tree.sides(step.workloads[binding.workload].project, loser.project)
-    if ours is None or theirs is None:
-        return False
-    claim = step.pods[binding.pod].request.amounts
-    return within(held[ours], step.tree.quota(ours), claim) and not within(
-        add(held[theirs], _claim_of_gang(loser)), step.tree.quota(theirs)
-    )
-
-
-def _is_over_share(step: Step, held: dict[str, Amounts], binding: Binding, loser: Workload) -> bool:
-    """Whether the taker is within the fair share of its project, and the side that loses is above its own.
-
-    Of GPUs, and afterwards the side that takes may not be served better: reclaim's other rule.
-    """
-    taker = step.workloads[binding.workload].project
-    ours, theirs = step.tree.sides(taker, loser.project)
-    if ours is None or theirs is None:
-        return False
-    shares = step.plan.shares_gpu_milli
-    entitled: dict[str, int] = {}
-    for name in (taker, ours, theirs):
-        quota = step.tree.quota(name)[0]
-        entitled[name] = sys.maxsize if quota is None else max(quota, shares.get(name, 0))
-    loses = held[theirs][0] + _claim_of_gang(loser)[0]
-    if held[taker][0] > entitled[taker] or loses <= entitled[theirs]:
-        return False
-    is_better_served = held[ours][0] * shares.get(theirs, 0) >= held[theirs][0] * shares.get(ours, 0)
-    return held[ours][0] <= entitled[ours] or not (shares.get(theirs, 0) and is_better_served)
-
-
-def _claim_of_gang(workload: Workload) -> Amounts:
-    """What the gang needs together, of those of it that wait.
-
-    With sub-groups that is what it was promised: its `min_member` is 1, and one pod alone has a better claim than all.
-    """
-    waiting = [pod for pod in workload.pods if pod.state is PodState.PENDING]
-    if workload.groups is None:
-        return total(waiting[: max(1, workload.min_member)])
-    return total([pod for pod in waiting if pod.nominated_node] or next_chunk(workload))
 
 
 def shares(step: Step) -> Iterator[Violation]:

@@ -13,6 +13,7 @@ from orchestrator.planner.model import (
     Binding,
     Budget,
     Eviction,
+    GpuModelBounds,
     Plan,
     PodState,
     Request,
@@ -207,6 +208,26 @@ def test_a_promise_is_a_room_and_its_own() -> None:
     assert decided(snapshot, nominations=(bind("a9-0", 3), bind("b1-0", 2))) == set(), "one of two is kept"
     older = workload("b0", "b", 2000, age=1)
     assert decided(cluster(A1, promised, older), bindings=(bind("b0-0", 2, 3),)) == set()
+
+
+@pytest.mark.parametrize(("quota_milli", "checks"), [(None, {"nomination-lost"}), (1000, set())])
+def test_whoever_is_promised_gpus_of_the_model_takes_the_room_of_who_is_not(
+    quota_milli: int | None, checks: set[str]
+) -> None:
+    bounds = GpuModelBounds("A100", quota_gpu_milli=quota_milli)
+    teams = (project("a", 1000, gpu_models=(bounds,)), project("b", 2000))
+    promised = replace(B1, pods=(replace(B1.pods[0], nominated_node="n", nominated_devices=(2, 3)),))
+    snapshot = cluster(promised, workload("a9", "a", 1000, age=9), projects=teams)
+    nodes = (replace(node("n", 4), labels={"nvidia.com/gpu.product": "A100"}),)
+    assert decided(replace(snapshot, nodes=nodes), bindings=(bind("a9-0", 3),)) == checks
+
+
+@pytest.mark.parametrize(("lost_gpus", "checks"), [(0, {"nomination-lost"}), (1, set())])
+def test_a_room_that_a_lost_gpu_left_no_place_for_is_lost_to_nobody(lost_gpus: int, checks: set[str]) -> None:
+    promised = replace(B1, pods=(replace(B1.pods[0], nominated_node="n", nominated_devices=(2, 3)),))
+    snapshot = cluster(A1, promised, workload("a9", "a", 1000, age=9))
+    nodes = tuple(replace(node, lost_gpus=lost_gpus) for node in snapshot.nodes)
+    assert decided(replace(snapshot, nodes=nodes), bindings=(bind("a9-0", 3),)) == checks
 
 
 def test_a_room_is_lost_by_what_a_better_claim_takes_of_it_be_it_cpus_and_by_nothing_else() -> None:

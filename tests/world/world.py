@@ -16,7 +16,7 @@ from tests.world.settling import Pace, decide
 
 if TYPE_CHECKING:
     from orchestrator.planner.model import Node, Project, Workload
-    from tests.world.step_checks import Violation
+    from tests.world.step import Violation
 
 MOST_WORKLOADS = 18
 

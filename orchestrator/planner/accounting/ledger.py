@@ -117,6 +117,10 @@ class NodeAccount:
             return self.idle_devices
         return len(self.whole_devices(later=True))
 
+    def is_short_of_lost(self) -> bool:
+        """Whether more devices are used or promised than the lost ones leave, until releases are through."""
+        return bool(self.lost and self.pods_releasing and self.unused_devices < self.lost)
+
     def share_milli(self, request: Request) -> int:
         """What the request takes of each device that it gets."""
         return request.portion_milli(self.node.gpu_memory_mib)

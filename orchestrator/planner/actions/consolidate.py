@@ -31,7 +31,7 @@ def consolidate(session: Session) -> None:
     if not waiting:
         return
     session.work.allow(_WORK_PERCENT)
-    consolidation = Consolidation(session, 0)
+    consolidation = Consolidation(session)
     for turns in session.turns_left_over_first(waiting):
         while not consolidation.is_hopeless and (workload := session.next_turn(turns)) is not None:
             served = consolidation.move_for(workload)
@@ -57,21 +57,14 @@ class Consolidation:
     """Moves for one workload after the other.
 
     A search without success is expensive: after 16 kinds of workloads for which nothing could be moved, no more are
-    tried. `make_room` does so much of the bound on work at most.
+    tried.
     """
 
-    def __init__(self, session: Session, work_percent: int) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
         policy = MovePolicy(session.snapshot.settings.max_consolidation_victims)
         self._selector = VictimSelector(session, session.once(Candidates), policy, max_nodes=_MAX_NODES)
         self._hopeless = Hopeless()
-        self._work = session.work.part(work_percent)
-
-    def make_room(self, workload: Workload) -> bool:
-        """Move work so that the workload's next chunk fits, or leave everything as it was."""
-        # Of its own part: searches for moves that find nothing must not use up what evictions may do.
-        with self._session.work.within(self._work):
-            return self._session.work.take_turn() and self.move_for(workload)
 
     @property
     def is_hopeless(self) -> bool:
@@ -79,7 +72,7 @@ class Consolidation:
         return self._hopeless.count >= _MAX_FAILURES
 
     def move_for(self, workload: Workload) -> bool:
-        """As `make_room`, by what the action that runs may do."""
+        """Move work so that the workload's next chunk fits, or leave everything as it was."""
         return not self.is_hopeless and consolidate_for(
             self._session, workload, self._selector, self._hopeless
         )

@@ -30,11 +30,16 @@ def _make_room(session: Session, level: EntitlementTier, *, moves_percent: int, 
     session.work.allow(work_percent)
     movable = {workload.id for workload in moves}
     taking = {workload.id for workload in takes}
-    consolidation, reclaim = Consolidation(session, moves_percent), Reclaim(session, level)
+    consolidation, reclaim = Consolidation(session), Reclaim(session, level)
+    # Of its own part: searches for moves that find nothing must not use up what evictions may do.
+    part_of_moves = session.work.part(moves_percent)
     waiting = [*moves, *(workload for workload in takes if workload.id not in movable)]
     for turns in session.turns_left_over_first(waiting):
         while (workload := session.next_turn(turns)) is not None:
-            served = workload.id in movable and consolidation.make_room(workload)
+            served = False
+            if workload.id in movable:
+                with session.work.within(part_of_moves):
+                    served = session.work.take_turn() and consolidation.move_for(workload)
             served = served or (workload.id in taking and reclaim.make_room(workload))
             turns.settle(workload.project, workload if served and session.next_chunk(workload) else None)
     reclaim.finish()

@@ -97,6 +97,9 @@ class PriorityPolicy:
             session.ledger, workload
         )
 
+    def note_in_vain(self, workload: Workload, losses: Losses) -> None:
+        """No quota covers anything inside a project."""
+
     def spare_robbed(self) -> bool:
         """Nobody is robbed inside a project."""
         return False

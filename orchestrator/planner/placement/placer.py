@@ -347,8 +347,10 @@ class Placer:
 
 def _spares_lost(account: NodeAccount, devices: tuple[int, ...], *, later: bool) -> bool:
     """Whether as many unused devices as the node has lost stay unused beside these."""
-    unused = {device for device in devices if account.free_milli(device, later=later) == DEVICE_MILLI}
-    return unused <= set(account.whole_devices(later=later))
+    if not later and account.is_short_of_lost():
+        return False
+    opened = sum(account.free_milli(device, later=later) == DEVICE_MILLI for device in devices)
+    return opened <= len(account.whole_devices(later=later))
 
 
 def node_types_for(project: Project, workload: Workload) -> tuple[str, ...]:
@@ -382,6 +384,8 @@ def ranked_devices(
 ) -> list[tuple[bool, int, int]]:
     """Those of all devices on which there is room for the request's part, the tightest first."""
     choices: list[tuple[bool, int, int]] = []
+    if not later and account.is_short_of_lost():
+        return choices
     portion = account.share_milli(request)
     whole = account.whole_devices(later=later) if account.lost else ()
     for device in range(account.node.gpu_count):

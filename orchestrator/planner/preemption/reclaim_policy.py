@@ -63,6 +63,14 @@ class ReclaimPolicy:
         model = self._session.models.claim(workload, chunk) if self._tree.promised_models else None
         self._claimed_model = model if model in self._tree.promised_models else None
 
+    def note_in_vain(self, workload: Workload, losses: Losses) -> None:
+        """Count those as robbed of whom something goes that a quota covers: what they borrow may be more."""
+        self._robbed |= {
+            victim.workload.project
+            for victim, _ in losses
+            if victim.workload.project != workload.project and not self._is_uncovered(workload, victim)
+        }
+
     def spare_robbed(self) -> bool:
         """Spare what the quotas cover of the projects for whose sake the last outcome was refused; False: of none."""
         more = not self._robbed <= self._spared

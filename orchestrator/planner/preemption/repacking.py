@@ -5,16 +5,17 @@ waits is put down first, in any place; where that is one too many, one of those 
 and so on until all others can be where they were. It looks at a few nodes only, in a bounded number of steps.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain, combinations, islice
 from operator import itemgetter
 
-from orchestrator.planner.accounting.ledger import NodeAccount
+from orchestrator.planner.accounting.ledger import Ledger, NodeAccount
 from orchestrator.planner.accounting.quota_checks import limiting
 from orchestrator.planner.gangs import Chunk, chunk_amounts, has_topology
 from orchestrator.planner.model import Request, Workload
 from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.placement.placer import Placement
+from orchestrator.planner.placement.topology import candidate_domains
 from orchestrator.planner.preemption.candidates import Piece
 from orchestrator.planner.preemption.homes import Homes, Lifted
 from orchestrator.planner.preemption.moving import MovePolicy
@@ -40,17 +41,27 @@ def repack_for(
 ) -> tuple[Losses, Placed] | None:
     """Places for the whole chunk on the ledger, with who is moved and evicted; None, with the ledger as it was."""
     policy = selector.policy
-    if not isinstance(policy, MovePolicy) or _must_be_together(workload):
+    if not isinstance(policy, MovePolicy) or _must_be_together(workload, chunk):
         return None
     return sparing(
         policy, workload, chunk, lambda: _Repacking(session, workload, chunk, selector, policy).run()
     )
 
 
-def _must_be_together(workload: Workload) -> bool:
-    """Whether its pods, or those of a sub-group, may not be on any nodes: that is not looked at here."""
-    rule, groups = workload.topology, workload.groups
-    return (rule is not None and rule.required is not None) or (groups is not None and has_topology(groups))
+def _must_be_together(workload: Workload, chunk: Chunk) -> bool:
+    """Whether pods of the chunk, or of a sub-group, may not be on any nodes: that is not looked at here."""
+    groups = workload.groups
+    if groups is not None and has_topology(groups):
+        return True
+    return len(chunk) > 1 and workload.topology is not None and workload.topology.required is not None
+
+
+def _open_positions(ledger: Ledger, workload: Workload) -> Collection[int] | None:
+    """Nodes of the domains in which one more of its pods may be; None: of any."""
+    rule = workload.topology
+    if rule is None or rule.required is None:
+        return None
+    return frozenset(chain.from_iterable(candidate_domains(ledger, rule, workload)))
 
 
 class _Repacking:
@@ -66,6 +77,7 @@ class _Repacking:
         self._workload, self._chunk = workload, chunk
         self._selector, self._policy = selector, policy
         self._requested = chunk_amounts(chunk)
+        self._open = _open_positions(self._ledger, workload)
         self._positions = self._choose_nodes()
         self._steps = 0
         self._steps_left = 0
@@ -106,12 +118,17 @@ class _Repacking:
         weights: list[tuple[int, int]] = []
         for position, account in enumerate(self._ledger.nodes):
             if account.node.schedulable:
-                accepts = self._session.placer.accepts(account, self._workload, largest)
+                accepts = self._is_open(position) and self._session.placer.accepts(
+                    account, self._workload, largest
+                )
                 movable_milli = self._selector.candidates.movable_milli(position)
                 weight = account.later_milli * 4 + movable_milli + 1_000_000 * accepts
                 weights.append((-weight, position))
         self._session.work.spend(_WORK_OF_NODE * len(self._ledger.nodes))
         return sorted(position for _, position in sorted(weights)[:_MAX_NODES])
+
+    def _is_open(self, position: int) -> bool:
+        return self._open is None or position in self._open
 
     def _pieces(self) -> Iterator[Piece]:
         """Pieces that are wholly on the chosen nodes and may go, who has least to lose first."""
@@ -228,6 +245,8 @@ class _Repacking:
         home = (item.pod.node, frozenset(item.pod.devices)) if item.piece is not None else None
         choices: list[tuple[int, Placement]] = []
         for position in self._positions_for(item, places):
+            if item.piece is None and not self._is_open(position):
+                continue
             account = self._ledger.nodes[position]
             default = placer.fits_on(account, item.workload, item.pod)
             if default is None:

@@ -185,6 +185,7 @@ def _search_pods(
         if placement is None:
             room = _room_for(session, workload, pod, missing, selector=selector, losses=losses, scope=scope)
             if room is None:
+                selector.policy.note_in_vain(workload, losses)
                 session.ledger.rollback(checkpoint)
                 return None
             losses, placement = room

@@ -80,6 +80,10 @@ class EvictionPolicy(Protocol):
         """Whether the outcome on the ledger is allowed as a whole; may add to the ledger."""
         ...
 
+    def note_in_vain(self, workload: Workload, losses: Losses) -> None:
+        """These victims were not enough for all of the chunk: others may be."""
+        ...
+
     def spare_robbed(self) -> bool:
         """After a refusal, spare what the quotas cover of whoever would have been robbed; False: of nobody more."""
         ...
@@ -106,6 +110,7 @@ class VictimSelector:
         self.policy = policy
         self._rankings: dict[tuple[object, ...], NodeRanking] = {}
         self._accepting: dict[tuple[Constraints, tuple[str, ...]], list[int]] = {}
+        self._counted: dict[tuple[Request, bool], Request] = {}
         self._cpu_is_ample = self._is_cpu_ample()
 
     def under(self, policy: EvictionPolicy) -> "VictimSelector":
@@ -201,17 +206,7 @@ class VictimSelector:
 
     def _ranking(self, workload: Workload, pod: Pod, *, exact: bool = False) -> NodeRanking:
         types = node_types_for(self._session.tree.projects[workload.project], workload)
-        request = pod.request
-        if self._cpu_is_ample:
-            request = replace(request, cpu_milli=0, memory_bytes=0)
-        elif not exact:
-            # Up, never down: where the larger request fits, the real one does. That a node is missed now and then
-            # costs less than a ranking for each of thousands of CPU requests.
-            request = replace(
-                request,
-                cpu_milli=_rounded_up(request.cpu_milli),
-                memory_bytes=_rounded_up(request.memory_bytes),
-            )
+        request = self._counted_request(pod.request, exact=exact)
         key = (self.policy.key(workload), request, pod.constraints, types)
         ranking = self._rankings.get(key)
         if ranking is None:
@@ -235,6 +230,24 @@ class VictimSelector:
             )
         ranking.refresh()
         return ranking
+
+    def _counted_request(self, request: Request, *, exact: bool) -> Request:
+        """What rankings of this request count, so that pods which differ little share them."""
+        known = self._counted.get((request, exact))
+        if known is None:
+            known = request
+            if self._cpu_is_ample:
+                known = replace(request, cpu_milli=0, memory_bytes=0)
+            elif not exact:
+                # Up, never down: where the larger request fits, the real one does. That a node is missed now and then
+                # costs less than a ranking for each of thousands of CPU requests.
+                known = replace(
+                    request,
+                    cpu_milli=_rounded_up(request.cpu_milli),
+                    memory_bytes=_rounded_up(request.memory_bytes),
+                )
+            self._counted[request, exact] = known
+        return known
 
     def _is_cpu_ample(self) -> bool:
         """Whether every node has CPU, memory and slots for any pod that waits, whatever it evicts."""

@@ -1,0 +1,267 @@
+"""A room that was promised goes to nobody else, unless those with a better claim leave too little of it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from orchestrator.planner.model import DEVICE_MILLI, PodState
+from tests.world.facts import (
+    SECOND_US,
+    add,
+    admits,
+    all_pods,
+    gang_is_whole,
+    next_chunk,
+    order_in_project,
+    pending,
+    total,
+    within,
+)
+from tests.world.packing import Item, fits
+from tests.world.rooms import Rooms, devices_fault
+from tests.world.step import Step, Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from orchestrator.planner.model import Amounts, Binding, Pod, Workload
+
+
+def kept_rooms(step: Step) -> Iterator[Violation]:
+    """A room that was promised goes to nobody else, unless those with a better claim leave too little of it."""
+    for workload, pod in all_pods(step.before):
+        node = step.nodes.get(pod.nominated_node or "")
+        if node is None or pod.state is PodState.ALLOCATED or not pod.nominated_devices:
+            continue
+        if pod.id in step.bound or _is_kept(step, workload, pod) or _is_void(step, workload, pod):
+            continue
+        if _is_gang_evicted(step, workload):
+            continue
+        is_gang = workload.min_member > 1 or workload.groups is not None
+        together = [other for other in workload.pods if other.nominated_node] if is_gang else [pod]
+        amounts = _claim_of_gang(workload) if is_gang else total(together)
+        if not all(
+            within(add(add(step.held_after[name], step.promised(name)), amounts), step.tree.limit(name))
+            for name in step.tree.lineage[workload.project]
+        ):
+            continue  # its project's limits went to more urgent work, and then the room to somebody else
+        if not workload.preemptible and not all(
+            within(add(step.firm_after[name], amounts), step.tree.quota(name))
+            for name in step.tree.lineage[workload.project]
+        ):
+            continue  # the quota, which it must stay within, is smaller than when it was promised
+        # Once a part of it is gone to better claims, the rest is of no use to the pod, or to its gang.
+        new = [entry for entry in _others(step, workload) if not _is_old(step, entry)]
+        better = [entry for entry in new if _has_better_claim(step, entry, workload)]
+        if not _has_room(step, workload, together, without=[entry for entry in new if entry not in better]):
+            continue
+        nodes = {other.nominated_node for other in together}
+        takers = ", ".join(entry.pod for entry in new if entry not in better and entry.node in nodes)
+        facts = (
+            f"{takers or 'nobody'} takes what {pod.id} was promised on {node.name}, without a better claim"
+        )
+        yield Violation("nomination-lost", facts)
+
+
+def _others(step: Step, workload: Workload) -> list[Binding]:
+    """What the plan gives and promises to other workloads."""
+    entries = (*step.plan.bindings, *step.plan.nominations)
+    return [entry for entry in entries if entry.workload != workload.id]
+
+
+def _is_old(step: Step, entry: Binding) -> bool:
+    """Whether the workload had that very room before: its pods may change places with each other."""
+    return any(
+        (pod.nominated_node, pod.nominated_devices) == (entry.node, entry.devices)
+        for pod in step.workloads[entry.workload].pods
+    )
+
+
+def _has_room(step: Step, workload: Workload, pods: Iterable[Pod], *, without: Collection[Binding]) -> bool:
+    """Whether the promised rooms are all there beside what runs and what others get, less some of that."""
+    promised = list(pods)
+    rooms = _rooms_beside(step, workload, promised, without)
+    names = {pod.nominated_node for pod in promised if pod.nominated_node}
+    return not rooms.faults(names) and not any(
+        rooms.by_name[name].uses_lost for name in names & rooms.by_name.keys()
+    )
+
+
+def _rooms_beside(
+    step: Step, workload: Workload, promised: Iterable[Pod], without: Collection[Binding]
+) -> Rooms:
+    """What is left beside what runs, what others get, less some of that, and these promised rooms."""
+    rooms = step.rooms_left()
+    for entry in _others(step, workload):
+        if entry not in without:
+            rooms.take(entry.node, step.pods[entry.pod].request, entry.devices)
+    for pod in promised:
+        rooms.take(pod.nominated_node, pod.request, pod.nominated_devices)
+    return rooms
+
+
+def _lacks_a_room(step: Step, workload: Workload, promised: Sequence[Pod]) -> bool:
+    """Whether pods that a gang needs have no room any more, nor another: the rooms of the rest are of no use then."""
+    stays = [pod for other, pod in step.running if other.id == workload.id]
+    if gang_is_whole(workload, [*stays, *promised]):
+        return False
+    if workload.groups is not None or workload.topology is not None:
+        return True  # it is placed anew as a whole
+    new = [entry for entry in _others(step, workload) if not _is_old(step, entry)]
+    rooms = list(_rooms_beside(step, workload, promised, new).by_name.values())
+    missing = workload.min_member - len(stays) - len(promised)
+    project = step.tree.projects.get(workload.project)
+    homeless = [pod for pod in pending(workload) if pod not in promised]
+    items = [
+        Item(
+            pod.request,
+            frozenset(room.node.name for room in rooms if admits(room.node, pod, workload, project)),
+        )
+        for pod in homeless[:missing]
+    ]
+    return len(items) < missing or not fits(items, rooms)
+
+
+def _is_kept(step: Step, workload: Workload, pod: Pod) -> bool:
+    """Whether one of the workload still has that room, or as many have a room as had one: they may change places."""
+    entries = [e for e in (*step.plan.bindings, *step.plan.nominations) if e.workload == workload.id]
+    if any((e.node, e.devices) == (pod.nominated_node, pod.nominated_devices) for e in entries):
+        return True
+    had = sum(
+        other.nominated_node is not None and other.state is not PodState.ALLOCATED for other in workload.pods
+    )
+    return len(entries) >= had
+
+
+def _is_gang_evicted(step: Step, workload: Workload) -> bool:
+    """Whether pods that ran were evicted, and what is left with all that was promised makes no gang."""
+    stays = [pod for other, pod in step.running if other.id == workload.id]
+    lost = [pod for pod in workload.pods if pod.id in step.evicted and pod.id not in step.nominated]
+    promised = [pod for pod in workload.pods if pod.state is PodState.PENDING]
+    return bool(lost) and not gang_is_whole(workload, [*stays, *promised])
+
+
+def _is_void(step: Step, workload: Workload, pod: Pod) -> bool:
+    """Whether a node cannot keep the room of the pod, or, of a gang, the room of any."""
+    is_gang = workload.min_member > 1 or workload.groups is not None
+    promised = [other for other in workload.pods if other.nominated_node] if is_gang else [pod]
+    if is_gang and _lacks_a_room(step, workload, promised):
+        return True
+    for other in promised:
+        node = step.nodes.get(other.nominated_node or "")
+        project = step.tree.projects.get(workload.project)
+        if node is None or not admits(node, other, workload, project):
+            return True
+        if devices_fault(node, other.request, other.nominated_devices):
+            return True
+    # each alone may still fit on a node that lost a GPU, and all of them not
+    rooms = Rooms(step.before.nodes)
+    for _, other in step.running:
+        rooms.take_pod(other)
+    for other in promised:
+        rooms.take(other.nominated_node, other.request, other.nominated_devices)
+    names = {other.nominated_node for other in promised if other.nominated_node}
+    return any(rooms.by_name[name].uses_lost for name in names) or bool(rooms.faults(names))
+
+
+def _has_better_claim(step: Step, binding: Binding, loser: Workload) -> bool:
+    taker = step.workloads[binding.workload]
+    if taker.project == loser.project:
+        return order_in_project(taker) < order_in_project(loser)
+    # What their common department holds is the same, whoever of the two gets the room: reclaim judges siblings alone.
+    common = set(step.tree.lineage[taker.project]) & set(step.tree.lineage[loser.project])
+    claim = step.first_chunk_bound_or_nominated(taker)
+    ours = step.tier(taker, step.held_before, claim, common)
+    # What more urgent work of its project was promised uses up its quotas as if it ran.
+    held = {name: add(amounts, step.promised(name)) for name, amounts in step.held_after.items()}
+    if ours < step.tier(loser, held, _claim_of_gang(loser), common):
+        return True
+    return (
+        (ours < 2 and _restores_quota(step, held, binding, loser))
+        or _is_over_share(step, held, binding, loser)
+        or _is_on_loan(step, taker, loser)
+        or _has_quota_of_model(step, binding, loser)
+    )
+
+
+def _has_quota_of_model(step: Step, binding: Binding, loser: Workload) -> bool:
+    """Whether the taker's side is promised GPUs of that model, and the other would hold more than its quota of them."""
+    ours, theirs = step.tree.sides(step.workloads[binding.workload].project, loser.project)
+    node = step.nodes.get(binding.node)
+    if ours is None or theirs is None or node is None:
+        return False
+    quotas = {
+        name: bounds.quota_gpu_milli or 0
+        for name in (ours, theirs)
+        for bounds in step.tree.projects[name].gpu_models
+        if bounds.model == node.gpu_model
+    }
+    held = _held_of_model(step, node.gpu_model)
+    loses = held.get(theirs, 0) + _claim_of_gang(loser)[0]
+    return 0 < held.get(ours, 0) <= quotas.get(ours, 0) and loses > quotas.get(theirs, 0)
+
+
+def _held_of_model(step: Step, model: str) -> dict[str, int]:
+    """What projects and departments hold of the model, and are promised, in `gpu_milli`."""
+    places = [(workload.id, pod, pod.node) for workload, pod in step.running]
+    entries = (*step.plan.bindings, *step.plan.nominations)
+    places += [(entry.workload, step.pods[entry.pod], entry.node) for entry in entries]
+    held: dict[str, int] = {}
+    for workload, pod, node in places:
+        if node in step.nodes and step.nodes[node].gpu_model == model:
+            for name in step.tree.lineage[step.workloads[workload].project]:
+                held[name] = held.get(name, 0) + pod.request.gpu_milli
+    return held
+
+
+def _is_on_loan(step: Step, taker: Workload, loser: Workload) -> bool:
+    """Whether the room may have been kept for the taker, which has waited long, and was lent to who borrows."""
+    after, now_us = step.before.settings.reservation_after_seconds, step.before.now_us
+    if not now_us or after is None or total(pending(taker))[0] <= DEVICE_MILLI or not loser.preemptible:
+        return False
+    has_waited = now_us - max(taker.created_at_us, taker.waiting_since_us) >= after * SECOND_US
+    return has_waited and step.tier(loser, step.held_before, _claim_of_gang(loser)) == 2
+
+
+def _restores_quota(step: Step, held: dict[str, Amounts], binding: Binding, loser: Workload) -> bool:
+    """Whether the side that takes stays within its quota, and the other would be above its own: reclaim's rule."""
+    ours, theirs = step.tree.sides(step.workloads[binding.workload].project, loser.project)
+    if ours is None or theirs is None:
+        return False
+    claim = step.pods[binding.pod].request.amounts
+    return within(held[ours], step.tree.quota(ours), claim) and not within(
+        add(held[theirs], _claim_of_gang(loser)), step.tree.quota(theirs)
+    )
+
+
+def _is_over_share(step: Step, held: dict[str, Amounts], binding: Binding, loser: Workload) -> bool:
+    """Whether the taker is within the fair share of its project, and the side that loses is above its own.
+
+    Of GPUs, and afterwards the side that takes may not be served better: reclaim's other rule.
+    """
+    taker = step.workloads[binding.workload].project
+    ours, theirs = step.tree.sides(taker, loser.project)
+    if ours is None or theirs is None:
+        return False
+    shares = step.plan.shares_gpu_milli
+    entitled: dict[str, int] = {}
+    for name in (taker, ours, theirs):
+        quota = step.tree.quota(name)[0]
+        entitled[name] = sys.maxsize if quota is None else max(quota, shares.get(name, 0))
+    loses = held[theirs][0] + _claim_of_gang(loser)[0]
+    if held[taker][0] > entitled[taker] or loses <= entitled[theirs]:
+        return False
+    is_better_served = held[ours][0] * shares.get(theirs, 0) >= held[theirs][0] * shares.get(ours, 0)
+    return held[ours][0] <= entitled[ours] or not (shares.get(theirs, 0) and is_better_served)
+
+
+def _claim_of_gang(workload: Workload) -> Amounts:
+    """What the gang needs together, of those of it that wait.
+
+    With sub-groups that is what it was promised: its `min_member` is 1, and one pod alone has a better claim than all.
+    """
+    waiting = [pod for pod in workload.pods if pod.state is PodState.PENDING]
+    if workload.groups is None:
+        return total(waiting[: max(1, workload.min_member)])
+    return total([pod for pod in waiting if pod.nominated_node] or next_chunk(workload))
