@@ -23,6 +23,7 @@ from musterbench.result import Result
 from musterbench.stopwatch import BenchmarkFailed, Stopwatch
 from musterlab.cluster import Lab
 from musterlab.profiles import DEFAULT_PROFILE
+from orchestrator.cluster.errors import ServerFault
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import JOBS, NAMESPACES, NODES, PROJECTS
 from orchestrator.cluster.transport import Transport
@@ -46,6 +47,7 @@ _LAG = re.compile(
 )
 _MOST_LOG_TAIL = 500
 _STOP_SECONDS = 30
+_DELETE_TRIES = 5
 _QUIET_SECONDS = 3.0
 _UNCOUNTED = re.compile(r'resource="leases"|verb="(GET|LIST|WATCH)"')
 _MUSTER = [sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())"]
@@ -258,9 +260,20 @@ class _Bench:
     async def _remove(self, phase: str, namespaces: Sequence[str]) -> None:
         """Delete the jobs of a round, and wait until their pods are gone: the next begins as this one did."""
         for namespace in namespaces:
-            await self._transport.delete(JOBS.path(namespace), params={"labelSelector": f"bench={phase}"})
+            await self._delete_jobs(namespace, phase)
         self._progress(f"{phase}: deleted, waiting until its pods are gone")
         await self._watch.until_gone(phase)
+
+    async def _delete_jobs(self, namespace: str, phase: str) -> None:
+        """Delete the jobs of a round: a server may end the request (504) before it is through with all of them."""
+        for tries_left in reversed(range(_DELETE_TRIES)):
+            try:
+                await self._transport.delete(JOBS.path(namespace), params={"labelSelector": f"bench={phase}"})
+            except ServerFault:
+                if not tries_left:
+                    raise
+            else:
+                return
 
     def _rates(self, phase: str, count: int) -> dict[str, float]:
         """Pods bound a second until the last is bound, and pods Running a second until the last is."""

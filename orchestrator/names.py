@@ -97,6 +97,11 @@ GPU_RESERVATIONS_ANNOTATION: Final = f"{GROUP}/gpu-reservations"
 RESERVATION_LABEL: Final = f"{GROUP}/gpu-reservation"
 """`true` on pods of the system namespace that hold a GPU of a device plugin for pods with parts of it."""
 
+RESERVATION_PRIORITY_CLASS: Final = "muster-reservation"
+"""The PriorityClass of these pods: kubelets short of disk, memory or processes end pods with a lower priority first."""
+
+RESERVATION_PRIORITY: Final = 1_000_000
+
 GPU_MEMORY_DIRECTORY: Final = "/var/lib/muster/gpu-memory"
 """On nodes: where an agent puts the library that limits device memory, for the containers of jobs to mount."""
 

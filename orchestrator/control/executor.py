@@ -20,6 +20,7 @@ from orchestrator.cluster.timeouts import OPERATOR_REQUEST_SECONDS
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.claim_grants import ClaimGrants
 from orchestrator.control.claims import ClaimNotReady, Claims
+from orchestrator.control.corrections import Corrections
 from orchestrator.control.memory_limits import MemoryLimits, MemoryUnknown
 from orchestrator.control.nominations import Nominations
 from orchestrator.control.operator_config import MAX_CHECKPOINT_GRACE_SECONDS
@@ -28,8 +29,9 @@ from orchestrator.control.reservations import Reservations
 from orchestrator.names import ADMITTED_ANNOTATION, EVICTION_REASON_ANNOTATION, GPU_DEVICES_ANNOTATION
 from orchestrator.planner.devices.model import ObservedClaim
 from orchestrator.planner.model import Binding, Eviction
+from orchestrator.workloads.device_reader import Miscounted
 from orchestrator.workloads.nominations import bound_annotations, leaving_annotations
-from orchestrator.workloads.request import grace_seconds
+from orchestrator.workloads.request import devices_text, grace_seconds
 from orchestrator.workloads.reservations import share_annotations, without_shares
 from orchestrator.workloads.snapshot import Assumption, is_leaving
 from orchestrator.workloads.volumes import claims_of
@@ -81,6 +83,7 @@ class Executor:
         self._max_checkpoint_grace_seconds = max_checkpoint_grace_seconds
         self._requests = Requests(is_leader=is_leader, request_seconds=request_seconds, sleep=sleep)
         self._nominations = Nominations(transport, self._requests)
+        self._corrections = Corrections(transport, self._requests)
         self._assumed: dict[str, Assumption] = {}
         self._evicted: set[str] = set()
         self._preparing: set[asyncio.Task[None]] = set()
@@ -163,7 +166,8 @@ class Executor:
         if self._grants is not None:
             self._grants.confirm(pods)
         if self._reservations is not None:
-            self._reservations.confirm()
+            being_bound = {uid: (pods[uid], place) for uid, place in self._assumed.items()}
+            self._assumed.update(self._reservations.confirm(being_bound))
 
     def begin(
         self,
@@ -204,6 +208,10 @@ class Executor:
         if not self.is_evicting(pod.metadata.uid):
             self._requests.put(self._eviction(pod, eviction, None))
 
+    def correct(self, pods: Iterable[Miscounted]) -> None:
+        """Write on these pods, and on no others, which GPUs their kubelets gave them, in the background."""
+        self._corrections.begin(pods)
+
     async def idle(self) -> None:
         """Wait until nothing is under way, whatever else waits for its volumes."""
         await self._requests.idle()
@@ -232,7 +240,7 @@ class Executor:
         emptied = bound_annotations(pod, self._nominations.of(pod))
         self._nominations.forget(uid)
         # the devices always: what a template carries there is not to stay
-        devices = ",".join(str(device) for device in binding.devices)
+        devices = devices_text(binding.devices)
         annotations = {
             **emptied,
             **without_shares(pod),

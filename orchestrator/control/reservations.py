@@ -31,10 +31,12 @@ from orchestrator.workloads.request import gpu_request, is_reservation
 from orchestrator.workloads.reservations import (
     NAME_PREFIX,
     Share,
+    free_instead,
     gpu_of_reservation,
     reservation_pod,
     shares_of,
 )
+from orchestrator.workloads.snapshot import Assumption
 
 logger = logging.getLogger(__name__)
 
@@ -132,11 +134,40 @@ class Reservations:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def confirm(self) -> None:
-        """The next decision knows of all pods that are bound by now, with the GPUs that they have."""
+    def confirm(self, being_bound: Mapping[str, tuple[Pod, Assumption]]) -> dict[str, Assumption]:
+        """The next decision knows of all pods that are bound by now, with the GPUs that they have.
+
+        Returns where others count from now on that are being bound, by uid: on the GPUs that they got, and on idle ones
+        where a kubelet gave away those that they were to have. Two that count on one GPU would leave one too many.
+        """
+        expected: dict[str, dict[int, tuple[str, str]]] = {}
         for reservation in self._by_name.values():
             if reservation.uuid and not reservation.waiting:
                 reservation.decided = reservation.index
+            if reservation.waiting and not self._is_named(reservation):
+                holder = (SYSTEM_NAMESPACE, reservation.name)
+                expected.setdefault(reservation.node, {})[reservation.index] = holder
+        whole = {uid: one for uid, one in being_bound.items() if not gpu_request(one[0]).is_shared}
+        for pod, place in whole.values():
+            if place.node not in self._published():
+                holder = (pod.metadata.namespace, pod.metadata.name)
+                expected.setdefault(place.node, {}).update(dict.fromkeys(place.devices, holder))
+        moved = {node: free_instead(self._gpu_node(node), pods) for node, pods in expected.items()}
+        for reservation in self._by_name.values():
+            if reservation.waiting and not reservation.uuid:
+                index = moved[reservation.node].get(reservation.index, reservation.index)
+                reservation.index = reservation.decided = index
+        places = {
+            uid: Assumption(
+                place.node, tuple(sorted(moved[place.node].get(one, one) for one in place.devices))
+            )
+            for uid, (_, place) in whole.items()
+            if place.node in moved
+        }
+        for uid in self._attached.keys() & being_bound.keys():
+            attached = self._attached[uid]
+            places[uid] = Assumption(attached[0].node, tuple(sorted(one.index for one in attached)))
+        return places
 
     def begin(self, pod: Pod, binding: Binding) -> bool:
         """Let the pod use the reservations of its GPUs, of which some have yet to be made.

@@ -237,6 +237,7 @@ class SchedulerLoop:
         self._executor.begin(
             decision.evictions, decision.bindings, pods, decision.nominations, decision.deallocations
         )
+        self._executor.correct(self._reader.miscounted())
         self._requeue_holds.take(decision, inherited)
         self._left_over = decision.left_over
         undecided = reasons(decided, reading.snapshot)

@@ -46,6 +46,13 @@ class Tenant(NamedTuple):
     is_foreign: bool
 
 
+class Miscounted(NamedTuple):
+    """A pod that muster bound, and the GPUs that the kubelet gave it, which are others than muster wrote on it."""
+
+    pod: Pod
+    given: tuple[int, ...]
+
+
 class DeviceReader:
     """The bound pods that hold GPUs by their nodes."""
 
@@ -60,6 +67,7 @@ class DeviceReader:
         self._assumed: Places = {}
         self._kept: Places = {}
         self._touched: set[str] = set()
+        self._miscounted: dict[str, tuple[Miscounted, ...]] = {}
 
     def note_node(self, node: Node, *, is_there: bool) -> None:
         """Take a change of a node."""
@@ -119,12 +127,19 @@ class DeviceReader:
             self._take_places(pod_of, assumed, nominated)
         for name in self._touched:
             tenants = self._others.get(name, _NOTHING)
-            devices = self._work_out(name, tenants) if tenants else {}
+            told = _told(tenants, self._given.get(name, _NOTHING_GIVEN))
+            devices = self._work_out(name, tenants, told) if tenants else {}
+            put(self._miscounted, name, tuple(_miscounted(tenants, told)) or None)
             for uid, tenant in tenants.items():
                 if self._devices.get(uid) != devices[uid]:
                     self._devices[uid] = devices[uid]
                     yield tenant
         self._touched.clear()
+
+    def miscounted(self) -> Iterator[Miscounted]:
+        """Yield the pods of which muster has written other GPUs than their kubelets gave them."""
+        for entries in self._miscounted.values():
+            yield from entries
 
     def set_aside(self) -> Iterator[SetAside]:
         """Yield the pods that count otherwise than they say, and how."""
@@ -163,10 +178,11 @@ class DeviceReader:
             )
         self._assumed, self._kept = binding, kept
 
-    def _work_out(self, name: str, tenants: Mapping[str, Tenant]) -> dict[str, tuple[int, ...]]:
+    def _work_out(
+        self, name: str, tenants: Mapping[str, Tenant], told: dict[str, tuple[int, ...]]
+    ) -> dict[str, tuple[int, ...]]:
         """By uid, the devices of the pods on a node that muster did not bind, or of all where an agent tells."""
         node = NodeDevices(self._gpus_of(name))
-        told = _told(tenants, self._given.get(name, _NOTHING_GIVEN))
         for uid, devices in told.items():
             node.occupy(tenants[uid].request, devices)
         for tenant in self._admitted.get(name, _NOTHING).values():
@@ -207,6 +223,17 @@ def _told(tenants: Mapping[str, Tenant], given: Given) -> dict[str, tuple[int, .
         elif tenant.request.is_shared and (shares := shares_of(tenant.pod)):
             answer[uid] = tuple(share.index for share in shares)
     return answer
+
+
+def _miscounted(tenants: Mapping[str, Tenant], told: Mapping[str, tuple[int, ...]]) -> Iterator[Miscounted]:
+    for uid, devices in told.items():
+        tenant = tenants[uid]
+        if (
+            _is_as_muster_writes(tenant)
+            and not tenant.request.is_shared
+            and devices_of(tenant.pod) != devices
+        ):
+            yield Miscounted(tenant.pod, devices)
 
 
 def _is_as_muster_writes(tenant: Tenant) -> bool:

@@ -18,6 +18,7 @@ from orchestrator.names import (
     NOMINATED_DEVICES_ANNOTATION,
     SUCCESSOR_NOMINATION_ANNOTATION,
 )
+from orchestrator.workloads.request import devices_text
 from orchestrator.workloads.snapshot import Assumption
 from orchestrator.workloads.status import has_condition
 
@@ -54,14 +55,14 @@ def shows_nomination(pod: Pod) -> bool:
 
 def waiting_annotations(place: Assumption | None) -> dict[str, str | None]:
     """The annotations of an unbound pod, beside its nominated node; None for those that are to go."""
-    return {NOMINATED_DEVICES_ANNOTATION: _text(place.devices) if place and place.devices else None}
+    return {NOMINATED_DEVICES_ANNOTATION: devices_text(place.devices) if place and place.devices else None}
 
 
 def leaving_annotations(place: Assumption | None) -> dict[str, str | None]:
     """The annotations of a pod that is evicted, for its successor; None for those that are to go."""
     if place is None:
         return {SUCCESSOR_NOMINATION_ANNOTATION: None}
-    return {SUCCESSOR_NOMINATION_ANNOTATION: f"{place.node}:{_text(place.devices)}"}
+    return {SUCCESSOR_NOMINATION_ANNOTATION: f"{place.node}:{devices_text(place.devices)}"}
 
 
 def bound_annotations(pod: Pod, place: Assumption | None) -> dict[str, str]:
@@ -92,10 +93,6 @@ def _is_evicted(pod: Pod) -> bool:
     """Whether the API server's Eviction API let the pod go: only its administrators and the operator may ask it to."""
     condition = has_condition(pod.status.conditions, DISRUPTED_CONDITION)
     return condition is not None and condition.reason == EVICTION_REASON
-
-
-def _text(devices: tuple[int, ...]) -> str:
-    return ",".join(map(str, devices))
 
 
 def _devices(text: str) -> tuple[int, ...] | None:

@@ -9,7 +9,7 @@ stays the very same object, by which the planner knows that it need not look: a 
 node's heartbeat.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from operator import attrgetter
 from types import MappingProxyType
@@ -23,7 +23,7 @@ from orchestrator.planner import model
 from orchestrator.planner.devices.model import ObservedClaim
 from orchestrator.workloads.budgets import planner_budgets
 from orchestrator.workloads.claim_reader import ClaimReader, DynamicObject, may_have_claims
-from orchestrator.workloads.device_reader import DeviceReader
+from orchestrator.workloads.device_reader import DeviceReader, Miscounted
 from orchestrator.workloads.dict_ops import put
 from orchestrator.workloads.gpus import given_gpus
 from orchestrator.workloads.namespaces import NamespaceOwners
@@ -113,6 +113,10 @@ class Reader:
     def is_of_a_project(self, namespace: str) -> bool:
         """Whether a namespace belongs to a project."""
         return namespace in self._namespaces.project_of
+
+    def miscounted(self) -> Iterator[Miscounted]:
+        """Yield the pods on which other GPUs are written than their kubelets gave them, as of the last snapshot."""
+        return self._devices.miscounted()
 
     def read_ahead(self, most: int, *, now_us: int = 0) -> None:
         """Read so many of the workloads that were touched, at most: the next snapshot has to read the others only."""

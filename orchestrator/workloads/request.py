@@ -169,6 +169,11 @@ def gpu_devices(pod: Pod) -> tuple[int, ...]:
     return tuple(devices)
 
 
+def devices_text(devices: Iterable[int]) -> str:
+    """Return what is written on a pod for these GPUs, as `gpu_devices` reads it."""
+    return ",".join(map(str, devices))
+
+
 def devices_of(pod: Pod) -> tuple[int, ...]:
     """The indices of the GPUs that are written on a pod; empty when none that can be read are."""
     try:

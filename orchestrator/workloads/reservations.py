@@ -5,7 +5,7 @@ got, the plugin decides; the agent of the node learns it from the kubelet. What 
 it in the request that binds it. Pure.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,10 +18,11 @@ from orchestrator.names import (
     GPU_RESOURCE,
     GPU_UUIDS_ANNOTATION,
     RESERVATION_LABEL,
+    RESERVATION_PRIORITY_CLASS,
     SYSTEM_NAMESPACE,
 )
 from orchestrator.workloads.protection import RESTRICTED_POD, restricted
-from orchestrator.workloads.request import devices_of, is_admitted
+from orchestrator.workloads.request import devices_of, devices_text, is_admitted
 
 NAME_PREFIX: Final = "gpu-reservation-"
 _WRITTEN: Final = (GPU_UUIDS_ANNOTATION, GPU_RESERVATIONS_ANNOTATION)
@@ -58,6 +59,7 @@ def reservation_pod(name: str, node: str, image: str) -> dict[str, Any]:
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": 1,
+            "priorityClassName": RESERVATION_PRIORITY_CLASS,
             "tolerations": [{"operator": "Exists"}],
             "securityContext": RESTRICTED_POD | {"runAsUser": 65532},
             "containers": [container],
@@ -84,7 +86,7 @@ def share_annotations(shares: Iterable[Share]) -> dict[str, str]:
     """Return what is written on a pod that has these parts."""
     in_order = sorted(shares, key=lambda share: share.index)
     return {
-        GPU_DEVICES_ANNOTATION: ",".join(str(share.index) for share in in_order),
+        GPU_DEVICES_ANNOTATION: devices_text(share.index for share in in_order),
         GPU_UUIDS_ANNOTATION: ",".join(share.uuid for share in in_order),
         GPU_RESERVATIONS_ANNOTATION: ",".join(share.reservation for share in in_order),
     }
@@ -103,3 +105,15 @@ def gpu_of_reservation(node: GpuNode | None, name: str) -> GpuState | None:
         ):
             return state
     return None
+
+
+def free_instead(node: GpuNode | None, expected: Mapping[int, tuple[str, str]]) -> dict[int, int]:
+    """Return idle GPUs, by index, instead of those that the kubelet gave to others than was expected.
+
+    `expected` has namespace and name of the pods that are to have GPUs and have not been seen with them yet.
+    """
+    states = () if node is None else node.spec.gpus
+    holders = {state.index: {(holder.namespace, holder.pod) for holder in state.holders} for state in states}
+    taken = [index for index, pod in sorted(expected.items()) if holders.get(index, set()) - {pod}]
+    idle = [state.index for state in states if not state.holders and not state.failure]
+    return dict(zip(taken, (index for index in idle if index not in expected), strict=False))

@@ -34,6 +34,7 @@ from orchestrator.names import (
     MEMBERS_BINDING,
     OBJECTS_QUOTA,
     OPERATOR_BINDING,
+    PRIORITY_CLASSES,
     SYSTEM_NAMESPACE,
     WRITER_ROLE,
 )
@@ -258,6 +259,9 @@ async def test_the_operator_makes_pods_that_reserve_gpus_and_no_others(site: Sit
                 "with a volume": make("r5", volumes=[{"name": "t", "projected": {"sources": [token]}}]),
                 "with a secret": make("r6", containers=[{**container, "env": [secret]}]),
                 "with a program": make("r7", containers=[{**container, "command": ["sh"]}]),
+                "as one for whom a kubelet ends others": make(
+                    "r10", priorityClassName="system-node-critical"
+                ),
                 "with a probe": make(
                     "r8", containers=[{**container, "livenessProbe": {"exec": {"command": ["x"]}}}]
                 ),
@@ -272,6 +276,8 @@ async def test_the_operator_makes_pods_that_reserve_gpus_and_no_others(site: Sit
         "make",
         "delete",
     ]
+    # it waits for a kubelet that is not there
+    assert (await site.admin.get(path))["spec"]["priority"] > max(PRIORITY_CLASSES.values())
     for name in ("bounds-operator", "bounds-reservation"):
         with suppress(NotFound):
             await site.admin.delete(PODS.path(SYSTEM_NAMESPACE, name), grace_seconds=0)

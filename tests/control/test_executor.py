@@ -14,6 +14,7 @@ from orchestrator.control.executor import Executor
 from orchestrator.control.operator import LIMITS
 from orchestrator.control.requests import FORBIDDEN_ATTEMPTS, REQUESTS_IN_FLIGHT
 from orchestrator.planner.model import Binding, Eviction
+from orchestrator.workloads.device_reader import Miscounted
 from tests.cluster.fake_api_server import (
     CUT,
     Answer,
@@ -368,3 +369,20 @@ async def test_what_begins_at_the_moment_at_which_all_workers_end_is_not_left_ly
         await last
         await until(lambda: len(transport.asked) == len(bindings))
         await executor.idle()
+
+
+async def test_what_the_kubelet_gave_a_pod_is_written_on_it_once(world: World) -> None:
+    world.server.on("PATCH", POD, refusal(404, "NotFound"), Answer(pod("job")), Answer(pod("job")))
+    entry = Miscounted(BOUND, (5, 7))
+    world.executor.correct([entry])
+    await world.settled()
+    for _ in range(2):
+        world.executor.correct([entry])
+        await world.settled()
+    sent = [request.body for request in world.server.asked("PATCH", POD)]
+    assert sent == [{"metadata": {"uid": "uid-job", "annotations": {"muster.dev/gpu-devices": "5,7"}}}] * 2, (
+        "what was refused is tried again, what went through is not"
+    )
+    world.executor.correct([Miscounted(BOUND, (4, 7))])
+    await world.settled()
+    assert len(world.server.asked("PATCH", POD)) == 3, "the kubelet said something else"

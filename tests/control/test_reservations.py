@@ -331,6 +331,43 @@ async def test_what_was_learned_of_the_gpu_counts_before_the_pod_is_bound(leader
     assert leader.seen_by("job") == f"{uuid(2)},{uuid(3)}"
 
 
+async def test_who_is_being_bound_counts_on_a_gpu_that_nobody_else_got(leader: Leader) -> None:
+    """The kubelet gave GPU 0, which the parts were to have, to another pod; what theirs is has not been told yet."""
+    cluster = leader.cluster
+    leader.add("left", 0, part="0.25")
+    leader.add("right", 0, part="0.25")
+    cluster.agent_sees = False
+    await leader.goes_on_until(lambda: cluster.made == 1)
+    (reservation,) = cluster.reservations()
+    got = cluster.gpus.pop(reservation)
+    cluster.add(leader.server, "theirs", part="")
+    cluster.gpus["theirs"] = 0
+    cluster.agent_sees = True
+    leader.show()
+    assumed = leader.executor.assumed
+    assert [assumed[f"uid-{name}"].devices for name in ("left", "right")] == [(1,), (1,)]
+    leader.add("later", 1, part="0.25")  # a decision that knows of them there shares it
+    leader.tick()
+    cluster.gpus[reservation] = got
+    await leader.goes_on_until(lambda: leader.is_bound("left", "right", "later"))
+    assert {leader.seen_by(name) for name in ("left", "right", "later")} == {uuid(got)}
+    assert cluster.made == 1
+
+
+async def test_a_whole_gpu_that_is_being_bound_counts_on_one_that_nobody_else_got(leader: Leader) -> None:
+    leader.add("part", 0)
+    await leader.goes_on_until(lambda: leader.is_bound("part"))
+    leader.cluster.remove("part")  # until its reservation is gone no whole one is bound
+    leader.add("whole", 1, part="")
+    leader.tick()
+    assert leader.executor.assumed["uid-whole"].devices == (1,)
+    leader.cluster.add(leader.server, "theirs", part="")
+    leader.cluster.gpus["theirs"] = 1
+    leader.show()
+    assert leader.executor.assumed["uid-whole"].devices == (0,)
+    await leader.goes_on_until(lambda: leader.is_bound("whole"))
+
+
 async def test_a_decision_that_does_not_know_the_gpu_yet_takes_no_second_one(leader: Leader) -> None:
     """It was made while the first counted on GPU 0, where it is not."""
     leader.add("one", 0)

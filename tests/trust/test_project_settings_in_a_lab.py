@@ -14,6 +14,7 @@ from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Namespace
 from orchestrator.cluster.resources import (
     ADMISSION_POLICIES,
+    CLUSTER_ROLES,
     INGRESSES,
     JOBS,
     NAMESPACES,
@@ -21,6 +22,7 @@ from orchestrator.cluster.resources import (
     PODS,
     PROJECTS,
     ROLE_BINDINGS,
+    Resource,
 )
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.install import apply
@@ -30,6 +32,7 @@ from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.control.operators import muster
 from tests.trust.objects import (
     HOME,
+    PEOPLE,
     THEIRS,
     Body,
     account,
@@ -383,7 +386,9 @@ async def test_an_administrator_sees_first_what_would_be_refused(site: Site, adm
         await until_outcome(ada, body, "rule node-name")
 
 
-async def test_containers_can_be_asked_to_say_which_devices_they_see(site: Site, admin: Transport) -> None:
+async def test_containers_can_be_asked_to_say_which_devices_they_see(
+    site: Site, admin: Transport, dev: Transport
+) -> None:
     policies = [
         {
             body["metadata"]["name"]: body
@@ -407,9 +412,16 @@ async def test_containers_can_be_asked_to_say_which_devices_they_see(site: Site,
                 for resources in ({}, gpus(1)):
                     content = template(container={"env": env, **resources}, schedulerName="muster")
                     assert "rule visible-devices" in await outcome(ada, job("x", content))
+            for prefix, answer in (
+                ("", "rule visible-devices"), ("NVIDIA_", "rule visible-devices"), ("MY_", "allowed"),
+            ):  # fmt: skip
+                source = {"prefix": prefix, "secretRef": {"name": "mine"}}
+                content = template(container={"envFrom": [source], **gpus(1)}, schedulerName="muster")
+                assert answer in await outcome(ada, job("x", content)), prefix
             for count, answer in ((0, "rule visible-devices"), (1, "allowed")):
                 content = template(container=gpus(count), schedulerName="muster")
                 assert answer in await outcome(ada, job("x", content))
+            await _debug_with_any_image(admin, dev, policies[0]["muster-pod-security"])
             for variable in ({"value": "void"}, {"valueFrom": by_muster}):
                 content = template(container={"env": [{"name": name, **variable}]})
                 assert await outcome(ada, job("x", content)) == "allowed"
@@ -428,5 +440,49 @@ async def test_containers_can_be_asked_to_say_which_devices_they_see(site: Site,
             )
             assert (done.returncode, done.stderr) == (0, "")
         finally:
-            await apply(admin, policies[1]["muster-pods"])
+            for kept in ("muster-pods", "muster-pod-security"):
+                await apply(admin, policies[1][kept])
         await until_outcome(ada, job("x", template()), "allowed")
+
+
+async def _debug_with_any_image(admin: Transport, dev: Transport, policy: Body) -> None:
+    """Add containers to a pod that is there, as `kubectl debug` does, by somebody whom the site lets do that."""
+    void = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}
+    role = {"kind": "ClusterRole", "name": "debuggers", "apiGroup": "rbac.authorization.k8s.io"}
+    subject = {"kind": "ServiceAccount", "name": "dev", "namespace": PEOPLE}
+    rule = {"apiGroups": [""], "resources": ["pods/ephemeralcontainers"], "verbs": ["patch", "update"]}
+    objects: list[tuple[Resource, str | None, Body]] = [
+        (CLUSTER_ROLES, None, {"metadata": {"name": role["name"]}, "rules": [rule]}),
+        (ROLE_BINDINGS, HOME, {"metadata": {"name": "debug"}, "roleRef": role, "subjects": [subject]}),
+        (PODS, HOME, pod("debugged", template(container=void))),
+    ]
+    await apply(admin, policy)
+    path = PODS.path(HOME, "debugged", "ephemeralcontainers")
+
+    def patch(*containers: Body) -> Body:
+        return {"spec": {"ephemeralContainers": list(containers)}}
+
+    mine = {"name": "mine", "image": "image", **void}
+    for resource, namespace, body in objects:
+        await admin.create(resource.path(namespace), body)
+    try:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while "rule visible-devices" not in (
+                said := await _answer(dev, path, patch({**mine, "env": []}))
+            ):
+                assert said == "allowed" or "forbidden" in said, said
+                await asyncio.sleep(0.02)
+        every = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+        assert "rule visible-devices" in await _answer(dev, path, patch({**mine, "env": [every]}))
+        assert await _answer(dev, path, patch(mine)) == "allowed"
+    finally:
+        for resource, namespace, body in objects:
+            await admin.delete(resource.path(namespace, body["metadata"]["name"]), grace_seconds=0)
+
+
+async def _answer(person: Transport, path: str, patch: Body) -> str:
+    try:
+        await person.patch(path, patch, params=DRY_RUN)
+    except ClusterError as error:
+        return str(error)
+    return "allowed"

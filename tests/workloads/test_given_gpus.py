@@ -66,6 +66,27 @@ class World:
         snapshot = self.reader.read().snapshot
         return {one.name: one.devices for workload in snapshot.workloads for one in workload.pods if one.node}
 
+    def miscounted(self) -> dict[str, tuple[int, ...]]:
+        self.reader.read()
+        return {entry.pod.metadata.name: entry.given for entry in self.reader.miscounted()}
+
+
+def test_a_pod_is_miscounted_until_what_the_kubelet_gave_it_is_written_on_it() -> None:
+    world = World(bound("a", "0"), bound("b", "1,2"))
+    assert world.miscounted() == {}
+    world.note(told(a="3", b="1,2"))
+    assert world.miscounted() == {"a": (3,)}
+    assert world.miscounted() == {"a": (3,)}, "also when nothing was touched"
+    world.note(bound("a", "3"), "modified")
+    assert world.miscounted() == {}
+    world.note(told(a="1,2", b="3"), "modified")
+    assert world.miscounted() == {}, "other numbers than it asks for are not believed"
+    world.note(bound("a", "0"), "modified")
+    world.note(told(a="3", b="1,2"), "modified")
+    assert world.miscounted() == {"a": (3,)}
+    world.note(bound("a", "0"), "deleted")
+    assert world.miscounted() == {}
+
 
 def test_until_an_agent_tells_what_muster_wrote_counts() -> None:
     world = World(bound("a", "0"), bound("b", "1,2"))
