@@ -27,7 +27,7 @@ from validation.judge.timeline import Timeline
 from validation.judge.units import seconds
 from validation.judge.verdict import Verdict
 from validation.judge.waivers import Waiver
-from validation.judge.witnesses import unconfirmed
+from validation.judge.witnesses import unsettled
 from validation.plan import Check
 from validation.report import log, record
 from validation.report.rejudge import empty_result, judge_result, step_check
@@ -170,11 +170,14 @@ class ValidationRun:
         return Circumstances()
 
     async def _hear_witnesses(self, scenario: str) -> None:
-        """Wait, once for a scenario, until the kubelets have named every pod that runs; not where none speaks."""
+        """Wait, once for a scenario, until kubelets have named every pod that runs, and the scheduler says the same.
+
+        Not where none speaks.
+        """
         if scenario not in self._heard:
             self._heard.add(scenario)
             await converge(
-                lambda: [pod.pod for pod in unconfirmed(self.recorder.state)],
+                lambda: [pod.pod for pod in unsettled(self.recorder.state)],
                 self._changed,
                 within_ms=WITNESS_MS,
                 hold_ms=0,

@@ -13,6 +13,33 @@ Json = dict[str, Any]
 GRAVEST = ["ERROR", "FAIL", "INCONCLUSIVE", "BLOCKED", "WAIVED", "PASS"]
 
 
+class Kubelets:
+    """What kubelets say of their GPUs, and what they said of a pod since it was bound."""
+
+    def __init__(self) -> None:
+        self.heard = 0
+        self.bound: dict[str, int] = {}
+        self.spoke: dict[str, tuple[int, list[Json]]] = {}
+
+    def hear(self, event: Json) -> None:
+        self.heard += 1
+        if event["event"] == "pod" and holds(event):
+            self.bound.setdefault(event["uid"], self.heard)
+        if event["event"] == "gpus":
+            self.spoke[event["node"]] = (self.heard, event["gpus"])
+
+    def speaks(self, node: str) -> bool:
+        return bool(self.spoke.get(node, (0, []))[1])
+
+    def named(self, pod: Json) -> set[int]:
+        name = f"{pod['namespace']}/{pod['pod']}"
+        return {gpu["index"] for gpu in self.spoke.get(pod["node"], (0, []))[1] if name in gpu["holders"]}
+
+    def given(self, pod: Json) -> set[int]:
+        said = self.spoke.get(pod["node"], (-1, []))[0]
+        return self.named(pod) if said >= self.bound[pod["uid"]] else set()
+
+
 class World:
     """The state of the cluster, event by event."""
 
@@ -22,9 +49,11 @@ class World:
         self.pods: dict[str, Json] = {}
         self.submitted: set[tuple[str, str]] = set()
         self.deleted: set[tuple[str, str]] = set()
+        self.kubelets = Kubelets()
 
     def apply(self, event: Json) -> None:
         kind = event["event"]
+        self.kubelets.hear(event)
         if kind == "node":
             self.gpus[event["node"]] = event["gpus"]
         elif kind == "project":
@@ -311,7 +340,7 @@ def look_at(name: str, events: list[Json], since: int, end: int) -> tuple[list[i
         if first:
             announced.add(event["uid"])
         times += violations(name, world, event, last, bool(first))
-        if is_pod and event["change"] != "deleted":
+        if is_pod and holds(event):
             held[event["uid"]] = event
         if name == "gang-all-or-none":
             parts = {key for key, pods in world.jobs().items() if in_part(world, key, pods)}
@@ -323,39 +352,38 @@ def look_at(name: str, events: list[Json], since: int, end: int) -> tuple[list[i
 
 
 def reconcile(name: str, events: list[Json], since: int, end: int) -> tuple[list[int], int]:
-    """What kubelets and drivers say of pods, beside what the scheduler does."""
-    world, times, subjects = World(), [], set()
-    bound: dict[str, int] = {}
-    spoke: dict[str, tuple[int, list[Json]]] = {}
-
-    def given(pod: Json) -> set[int]:
-        gpus = spoke[pod["node"]][1]
-        return {gpu["index"] for gpu in gpus if f"{pod['namespace']}/{pod['pod']}" in gpu["holders"]}
-
-    for number, event in enumerate(events):
+    """What kubelets and drivers say of pods, beside what the scheduler does; it has 5 s to write it down."""
+    world, times = World(), []
+    kubelets = world.kubelets
+    subjects: set[str] = set()
+    wrong: dict[str, int] = {}
+    for event in events:
         world.apply(event)
-        on: list[Json] = []
-        if event["event"] == "pod" and holds(event):
-            bound.setdefault(event["uid"], number)
-            on = [event]
+        times += [start for start in wrong.values() if event["tMs"] - start > 5000]
+        if event["event"] not in {"pod", "gpus"}:
+            continue
+        on: dict[str, Json] = {}
+        now: set[str] = set()
+        if name == "kubelet-agrees":
+            on = {pod["uid"]: pod for pod in world.holders() if kubelets.given(pod)}
+            off = [(pod, kubelets.given(pod)) for pod in on.values()]
+            now = {f"{pod['uid']} {sorted(g)} {pod['devices']}" for pod, g in off if g != set(pod["devices"])}
+        else:
+            for node, (_, gpus) in kubelets.spoke.items():
+                users = [(world.pods[u], g["index"]) for g in gpus for u in g["users"] if u in world.pods]
+                here = [(pod, index) for pod, index in users if holds(pod) and pod["node"] == node]
+                on |= {pod["uid"]: pod for pod, _ in here}
+                now |= {f"{p['uid']} {i} {p['devices']}" for p, i in here if i not in p["devices"]}
+        about = {event.get("uid", "")}
         if event["event"] == "gpus":
-            spoke[event["node"]] = (number, event["gpus"])
-            on = [pod for pod in world.holders() if pod["node"] == event["node"]]
-        for pod in on:
-            said = spoke.get(pod["node"], (-1, []))[0]
-            if name == "kubelet-agrees" and said >= bound[pod["uid"]] and given(pod):
-                subjects |= {pod["uid"]} if event["tMs"] >= since else set()
-                times += [event["tMs"]] if given(pod) != set(pod["devices"]) else []
-        if name == "processes-on-own-gpus" and event["event"] == "gpus":
-            for gpu in event["gpus"]:
-                for user in [world.pods[uid] for uid in gpu["users"] if uid in world.pods]:
-                    if holds(user) and user["node"] == event["node"]:
-                        subjects |= {user["uid"]} if event["tMs"] >= since else set()
-                        times += [event["tMs"]] if gpu["index"] not in user["devices"] else []
+            about = {uid for uid, pod in on.items() if pod["node"] == event["node"]}
+        if event["tMs"] >= since and (name == "kubelet-agrees" or event["event"] == "gpus"):
+            subjects |= about & set(on)
+        wrong = {what: wrong.get(what, int(event["tMs"])) for what in now}
+    times += [start for start in wrong.values() if end - start > 5000]
     for pod in world.holders() if name == "kubelet-agrees" else []:
-        speaks = bool(spoke.get(pod["node"], (0, []))[1])
         runs = pod["phase"] == "Running" and not pod["terminating"] and pod["gpuMilli"] >= 1000
-        times += [end] if speaks and runs and not given(pod) else []
+        times += [end] if kubelets.speaks(pod["node"]) and runs and not kubelets.named(pod) else []
     return times, len(subjects)
 
 
@@ -373,7 +401,7 @@ def subject(name: str, world: World, event: Json, last: Json | None, first: bool
     if name == "gang-all-or-none":
         return {key for key, pods in world.jobs().items() if pods[0]["minMember"] > 1}
     if name == "nothing-vanishes":
-        went = event["event"] == "pod" and event["change"] == "deleted" and last and holds(last)
+        went = event["event"] == "pod" and event["change"] == "deleted" and last
         return {event["uid"]} if went else set()
     if first and (name == "in-quota-never-evicted" or protected):
         return {event["uid"]}
@@ -388,8 +416,10 @@ def violations(name: str, world: World, event: Json, last: Json | None, first: b
     fixed: dict[str, int] = defaultdict(int)
     for pod in world.holders():
         per_node[pod["node"]] += pod["gpuMilli"]
-        for index in pod["devices"]:
+        told = world.kubelets.speaks(pod["node"]) and pod["gpuMilli"] >= 1000
+        for index in world.kubelets.given(pod) if told else pod["devices"]:
             per_device[pod["node"], index] += min(pod["gpuMilli"], 1000)
+        for index in pod["devices"]:
             unnamed |= not 0 <= index < world.gpus.get(pod["node"], 0)
         unnamed |= len(set(pod["devices"])) != max(1, pod["gpuMilli"] // 1000)
         if not pod["preemptible"]:
@@ -406,10 +436,10 @@ def violations(name: str, world: World, event: Json, last: Json | None, first: b
     elif name == "in-quota-never-evicted":
         bad = first and (event["project"], event["workload"]) in covered(world, event)
     elif name == "nothing-vanishes" and event["event"] == "pod" and event["change"] == "deleted":
-        pod = last or event
         ordered = (event["project"], event["workload"]) in world.deleted
-        explained = finished(pod) or finished(event) or event["eviction"] or pod["eviction"] or ordered
-        bad = holds(pod) and not explained
+        if last:
+            ended = finished(event) and not last["terminating"]
+            bad = not (ended or event["eviction"] or last["eviction"] or ordered)
     return [now] if bad else []
 
 

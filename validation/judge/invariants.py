@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from validation.judge.events import CommandRun, PodSeen
+from validation.judge.events import PodSeen
 from validation.judge.history import History, Invariant, Violation, first_of_each
 from validation.judge.state import State, Workload, evictions, replay
 from validation.judge.units import gpus
@@ -41,6 +41,8 @@ def node_capacity(history: History) -> list[Violation]:
 def gpu_capacity(history: History) -> list[Violation]:
     """No GPU is ever held twice: whole devices by one pod, shared ones up to 1 in all; every holder says
     which.
+
+    Where a kubelet speaks, a pod with whole GPUs holds those that the kubelet gave it, and none until then.
     """
     violations = []
     for event, state in replay(history.events):
@@ -61,7 +63,7 @@ def _device_faults(state: State) -> list[str]:
         beyond = [index for index in pod.devices if not 0 <= index < state.nodes.get(pod.node, 0)]
         if beyond:
             faults.append(f"pod {name} holds GPU {beyond[0]} of {pod.node}, which has no such GPU")
-    for (node, index), shares in sorted(state.devices().items()):
+    for (node, index), shares in sorted(state.devices(by_kubelets=True).items()):
         if sum(shares.values()) > 1000:
             holders = ", ".join(sorted(f"{state.pods[uid].project}/{state.pods[uid].pod}" for uid in shares))
             faults.append(f"GPU {index} of {node} is held {gpus(sum(shares.values()))} times: {holders}")
@@ -193,20 +195,22 @@ def _overdue(watch: _GangWatch, now_ms: int, window_ms: int) -> list[Violation]:
 def nothing_vanishes(history: History) -> list[Violation]:
     """A pod that held GPUs goes only because it finished, was evicted, or the scenario deleted its
     workload.
+
+    One that ends once it is terminating was ended, whatever its phase becomes.
     """
     violations = []
-    before: dict[str, PodSeen] = {}
+    last_held: dict[str, PodSeen] = {}
     for event, state in replay(history.events):
-        if isinstance(event, CommandRun) or not isinstance(event, PodSeen):
+        if not isinstance(event, PodSeen):
             continue
-        known = before.get(event.uid)
-        if event.change != "deleted":
-            before[event.uid] = event
+        if event.holds:
+            last_held[event.uid] = event
+        last = last_held.get(event.uid)
+        if event.change != "deleted" or last is None:
             continue
-        last = known or event
         ordered = (event.project, event.workload) in state.deleted
-        explained = last.finished or event.finished or event.eviction or last.eviction or ordered
-        if last.holds and not explained:
+        finished = event.finished and not last.terminating
+        if not (finished or event.eviction or last.eviction or ordered):
             violations.append(
                 Violation(
                     event.t_ms,

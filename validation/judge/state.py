@@ -21,23 +21,35 @@ class State:
     deleted: set[Workload] = field(default_factory=set)
     witnesses: dict[str, GpusSeen] = field(default_factory=dict)
     """By node, what its kubelet and its driver said last."""
+    applied: int = 0
+    _bound_at: dict[str, int] = field(default_factory=dict)
+    _said_at: dict[str, int] = field(default_factory=dict)
+    _given: dict[str, dict[str, frozenset[int]]] = field(default_factory=dict)
+    """By node and name of a pod, the GPUs that the kubelet gave it."""
 
     def copy(self) -> "State":
         """The same state, to be changed by itself."""
         return State(
-            dict(self.nodes), dict(self.quotas), dict(self.pods), set(self.expected), set(self.deleted)
+            dict(self.nodes),
+            dict(self.quotas),
+            dict(self.pods),
+            set(self.expected),
+            set(self.deleted),
+            dict(self.witnesses),
+            self.applied,
+            dict(self._bound_at),
+            dict(self._said_at),
+            dict(self._given),
         )
 
     def apply(self, event: Event) -> None:
         """Bring the state up to `event`."""
+        self.applied += 1
         match event:
             case NodeSeen():
                 self.nodes[event.node] = event.gpus
             case GpusSeen():
-                if event.gpus:
-                    self.witnesses[event.node] = event
-                else:
-                    self.witnesses.pop(event.node, None)
+                self._hear(event)
             case ProjectSet():
                 self.quotas[event.project] = event.quota_milli
             case CommandRun():
@@ -51,8 +63,38 @@ class State:
             case PodSeen():
                 if event.change == "deleted":
                     self.pods.pop(event.uid, None)
+                    self._bound_at.pop(event.uid, None)
                 else:
                     self.pods[event.uid] = event
+                    if event.holds:
+                        self._bound_at.setdefault(event.uid, self.applied)
+
+    def _hear(self, event: GpusSeen) -> None:
+        """Take what a kubelet and a driver say; nothing of any GPU takes back what they said."""
+        if not event.gpus:
+            self.witnesses.pop(event.node, None)
+            self._given.pop(event.node, None)
+            return
+        given: dict[str, set[int]] = defaultdict(set)
+        for gpu in event.gpus:
+            for holder in gpu.holders:
+                given[holder].add(gpu.index)
+        self.witnesses[event.node] = event
+        self._said_at[event.node] = self.applied
+        self._given[event.node] = {name: frozenset(indices) for name, indices in given.items()}
+
+    def given(self, pod: PodSeen) -> frozenset[int]:
+        """The GPUs that the kubelet of its node gave the pod, as far as it has said so since the pod was bound.
+
+        What it said before is of another pod of that name.
+        """
+        if self._said_at.get(pod.node, 0) < self._bound_at.get(pod.uid, self.applied):
+            return frozenset()
+        return self.named(pod)
+
+    def named(self, pod: PodSeen) -> frozenset[int]:
+        """The GPUs that the kubelet of its node gave to a pod of that name, whenever it said so."""
+        return self._given.get(pod.node, {}).get(f"{pod.namespace}/{pod.pod}", frozenset())
 
     def holding(self) -> list[PodSeen]:
         """The pods that occupy GPUs now."""
@@ -87,11 +129,15 @@ class State:
         occupied = {key for key, members in pods.items() if any(pod.node for pod in members)}
         return (self.expected | set(pods)) - occupied - self.deleted
 
-    def devices(self) -> dict[tuple[str, int], dict[str, int]]:
-        """For every GPU (node, index) in use: the thousandths that each pod, by uid, holds of it."""
+    def devices(self, *, by_kubelets: bool = False) -> dict[tuple[str, int], dict[str, int]]:
+        """For every GPU (node, index) in use: the thousandths that each pod, by uid, holds of it.
+
+        By the scheduler's word, or of whole GPUs by that of the kubelets where they speak.
+        """
         shares: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
         for pod in self.holding():
-            for index in pod.devices:
+            is_told = by_kubelets and pod.node in self.witnesses and pod.gpu_milli >= 1000
+            for index in self.given(pod) if is_told else pod.devices:
                 shares[pod.node, index][pod.uid] = min(pod.gpu_milli, 1000)
         return dict(shares)
 

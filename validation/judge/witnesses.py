@@ -3,7 +3,7 @@
 Both speak through the agent of a node. On a cluster without agents there is no witness, and so no subject.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from validation.judge.events import GpusSeen, PodSeen
 from validation.judge.history import History, Violation, first_of_each
@@ -13,16 +13,10 @@ from validation.judge.state import State, replay
 def kubelet_agrees(history: History) -> list[Violation]:
     """The GPUs that a pod holds, by the scheduler's word, are those that the kubelet of its node gave it.
 
-    Where a kubelet speaks, every pod that runs with whole GPUs at the end is known to it.
+    A device plugin chooses which GPUs a pod gets: the scheduler has `window_ms` to write that down. Where a kubelet
+    speaks, every pod that runs with whole GPUs at the end is known to it.
     """
-    violations = []
-    for t_ms, pod, given in _statements(history):
-        if given != set(pod.devices):
-            message = (
-                f"the kubelet of {pod.node} gave pod {_name(pod)} {_listed(given)}, "
-                f"not {_listed(pod.devices)} as the scheduler says"
-            )
-            violations.append(Violation(t_ms, message))
+    violations = _lasting(history, _otherwise_given)
     state = State()
     for event in history.events:
         state.apply(event)
@@ -36,16 +30,17 @@ def kubelet_agrees(history: History) -> list[Violation]:
 
 
 def processes_on_own_gpus(history: History) -> list[Violation]:
-    """The processes of a pod run on the GPUs that it holds, and on no other: the driver names them."""
-    violations = []
-    for t_ms, pod, index in _processes(history):
-        if index not in pod.devices:
-            message = (
-                f"the driver of {pod.node} has a process of pod {_name(pod)} on GPU {index}, "
-                f"which holds {_listed(pod.devices)}, as the scheduler says"
-            )
-            violations.append(Violation(t_ms, message))
-    return first_of_each(violations)
+    """The processes of a pod run on the GPUs that it holds, and on no other: the driver names them.
+
+    What the scheduler writes down follows the kubelet within `window_ms`.
+    """
+    return first_of_each(_lasting(history, _elsewhere))
+
+
+def unsettled(state: State) -> list[PodSeen]:
+    """The pods of which the kubelets have said nothing yet, or something else than the scheduler has written."""
+    otherwise = (pod for pod in state.holding() if (given := state.given(pod)) and given != set(pod.devices))
+    return [*unconfirmed(state), *otherwise]
 
 
 def unconfirmed(state: State) -> list[PodSeen]:
@@ -57,62 +52,90 @@ def unconfirmed(state: State) -> list[PodSeen]:
         and not pod.terminating
         and pod.gpu_milli >= 1000
         and pod.node in state.witnesses
-        and not _given(state.witnesses[pod.node], pod)
+        and not state.named(pod)
     ]
+
+
+def _otherwise_given(state: State) -> Iterator[str]:
+    """What the kubelets contradict now, in words."""
+    for pod in state.holding():
+        given = state.given(pod)
+        if given and given != set(pod.devices):
+            yield (
+                f"the kubelet of {pod.node} gave pod {_name(pod)} {_listed(given)}, "
+                f"not {_listed(pod.devices)} as the scheduler says"
+            )
+
+
+def _elsewhere(state: State) -> Iterator[str]:
+    """What the drivers contradict now, in words."""
+    for node in state.witnesses:
+        for pod, index in _processes(state, node):
+            if index not in pod.devices:
+                yield (
+                    f"the driver of {node} has a process of pod {_name(pod)} on GPU {index}, "
+                    f"which holds {_listed(pod.devices)}, as the scheduler says"
+                )
+
+
+def _lasting(history: History, contradicted: Callable[[State], Iterator[str]]) -> list[Violation]:
+    """What goes on being contradicted for more than `window_ms`, from when it was first."""
+    violations: list[Violation] = []
+    since: dict[str, int] = {}
+
+    def note_overdue(now_ms: int) -> None:
+        violations.extend(
+            Violation(start_ms, message)
+            for message, start_ms in since.items()
+            if now_ms - start_ms > history.window_ms
+        )
+
+    for event, state in replay(history.events):
+        note_overdue(event.t_ms)
+        if isinstance(event, PodSeen | GpusSeen):
+            since = {message: since.get(message, event.t_ms) for message in contradicted(state)}
+    note_overdue(history.end_ms)
+    return violations
 
 
 def confirmed_pods(history: History) -> int:
     """Pods of which a kubelet said which GPUs it gave them."""
-    return len({pod.uid for t_ms, pod, _ in _statements(history) if t_ms >= history.since_ms})
+    confirmed = set()
+    for event, state in replay(history.events):
+        if event.t_ms >= history.since_ms and isinstance(event, PodSeen | GpusSeen):
+            confirmed |= {pod.uid for pod in _concerned(event, state) if state.given(pod)}
+    return len(confirmed)
 
 
 def pods_with_processes(history: History) -> int:
     """Pods of which a driver named processes."""
-    return len({pod.uid for t_ms, pod, _ in _processes(history) if t_ms >= history.since_ms})
-
-
-def _statements(history: History) -> Iterator[tuple[int, PodSeen, set[int]]]:
-    """What a kubelet says of a pod, whenever one of them changes: when, the pod, and the GPUs that it gave it.
-
-    What it said before the pod was bound is of another one of the same name.
-    """
-    bound_at: dict[str, int] = {}
-    spoke_at: dict[str, int] = {}
-    for number, (event, state) in enumerate(replay(history.events)):
-        if isinstance(event, GpusSeen):
-            spoke_at[event.node] = number
-            pods = [pod for pod in state.holding() if pod.node == event.node]
-        elif isinstance(event, PodSeen) and event.holds:
-            bound_at.setdefault(event.uid, number)
-            pods = [event]
-        else:
-            continue
-        for pod in pods:
-            witness = state.witnesses.get(pod.node)
-            given = _given(witness, pod) if witness else set()
-            if given and spoke_at[pod.node] >= bound_at[pod.uid]:
-                yield event.t_ms, pod, given
-
-
-def _processes(history: History) -> Iterator[tuple[int, PodSeen, int]]:
+    users = set()
     for event, state in replay(history.events):
-        if not isinstance(event, GpusSeen):
-            continue
-        for gpu in event.gpus:
-            for uid in gpu.users:
-                pod = state.pods.get(uid)
-                if pod is not None and pod.holds and pod.node == event.node:
-                    yield event.t_ms, pod, gpu.index
+        if event.t_ms >= history.since_ms and isinstance(event, GpusSeen):
+            users |= {pod.uid for pod, _ in _processes(state, event.node)}
+    return len(users)
 
 
-def _given(witness: GpusSeen, pod: PodSeen) -> set[int]:
-    name = f"{pod.namespace}/{pod.pod}"
-    return {gpu.index for gpu in witness.gpus if name in gpu.holders}
+def _concerned(event: PodSeen | GpusSeen, state: State) -> list[PodSeen]:
+    """The pods of which the event says something."""
+    if isinstance(event, PodSeen):
+        return [event] if event.holds else []
+    return [pod for pod in state.holding() if pod.node == event.node]
+
+
+def _processes(state: State, node: str) -> Iterator[tuple[PodSeen, int]]:
+    """The pods of the node with processes, by its driver's last word, each with the GPU that they are on."""
+    witness = state.witnesses.get(node)
+    for gpu in witness.gpus if witness else ():
+        for uid in gpu.users:
+            pod = state.pods.get(uid)
+            if pod is not None and pod.holds and pod.node == node:
+                yield pod, gpu.index
 
 
 def _name(pod: PodSeen) -> str:
     return f"{pod.project}/{pod.pod}"
 
 
-def _listed(indices: "set[int] | tuple[int, ...]") -> str:
+def _listed(indices: "frozenset[int] | tuple[int, ...]") -> str:
     return f"GPUs {', '.join(str(index) for index in sorted(indices))}" if indices else "no GPUs"

@@ -7,13 +7,15 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator.cluster.discovery import served_version
 from orchestrator.cluster.errors import ClusterError, NotFound
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Lease, Node, Pod, Project
-from orchestrator.cluster.resources import LEASES, NODES, PODS, PROJECTS
+from orchestrator.cluster.resources import DRA_VERSIONS, LEASES, NODES, PODS, PROJECTS, RESOURCE_SLICES
 from orchestrator.cluster.transport import Transport
 from orchestrator.names import GPU_RESOURCE, LEASE_NAME, SCHEDULER_NAME, SYSTEM_NAMESPACE
 from validation.errors import TargetError
@@ -21,6 +23,7 @@ from validation.report.record import Command
 from validation.scenario.schema import Cluster
 from validation.targets.process import run_command, server_version
 from validation.targets.recorder import Recorder
+from validation.witness.objects import published_gpus
 
 OPERATOR_SECONDS = 15.0
 """For how long a renewal of the operator's lease is waited for. One that leads renews it every 2.5 s, one that stands
@@ -126,17 +129,28 @@ class ClusterTarget:
 
     async def _check_size(self, cluster: Cluster) -> None:
         nodes = await self.transport.list(NODES.path(), Node)
-        usable = {
+        published = await self._published_gpus()
+        counted = {
             node.metadata.name: int(node.status.allocatable.get(GPU_RESOURCE, 0))
+            + published.get(node.metadata.name, 0)
             for node in nodes.items
-            if not node.spec.unschedulable and int(node.status.allocatable.get(GPU_RESOURCE, 0))
+            if not node.spec.unschedulable
         }
+        usable = {name: gpus for name, gpus in counted.items() if gpus}
         if sorted(usable.values()) != [cluster.gpus_per_node] * cluster.nodes:
             has = ", ".join(f"{name} {gpus}" for name, gpus in sorted(usable.items())) or "none"
             raise TargetError(
                 f"the scenario needs exactly {cluster.nodes} nodes with {cluster.gpus_per_node} GPUs each, the cluster "
                 f"has: {has}; cordon what is too much"
             )
+
+    async def _published_gpus(self) -> dict[str, int]:
+        """By node, how many GPUs NVIDIA's DRA driver gives."""
+        version = await served_version(self.transport, RESOURCE_SLICES.group, DRA_VERSIONS)
+        if version is None:
+            return {}
+        answer = await self.transport.get(replace(RESOURCE_SLICES, version=version).path())
+        return published_gpus(answer["items"])
 
     async def _check_operator(self) -> None:
         """Wait until the operator's lease is renewed: the holder's name alone stays there when the holder is gone."""

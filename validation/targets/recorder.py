@@ -26,6 +26,9 @@ NODES = Kind("nodes", "/api/v1/nodes")
 NAMESPACES = Kind("namespaces", "/api/v1/namespaces")
 PODS = Kind("pods", "/api/v1/pods")
 GPU_NODES = Kind("gpunodes", names.GPU_NODES_PATH, optional=True)
+SLICES = Kind(
+    "resourceslices", names.RESOURCE_SLICES_PATHS[0], optional=True, older=names.RESOURCE_SLICES_PATHS[1:]
+)
 Json = dict[str, Any]
 
 
@@ -40,6 +43,10 @@ class Recorder:
         self._seen: dict[str, PodSeen] = {}
         self._pods: dict[str, Json] = {}
         """By uid, the pods of namespaces that are no project's, or not yet known to be."""
+        self._nodes: dict[str, Json] = {}
+        self._slices: dict[str, Json] = {}
+        self._published: dict[str, int] = {}
+        """By node, how many GPUs of it are published as devices."""
         self._last: dict[tuple[str, str], NodeSeen | GpusSeen] = {}
         """By kind and name, what was last said of a node."""
         self._failure: BaseException | None = None
@@ -57,7 +64,7 @@ class Recorder:
     async def watching(self, kubeconfig: Path | None) -> AsyncIterator[None]:
         """Record while the body runs. Raises TargetError if the first lists do not come."""
         loop = asyncio.get_running_loop()
-        kinds = (NODES, NAMESPACES, GPU_NODES, PODS)
+        kinds = (SLICES, NODES, NAMESPACES, GPU_NODES, PODS)
         unread = {kind.name for kind in kinds}
         synced = asyncio.Event()
 
@@ -151,6 +158,7 @@ class Recorder:
 
     def _object_changed(self, kind: Kind, change: str, entry: Json) -> None:
         handle = {
+            SLICES: self._slice_changed,
             NODES: self._node_changed,
             NAMESPACES: self._namespace_changed,
             PODS: self._pod_changed,
@@ -162,9 +170,22 @@ class Recorder:
         name = node["metadata"]["name"]
         if change == "deleted":
             self.nodes.pop(name, None)
+            self._nodes.pop(name, None)
         else:
             self.nodes[name] = (node["metadata"].get("labels") or {}).get(names.GPU_PRODUCT_LABEL, "")
-        self._record_if_new(objects.node_seen(node, change=change, t_ms=self.now_ms()), node)
+            self._nodes[name] = node
+        published = self._published.get(name, 0)
+        event = objects.node_seen(node, change=change, t_ms=self.now_ms(), published=published)
+        self._record_if_new(event, node)
+
+    def _slice_changed(self, change: str, published: Json) -> None:
+        self._slices[published["metadata"]["uid"]] = published
+        if change == "deleted":
+            del self._slices[published["metadata"]["uid"]]
+        before, self._published = self._published, objects.published_gpus(self._slices.values())
+        for name in before.keys() | self._published.keys():
+            if name in self._nodes and before.get(name) != self._published.get(name):
+                self._node_changed("modified", self._nodes[name])
 
     def _gpus_changed(self, change: str, gpu_node: Json) -> None:
         self._record_if_new(objects.gpus_seen(gpu_node, change=change, t_ms=self.now_ms()), gpu_node)

@@ -19,3 +19,7 @@ SUBMITTED_AT_ANNOTATION: Final = "muster.dev/submitted-at"
 EVICTION_REASON_ANNOTATION: Final = "muster.dev/eviction-reason"
 EVICTION_REASON: Final = "EvictionByEvictionAPI"
 GPU_NODES_PATH: Final = "/apis/muster.dev/v1alpha1/gpunodes"
+GPU_DRIVER: Final = "gpu.nvidia.com"
+RESOURCE_SLICES_PATHS: Final = tuple(
+    f"/apis/resource.k8s.io/{version}/resourceslices" for version in ("v1", "v1beta2", "v1beta1")
+)

@@ -1,6 +1,7 @@
 """Makes the judge's events of what the API server says: plain JSON in, events out."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -42,15 +43,32 @@ def pod_seen(pod: Json, *, change: str, project: str, t_ms: int) -> PodSeen:
     )
 
 
-def node_seen(node: Json, *, change: str, t_ms: int) -> NodeSeen:
-    """The node as it is now; one that is gone has no GPUs."""
+def node_seen(node: Json, *, change: str, t_ms: int, published: int = 0) -> NodeSeen:
+    """The node as it is now, with those of its GPUs that are published as devices; one that is gone has no GPUs."""
     status = node.get("status", {})
-    gpus = 0 if change == "deleted" else int((status.get("allocatable") or {}).get(names.GPU_RESOURCE, 0))
+    plugged = int((status.get("allocatable") or {}).get(names.GPU_RESOURCE, 0))
+    gpus = 0 if change == "deleted" else plugged + published
     ready = any(
         condition["type"] == "Ready" and condition["status"] == "True"
         for condition in status.get("conditions") or ()
     )
     return NodeSeen(t_ms=t_ms, node=node["metadata"]["name"], gpus=gpus, ready=ready)
+
+
+def published_gpus(slices: Iterable[Json]) -> dict[str, int]:
+    """How many GPUs NVIDIA's driver gives on each node: whole ones of the newest generation, without a taint."""
+    pools: dict[tuple[str, str], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for entry in slices:
+        spec = entry["spec"]
+        if spec.get("driver") == names.GPU_DRIVER and spec.get("nodeName"):
+            pool = spec["pool"]
+            pools[spec["nodeName"], pool["name"]][pool["generation"]] += sum(
+                map(_is_gpu, spec.get("devices") or ())
+            )
+    counts: dict[str, int] = defaultdict(int)
+    for (node, _), generations in pools.items():
+        counts[node] += generations[max(generations)]
+    return dict(counts)
 
 
 def gpus_seen(gpu_node: Json, *, change: str, t_ms: int) -> GpusSeen:
@@ -95,6 +113,14 @@ def server_time(entry: Json) -> str:
     metadata = entry["metadata"]
     times = [manager.get("time") or "" for manager in metadata.get("managedFields") or ()]
     return max([*times, metadata.get("deletionTimestamp") or "", metadata.get("creationTimestamp") or ""])
+
+
+def _is_gpu(device: Json) -> bool:
+    """Whether it is a whole GPU that new claims may have; v1beta1 has the particulars below `basic`."""
+    device = device.get("basic") or device
+    taints = device.get("taints") or ()
+    kind = (device.get("attributes") or {}).get("type") or {}
+    return kind.get("string") == "gpu" and all(taint["effect"] == "None" for taint in taints)
 
 
 def _controller(metadata: Json) -> str:

@@ -39,11 +39,15 @@ class _Absent(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is read: `name` as events call it, `path` of all objects; `optional`: there may be no such kind."""
+    """What is read: `name` as events call it, `path` of all objects; `optional`: there may be no such kind.
+
+    `older` are paths of other versions, which are read where the API server does not know `path`.
+    """
 
     name: str
     path: str
     optional: bool = False
+    older: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,7 @@ class Reader:
     ) -> None:
         self._client = client
         self._kind = kind
+        self._paths = [kind.path, *kind.older]
         self._handlers = handlers
         self._slim = slim
         self._objects: dict[str, Json] = {}
@@ -125,6 +130,9 @@ class Reader:
             except _Gone:
                 change = "relisted"
             except _Absent:
+                if len(self._paths) > 1:
+                    del self._paths[0]
+                    continue
                 self._handlers.watched(self._kind, "absent", "")
                 return
             except _Lost:
@@ -189,7 +197,7 @@ class Reader:
         """The body of the answer, as it comes. Raises _Lost, _Gone, _Absent or ReadFailed."""
         parameters = self._client.param_serialize(
             method="GET",
-            resource_path=self._kind.path,
+            resource_path=self._paths[0],
             query_params=[(name, value) for name, value in query.items() if value],
             header_params={"Accept": "application/json"},
             auth_settings=["BearerToken"],
@@ -222,7 +230,7 @@ class Reader:
             return
         if status == HTTPStatus.GONE:
             raise _Gone
-        if status == HTTPStatus.NOT_FOUND and self._kind.optional:
+        if status == HTTPStatus.NOT_FOUND and (self._kind.optional or len(self._paths) > 1):
             raise _Absent
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}:
             raise ReadFailed(f"{self._kind.name} cannot be read: {status} {response.reason}")

@@ -1,6 +1,7 @@
 """Each invariant catches a list of events that violates it, and accepts the nearest one that does not."""
 
 import pytest
+from msgspec.structs import replace
 
 from tests.validation.judge.events import CLUSTER, delete, evicted, gone, pod
 from validation.judge.events import Event, NodeSeen
@@ -120,6 +121,15 @@ def test_a_gang_that_lost_a_member_is_seen_unless_it_was_deleted() -> None:
 def test_finished_members_count_as_having_run() -> None:
     whole = [member(1, 0), member(2, 1), member(3, 2)]
     assert not violations("gang-all-or-none", *whole, member(10, 1, phase="Succeeded"), end_ms=60_000)
+
+
+def test_a_pod_that_is_ended_has_not_finished_by_itself() -> None:
+    """A kubelet ends what is deleted, and its phase is Failed before it is gone."""
+    ending = replace(OLD, t_ms=2, terminating=True)
+    ended = replace(ending, t_ms=3, phase="Failed")
+    assert violations("nothing-vanishes", OLD, ending, ended, gone(ended, 4)) != []
+    finished = replace(OLD, t_ms=2, phase="Succeeded")
+    assert not violations("nothing-vanishes", OLD, finished, gone(replace(finished, terminating=True), 4))
 
 
 def test_a_pod_that_vanishes_is_seen() -> None:

@@ -35,9 +35,29 @@ def test_a_kubelet_that_gave_the_same_gpus_confirms_them() -> None:
 def test_swapped_devices_are_named_with_the_kubelet_that_says_otherwise() -> None:
     message = "the kubelet of n1 gave pod p/a-0 GPUs 6, 7, not GPUs 0, 1 as the scheduler says"
     assert judged("kubelet-agrees", A, kubelet(6, a=(6, 7))) == ([message], 1)
-    assert judged("kubelet-agrees", A, kubelet(6, a=(6, 7)), gone(A, 7)) == ([message], 1), (
+    assert judged("kubelet-agrees", A, kubelet(6, a=(6, 7)), gone(A, 5007)) == ([message], 1), (
         "also when it is gone"
     )
+
+
+def test_what_is_written_when_the_kubelet_has_chosen_is_in_time_within_seconds() -> None:
+    """A device plugin chooses which GPUs a pod gets, after the scheduler has counted some."""
+    corrected = pod(5006, "a", gpu_milli=2000, devices=(6, 7))
+    assert judged("kubelet-agrees", A, kubelet(6, a=(6, 7)), corrected) == ([], 1)
+    late = pod(5007, "a", gpu_milli=2000, devices=(6, 7))
+    assert judged("kubelet-agrees", A, kubelet(6, a=(6, 7)), late)[0] != []
+    on_time = judged("processes-on-own-gpus", A, kubelet(6, users="a"), pod(900, "a", devices=(3,)))
+    assert on_time == ([], 1)
+
+
+def test_a_gpu_that_two_pods_were_counted_on_is_held_by_whom_the_kubelet_gave_it() -> None:
+    b = pod(7, "b", devices=(0,))
+    assert judged("gpu-capacity", A, b)[0] == ["GPU 0 of n1 is held 2 times: p/a-0, p/b-0"]
+    assert judged("gpu-capacity", kubelet(1), A, kubelet(6, a=(6, 7)), b) == ([], 2)
+    twice = kubelet(8, a=(6, 7), b=(7,))
+    assert judged("gpu-capacity", A, kubelet(6, a=(6, 7)), b, twice)[0] == [
+        "GPU 7 of n1 is held 2 times: p/a-0, p/b-0"
+    ]
 
 
 def test_an_annotation_that_changes_afterwards_is_noticed() -> None:

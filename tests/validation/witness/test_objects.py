@@ -1,14 +1,20 @@
 """From the wire's pods to the judge's events."""
 
+import copy
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import orchestrator.names
-from orchestrator.cluster.resources import GPU_NODES
+from orchestrator.cluster.resources import DRA_VERSIONS, GPU_NODES, RESOURCE_SLICES
 from validation.judge.events import Eviction, GpuSeen
 from validation.witness import names
-from validation.witness.objects import gpus_seen, pod_seen, server_time, slim
+from validation.witness.objects import gpus_seen, node_seen, pod_seen, published_gpus, server_time, slim
+
+RECORDED = Path(__file__).parents[2] / "musterlab" / "recorded" / "resourceslice-memory.yaml"
 
 WIRE: dict[str, Any] = {
     "metadata": {
@@ -112,9 +118,42 @@ def test_what_kubelet_and_driver_say_is_taken_from_the_agent_s_object() -> None:
     assert gpus_seen({"metadata": {"name": "n1"}, "spec": spec}, change="deleted", t_ms=1).gpus == ()
 
 
+def published(generation: int = 1, **changes: Any) -> dict[str, Any]:
+    """What NVIDIA's driver publishes of a node with eight GPUs."""
+    pool = {"name": "n1", "generation": generation, "resourceSliceCount": 1}
+    devices = copy.deepcopy(yaml.safe_load(RECORDED.read_text())["devices"])
+    spec = {"driver": "gpu.nvidia.com", "nodeName": "n1", "pool": pool, "devices": devices}
+    return {"metadata": {"name": "s"}, "spec": {**spec, **changes}}
+
+
+def test_gpus_that_are_published_as_devices_are_those_of_the_node() -> None:
+    whole = published()
+    tainted, parted = published(2), published()
+    tainted["spec"]["devices"][3]["taints"] = [{"key": "gpu.nvidia.com/xid", "effect": "NoSchedule"}]
+    tainted["spec"]["devices"][4]["taints"] = [{"key": "told", "effect": "None"}]
+    parted["spec"]["devices"][0]["attributes"]["type"] = {"string": "mig"}
+    old = published(devices=[{"name": each["name"], "basic": each} for each in whole["spec"]["devices"]])
+    assert published_gpus([slim(whole)]) == published_gpus([old]) == {"n1": 8}
+    assert published_gpus([whole, tainted]) == {"n1": 7}, "of a pool the newest generation counts"
+    assert published_gpus([parted]) == {"n1": 7}
+    assert published_gpus([published(driver="other"), published(nodeName=None)]) == {}
+    assert published_gpus([published(devices=None)]) == {"n1": 0}, "a slice of counters alone"
+
+
+def test_a_node_has_the_gpus_of_its_plugin_and_of_its_slices() -> None:
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    node = {"metadata": {"name": "n1"}, "status": ready}
+    plugged = {**node, "status": {**ready, "allocatable": {"nvidia.com/gpu": "8"}}}
+    assert node_seen(node, change="added", t_ms=1, published=8).gpus == 8
+    assert node_seen(plugged, change="added", t_ms=1).gpus == 8
+    assert node_seen(node, change="deleted", t_ms=1, published=8).gpus == 0
+
+
 def test_its_names_are_those_that_the_orchestrator_uses() -> None:
     ours = {name: value for name, value in vars(names).items() if name.isupper()}
     theirs = {name: getattr(orchestrator.names, name) for name in ours if hasattr(orchestrator.names, name)}
-    assert len(theirs) == len(ours) - 2, "but for the path of GpuNodes, and NVIDIA's label of the product"
+    assert len(theirs) == len(ours) - 3, "but for two paths, and NVIDIA's label of the product"
     assert {name: ours[name] for name in theirs} == theirs
     assert GPU_NODES.path() == names.GPU_NODES_PATH
+    slices = [replace(RESOURCE_SLICES, version=version).path() for version in DRA_VERSIONS]
+    assert slices == list(names.RESOURCE_SLICES_PATHS)

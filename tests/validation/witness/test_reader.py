@@ -149,6 +149,27 @@ async def test_what_is_forbidden_ends_the_run_and_what_there_is_not_does_not(tmp
             assert await heard.until(bool) == ["absent"]
 
 
+async def test_an_older_version_is_read_where_the_server_has_no_newer_one(tmp_path: Path) -> None:
+    paths = [f"/apis/resource.k8s.io/{version}/resourceslices" for version in ("v1", "v1beta2", "v1beta1")]
+    slices = Kind("slices", paths[0], optional=True, older=tuple(paths[1:]))
+    required = Kind("slices", paths[0], older=tuple(paths[1:]))
+    unknown = Answer(status(404, "NotFound", "no"), 404)
+    async with serving() as server:
+        for path in paths:
+            server.on("GET", path, unknown)
+        async with reading(server, tmp_path, slices) as heard:
+            assert await heard.until(bool) == ["absent"]
+        async with reading(server, tmp_path, required) as heard:
+            assert await heard.until(bool) == ["failed: slices cannot be read: 404 Not Found"]
+    async with serving() as server:
+        server.on("GET", paths[0], unknown)
+        server.on("GET", paths[1], page(pod("a")))
+        server.on("WATCH", paths[1], Watch(END), Watch(event("ADDED", pod("b")), END))
+        async with reading(server, tmp_path, slices) as heard:
+            lines = await heard.until(lambda lines: "added b" in lines)
+        assert [line for line in lines if "listed" not in line] == ["added a", "added b"]
+
+
 def test_a_kubeconfig_that_is_none_is_refused_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "kubeconfig").write_text("kind: Config\n")
     with pytest.raises(ReadFailed, match="the kubeconfig cannot be used: "):

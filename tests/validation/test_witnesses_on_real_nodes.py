@@ -1,0 +1,112 @@
+"""The acceptance test on real kubelets: NVIDIA's device plugin and mock of its driver, and an agent on each node."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from musterlab import binaries
+from musterlab.cluster import Lab, start
+from musterlab.errors import BinariesError
+from musterlab.gpus.live import NodeGpus, Process
+from musterlab.gpus.models import Gpus
+from musterlab.gpus.recipe import GPU_PROGRAMS, LIBRARY
+from orchestrator.agent.cgroups import owner_of
+from orchestrator.progress import Reporter
+from tests.control.operators import MUSTER, prepare
+from tests.musterlab.gpu_pods import read
+from tests.validation.witnessed_runs import operator, process, validate
+from validation.judge.events import GpusSeen
+
+pytestmark = [pytest.mark.lab, pytest.mark.real_nodes, pytest.mark.rare]
+
+NODES = ("dgx1-real-1", "dgx1-real-2")
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    try:
+        library = binaries.find(Reporter(lambda _line: None), GPU_PROGRAMS).paths[LIBRARY]
+    except BinariesError as error:
+        pytest.skip(str(error))
+    gpus = Gpus("v100", 8, "device-plugin")
+    running = start(
+        "witnessed", nodes=0, real_nodes=len(NODES), detach=False, state_dir=tmp_path / "l", gpus=gpus
+    )
+    try:
+        (tmp_path / "driver/usr/lib64").mkdir(parents=True)
+        (tmp_path / "driver/usr/lib64/libnvidia-ml.so.1").symlink_to(library)
+        yield running
+    finally:
+        running.stop()
+
+
+def test_an_honest_run_is_confirmed_by_the_kubelets_and_the_driver(lab: Lab, tmp_path: Path) -> None:
+    account = asyncio.run(prepare(lab.kubeconfig, tmp_path / "operator.kubeconfig"))
+    with ExitStack() as stack:
+        for number, node in enumerate(NODES):
+            stack.enter_context(agent(lab, node, tmp_path, number))
+        stack.enter_context(operator(account, tmp_path / "operator.log"))
+        stack.enter_context(first_pod_computes(lab))
+        run = validate(lab.kubeconfig, tmp_path / "report")
+    for invariant in ("kubelet-agrees", "processes-on-own-gpus", "gpu-capacity", "nothing-vanishes"):
+        assert run.step(f"invariant/{invariant}") == ("PASS", ""), run.output
+    heard = {event.node for event in run.report.volatile.timeline if isinstance(event, GpusSeen)}
+    assert heard == set(NODES)
+
+
+@contextmanager
+def agent(lab: Lab, node: str, directory: Path, number: int) -> Iterator[None]:
+    """Run the agent of a node."""
+    folder = lab.state_directory / "realnodes" / node
+    sockets = directory / f"k{number}"  # the path of a socket has 107 bytes at most
+    sockets.symlink_to(folder / "kubelet/pod-resources")
+    environment = {
+        **os.environ,
+        "MOCK_NVML_CONFIG": str(folder / "gpus/config.yaml"),
+        "MOCK_NVML_OVERRIDES": str(folder / "gpus/overrides.yaml"),
+    }
+    command = [
+        *MUSTER, "agent", "--kubeconfig", str(lab.kubeconfig), "--node", node, "--port", "0",
+        "--pod-resources", str(sockets / "kubelet.sock"), "--driver-root", str(directory / "driver"),
+    ]  # fmt: skip
+    with process(command, environment, directory / f"agent-{number}.log"):
+        yield
+
+
+@contextmanager
+def first_pod_computes(lab: Lab) -> Iterator[None]:
+    """Let the driver have a process of the first pod that its kubelet names, on a GPU that it gave it."""
+    over = threading.Event()
+
+    def follow() -> None:
+        while not over.wait(0.5):
+            for node in read(lab, "gpunodes")["items"]:
+                for gpu in node["spec"].get("gpus", ()):
+                    for holder in gpu.get("holders", ()):
+                        pod = read(lab, "pod", holder["pod"], "-n", holder["namespace"])
+                        if number := process_of(pod):
+                            gpus = NodeGpus(lab, node["metadata"]["name"])
+                            gpus.use(str(gpu["index"]), 80, [Process(number, "train", 4096)])
+                            return
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    try:
+        yield
+    finally:
+        over.set()
+        follower.join()
+
+
+def process_of(pod: dict[str, Any]) -> int:
+    """A process of a pod's container, by this machine's number; 0 before it runs."""
+    statuses = pod["status"].get("containerStatuses", ())
+    containers = {str(status.get("containerID", "")).partition("://")[2] for status in statuses} - {""}
+    numbers = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
+    return next((number for number in numbers if owner_of(number).container_id in containers), 0)
