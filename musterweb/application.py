@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -16,12 +16,12 @@ from starlette.routing import Mount, Route, compile_path
 from starlette.staticfiles import StaticFiles
 
 from musterweb import cluster_pages, job_pages, project_forms
-from musterweb.errors import Refused, SignInNeeded, WebError
+from musterweb.errors import NoRoom, Refused, SignInNeeded, WebError
 from musterweb.events import follow, state_of
 from musterweb.new_cluster import cluster_yaml, new_cluster_page
 from musterweb.page import Page, Visit
 from musterweb.person import sign_in
-from musterweb.security import Guard, cookie_name, new_secret, read_form, set_cookie
+from musterweb.security import MAX_FIELDS, Guard, cookie_name, new_secret, read_form, set_cookie
 from musterweb.sessions import Session, Sessions
 from musterweb.tables import csv_text
 from orchestrator.client.jobs import NoSuchWorkload
@@ -121,12 +121,15 @@ class Web:
 
     async def body(self, session: Session, target: str) -> str:
         """Return the body alone of a page that keeps itself current. Raises Refused for any other address."""
-        url = urlsplit(target)
+        try:
+            url = urlsplit(target)
+            query = dict(parse_qsl(url.query, max_num_fields=MAX_FIELDS))
+        except ValueError as error:  # no address, too many fields
+            raise Refused("that is no address of these pages") from error
         for pattern, function in self._live:
             match = pattern.match(url.path)
             if match:
                 sight = await session.person.ready()
-                query = dict(parse_qsl(url.query, max_num_fields=20))
                 page = await function(Visit(session.person, sight, match.groupdict(), query))
                 return self.html(page.template, **page.content, layout="body.html.j2")
         raise Refused("there is no page of that address that keeps itself current")
@@ -173,7 +176,8 @@ class Web:
             return False
 
         async def stream() -> AsyncIterator[bytes]:
-            with self.sessions.streaming(session):
+            # without room it ends at once; the browser comes again, and is then told why
+            with suppress(NoRoom), self.sessions.streaming(session):
                 async with aclosing(
                     follow(
                         session.person,
@@ -230,17 +234,21 @@ class Web:
         fields = await read_form(request, request.cookies.get(self.form_cookie, ""))
         token, project = fields.get("token", "").strip(), fields.get("project", "").strip()
         try:
-            self.sessions.require_room()
             if len(token) > MAX_TOKEN or not _TOKEN.fullmatch(token):
                 raise SignInNeeded("that is no token: paste it whole, and nothing else")
             person = await sign_in(self.access, token, project or None)
+            if old := request.cookies.get(self.session_cookie):
+                self.sessions.remove(old)
+            try:
+                secret = self.sessions.add(person)
+            except NoRoom:
+                await person.close()
+                raise
         except MusterError as error:
             status = error.status if isinstance(error, WebError) else 502
             return self.sign_in_page(request, str(error), status)
-        if old := request.cookies.get(self.session_cookie):
-            self.sessions.remove(old)
         response = RedirectResponse("/", 303)
-        set_cookie(response, self.session_cookie, self.sessions.add(person), is_secure=self.is_secure)
+        set_cookie(response, self.session_cookie, secret, is_secure=self.is_secure)
         response.delete_cookie(
             self.form_cookie, path="/", secure=self.is_secure, httponly=True, samesite="strict"
         )

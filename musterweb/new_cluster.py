@@ -4,8 +4,6 @@ from musterweb.page import Page, Visit
 from orchestrator.cli.operator import operator_manifests
 from orchestrator.errors import UsageError
 
-MAX_NAME: int = 63
-
 
 async def new_cluster_page(visit: Visit) -> Page:
     """A name, and the YAML for it."""
@@ -20,6 +18,4 @@ async def new_cluster_page(visit: Visit) -> Page:
 
 def cluster_yaml(name: str) -> str:
     """Return what `muster operator-yaml --cluster NAME` prints. Raises UsageError for what is no name."""
-    if len(name) > MAX_NAME or not name.isprintable():
-        raise UsageError(f"a name has at most {MAX_NAME} characters that can be printed")
     return operator_manifests(name)

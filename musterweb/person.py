@@ -80,6 +80,21 @@ class Sight:
     projects: list[Project] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The caches of what a person may see; of what they may not see there are none."""
+
+    rights: Rights
+    jobs: list[JobCaches]
+    nodes: NodeCaches | None
+    projects: ProjectCaches | None
+
+    @property
+    def caches(self) -> list[Caches]:
+        """All of them."""
+        return [cache for cache in (*self.jobs, self.nodes, self.projects) if cache is not None]
+
+
 class Person:
     """One signed-in person; see the module. Close it at the end."""
 
@@ -207,7 +222,10 @@ class Person:
 
     async def _follow_once(self) -> None:
         """Read and watch until something fails, rights change, or nobody looks any more."""
-        rights = self.rights = await self._read_rights()
+        rights = await self._read_rights()
+        if rights != self.rights:
+            self._forget()
+        self.rights = rights
         jobs = [
             JobCaches(self.client.transport, scope, self._changed)
             for scope in (rights.scopes if rights.scopes is not None else (None,))
@@ -220,21 +238,18 @@ class Person:
         projects = None
         if rights.projects and rights.scopes is not None:
             projects = ProjectCaches(self.client.transport, self._changed)
-        caches = [cache for cache in (*jobs, nodes, projects) if cache is not None]
-        async with _held(caches) as ready:
-            await self._watch_over(rights, jobs, nodes, projects, ready)
+        watched = Watched(rights, jobs, nodes, projects)
+        async with _held(watched.caches) as ready:
+            asking = asyncio.create_task(self._ask_for_other_rights(rights))
+            try:
+                await self._watch_over(watched, ready, asking)
+            finally:
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
 
-    async def _watch_over(
-        self,
-        rights: Rights,
-        jobs: list[JobCaches],
-        nodes: NodeCaches | None,
-        projects: ProjectCaches | None,
-        ready: asyncio.Event,
-    ) -> None:
-        caches: list[Caches] = [cache for cache in (*jobs, nodes, projects) if cache is not None]
+    async def _watch_over(self, watched: Watched, ready: asyncio.Event, asking: asyncio.Task[None]) -> None:
+        caches = watched.caches
         beat_at = time.monotonic() + BEAT_SECONDS
-        rights_at = time.monotonic() + RIGHTS_SECONDS
         look_at = age_at = 0.0
         self._changed.set()
         while not self._is_idle():
@@ -244,13 +259,13 @@ class Person:
             if now >= beat_at:
                 await self._beat()
                 beat_at = time.monotonic() + BEAT_SECONDS
-            if now >= rights_at:
-                if await self._read_rights() != rights:
-                    return
-                rights_at = time.monotonic() + RIGHTS_SECONDS
+            if asking.done():
+                asking.result()
+                self._forget()
+                return
             if ready.is_set() and now >= look_at and (self._changed.is_set() or now >= age_at):
                 self._changed.clear()
-                self._look(rights, jobs, nodes, projects)
+                self._look(watched)
                 cost_seconds = time.monotonic() - now
                 look_at = now + max(LOOK_SECONDS, 5 * cost_seconds)
                 age_at = now + AGE_SECONDS
@@ -266,16 +281,11 @@ class Person:
         with suppress(TimeoutError):
             await asyncio.wait_for(awaited.wait(), 1.0)
 
-    def _look(
-        self,
-        rights: Rights,
-        jobs: list[JobCaches],
-        nodes: NodeCaches | None,
-        projects: ProjectCaches | None,
-    ) -> None:
+    def _look(self, watched: Watched) -> None:
+        jobs, nodes = watched.jobs, watched.nodes
         now_us = time.time_ns() // 1000
         gpus = nodes.gpus(now_us) if nodes else {}
-        listed = projects or (jobs[0] if rights.scopes is None else None)
+        listed = watched.projects or (jobs[0] if watched.rights.scopes is None else None)
         views = [view for cache in jobs for view in cache.jobs()]
         self.sight = Sight(
             at_us=now_us,
@@ -286,6 +296,20 @@ class Person:
         )
         self.problem = ""
         self._tell()
+
+    def _forget(self) -> None:
+        """Show nothing of before: with other rights something else is to be seen."""
+        if self.sight is not None:
+            self.sight = None
+            self._bodies.clear()
+            self._tell()
+
+    async def _ask_for_other_rights(self, rights: Rights) -> None:
+        """Return as soon as the rights are others. Beside the beats, which notice a server that does not answer."""
+        while True:
+            await asyncio.sleep(RIGHTS_SECONDS)
+            if await self._read_rights() != rights:
+                return
 
     async def _beat(self) -> None:
         try:

@@ -1,13 +1,15 @@
 """What every answer carries and every request must show, so that no other site can read or do anything here."""
 
 import hmac
+import ipaddress
+import re
 import secrets
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from starlette.datastructures import MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -16,7 +18,7 @@ from musterweb.errors import Refused
 MAX_BODY_BYTES: Final = 64 << 10
 MAX_FIELDS: Final = 100
 FORM_TOKEN: Final = "form_token"  # noqa: S105 - the name of a field
-_LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_HOST: Final = re.compile(r"(?P<name>[a-zA-Z0-9.-]+|\[(?P<address>[0-9a-fA-F:.]+)\])(:[0-9]{1,5})?")
 
 HEADERS: Final[Mapping[str, str]] = {
     "Content-Security-Policy": (
@@ -57,12 +59,25 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        host = urlsplit(f"//{Request(scope).headers.get('host', '')}").hostname or ""
-        if not self._is_secure and host not in _LOOPBACK_HOSTS:
+        if not self._is_secure and not is_loopback(Request(scope).headers.get("host", "")):
             refusal: Response = PlainTextResponse("This server answers on loopback only.\n", 421)
             await refusal(scope, receive, send_guarded)
             return
         await self._application(scope, receive, send_guarded)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a `Host` header is `localhost` or an address of loopback, with a port or without."""
+    match = _HOST.fullmatch(host)
+    if match is None:
+        return False
+    name = match["address"] or match["name"]
+    if name.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def cookie_name(word: str, *, is_secure: bool) -> str:
@@ -91,10 +106,13 @@ async def read_form(request: Request, form_token: str) -> dict[str, str]:
     """Return the fields of a form that a page of ours sent. Raises Refused for any other."""
     check_origin(request)
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise Refused("that is too much for a form")
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_BODY_BYTES:
+                raise Refused("that is too much for a form")
+    except ClientDisconnect as error:
+        raise Refused("that form did not come to its end") from error
     try:
         fields = dict(
             parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")

@@ -5,9 +5,10 @@ import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from musterweb.application import make_application
 from orchestrator.cluster.kubeconfig import Access
@@ -15,6 +16,8 @@ from orchestrator.errors import ConfigurationError
 
 MAX_CONNECTIONS: Final = 1000
 _GRACE_SECONDS: Final = 2
+SILENCE_SECONDS: Final = 20.0
+"""So long a connection may take to ask for something; uvicorn itself waits for ever."""
 
 
 def serve(
@@ -34,7 +37,7 @@ def serve(
         port=port,
         ssl_certfile=certificate,
         ssl_keyfile=key,
-        http="h11",
+        http=Impatient,
         ws="none",
         log_config=None,
         access_log=False,
@@ -67,3 +70,24 @@ class _Announcing(uvicorn.Server):
                 host, port, *_ = listener.getsockname()
                 scheme = "https" if self.config.is_ssl else "http"
                 self._say(f"Serving at {scheme}://{f'[{host}]' if ':' in host else host}:{port}/")
+
+
+class Impatient(H11Protocol):
+    """Closes connections that ask for nothing, or not to the end: whoever reaches the port could take all of them."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to look at the clock."""
+        super().connection_made(transport)
+        self._look = self.loop.call_later(SILENCE_SECONDS, self._close_if_silent)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop looking."""
+        self._look.cancel()
+        super().connection_lost(exc)
+
+    def _close_if_silent(self) -> None:
+        cycle: Any = self.cycle  # None until there is a request
+        if cycle is None or cycle.response_complete or cycle.more_body:
+            self.transport.close()
+        else:
+            self._look = self.loop.call_later(SILENCE_SECONDS, self._close_if_silent)

@@ -16,6 +16,8 @@ IDLE_SECONDS: Final = 30 * 60
 """Without a page being opened for so long, a session ends; a page that is open and updates itself does not count."""
 LONGEST_SECONDS: Final = 8 * 3600
 MAX_SESSIONS: Final = 200
+MAX_OWN_SESSIONS: Final = 10
+"""So many sessions of one user; who signs in once more ends the one that was used longest ago."""
 MAX_STREAMS: Final = 20
 """So many pages of one session may update themselves."""
 MAX_ALL_STREAMS: Final = 500
@@ -46,13 +48,13 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def require_room(self) -> None:
-        """Raise NoRoom where no further person may sign in."""
+    def add(self, person: Person) -> str:
+        """Begin a session; return what its cookie says. Raises NoRoom where no further person may sign in."""
+        own = [digest for digest, session in self._sessions.items() if session.person.user == person.user]
+        if len(own) >= MAX_OWN_SESSIONS:
+            self._drop(min(own, key=lambda digest: self._sessions[digest].used_at))
         if len(self._sessions) >= MAX_SESSIONS:
             raise NoRoom("too many people are signed in here: try again in some minutes")
-
-    def add(self, person: Person) -> str:
-        """Begin a session; return what its cookie says."""
         secret, now = new_secret(), self._clock()
         self._sessions[_digest(secret)] = Session(person, now, now)
         return secret
@@ -84,7 +86,8 @@ class Sessions:
 
     @contextmanager
     def streaming(self, session: Session) -> Iterator[None]:
-        """Count a page that keeps itself current."""
+        """Count a page that keeps itself current. Raises NoRoom: many may have been let in at once."""
+        self.require_stream(session)
         session.streams += 1
         try:
             with session.person.using():

@@ -2,14 +2,16 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.cli.output import UNKNOWN, cells
 
-_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""A cell that begins like this is a formula to spreadsheets; the last four are the same in full width."""
+_FORMULA: Final = re.compile(r"((?:^|;) *)(?=[-=+@\uff1d\uff0b\uff0d\uff20])")
+"""Where a spreadsheet takes what follows for a formula: at the beginning of a cell, and behind a semicolon, which ends
+a cell in half of the world; the last four characters are the same in full width."""
 
 Link = Callable[[Sequence[str]], str]
 
@@ -54,4 +56,4 @@ def _inert(cell: str) -> str:
     if cell == UNKNOWN:
         return ""
     text = "".join(character if character.isprintable() else " " for character in cell)
-    return f"'{text}" if cell.lstrip(" ").startswith(_FORMULA_STARTS) else text
+    return _FORMULA.sub(r"\1'", text)

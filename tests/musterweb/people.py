@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tests.cluster.waiting import DEADLINE_SECONDS
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.cli.memory_api_server import MemoryApiServer
 
 JSON = dict[str, Any]
@@ -33,7 +39,19 @@ class People:
         self.by_token = by_token
         self.tokens: list[str] = []
         self.is_down = False
+        self.asked_in_vain = threading.Semaphore(0)
+        self._answers = threading.Event()
+        self._answers.set()
         server.admit = self.admit
+
+    @contextmanager
+    def keeping_silent_about_rights(self) -> Iterator[None]:
+        """Answer nobody who asks what they may, until the end."""
+        self._answers.clear()
+        try:
+            yield
+        finally:
+            self._answers.set()
 
     def admit(self, token: str, method: str, path: str, body: JSON | None) -> tuple[int, JSON] | None:
         """Answer for those who may not, and the questions who they are and what they may."""
@@ -49,6 +67,9 @@ class People:
         if path.endswith("/selfsubjectreviews"):
             return 201, {"status": {"userInfo": {"username": someone.name, "groups": []}}}
         if path.endswith("/selfsubjectaccessreviews"):
+            if not self._answers.is_set():
+                self.asked_in_vain.release()
+            self._answers.wait(DEADLINE_SECONDS)
             wanted = (body or {})["spec"]["resourceAttributes"]
             return 201, {"status": {"allowed": someone.may(wanted["verb"], wanted.get("namespace", ""))}}
         if len(path.split("/")) < 5 and path.startswith("/apis/"):

@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import re
+import socket
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from urllib.parse import urlencode
 import uvicorn
 
 from musterweb.application import make_application
+from musterweb.server import Impatient
 from tests.cluster.waiting import DEADLINE_SECONDS
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ def serving(access: Access, sessions: Sessions | None = None) -> Iterator[int]:
     """Serve the pages; yields the port."""
     config = uvicorn.Config(
         make_application(access, is_secure=False, sessions=sessions),
-        host="127.0.0.1", port=0, http="h11", ws="none", log_config=None, access_log=False,
+        host="127.0.0.1", port=0, http=Impatient, ws="none", log_config=None, access_log=False,
         timeout_graceful_shutdown=1,
     )  # fmt: skip
     server = _Server(config)
@@ -116,6 +118,14 @@ class Browser:
             self.cookies[name] = value.strip('"')
         connection.close()
         return Answer(response.status, dict(response.getheaders()), text, cookies)
+
+    @contextmanager
+    def opening(self, path: str) -> Iterator[socket.socket]:
+        """A connection on which a page was asked for, and nothing was read yet."""
+        cookie = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+        with socket.create_connection(("127.0.0.1", self.port), DEADLINE_SECONDS) as connection:
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {cookie}\r\n\r\n".encode())
+            yield connection
 
     def sign_in(self, token: str, project: str = "") -> Answer:
         form_token = self.get("/sign-in").field("form_token")

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from itertools import islice
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import pytest
 
 from musterweb import sessions
+from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.musterweb.conftest import add_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pytest
-
     from tests.musterweb.conftest import Site
+
+QUESTIONS_ABOUT_RIGHTS = 9
 
 
 def until(events: Any, condition: Callable[[str, dict[str, Any]], object]) -> dict[str, Any]:
@@ -105,3 +111,54 @@ def test_only_so_many_pages_of_one_person_update_themselves(
         assert browser.get("/events?page=/jobs").status == 503
     monkeypatch.setattr(sessions, "MAX_SESSIONS", 1)
     assert site.browser().sign_in("token-of-sue").status == 503
+
+
+def test_nor_do_more_when_all_are_opened_at_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MAX_STREAMS", 2)
+    browser = site.browser("sue")
+    with ExitStack() as stack:
+        pages = [stack.enter_context(browser.opening("/events?page=/jobs")) for _ in range(12)]
+        begun = []
+        for page in pages:
+            heard = b""
+            while not heard.endswith(b"0\r\n\r\n") and b"retry:" not in heard and b" 503 " not in heard:
+                heard += page.recv(4096)
+            begun.append(b"retry:" in heard)
+    assert begun.count(True) == 2
+
+
+def test_other_rights_show_nothing_of_before_even_if_nothing_can_be_read(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("musterweb.person.RIGHTS_SECONDS", 0.2)
+    browser = site.browser("sue", "team-a")
+    with browser.events("/jobs") as events:
+        until(events, lambda kind, event: kind == "page" and "b-secret" in event["html"])
+        site.server.refuse("GET", "/apis/batch/v1/namespaces/muster-team-a/jobs", 500, "InternalError")
+        site.people.by_token["token-of-sue"].namespaces = ("muster-team-a",)
+        until(events, lambda _, event: not event["live"] and event["problem"])
+        answer = browser.get("/jobs")
+        assert ("b-secret" in answer.text, answer.status) == (False, 502)
+
+
+def test_a_server_that_falls_silent_while_it_is_asked_for_rights_is_noticed(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("musterweb.person.RIGHTS_SECONDS", 0.2)
+    monkeypatch.setattr("musterweb.person.BEAT_SECONDS", 0.2)
+    browser = site.browser("sue")
+    with browser.events("/jobs") as events:
+        until(events, lambda kind, _: kind == "page")
+        with site.people.keeping_silent_about_rights():
+            for _ in range(QUESTIONS_ABOUT_RIGHTS):
+                assert site.people.asked_in_vain.acquire(timeout=DEADLINE_SECONDS)
+            site.people.is_down = True
+            assert any(not event["live"] for _, event in islice(events, 4))
+            site.people.is_down = False
+
+
+@pytest.mark.parametrize(
+    "page", ["//[", "http://[x/jobs", "/jobs?" + "&a=1" * 200], ids=["host", "url", "query"]
+)
+def test_what_is_no_address_has_no_stream(site: Site, page: str) -> None:
+    assert site.browser("sue").get("/events?" + urlencode({"page": page})).status == 403

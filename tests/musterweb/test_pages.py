@@ -6,10 +6,12 @@ import csv
 import io
 import json
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import pytest
 
 from musterweb.application import FILES, LIVE, STILL
+from musterweb.tables import Table, csv_text
 from tests.musterweb.conftest import FILE_TOKEN, HTML, add_job
 from tests.musterweb.test_events import until
 
@@ -141,6 +143,18 @@ def test_a_file_has_no_formulas(site: Site) -> None:
     assert rows["a-train"]["USER"] == "ann"
 
 
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        ("=1+1", "'=1+1"), ("\u00a0=1+1", " '=1+1"), ("\n@x", " '@x"), ("\uff1d1", "'\uff1d1"),
+        ("a;=1+1", "a;'=1+1"), ("a; +1", "a; '+1"), ("a=1", "a=1"), ("-", ""), ("a-b; c", "a-b; c"),
+    ],
+)  # fmt: skip
+def test_no_cell_of_a_file_begins_a_formula(cell: str, text: str) -> None:
+    written = csv_text(Table("t", "T", ("NAME", "USER"), [("x", cell)]))
+    assert rows_of(written)[0]["USER"] == text
+
+
 def test_explain_and_why_evicted_say_what_the_commands_say(
     site: Site, muster: Callable[..., Outcome]
 ) -> None:
@@ -164,7 +178,10 @@ def test_jobs_are_chosen_by_name_status_and_project(site: Site) -> None:
 def test_the_yaml_of_a_new_cluster_is_that_of_the_command(site: Site, muster: Callable[..., Outcome]) -> None:
     browser = site.browser("vic", "team-a")
     assert browser.get("/new-cluster.yaml?name=east").text == muster("operator-yaml", "--cluster", "east").out
-    assert browser.get(f"/new-cluster?name={'x' * 64}").words.count("at most 63") == 1
+    for name in ("x" * 64, "a b", 'a"b', "{{1}}", "é", "\U0001f389", "-a", "<script>"):
+        answer = browser.get("/new-cluster?" + urlencode({"name": name}))
+        assert "beginning and ending with a letter or digit" in answer.words
+        assert "<pre" not in answer.text
 
 
 @pytest.mark.parametrize(

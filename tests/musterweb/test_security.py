@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import socket
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from musterweb import sessions
 from musterweb.application import FILES, LIVE, STILL
 from musterweb.security import HEADERS, cookie_name
+from tests.cluster.waiting import DEADLINE_SECONDS
 
 if TYPE_CHECKING:
     from tests.musterweb.conftest import Site
@@ -95,9 +98,11 @@ def test_a_form_that_is_too_large_or_no_form_is_refused(site: Site) -> None:
 
 def test_a_name_that_leads_here_is_not_answered(site: Site) -> None:
     browser = site.browser("sue")
-    for host in ("evil.example", "evil.example:80", "", "127.0.0.1.evil.example"):
-        assert browser.get("/", Host=host).status == 421
-    for host in ("localhost:1", "127.0.0.1"):
+    broken = ("[x", "[::1", "127.0.0.1/x", "a@127.0.0.1", "127.0.0.1:x", "::1", "localhost.")
+    for host in ("evil.example", "evil.example:80", "", "127.0.0.1.evil.example", "10.0.0.1", *broken):
+        answer = browser.get("/", Host=host)
+        assert (answer.status, "content-security-policy" in answer.headers) == (421, True), host
+    for host in ("localhost:1", "LOCALHOST", "127.0.0.1", "127.8.8.8:1", "[::1]", "[::1]:80"):
         assert browser.get("/", Host=host).status == 200
 
 
@@ -114,6 +119,7 @@ def test_sessions_end_idle_and_at_last_in_any_case(site: Site) -> None:
     store = sessions.Sessions(lambda: now[0])
 
     class Nobody:
+        user = "nobody"
         is_ended = False
 
     secret = store.add(Nobody())  # type: ignore[arg-type]
@@ -126,3 +132,31 @@ def test_sessions_end_idle_and_at_last_in_any_case(site: Site) -> None:
     assert store._is_over(session)
     session.used_at = now[0]
     assert store._is_over(session), "it has been too long since the beginning"
+
+
+def test_one_person_does_not_keep_the_others_out(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MAX_OWN_SESSIONS", 2)
+    monkeypatch.setattr(sessions, "MAX_SESSIONS", 3)
+    first, second, third = (site.browser("vic", "team-a") for _ in range(3))
+    assert "Cluster:" in first.get("/jobs").text, "the session that was used longest ago is over"
+    for browser in (second, third, site.browser("sue")):
+        assert "a-train" in browser.get("/jobs").text
+    assert site.browser().sign_in("token-of-ada").status == 503
+
+
+def test_a_connection_that_asks_for_nothing_or_not_to_the_end_is_closed(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("musterweb.server.SILENCE_SECONDS", 0.2)
+    browser = site.browser("sue")
+    form = (
+        f"POST /sign-in HTTP/1.1\r\nHost: 127.0.0.1:{site.port}\r\nOrigin: {browser.origin}\r\n"
+        "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\ntoken="
+    )
+    for sent in (b"", b"GET / HT", form.encode()):
+        with socket.create_connection(("127.0.0.1", site.port), DEADLINE_SECONDS) as connection:
+            connection.sendall(sent)
+            assert connection.recv(100) == b"", sent
+    with browser.events("/jobs") as events:
+        assert [kind for kind, _ in islice(events, 3)] == ["page", "state", "state"], "a page stays"
+    assert "failed" not in caplog.text
