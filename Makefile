@@ -14,7 +14,7 @@ PARTS ?= fairness gangs victims interactive parts utilization
 TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/deployment
 
 
-.PHONY: docs site validate image test test-rare test-cli test-trust test-web test-installer test-upstream test-guests mutants soak environment lab-binaries format clean
+.PHONY: docs site validate image test test-rare test-cli test-trust test-web test-installer test-upstream upstream-trees test-guests mutants soak environment lab-binaries format clean
 
 validate: environment ## replay TR-4858 §4.8-4.10 and our own scenarios on a real API server, write reports/<run>/
 	@$(UV) run --frozen muster validate $(PARTS:%=--part %) $(if $(OUT),--out $(OUT))
@@ -44,6 +44,9 @@ test-installer: environment ## every role: on guests, against doubles and a real
 
 test-upstream: environment ## what muster names of DeepOps, kubespray, Trident and NVIDIA is in their trees: UPSTREAM=DIR; part of `make test`
 	@MUSTER_UPSTREAM="$(abspath $(or $(UPSTREAM),$(MUSTER_UPSTREAM)))" $(UV) run --frozen tox run -e upstream
+
+upstream-trees: environment ## fetch those trees at the same commits, with a network: UPSTREAM=DIR
+	@$(UV) run --frozen python -m tests.upstream.fetch "$(abspath $(UPSTREAM))"
 
 test-guests: environment ## the part of `make test-installer` that needs no control plane
 	@$(TEST_INSTALLER) -m installer

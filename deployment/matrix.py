@@ -67,6 +67,13 @@ def dra_release(site: Site) -> tuple[str | None, str]:
     return None, why
 
 
+def dra_shares(site: Site) -> bool:
+    """Whether claims can have parts of GPUs: the driver's release shares out memory, and Kubernetes by default too."""
+    release, _ = dra_release(site)
+    row = next((row for row in tables()["dra"] if row["release"] == release), {})
+    return "shares" in row and within(site.versions["kubernetes"], row["shares"])
+
+
 def dra_comes(site: Site) -> bool:
     """Whether the DRA driver is installed on the site, and so announces its GPUs."""
     return site.has_stage("dra") and dra_release(site)[0] is not None

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from deployment import matrix
+from deployment.effects import effects
 from deployment.site import Site
 
 
@@ -91,8 +92,8 @@ def _deepops(site: Site) -> str:
     kubernetes = f"Kubernetes {site.versions['kubernetes']} with {site.container_runtime} and {plugin}"
     return (
         f"the kubespray of DeepOps {site.versions['deepops']}, in an environment of its own, installs {kubernetes} on "
-        f"{_count(len(site.hosts), 'host')}; {devices}. ON EACH HOST: swap goes off and out of /etc/fstab, SELinux "
-        "becomes permissive, DNS and sysctls are set, another container runtime goes"
+        f"{_count(len(site.hosts), 'host')}; {devices}. ON EACH HOST: "
+        f"{', '.join(effect.summary for effect in effects())}"
     )
 
 

@@ -211,7 +211,10 @@ def _orchestrator(site: Site) -> Variables:
 
 def _dra(site: Site) -> Variables:
     release, _ = matrix.dra_release(site)
-    return {"dra_version": release}
+    return {
+        "dra_version": release,
+        "dra_consumable_shares": "memory" if matrix.dra_shares(site) else "disabled",
+    }
 
 
 def _deepops(site: Site) -> Variables:

@@ -29,7 +29,7 @@ name: here
 versions:
   kubernetes: "1.36.3"
   driver: "580"
-  dra: auto
+  dra: {release}
 not_applicable:
   driver: the nodes are objects
   orchestrator: this test is about devices
@@ -42,7 +42,7 @@ vars:
 """
 CHART = """apiVersion: v2
 name: dra-driver-nvidia-gpu
-version: 0.4.1
+version: 0.5.0
 """
 TEMPLATE = """{{- if not .Values.gpuResourcesEnabledOverride }}
 {{ fail "gpuResourcesEnabledOverride must be set" }}
@@ -79,7 +79,7 @@ def helm(directory: Path) -> str:
 
 def deploy_older(chart: Path, kubeconfig: Path, directory: Path) -> None:
     """What somebody else has done with Helm."""
-    (chart / "Chart.yaml").write_text(CHART.replace("0.4.1", "0.4.0"))
+    (chart / "Chart.yaml").write_text(CHART.replace("0.5.0", "0.4.1"))
     (directory / "values.yaml").write_text("gpuResourcesEnabledOverride: true\n")
     values = f"--values={directory}/values.yaml"
     words = [helm(directory), "upgrade", "-i", values, "dra-driver-nvidia-gpu", str(chart)]
@@ -111,11 +111,11 @@ async def test_a_driver_is_refused_beside_a_device_plugin_then_comes_and_goes(
     kubeconfig = running.kubeconfig
     node = (await call(kubeconfig, "get", NODES.path()))["items"][0]["metadata"]["name"]
 
-    def sharing(shares: str = "") -> str:
-        site_file = SITE.format(chart=chart, node=node, helm=helm(tmp_path))
+    def of_release(release: str, shares: str = "") -> str:
+        site_file = SITE.format(chart=chart, node=node, helm=helm(tmp_path), release=release)
         return f"{site_file}  dra_consumable_shares: {shares}\n" if shares else site_file
 
-    site.write(sharing())
+    site.write(of_release("auto"))
     site.environment |= {"KUBECONFIG": str(kubeconfig), "HOME": str(tmp_path)}
 
     pod = {"metadata": {"labels": {"app": "p"}}, "spec": {"containers": [{"name": "p", "image": "p"}]}}
@@ -131,11 +131,11 @@ async def test_a_driver_is_refused_beside_a_device_plugin_then_comes_and_goes(
     assert "nvidia-device-plugin-daemonset announces GPUs already" in refused.stderr
     await call(kubeconfig, "delete", DAEMON_SETS.path("kube-system", "nvidia-device-plugin-daemonset"))
 
-    site.write(sharing(shares="memory"))
+    site.write(of_release('"0.4.1"', shares="memory"))
     too_early = site.muster("install")
     assert too_early.returncode == 1
     assert "release 0.4.1 of the DRA driver cannot share out memory of a GPU, 0.5 can" in too_early.stderr
-    site.write(sharing())
+    site.write(of_release("auto"))
 
     silent = site.muster("install")
     assert silent.returncode == 1
@@ -165,9 +165,9 @@ async def test_a_driver_is_refused_beside_a_device_plugin_then_comes_and_goes(
     deploy_older(chart, kubeconfig, tmp_path)
     unasked = site.muster("install", "--from", "dra")
     assert unasked.returncode == 2
-    assert "DRA driver 0.4.0 runs, the site file names 0.4.1: that is an upgrade" in unasked.stderr
+    assert "DRA driver 0.4.1 runs, the site file names 0.5.0: that is an upgrade" in unasked.stderr
     planned = site.muster("upgrade", "--plan", "--from", "dra")
-    assert "DRA driver 0.4.0 -> 0.4.1, cannot be undone: the driver keeps checkpoints" in planned.stdout
+    assert "DRA driver 0.4.1 -> 0.5.0, cannot be undone: the driver keeps checkpoints" in planned.stdout
 
     removed = site.muster("teardown", "--yes")
     assert removed.returncode == 0, removed.stderr

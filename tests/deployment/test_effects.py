@@ -12,14 +12,18 @@ from tests.deployment.running import Result, play
 pytestmark = pytest.mark.lab
 
 PROGRAMS = {
-    "systemctl": '[ "$2" = "${RUNNING:-none}.service" ] && echo active || { echo inactive; exit 3; }',
+    "systemctl": (
+        '[ "$RUNNING" != unknown ] || exit 1; '
+        '[ "$2" = "${RUNNING:-none}.service" ] && echo active || { echo inactive; exit 3; }'
+    ),
     "docker": 'echo "train-7 (nvcr.io/nvidia/pytorch:24.01, Up 3 days)"; echo "web (nginx, Exited (0) 2 hours ago)"',
     "grep": 'echo "/swap.img none swap sw 0 0"',
     "cat": "echo 1",
+    "which": '[ -z "$NO_PING" ] && echo /usr/bin/ping',
 }
 
 
-def look(folder: Path, running: str, **variables: object) -> Result:
+def look(folder: Path, running: str, no_ping: str = "", **variables: object) -> Result:
     """What preflight says of a host on which the service of this runtime runs."""
     programs = folder / "programs"
     programs.mkdir(exist_ok=True)
@@ -32,7 +36,7 @@ def look(folder: Path, running: str, **variables: object) -> Result:
     local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     values = {"preflight_container_runtime": "containerd"} | variables
     inventory.write_text(yaml.safe_dump({"all": {"hosts": {"dgx01": local}, "vars": values}}))
-    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "RUNNING": running}
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "RUNNING": running, "NO_PING": no_ping}
     return play(playbook, folder, "-i", str(inventory), environment=environment)
 
 
@@ -67,3 +71,15 @@ def test_a_node_that_runs_what_the_site_file_says_loses_nothing(tmp_path: Path) 
     refused = look(tmp_path, "containerd", preflight_container_runtime="docker")
     assert refused.code == 2
     assert "containerd runs on dgx01" in refused.failures[0]
+
+
+def test_a_host_without_ping_is_named_before_kubespray_fails_on_it(tmp_path: Path) -> None:
+    bare = look(tmp_path, "containerd", no_ping="1")
+    assert bare.code == 0, bare.output
+    assert "there is no ping, and kubespray stops without it: install iputils-ping" in said(bare)
+
+
+def test_a_host_that_does_not_say_what_runs_is_refused(tmp_path: Path) -> None:
+    refused = look(tmp_path, "unknown")
+    assert refused.code == 2
+    assert [name for name, _, task in refused.tasks if task.get("failed")] == ["Look which runtimes run"]

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from deployment import site as sites
+from deployment import variables
 from deployment.bundle.wheels import Target, of_requirements
 from deployment.matrix import tables
 from tests.deployment.conftest import SiteUnderTest
@@ -39,6 +41,22 @@ def test_dra_is_left_out_where_it_cannot_be_and_the_plan_says_why(site: SiteUnde
     dra = next(each for each in stages if each["stage"] == "dra")
     assert dra["decision"] == "not applicable"
     assert dra["reason"] == "DRA driver 0.4.1 needs Kubernetes >=1.34.2, this is 1.33.1"
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "dra", "shares"),
+    [
+        ("1.36.3", "auto", "memory"),
+        ("1.36.3", '"0.4.1"', "disabled"),
+        ("1.35.4", "auto", "disabled"),
+    ],
+)
+def test_memory_of_gpus_is_shared_out_where_driver_and_kubernetes_do_so_by_default(
+    tmp_path: Path, kubernetes: str, dra: str, shares: str
+) -> None:
+    text = f'schema: 1\nname: here\nversions:\n  kubernetes: "{kubernetes}"\n  dra: {dra}\n'
+    (tmp_path / "site.yml").write_text(text)
+    assert variables.of_roles(sites.load(tmp_path))["dra_consumable_shares"] == shares
 
 
 @pytest.mark.parametrize("row", tables()["deepops"], ids=lambda row: str(row["release"]))

@@ -84,7 +84,7 @@ async def test_a_check_foretells_what_an_install_does_and_a_teardown_undoes(
     site.environment["KUBECONFIG"] = str(kubeconfig)
     foretold = site.muster("install", "--check", "--until", "orchestrator")
     assert foretold.returncode == 0, foretold.stderr
-    assert "[2/2] orchestrator: controller: 8 ok, 1 would change" in foretold.stderr
+    assert "[2/2] orchestrator: controller: 7 ok, 1 would change" in foretold.stderr
     assert not await is_served(kubeconfig)
 
     done = site.muster("install")

@@ -121,8 +121,8 @@ def test_nothing_of_our_ansible_and_no_secret_is_in_its_environment(done: Done) 
         }
         assert settings == {
             "ANSIBLE_CONFIG", "ANSIBLE_INVENTORY", "ANSIBLE_CACHE_PLUGIN_CONNECTION", "ANSIBLE_NOCOLOR",
-            "ANSIBLE_HOST_KEY_CHECKING", "ANSIBLE_SSH_ARGS", "ANSIBLE_CALLBACK_PLUGINS", "ANSIBLE_CALLBACKS_ENABLED",
-            "MUSTER_NESTED_EVENTS",
+            "ANSIBLE_HOST_KEY_CHECKING", "ANSIBLE_SSH_ARGS", "ANSIBLE_SSH_CONTROL_PATH",
+            "ANSIBLE_CALLBACK_PLUGINS", "ANSIBLE_CALLBACKS_ENABLED", "MUSTER_NESTED_EVENTS",
         }  # fmt: skip
         assert not [value for value in environment.values() if "canary" in value]
         assert environment["VIRTUAL_ENV"].endswith("-venv")
@@ -158,6 +158,7 @@ def test_ansible_itself_takes_these_settings(done: Done, programs: Path) -> None
     assert connection["host_key_checking"] is True
     assert "StrictHostKeyChecking=yes" in connection["ssh_args"]
     assert "/dev/null" not in connection["ssh_args"]
+    assert not connection.get("control_path"), "DeepOps' ansible.cfg names a folder that may not be there"
 
 
 def test_kubespray_itself_accepts_what_it_is_told(done: Done, programs: Path) -> None:

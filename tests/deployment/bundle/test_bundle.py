@@ -49,7 +49,7 @@ ROLES = {
         },
         {},
     ),
-    "dra": ({"dra_chart": "oci://registry.k8s.io/dra/charts/dra-driver", "dra_version": "0.4.1"}, {}),
+    "dra": ({"dra_chart": "oci://registry.k8s.io/dra/charts/dra-driver", "dra_version": "0.5.0"}, {}),
 }  # fmt: skip
 
 
@@ -124,10 +124,10 @@ def _world(net: Internet, root: Path) -> World:
     for name, tag in TRIDENT:
         servers.image(net, name, tag, [b"shared"])
     image = servers.image(net, "team/app", "v1", [b"shared", b"layer two" * 1000])
-    servers.image(net, "k8s/dra/driver", "v0.4.1", [b"driver"])
+    servers.image(net, "k8s/dra/driver", "v0.5.0", [b"driver"])
     values: dict[str, object] = {"image": {"repository": "registry.k8s.io/dra/driver", "tag": ""}}
-    chart = servers.packed_chart("dra-driver", "0.4.1", values)
-    servers.image(net, "k8s/dra/charts/dra-driver", "0.4.1", [chart], kind=CHART_TYPE)
+    chart = servers.packed_chart("dra-driver", "0.5.0", values)
+    servers.image(net, "k8s/dra/charts/dra-driver", "0.5.0", [chart], kind=CHART_TYPE)
     servers.charts(net, "/charts", "monitor", "2.0.0", servers.packed_chart("monitor", "2.0.0", {}))
     net.files["/netapp/releases/v26.06.0.tar.gz"] = TRIDENT_ARCHIVE
     checkout, commit, pinned = servers.deepops(scratch / "git")
@@ -219,7 +219,7 @@ def test_the_bundle_holds_everything_that_follows_from_the_site(origin: World) -
     assert {each["name"] for each in world.items("chart")} == {"dra-driver", "monitor"}
     images = {each["name"]: each["digest"] for each in world.items("image")}
     assert images["ghcr.io/team/app:v1"] == world.image
-    assert "registry.k8s.io/dra/driver:v0.4.1" in images
+    assert "registry.k8s.io/dra/driver:v0.5.0" in images
     for item in world.manifest["items"]:
         for file in item["files"]:
             content = (world.bundle / file["path"]).read_bytes()
@@ -434,6 +434,6 @@ def test_the_bundle_is_all_that_apt_pip_and_git_need_without_a_network(
     assert told["debs"] == ["libtirpc3", "nfs-common", "nvidia-container-toolkit", "rpcbind"]
     assert told["pip"] == ["ansible", "click", "netaddr"]
     assert (told["commit"], told["submodule"]) == world.commits
-    assert Path(told["variables"]["dra_chart"]).name == "dra-driver-0.4.1.tgz"
+    assert Path(told["variables"]["dra_chart"]).name == "dra-driver-0.5.0.tgz"
     assert Path(told["variables"]["trident_archive"]).is_relative_to(moved)
     assert world.net.requests == []

@@ -19,7 +19,26 @@ from pathlib import Path
 ARCHIVE = os.environ.get("MUSTER_UBUNTU_ARCHIVE", "http://archive.ubuntu.com/ubuntu")
 ORDINARY = ("apt", "systemd", "systemd-sysv", "dbus", "python3", "python3-apt", "sudo", "kmod", "netbase")
 BROUGHT = ("containerd", "openssh-server")
-DOWNLOADED = ("docker.io",)
+KUBESPRAY = (
+    *("apparmor", "apt-transport-https", "bash-completion", "conntrack", "curl", "e2fsprogs", "ebtables"),
+    *(
+        "iproute2",
+        "iptables",
+        "ipvsadm",
+        "iputils-ping",
+        "libseccomp2",
+        "openssl",
+        "python3-apt",
+        "rsync",
+        "socat",
+    ),
+    *("software-properties-common", "tar", "unzip", "xfsprogs"),
+)
+"""What kubespray's role system_packages asks for on Ubuntu; where it asks for more, a test that runs it says so."""
+
+DOWNLOADED = {"bionic": ("docker.io",)}
+"""By release; `docker.io` and what kubespray asks for where nothing else is said."""
+
 RECIPE = 5
 KEYRING = Path("/usr/share/keyrings/ubuntu-archive-keyring.gpg")
 
@@ -43,7 +62,7 @@ def cache() -> Path:
 
 def base(suite: str) -> Base:
     """Return the root file system of an Ubuntu release, made on first use. Raises Unusable."""
-    recipe = repr((RECIPE, suite, ORDINARY, BROUGHT, DOWNLOADED)).encode()
+    recipe = repr((RECIPE, suite, ORDINARY, BROUGHT, _downloaded(suite))).encode()
     made = cache() / f"{suite}-{hashlib.sha256(recipe).hexdigest()[:12]}"
     with locked(cache() / f"{suite}.lock"):
         if not made.exists():
@@ -70,6 +89,10 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+def _downloaded(suite: str) -> tuple[str, ...]:
+    return DOWNLOADED.get(suite, ("docker.io", *KUBESPRAY))
+
+
 def _make(suite: str, target: Path) -> None:
     root, packages = target / "root", target / "packages"
     packages.mkdir(parents=True)
@@ -77,7 +100,7 @@ def _make(suite: str, target: Path) -> None:
     pockets = [f"deb [{trust}] {ARCHIVE} {pocket} main universe" for pocket in (suite, f"{suite}-updates")]
     hooks = (
         'chroot "$1" apt-get clean',
-        f'chroot "$1" apt-get -qq -y --no-install-recommends --download-only install {" ".join(DOWNLOADED)}',
+        f'chroot "$1" apt-get -qq -y --no-install-recommends --download-only install {" ".join(_downloaded(suite))}',
         f'mv "$1"/var/cache/apt/archives/*.deb {shlex.quote(str(packages))}',
         'chroot "$1" systemctl disable --quiet ssh.service ssh.socket',
     )

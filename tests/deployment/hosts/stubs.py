@@ -293,11 +293,12 @@ def repository(target: Path, archive: Path) -> None:
     for file in archive.glob("*.deb"):
         shutil.copy(file, driver)
     for place in (driver, toolkit):
-        _index(place)
+        index(place)
     _sign(toolkit, target / "toolkit" / "gpgkey")
 
 
-def _index(place: Path) -> None:
+def index(place: Path) -> None:
+    """Write the index of the packages in a folder, as apt reads it."""
     entries = []
     for file in sorted(place.glob("*.deb")):
         control = subprocess.run(

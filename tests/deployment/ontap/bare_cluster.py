@@ -31,6 +31,7 @@ def _port(node: str, name: str, **more: Any) -> Record:
         "node": identity(node),
         "type": "physical",
         "enabled": True,
+        "mtu": 1500,
     }
     return record | more
 
@@ -47,19 +48,27 @@ def seed() -> dict[str, list[Record]]:
     }
     domain["ports"] = [{"name": p["name"], "uuid": p["uuid"], "node": p["node"]} for p in ports]
     aggregates = [
-        identity(f"aggr1_{node.replace('-', '_')}") | {"state": "online", "node": identity(node)}
+        identity(f"aggr1_{node.replace('-', '_')}")
+        | {
+            "state": "online",
+            "node": identity(node),
+            "block_storage": {"primary": {"disk_type": "ssd"}},
+        }
         for node in NODES
     ]
     names = ("base", "nfs", "cifs", "iscsi")
     licenses = [{"name": name, "scope": "site", "state": "compliant"} for name in names]
     collections: dict[str, list[Record]] = {
-        "cluster/nodes": [identity(node) for node in NODES],
+        "cluster/nodes": [
+            identity(node) | {"serial_number": f"72180000000{number}"} for number, node in enumerate(NODES)
+        ],
         "cluster/licensing/licenses": licenses,
         "cluster/schedules": [identity(name) for name in ("hourly", "daily", "weekly")],
         "network/ethernet/ports": ports,
         "network/ethernet/broadcast-domains": [domain],
         "storage/aggregates": aggregates,
         "storage/volumes": [],
+        "svm/peers": [],
         "svm/svms": [],
     }
     return collections | {path: [] for path in (*SVM_OWNED, *SECURITY)}

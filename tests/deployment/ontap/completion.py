@@ -42,6 +42,13 @@ def _svm(store: Cluster, record: Record) -> None:
     record["nfs"] = {"allowed": True, "enabled": False} | record.get("nfs", {})
 
 
+SERVICES = {
+    "default-data-files": ("data_core", "data_nfs", "data_cifs", "data_fpolicy_client", "data_flexcache"),
+    "default-management": ("management_ssh", "management_https", "data_core"),
+}
+"""What interfaces with a policy that ONTAP brings serve; Trident looks for `data_nfs`."""
+
+
 def _interface(store: Cluster, record: Record) -> None:
     home = record["location"]["home_port"]
     port = store.port(home["node"]["name"], home["name"])
@@ -53,7 +60,8 @@ def _interface(store: Cluster, record: Record) -> None:
     place = {"name": port["name"], "uuid": port["uuid"], "node": port["node"]}
     record["location"] |= {"home_port": place, "port": place, "home_node": port["node"], "node": port["node"]}
     record["location"] |= {"auto_revert": True, "failover": "home_node_only"}
-    record["service_policy"] = {"name": record["service_policy"]}
+    policy = record["service_policy"]
+    record |= {"service_policy": {"name": policy}, "services": list(SERVICES.get(policy, ()))}
     record.setdefault("enabled", True)
     record["state"] = "up" if record["enabled"] else "down"
 
@@ -89,7 +97,7 @@ def _ethernet_port(store: Cluster, record: Record) -> None:
         record["lag"]["member_ports"] = [
             {"name": m["name"], "uuid": m["uuid"], "node": m["node"]} for m in members
         ]
-    record |= {"node": identity(node), "enabled": True}
+    record |= {"node": identity(node), "enabled": True, "mtu": 1500}
 
 
 def _policy(store: Cluster, record: Record) -> None:

@@ -5,7 +5,6 @@ once), so a role that sends nonsense fails here too. What the collections look l
 how they are asked for.
 """
 
-import base64
 import json
 import re
 import ssl
@@ -21,8 +20,12 @@ from typing import Any
 from tests.cluster.certificates import Authority
 from tests.deployment.ontap.bodies import Record, Refused, matches, nested
 from tests.deployment.ontap.records import Store
+from tests.deployment.ontap.rights import check
 
-RESERVED = {"fields", "return_timeout", "return_records", "max_records", "order_by", "new_index", "force"}
+RESERVED = {
+    *("fields", "return_timeout", "return_records", "max_records", "order_by", "new_index", "force"),
+    "ignore_unknown_fields",
+}
 
 
 @dataclass
@@ -200,17 +203,17 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         raw = self.rfile.read(length)
-        if not self._known():
-            self._send(401, {"error": {"message": "not authorized for that command", "code": "6691623"}})
-            return
         parts = urllib.parse.urlsplit(self.path)
         path = parts.path.removeprefix("/api/").strip("/")
+        administrator = f"{self.cluster.username}:{self.cluster.password}"
+        try:
+            authorization = self.headers.get("Authorization", "")
+            check(self.cluster.store, authorization, administrator, self.command, path)
+        except Refused as refused:
+            self._send(refused.status, {"error": {"message": str(refused), "code": refused.code}})
+            return
         query = dict(urllib.parse.parse_qsl(parts.query))
         self._send(*self.cluster.answer(Request(self.command, path, query, json.loads(raw) if raw else {})))
-
-    def _known(self) -> bool:
-        expected = base64.b64encode(f"{self.cluster.username}:{self.cluster.password}".encode()).decode()
-        return self.headers.get("Authorization") == f"Basic {expected}"
 
     def _send(self, status: int, body: Any) -> None:
         data = json.dumps(body).encode()

@@ -162,10 +162,15 @@ class Store:
             target["name"],
             f'broadcast domain "{target["name"]}" does not exist',
         )
+        if port["type"] == "vlan":
+            base = self.port(port["node"]["name"], port["vlan"]["base_port"]["name"])
+            if domain["mtu"] > base["mtu"]:
+                raise Refused("The MTU of a VLAN cannot be larger than that of its port", code="1376484")
         for other in self.collections["network/ethernet/broadcast-domains"]:
             other["ports"] = [member for member in other["ports"] if member["uuid"] != port["uuid"]]
         domain["ports"].append({"name": port["name"], "uuid": port["uuid"], "node": port["node"]})
         port["broadcast_domain"] = {"name": domain["name"], "ipspace": domain["ipspace"]}
+        port["mtu"] = domain["mtu"]
 
     def delete(self, path: str) -> None:
         """Delete one record; an SVM takes what belongs to it along, but never volumes."""

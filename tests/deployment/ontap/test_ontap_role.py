@@ -36,6 +36,9 @@ def test_the_check_predicts_the_first_run_and_the_second_changes_nothing(cluster
         ("a800-01", "a0a-3111"),
         ("a800-02", "a0a-3111"),
     }
+    mtus = {port["name"]: port["mtu"] for port in held["network/ethernet/ports"]}
+    assert mtus["a0a"] == mtus["a0a-3111"] == 9000, "a VLAN carries no larger frames than its port"
+    assert mtus["e0M"] == 1500
     (service,) = held["protocols/nfs/services"]
     assert service["protocol"]["v3_enabled"] is True
     assert service["protocol"]["v41_enabled"] is True

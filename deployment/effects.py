@@ -1,0 +1,40 @@
+"""What the installation of Kubernetes changes on the hosts beside Kubernetes itself, as data."""
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib import resources
+
+import yaml
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A kind of change. `files` are patterns of paths; one that ends in `/` stands for everything below it, too."""
+
+    summary: str
+    text: str
+    files: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
+
+    def covers(self, path: str) -> bool:
+        """Whether the change of a file belongs to it."""
+        return any(
+            f"{path}/".startswith(pattern) if pattern.endswith("/") else fnmatchcase(path, pattern)
+            for pattern in self.files
+        )
+
+
+@cache
+def effects() -> tuple[Effect, ...]:
+    """Return every kind of change that the stage deepops makes on a host."""
+    entries = yaml.safe_load((resources.files("deployment") / "data" / "effects.yaml").read_text())
+    return tuple(
+        Effect(
+            entry["summary"],
+            entry["text"],
+            *(tuple(entry.get(kind, ())) for kind in ("files", "packages", "units")),
+        )
+        for entry in entries
+    )

@@ -1,0 +1,107 @@
+"""What Trident asks when it takes a backend up is granted by the role of its account, and nothing of it too much.
+
+The requests are those that Trident 26.06 made, in their order; the privileges are read from the role `ontap`.
+"""
+
+import base64
+import contextlib
+import http.client
+import json
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deployment.ontap.double import Double
+
+VARIABLES = Path(__file__).parents[3] / "roles" / "ontap" / "vars" / "main.yml"
+PASSWORD = "swordfish-4858"
+REQUESTS = [
+    "cluster?fields=**",
+    "cluster?fields=san_optimized,disaggregated&ignore_unknown_fields=true",
+    "svm/svms?name=svm_ai",
+    "cluster/nodes?fields=serial_number&name=*",
+    "svm/peers?fields=peer.svm.name&svm.uuid={svm}",
+    "svm/svms/{svm}",
+    "storage/aggregates?fields=block_storage.primary.disk_type&name=*",
+    "network/ip/interfaces?services=data_nfs&svm.uuid={svm}&fields=ip.address,state",
+]
+Ask = Callable[..., tuple[int, Any]]
+
+
+def privileges(without: str = "") -> list[dict[str, str]]:
+    """The privileges that the role `ontap` gives for NFS, perhaps without one path."""
+    paths = yaml.safe_load(VARIABLES.read_text())["__ontap_trident_paths"]
+    granted = [
+        {"path": path, "access": access}
+        for group in ("base", "nfs")
+        for access, names in paths[group].items()
+        for path in names
+    ]
+    assert not without or without in {privilege["path"] for privilege in granted}
+    return [privilege for privilege in granted if privilege["path"] != without]
+
+
+def provide(cluster: Double, granted: list[dict[str, str]]) -> str:
+    """Give the cluster an SVM with interfaces, role and account. Returns the uuid of the SVM."""
+    svm = cluster.store.create("svm/svms", {"name": "svm_ai"})
+    owner = {"name": "svm_ai"}
+    home = {"home_port": {"name": "e5a", "node": {"name": "a800-01"}}}
+    for name, policy in (("nfs_1", "default-data-files"), ("management", "default-management")):
+        address = f"192.168.11.{len(name)}"
+        body = {"name": name, "svm": owner, "ip": {"address": address}, "location": dict(home)}
+        cluster.store.create("network/ip/interfaces", body | {"service_policy": policy})
+    cluster.store.create("security/roles", {"name": "trident", "owner": owner, "privileges": granted})
+    account = {"name": "trident", "owner": owner, "role": {"name": "trident"}, "password": PASSWORD}
+    cluster.store.create("security/accounts", account | {"applications": [{"application": "http"}]})
+    return str(svm["uuid"])
+
+
+@pytest.fixture
+def ask(cluster: Double) -> Ask:
+    """Asks the cluster as Trident's account does; returns status and body."""
+    context = ssl.create_default_context(cadata=cluster.authority.pem.decode())
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # from 3.13 on it also wants a key identifier
+
+    def ask(path: str, method: str = "GET", password: str = PASSWORD) -> tuple[int, Any]:
+        login = base64.b64encode(f"trident:{password}".encode()).decode()
+        connection = http.client.HTTPSConnection("127.0.0.1", cluster.port, context=context)
+        with contextlib.closing(connection):
+            connection.request(method, f"/api/{path}", headers={"Authorization": f"Basic {login}"})
+            response = connection.getresponse()
+            return response.status, json.load(response)
+
+    return ask
+
+
+def test_the_account_may_ask_all_that_trident_asks(cluster: Double, ask: Ask) -> None:
+    svm = provide(cluster, privileges())
+    answers = [ask(request.format(svm=svm)) for request in REQUESTS]
+    assert [status for status, _ in answers] == [200] * len(REQUESTS)
+    (interface,) = answers[-1][1]["records"]
+    assert interface["name"] == "nfs_1", "an interface for management serves no NFS"
+    assert all(node["serial_number"] for node in answers[3][1]["records"])
+
+
+@pytest.mark.parametrize("path", ["/api/network/ip/interfaces", "/api/storage/aggregates", "/api/svm/svms"])
+def test_with_one_right_less_the_refusal_names_it(cluster: Double, ask: Ask, path: str) -> None:
+    svm = provide(cluster, privileges(without=path))
+    refused = [
+        body["error"]["message"]
+        for status, body in (ask(request.format(svm=svm)) for request in REQUESTS)
+        if status == 403
+    ]
+    assert refused
+    assert all(f"GET {path}" in message for message in refused)
+
+
+def test_the_account_may_nothing_else(cluster: Double, ask: Ask) -> None:
+    provide(cluster, privileges())
+    refusals = [("security/accounts", "GET"), ("storage/aggregates", "DELETE"), ("clusters", "GET")]
+    assert [ask(path, method)[0] for path, method in refusals] == [403, 403, 403]
+    assert ask("cluster", password="another-4858")[0] == 401
+    cluster.store.collections["security/accounts"][0]["locked"] = True
+    assert ask("cluster")[0] == 401

@@ -1,0 +1,22 @@
+"""What the installation of Kubernetes changes on hosts is one list, for the plan, the document and a test on hosts."""
+
+from pathlib import Path
+
+from deployment.effects import effects
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "install.md"
+
+
+def test_the_document_says_every_effect() -> None:
+    document = " ".join(DOCUMENT.read_text().split())
+    assert [effect.summary for effect in effects() if " ".join(effect.text.split()) not in document] == []
+
+
+def test_the_files_of_an_effect_are_what_is_below_a_directory_and_what_fits_a_pattern() -> None:
+    names = next(effect for effect in effects() if effect.summary == "DNS is set")
+    assert names.covers("/etc/resolv.conf")
+    assert names.covers("/etc/resolv.conf.42.2026-11-23@10:00:00~")
+    assert names.covers("/etc/systemd/resolved.conf.d")
+    assert names.covers("/etc/systemd/resolved.conf.d/kubespray.conf")
+    assert not names.covers("/etc/systemd/resolved.conf")
+    assert not names.covers("/etc/hosts")

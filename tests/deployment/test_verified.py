@@ -1,0 +1,101 @@
+"""What `verify` must not take for proved: single tasks of its roles, given what a cluster would have answered."""
+
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deployment.running import ROOT, Result, play
+
+Body = dict[str, Any]
+
+CLAIM = {
+    "status": {
+        "reservedFor": [{"name": "verify-claim"}],
+        "allocation": {"devices": {"results": [{"device": "gpu-3"}]}},
+    }
+}
+HALF = {
+    "status": {
+        "reservedFor": [{"name": "verify-half-0-x7k2p"}],
+        "allocation": {"devices": {"results": [{"device": "gpu-3"}]}},
+    }
+}
+
+
+def tasks_of(file: str, *names: str) -> list[Body]:
+    """The tasks of these names, as the role has them."""
+    every = yaml.safe_load((ROOT / "roles" / file).read_text())
+    return [task for name in names for task in every if task["name"] == name]
+
+
+def run(folder: Path, tasks: list[Body], **known: object) -> Result:
+    """Run tasks with these variables."""
+    playbook = folder / "play.yml"
+    content = [{"name": "Work", "hosts": "all", "gather_facts": False, "vars": known, "tasks": tasks}]
+    playbook.write_text(yaml.safe_dump(content))
+    words = ["-i", "here,", "-c", "local", "-e", f"ansible_python_interpreter={sys.executable}"]
+    return play(playbook, folder, *words)
+
+
+BOTH = [("verify-claim", "nvidia3"), ("verify-half-0-x7k2p", "nvidia3")]
+
+
+def written(name: str, log: str) -> Body:
+    return {"item": {"metadata": {"name": name}, "status": {"phase": "Running"}}, "log": log}
+
+
+@pytest.mark.parametrize(
+    ("pods", "claims", "why"),
+    [
+        (BOTH, [CLAIM, HALF], ""),
+        (BOTH[:1], [CLAIM], "there is no pod of verify-half"),
+        ([], [], "there is no pod of verify-claim, verify-half"),
+        ([BOTH[0], ("verify-half-0-x7k2p", "")], [CLAIM], "its claim has no device"),
+        ([("verify-claim", "nvidia2"), BOTH[1]], [CLAIM, HALF], "its container has nvidia2"),
+    ],
+    ids=["both", "no half", "none", "half of nothing", "another device"],
+)  # fmt: skip
+def test_devices_are_those_of_claims_that_are_there(
+    tmp_path: Path, pods: list[tuple[str, str]], claims: list[Body], why: str
+) -> None:
+    names = ("Refuse a pod that is not there", "Refuse devices that are not those of the claim")
+    done = run(
+        tmp_path, tasks_of("verify/tasks/devices.yml", *names),
+        verify_written={"results": [written(*pod) for pod in pods]}, verify_claims={"resources": claims},
+        verify_shared=True, verify_project="verify",
+    )  # fmt: skip
+    assert done.code == (2 if why else 0), done.output
+    assert why in " ".join(done.failures)
+
+
+@pytest.mark.parametrize(
+    ("age_seconds", "holder", "leads"), [(2, "a", True), (60, "a", False), (2, "", False)]
+)
+def test_who_does_not_renew_the_lease_does_not_lead(
+    tmp_path: Path, age_seconds: int, holder: str, *, leads: bool
+) -> None:
+    (task,) = tasks_of("orchestrator/tasks/verify.yml", "Refuse an operator that nobody leads")
+    renewed = (datetime.now(UTC) - timedelta(seconds=age_seconds)).strftime("%Y-%m-%dT%H:%M:%S.000000Z")
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
+    judged = {
+        "name": "Judge",
+        "ansible.builtin.assert": {"that": task["until"]},
+        "vars": task.get("vars", {}),
+    }
+    done = run(tmp_path, [judged], orchestrator_lease={"resources": [{"spec": spec}]})
+    assert (done.code == 0) is leads, done.output
+
+
+def test_a_volume_of_an_earlier_verification_proves_nothing() -> None:
+    (block,) = tasks_of("verify/tasks/storage.yml", "Prove that a volume can be made")
+    first, second = (task["kubernetes.core.k8s"] for task in block["block"][:2])
+    claim = second["definition"]["metadata"]
+    assert (first["state"], first["name"], first["namespace"]) == (
+        "absent",
+        claim["name"],
+        claim["namespace"],
+    )

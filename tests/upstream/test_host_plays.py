@@ -1,0 +1,267 @@
+"""kubespray's plays for hosts run for real on Ubuntu 22.04 and 24.04, and change what the plan says and nothing else.
+
+`muster install` renders the site and runs kubespray; the test adds tags, so that what downloads from the internet is
+left out. Packages come from a folder. What changed is read from the disks of the guests, layers over a shared one.
+"""
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deployment.effects import effects
+from tests.deployment.conftest import SiteUnderTest
+from tests.deployment.hosts import bases, guests, stubs
+from tests.deployment.hosts.guests import Guest
+from tests.upstream import environments
+from tests.upstream.conftest import Tree
+
+pytestmark = pytest.mark.rare
+
+SUITES = {"cp01": ("jammy", "ubuntu-22.04"), "gpu01": ("noble", "ubuntu-24.04")}
+TAGS = "bootstrap_os,preinstall,validate-container-engine"
+FSTAB = "/dev/sda1 / ext4 defaults 0 1\n/swap.img none swap sw 0 0\n"
+_PROGRAM = '#!/bin/sh\nexec {program} --tags {tags} "$@"\n'
+_SYSCTL = """#!/bin/sh
+# A guest may not set what is the machine's: what would be set is written down.
+case "$*" in -n*|*" -n "*) exec /usr/sbin/sysctl "$@" ;; esac
+for file; do :; done
+[ ! -f "$file" ] || cat "$file" > /srv/sysctls
+"""
+KUBERNETES = (
+    *(
+        "/etc/kubernetes",
+        "/etc/cni",
+        "/opt/cni",
+        "/usr/libexec/kubernetes",
+        "/usr/local/bin",
+        "/var/lib/calico",
+    ),
+    *("/etc/bash_completion.d", "/root/.ansible"),
+)
+"""Kubernetes itself, and what Ansible writes beside its modules."""
+
+PACKAGES = (
+    *(
+        "/bin.usr-is-merged",
+        "/etc/alternatives",
+        "/etc/apparmor.d",
+        "/etc/ca-certificates.conf",
+        "/etc/ld.so.cache",
+    ),
+    *("/etc/pam.d/common-", "/etc/rc", "/etc/sgml", "/etc/ssl/certs", "/etc/xml", "/usr/lib/python3"),
+    *("/usr/local/share", "/usr/share", "/var/cache", "/var/lib/PackageKit", "/var/lib/apt", "/var/lib/dpkg"),
+    *("/var/lib/pam", "/var/lib/sgml-base", "/var/lib/xml-core"),
+)
+"""What the scripts of packages, dpkg and apt write of their own."""
+
+RUNNING = ("/run", "/srv", "/tmp", "/var/log", "/var/tmp", "/var/lib/systemd")  # noqa: S108 - of a guest
+"""What a running system, and the test, write."""
+
+
+@dataclass(frozen=True)
+class State:
+    """A host as kubespray could have changed it."""
+
+    files: dict[str, tuple[object, ...]]
+    packages: frozenset[str]
+    chosen: frozenset[str]
+    """Packages that somebody asked for; the others are here because these depend on them."""
+    units: dict[str, str]
+    owned: frozenset[str]
+    """The files of packages, also under the names that they have where /bin and /lib are links into /usr."""
+
+
+def look(guest: Guest) -> State:
+    """The state of a host. Its files are those in which its disk differs from the one that it shares."""
+    listed = guest.run("systemctl", "list-unit-files", "--no-legend", "--no-pager", check=True).stdout
+    owned = guest.run("sh", "-c", "cat /var/lib/dpkg/info/*.list", check=True).stdout
+    packages = guest.run("dpkg-query", "-W", "-f", "${db:Status-Abbrev} ${Package}\n", check=True).stdout
+    return State(
+        {f"/{path.relative_to(_upper(guest))}": _describe(path) for path in _walk(_upper(guest))},
+        frozenset(line.split()[1] for line in packages.splitlines() if line.startswith("ii ")),
+        frozenset(guest.run("apt-mark", "showmanual", check=True).stdout.split()),
+        {line.split()[0]: line.split()[1] for line in listed.splitlines()},
+        frozenset(name for line in owned.splitlines() for name in (line, f"/usr{line}")),
+    )
+
+
+def _upper(guest: Guest) -> Path:
+    return guest.changes / "upper"
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    for directory, names, files in os.walk(folder):
+        yield from (Path(directory) / name for name in [*names, *files])
+
+
+def _describe(path: Path) -> tuple[object, ...]:
+    status = path.lstat()
+    content: str = ""
+    if stat.S_ISLNK(status.st_mode):
+        content = str(path.readlink())
+    elif stat.S_ISREG(status.st_mode):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+    return status.st_mode, status.st_uid, status.st_gid, content
+
+
+def surprises(before: State, after: State) -> list[str]:
+    """The files that changed, but for those of packages, of Kubernetes and of what the plan says."""
+    changed = {
+        path
+        for path in before.files.keys() | after.files.keys()
+        if before.files.get(path) != after.files.get(path)
+    }
+    owned = before.owned | after.owned
+    units = {Path(path).name for path in owned if "/systemd/" in path}
+    return [
+        path
+        for path in sorted(changed - owned)
+        if not path.startswith(KUBERNETES + PACKAGES + RUNNING)
+        and not (".wants/" in path and Path(path).name in units)
+        and not str(after.files.get(path, ("",))[-1]).startswith("/etc/alternatives/")
+        and not any(effect.covers(path) for effect in effects())
+        and not any(other.startswith(f"{path}/") for other in changed)
+    ]
+
+
+@dataclass(frozen=True)
+class Done:
+    """The two guests, before and after."""
+
+    guests: dict[str, Guest]
+    before: dict[str, State]
+    after: dict[str, State]
+    output: str
+
+
+@pytest.fixture(scope="module")
+def done(deepops: Tree, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
+    """kubespray on two bare guests, one of them with a Docker that runs."""
+    lacking = guests.missing()
+    programs = environments.directory(deepops.release) / "bin"
+    if lacking or not programs.is_dir():
+        pytest.skip(lacking or "DeepOps' environment is not there: `make test-upstream` makes it")
+    folder = tmp_path_factory.mktemp("hosts")
+    running: dict[str, Guest] = {}
+    try:
+        for name, (suite, _) in SUITES.items():
+            running[name] = boot(f"kubespray-{name}-{os.getpid()}", suite, folder / suite)
+        running["gpu01"].run("apt-get", "install", "-qq", "-y", "docker.io", check=True)
+        before = {name: look(guest) for name, guest in running.items()}
+        output = install(deepops, running, programs, folder)
+        after = {name: look(guest) for name, guest in running.items()}
+        yield Done(running, before, after, output)
+    finally:
+        for guest in running.values():
+            guest.destroy()
+
+
+def boot(name: str, suite: str, folder: Path) -> Guest:
+    """A bare guest with swap in its /etc/fstab, and packages of its archive to install."""
+    repository = folder / "driver"
+    shutil.copytree(bases.base(suite).packages, repository)
+    stubs.index(repository)
+    guest = Guest(name, os.getpid(), repository=str(folder))
+    guests.create(suite, guest)
+    guest.run("apt-get", "update", "-qq", check=True)
+    guest.run("apt-get", "install", "-qq", "-y", "iputils-ping", check=True)
+    (guest.disk / "etc/fstab").write_text(FSTAB)
+    sysctl = guest.disk / "usr/local/sbin/sysctl"
+    sysctl.write_text(_SYSCTL)
+    sysctl.chmod(0o755)
+    return guest
+
+
+def install(deepops: Tree, running: dict[str, Guest], programs: Path, folder: Path) -> str:
+    """Run the stage deepops of a site with these guests. Returns what it said."""
+    site = SiteUnderTest(folder / "site", folder / "state")
+    site.directory.mkdir()
+    known = folder / "known_hosts"
+    known.write_text("".join(guest.known_hosts.read_text() for guest in running.values()))
+    document = {
+        "schema": 1,
+        "name": "here",
+        "access": {"user": "root", "become": False, "known_hosts": str(known)},
+        "hosts": {name: describe(name, guest) for name, guest in running.items()},
+        "versions": {
+            "kubernetes": "1.35.4",
+            "deepops": deepops.release,
+            "dra": "off",
+            "driver": "580",
+            "container_toolkit": "1.19.1",
+        },
+        "deepops": {"repository": str(deepops.path), "commit": deepops.commit},
+        "not_applicable": {"orchestrator": "nothing can run here"},
+        # its interface needs a module of the kernel, which a guest may not load
+        "vars": {"deepops_extra_variables": {"enable_nodelocaldns": False}},
+    }
+    site.write(yaml.safe_dump(document))
+    checkout = site.state / "here" / f"deepops-{deepops.release}"
+    environment = Path(f"{checkout}-venv")
+    (environment / "bin").mkdir(parents=True)
+    program = environment / "bin" / "ansible-playbook"
+    program.write_text(_PROGRAM.format(program=programs / "ansible-playbook", tags=TAGS))
+    program.chmod(0o755)
+    (environment / "requirements.txt").write_bytes(environments.lock(deepops.release).read_bytes())
+    site.environment |= {
+        "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "protocol.file.allow", "GIT_CONFIG_VALUE_0": "always",
+    }  # fmt: skip
+    return site.muster("install", "--from", "deepops", "--until", "deepops", "--accept-runtime-purge").stderr
+
+
+def describe(name: str, guest: Guest) -> dict[str, object]:
+    """A guest in the site file; the stages before this one have no part in the test."""
+    return {
+        "address": "127.0.0.1",
+        "port": guest.port,
+        "os": SUITES[name][1],
+        "model": "generic",
+        "roles": ["control_plane", "etcd"] if name == "cp01" else ["gpu"],
+        "connection_vars": {"ansible_ssh_private_key_file": str(guest.key_file)},
+    }
+
+
+def test_what_needs_no_download_came_to_its_end(done: Done) -> None:
+    assert "DeepOps did not come to its end" in " ".join(done.output.split()), done.output
+    for guest in done.guests.values():
+        assert (guest.disk / "etc/fstab").read_text() == FSTAB.splitlines(keepends=True)[0]
+        sysctls = (guest.disk / "srv/sysctls").read_text()
+        assert "net.ipv4.ip_forward=1" in sysctls
+        assert "vm.overcommit_memory=1" in sysctls
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_no_file_changes_but_what_the_plan_says(done: Done, name: str) -> None:
+    assert surprises(done.before[name], done.after[name]) == []
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_no_package_comes_or_goes_but_what_the_plan_says(done: Done, name: str) -> None:
+    before, after = done.before[name], done.after[name]
+    listed = {package for effect in effects() for package in effect.packages}
+    assert after.chosen - before.chosen <= listed
+    assert {"conntrack", "ipvsadm", "socat"} <= after.chosen - before.chosen
+    gone = {"docker.io", "containerd"} if name == "gpu01" else set()
+    assert before.packages - after.packages == gone
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_no_unit_is_turned_on_or_off_but_what_the_plan_says(done: Done, name: str) -> None:
+    before, after = done.before[name].units, done.after[name].units
+    listed = {unit for effect in effects() for unit in effect.units}
+    assert {unit for unit in before if before[unit] != after.get(unit)} <= listed
+    assert after["swap.target"] == "masked"
+
+
+def test_a_docker_that_runs_goes_with_all_that_it_had(done: Done) -> None:
+    disk = done.guests["gpu01"].disk
+    assert "/var/lib/docker" in done.before["gpu01"].files
+    assert not (disk / "var/lib/docker").exists()
+    assert not (disk / "etc/docker").exists()
