@@ -36,7 +36,7 @@ class Source:
         if folder:
             self._extract(Path(folder).absolute() / self.archive, target)
         else:
-            self._fetch(target)
+            self.fetch(target)
 
     def _extract(self, archive: Path, target: Path) -> None:
         if not archive.is_file():
@@ -45,7 +45,8 @@ class Source:
         if why:
             raise BinariesError(f"{archive} cannot be unpacked: {why}")
 
-    def _fetch(self, target: Path) -> None:
+    def fetch(self, target: Path) -> None:
+        """Put the tree into an empty directory from its repository. Raises BinariesError."""
         inside = ("git", "-C", str(target))
         why = (
             _failure("git", "init", "--quiet", str(target))

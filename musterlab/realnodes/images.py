@@ -49,6 +49,16 @@ IMAGES = (
         {"usr/local/bin/start-notebook.sh": "start-notebook.sh"},
         "/home/jovyan",
     ),
+    Image(
+        ("nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0",),
+        ("cuda-sample", "Test PASSED"),
+        {"usr/local/bin/cuda-sample": "cuda-sample.sh"},
+    ),
+    Image(
+        ("nvcr.io/nvidia/k8s/cuda-sample:devicequery",),
+        ("cuda-sample", "Result = PASS"),
+        {"usr/local/bin/cuda-sample": "cuda-sample.sh"},
+    ),
 )
 
 

@@ -1,7 +1,7 @@
 """Parts of GPUs held to their memory, as shipped: the agent's DaemonSet of the image, and jobs of `muster submit`.
 
-The node is real and has NVIDIA's mock of its library, by NVIDIA's device plugin. What gives a job with a part of a GPU
-its device is not there: the jobs mount the driver's files themselves, and see all GPUs of the node.
+The node is real and has NVIDIA's mock of its library, by NVIDIA's device plugin, or (rare) its DRA driver. The jobs
+mount the driver's files themselves: NVIDIA's runtime, which gives them to parts of a plugin's GPUs, is not there.
 """
 
 import asyncio
@@ -18,8 +18,7 @@ from typing import Any, Final
 
 import pytest
 
-from musterlab import binaries, kube_scheduler
-from musterlab.build import KUBE_SCHEDULER
+from musterlab import binaries
 from musterlab.cluster import Lab, start
 from musterlab.components import KIND_LABEL
 from musterlab.errors import BinariesError
@@ -37,7 +36,7 @@ from orchestrator.progress import Reporter
 from tests.agent.test_agent_on_a_real_node import process_of
 from tests.control.operators import must, must_all, operator, until_granted
 from tests.gpumemory.conftest import ROOT, build_double, uuid
-from tests.musterlab.gpu_pods import kubectl, machine_can_ask, read
+from tests.musterlab.gpu_pods import kube_scheduler_of, kubectl, machine_can_ask, read
 
 pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]
 
@@ -89,6 +88,7 @@ class Site:
     lab: Lab
     gpus: NodeGpus
     machine: Path
+    by_claims: bool
 
     def muster(self, *arguments: str) -> str:
         return must(self.lab.kubeconfig, *arguments)
@@ -131,8 +131,10 @@ class Site:
         return done.stdout
 
 
-@pytest.fixture(scope="module")
-def site(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+@pytest.fixture(scope="module", params=["device-plugin", pytest.param("dra", marks=pytest.mark.rare)])
+def site(
+    request: pytest.FixtureRequest, archive: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
     if not machine_can_ask():
         pytest.skip("this machine's Python and C library are not below /usr, for containers to borrow")
     try:
@@ -146,18 +148,16 @@ def site(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Si
     with ExitStack() as stack:
         lab = start(
             "memory", nodes=1, real_nodes=1, detach=False, state_dir=directory / "l", image_archives=[archive],
-            gpus=Gpus("v100", 8, "device-plugin"),
+            gpus=Gpus("v100", 8, request.param),
         )  # fmt: skip
         stack.callback(lab.stop)
         kubectl(lab, "cordon", SIMULATED)
+        kubectl(lab, "label", "node", NODE, "nvidia.com/gpu.present=true")  # as the installer does
         gpus = NodeGpus(lab)
         gpus.set("all", f"memory.total_bytes={TOTAL_MIB * MIB}", f"memory.free_bytes={TOTAL_MIB * MIB}")
-        program = binaries.find(Reporter(lambda _line: None), KUBE_SCHEDULER).paths[kube_scheduler.NAME]
-        with (directory / "scheduler.log").open("wb") as log:
-            command = kube_scheduler.configure(lab, directory, program)
-            process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        stack.callback(process.wait)
-        stack.callback(process.kill)
+        if request.param == "dra":
+            gpus.restart_plugin()  # it publishes what it saw when it started
+        stack.enter_context(kube_scheduler_of(lab, directory))
         rendered = must(
             lab.kubeconfig, "operator-yaml", "--cluster", "lab", "--replicas=0", "--agent",
             f"--agent-driver-root={driver.ROOT}", *OPTIONS,
@@ -171,7 +171,7 @@ def site(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Si
             lab.kubeconfig, "project", "create", "team-a", "-g", "4",
             *(option for source in allowed for option in ("--directory", source)),
         )  # fmt: skip
-        yield Site(lab, gpus, machine)
+        yield Site(lab, gpus, machine, request.param == "dra")
 
 
 async def operators_access(lab: Lab, path: Path) -> Path:
@@ -236,6 +236,8 @@ def test_half_of_a_gpu_is_half_one_byte_beyond_fails_and_the_neighbour_goes_on(h
     half = HALF_MIB * MIB
     written = halves.pod("left")["metadata"]["annotations"][names.GPU_MEMORY_LIMITS_ANNOTATION]
     assert written == f"{uuid(index)} {half}\n"
+    claims = read(halves.lab, "resourceclaims", "-n", NAMESPACE)["items"]
+    assert len(claims) == (2 if halves.by_claims else 0)
     neighbour = subprocess.Popen(
         [*halves.command("right"), HOLDS.format(index=index, half=half)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ,
@@ -296,7 +298,10 @@ def test_who_has_more_all_the_same_is_told_evicted_and_recorded_with_both_figure
 def test_a_gpu_falls_off_the_bus_and_its_jobs_are_told_and_moved_and_nothing_else(
     halves: Site, eventually: Eventually
 ) -> None:
-    """Which GPU a job has the plugin chose; the agent knows it from the kubelet."""
+    """Which GPU a job has the plugin chose; the agent knows it from the kubelet.
+
+    The plugin gives no other GPU of the node then; by claims the job may start again beside its old one.
+    """
     ends = ("delete left -p team-a", "delete right -p team-a")
     must_all(
         halves.lab.kubeconfig, *ends, halves.submit("one", f"-g 1 {GOES_THERE}"), halves.submit("two", "-g 2")
@@ -308,14 +313,19 @@ def test_a_gpu_falls_off_the_bus_and_its_jobs_are_told_and_moved_and_nothing_els
     )
     before, other = halves.pod("one"), halves.pod("two")
     (lost,) = holders(halves, "one")
+    print(f"by {'claims' if halves.by_claims else 'the device plugin'}", end=": ")
     kubectl(halves.lab, "uncordon", SIMULATED)
     lost_at = time.time()
     halves.gpus.lose(str(lost))
-    eventually(
-        lambda: halves.pod("one").get("spec", {}).get("nodeName") == SIMULATED, "the job has another place"
-    )
+
+    def is_moved() -> bool:
+        pod = halves.pod("one")
+        return bool(pod) and pod["metadata"]["uid"] != before["metadata"]["uid"] and "nodeName" in pod["spec"]
+
+    eventually(is_moved, "the job has another place")
+    moved = halves.pod("one")
     failed = read(halves.lab, "node", NODE)["metadata"]["annotations"]
-    assert (failed["muster.dev/failed-gpus"], failed["muster.dev/lost-gpus"]) == (str(lost), str(lost))
+    assert failed["muster.dev/failed-gpus"] == str(lost)
     (record,) = json.loads(halves.muster("why-evicted", "one", "-p", "team-a", "--json"))
     print(f"{parse_time(record['at']) / 1e6 - lost_at:.1f} s from the loss to the eviction")
     assert (record["rule"], record["pod"]) == ("unhealthy", before["metadata"]["name"])
@@ -324,14 +334,20 @@ def test_a_gpu_falls_off_the_bus_and_its_jobs_are_told_and_moved_and_nothing_els
     assert ("MovedOffUnhealthy", before["metadata"]["uid"]) in [
         (event["reason"], event["involvedObject"]["uid"]) for event in told
     ]
+    after = halves.pod("two")
+    assert after["metadata"]["uid"] == other["metadata"]["uid"]
+    assert after["status"]["phase"] == "Running"
+    if halves.by_claims:
+        placed = (moved["spec"]["nodeName"], moved["metadata"]["annotations"][names.GPU_DEVICES_ANNOTATION])
+        assert placed != (NODE, str(lost))
+        return
+    assert failed["muster.dev/lost-gpus"] == str(lost)
+    assert moved["spec"]["nodeName"] == SIMULATED
     events = read(halves.lab, "events", "-n", "default", "--field-selector", f"involvedObject.name={NODE}")
     assert any(f"GPU {lost} of it does not answer" in event["message"] for event in events["items"])
     must_all(halves.lab.kubeconfig, halves.submit("three", f"-g 1 {GOES_THERE}"))
     eventually(lambda: bool(halves.pod("three").get("spec", {}).get("nodeName")), "a new job is placed")
     assert halves.pod("three")["spec"]["nodeName"] == SIMULATED
-    after = halves.pod("two")
-    assert after["metadata"]["uid"] == other["metadata"]["uid"]
-    assert after["status"]["phase"] == "Running"
 
 
 def holders(site: Site, job: str) -> list[int]:

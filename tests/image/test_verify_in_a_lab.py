@@ -1,6 +1,7 @@
-"""`muster verify` on a real node whose GPUs NVIDIA's DRA driver announces: a claim, half of a GPU, a GPU that is lost.
+"""A site whose GPUs NVIDIA's DRA driver announces: `muster verify`, the fairness suite, a GPU that is lost.
 
-Covers roles/verify. The node has NVIDIA's mock of NVML; its agent comes from the image, the operator is a process.
+Covers roles/verify and `muster validate --target cluster`. The two nodes are real and have NVIDIA's mock of NVML; their
+agents come from the image, the operator is a process.
 """
 
 import asyncio
@@ -15,8 +16,7 @@ from typing import Final
 
 import pytest
 
-from musterlab import binaries, kube_scheduler
-from musterlab.build import KUBE_SCHEDULER
+from musterlab import binaries
 from musterlab.cluster import Lab, start
 from musterlab.errors import BinariesError
 from musterlab.gpus.live import NodeGpus
@@ -24,17 +24,18 @@ from musterlab.gpus.models import Gpus
 from musterlab.gpus.recipe import GPU_PROGRAMS
 from musterlab.realnodes import driver
 from orchestrator.progress import Reporter
-from tests.control.operators import must, operator
+from tests.control.operators import must, muster, operator
 from tests.deployment.conftest import MUSTER
 from tests.deployment.running import inherited
 from tests.image.test_gpu_memory_in_a_lab import Eventually, eventually, operators_access
-from tests.musterlab.gpu_pods import kubectl, read
+from tests.musterlab.gpu_pods import kube_scheduler_of, kubectl, read
 
 __all__ = ["eventually"]
 
 pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]
 
-NODE: Final = "dgx1-real-1"
+NODES: Final = ("dgx1-real-1", "dgx1-real-2")
+NODE: Final = NODES[0]
 SITE: Final = f"""schema: 1
 name: here
 versions:
@@ -51,8 +52,8 @@ not_applicable:
   trident: there is no storage system
 vars:
   preflight_kubernetes: ""
-  dra_nodes: [{NODE}]
-  verify_gpus_by_host: {{{NODE}: 8}}
+  dra_nodes: [{", ".join(NODES)}]
+  verify_gpus_by_host: {{{", ".join(f"{node}: 8" for node in NODES)}}}
 """
 
 
@@ -89,17 +90,12 @@ def site(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Si
     (directory / "site.yml").write_text(SITE)
     with ExitStack() as stack:
         lab = start(
-            "verify", nodes=0, real_nodes=1, detach=False, state_dir=directory / "l", image_archives=[archive],
+            "verify", nodes=0, real_nodes=len(NODES), detach=False, state_dir=directory / "l", image_archives=[archive],
             gpus=Gpus("v100", 8, "dra"),
         )  # fmt: skip
         stack.callback(lab.stop)
-        kubectl(lab, "label", "node", NODE, "nvidia.com/gpu.present=true")  # as the role dra does
-        program = binaries.find(Reporter(lambda _line: None), KUBE_SCHEDULER).paths[kube_scheduler.NAME]
-        with (directory / "scheduler.log").open("wb") as log:
-            command = kube_scheduler.configure(lab, directory, program)
-            process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        stack.callback(process.wait)
-        stack.callback(process.kill)
+        kubectl(lab, "label", "node", *NODES, "nvidia.com/gpu.present=true")  # as the role dra does
+        stack.enter_context(kube_scheduler_of(lab, directory))
         rendered = must(
             lab.kubeconfig, "operator-yaml", "--cluster", "here", "--replicas=0", "--agent",
             f"--agent-driver-root={driver.ROOT}",
@@ -111,28 +107,48 @@ def site(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Si
         yield Site(lab, directory)
 
 
-def gpus(site: Site) -> list[dict[str, str]]:
-    nodes = read(site.lab, "gpunodes")["items"]
-    return list(nodes[0]["spec"].get("gpus", ())) if nodes else []
+def gpus(site: Site, node: str = NODE) -> list[dict[str, str]]:
+    nodes = {shown["metadata"]["name"]: shown for shown in read(site.lab, "gpunodes")["items"]}
+    return list(nodes[node]["spec"].get("gpus", ())) if node in nodes else []
+
+
+@pytest.fixture(scope="module")
+def watched(site: Site, eventually: Eventually) -> Site:
+    """The site, when its agents have told of all GPUs."""
+    eventually(lambda: all(len(gpus(site, node)) == 8 for node in NODES), "the agents write their eight GPUs")
+    return site
+
+
+@pytest.mark.rare  # three minutes
+def test_the_fairness_suite_passes_where_whole_gpus_and_parts_come_by_claims(
+    watched: Site, tmp_path: Path
+) -> None:
+    done = muster(
+        watched.lab.kubeconfig, "validate", "--target", "cluster", "--part", "fairness", "--patience", "4",
+        "--out", str(tmp_path / "report"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.startswith("PASS of ")
+    print(done.stdout)
 
 
 @pytest.mark.rare  # a minute, of which most is Ansible's
 def test_a_site_is_green_with_all_its_gpus_and_names_the_one_that_is_lost(
-    site: Site, eventually: Eventually
+    watched: Site, eventually: Eventually
 ) -> None:
-    eventually(lambda: len(gpus(site)) == 8, "the agent writes the eight GPUs")
+    site = watched
     green = site.verify()
     assert green.returncode == 0, green.stderr
     proved = {stage["stage"]: " ".join(stage["proved"]) for stage in json.loads(green.stdout)["stages"]}
     assert f"muster gives 8 on {NODE}" in proved["verify"]
-    assert re.search(rf"a job on 1 GPU ran on {NODE}, placed by muster", proved["verify"])
+    assert re.search(r"a job on 1 GPU ran on dgx1-real-[12], placed by muster", proved["verify"])
     assert "a container got the GPU of its claim, another half of a GPU" in proved["verify"]
 
     ended = read(site.lab, "events", "-A", "--field-selector", "reason=BackOff")["items"]
     assert not ended, "the jobs of `verify` end because they are ended"
 
     address = gpus(site)[5]["busId"]
-    NodeGpus(site.lab).lose("5")
+    NodeGpus(site.lab, NODE).lose("5")
     eventually(lambda: bool(gpus(site)[5].get("failure")), "the agent writes what is lost")
     red = site.verify()
     assert red.returncode == 1

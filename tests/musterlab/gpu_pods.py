@@ -2,12 +2,16 @@
 
 import json
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from musterlab import binaries, kube_scheduler
+from musterlab.build import KUBE_SCHEDULER
 from musterlab.cluster import Lab
 from musterlab.realnodes import images
+from orchestrator.progress import Reporter
 
 _ASK = """
 import ctypes
@@ -27,6 +31,20 @@ SOME_LIBRARY = _LOADER.parent / "libm.so.6"
 
 _MACHINE = "/opt"
 """Where containers have the machine's /usr: the lab's images have no C library and no Python."""
+
+
+@contextmanager
+def kube_scheduler_of(lab: Lab, directory: Path) -> Iterator[None]:
+    """Kubernetes' own scheduler runs in the lab: for pods that are nobody else's, such as those of DaemonSets."""
+    program = binaries.find(Reporter(lambda _line: None), KUBE_SCHEDULER).paths[kube_scheduler.NAME]
+    command = kube_scheduler.configure(lab, directory, program)
+    with (directory / "scheduler.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 def machine_can_ask() -> bool:

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from orchestrator import names
 from orchestrator.agent.pod_resources import HeldDevice, list_devices
 from orchestrator.progress import Reporter
 from tests.control.operators import MUSTER, prepare
+from tests.musterlab.node_processes import processes
 
 NODE: Final = "dgx1-real-1"
 OPTIONS: Final = (f"--reservation-image={images.SHELL}", "--parts-wait-for-agent")
@@ -68,14 +69,8 @@ class Site:
 
     def kill_kubelet(self) -> None:
         """Kill the node's kubelet; the node starts it again."""
-        (node,) = (process.pid for process in self.lab.status().processes if process.name == NODE)
-        for status in Path("/proc").glob("[0-9]*/status"):
-            with suppress(FileNotFoundError, ProcessLookupError):
-                fields = dict(
-                    line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line
-                )
-                if fields["Name"] == "kubelet" and _descends(int(fields["PPid"]), node):
-                    os.kill(int(fields["Pid"]), signal.SIGKILL)
+        for pid in processes(self.lab, NODE, "kubelet"):
+            os.kill(pid, signal.SIGKILL)
 
     def held(self) -> list[HeldDevice]:
         """Which containers have which GPUs, as the kubelet says."""
@@ -87,15 +82,6 @@ class Site:
     def close(self) -> None:
         for name in list(self._processes):
             self.kill(name)
-
-
-def _descends(pid: int, ancestor: int) -> bool:
-    while pid > 1:
-        if pid == ancestor:
-            return True
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        pid = int(stat.rpartition(")")[2].split()[1])
-    return False
 
 
 @contextmanager

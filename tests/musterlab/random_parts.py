@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from orchestrator.agent.errors import KubeletUnreachable
 from orchestrator.agent.pod_resources import list_devices
 from orchestrator.cluster.errors import NotFound
 from orchestrator.cluster.kubeconfig import load_access
-from orchestrator.cluster.resources import PODS
+from orchestrator.cluster.resources import LEASES, PODS
 from orchestrator.cluster.transport import Transport
 from tests.musterlab.parts import Site, part_of
 
@@ -95,11 +96,18 @@ class RandomActions:
             await self._settle()
         elif action in ("operator", "agent"):
             self._site.kill(action)
+            if action == "operator":
+                await self._forget_its_lease()
             self._site.start(action)
         elif action == "kubelet":
             self._site.kill_kubelet()
         elif action == "plugin":
             self._site.gpus.restart_plugin()
+
+    async def _forget_its_lease(self) -> None:
+        """The next operator need not wait 15 s until what died without a word may be taken for dead."""
+        with suppress(NotFound):
+            await self._transport.delete(LEASES.path(names.SYSTEM_NAMESPACE, names.LEASE_NAME))
 
     async def _submit(self, *, is_part: bool) -> None:
         self._number += 1

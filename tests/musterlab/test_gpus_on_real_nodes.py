@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from musterlab import binaries, kube_scheduler, supervisor
-from musterlab.build import KUBE_SCHEDULER
+from musterlab import binaries, supervisor
 from musterlab.cluster import Lab, start
 from musterlab.errors import BinariesError, LabConflict
 from musterlab.gpus.live import NodeGpus, Process
@@ -24,7 +22,16 @@ from orchestrator.agent.pod_resources import list_devices
 from orchestrator.progress import Reporter
 from tests.control.operators import must_all, operator, prepare
 from tests.musterlab import gpu_pods, parts
-from tests.musterlab.gpu_pods import create, kubectl, pod, read, uuids_seen, wait_until_ready
+from tests.musterlab.gpu_pods import (
+    create,
+    kube_scheduler_of,
+    kubectl,
+    pod,
+    read,
+    uuids_seen,
+    wait_until_ready,
+)
+from tests.musterlab.node_processes import runtime_configuration
 from tests.musterlab.random_parts import RESTARTS, RandomActions, script
 
 pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]
@@ -50,20 +57,15 @@ def _the_programs_are_there() -> None:
         pytest.skip(str(error))
 
 
-def mounts() -> list[str]:
-    return sorted(Path("/proc/mounts").read_text().splitlines())
-
-
 def lab_with(gpus: Gpus, directory: Path) -> Iterator[Lab]:
     """A lab of one real node, of which nothing is left when it is stopped."""
-    before = mounts()
     running = start("gpus", nodes=0, real_nodes=1, detach=False, state_dir=directory, gpus=gpus)
     folders = supervisor.cgroups(running.state_directory)
     yield running
     running.stop()
     assert list(directory.iterdir()) == []
     assert [folder for folder in folders if folder.exists()] == []
-    assert mounts() == before
+    assert [line for line in Path("/proc/mounts").read_text().splitlines() if str(directory) in line] == []
 
 
 @pytest.fixture(scope="module")
@@ -75,14 +77,8 @@ def plugin_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 @pytest.fixture(scope="module")
 def dra_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     for lab in lab_with(Gpus("v100", 8, "dra"), tmp_path_factory.mktemp("labs")):
-        directory = tmp_path_factory.mktemp("scheduler")
-        program = binaries.find(Reporter(lambda _line: None), KUBE_SCHEDULER).paths[kube_scheduler.NAME]
-        command = kube_scheduler.configure(lab, directory, program)
-        with (directory / "log").open("wb") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        yield lab
-        process.kill()
-        process.wait()
+        with kube_scheduler_of(lab, tmp_path_factory.mktemp("scheduler")):
+            yield lab
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +265,7 @@ def act(site: parts.Site, seed: int, *, count: int, restarts: Sequence[str], set
 
 
 def test_random_actions_give_no_gpu_to_two_owners(parts_site: parts.Site) -> None:
-    act(parts_site, 1, count=60, restarts=("operator", "agent", "plugin"), settle=1)
+    act(parts_site, 1, count=60, restarts=("operator", "plugin"), settle=1)
 
 
 @pytest.mark.rare
@@ -317,6 +313,67 @@ def test_two_halves_share_a_gpu_and_a_pod_gets_whole_ones_by_the_classes_resourc
     assert one == other
     claim = read(dra_lab, "pod", "whole")["status"]["extendedResourceClaimStatus"]["resourceClaimName"]
     assert uuids_seen(dra_lab, "whole") == claimed_uuids(dra_lab, claim) != one
+
+
+def page(name: str, version: str, **spec: object) -> list[dict[str, Any]]:
+    """The manifests of Google Distributed Cloud's page on dynamic resource allocation, as printed, by another name."""
+    wish = {"deviceClassName": "gpu.nvidia.com"}
+    request = {"name": "gpu", **({"exactly": wish} if version == "v1" else wish)}
+    samples = {"ctr0": "vectoradd-cuda12.5.0", "ctr1": "devicequery"}
+    containers = [
+        {"name": container, "image": f"nvcr.io/nvidia/k8s/cuda-sample:{tag}", "resources": FROM_CLAIM}
+        for container, tag in samples.items()
+    ]
+    claims = [{"name": "gpu", "resourceClaimName": "gpu-claim"}]
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
+        {
+            "apiVersion": f"resource.k8s.io/{version}",
+            "kind": "ResourceClaim",
+            "metadata": {"namespace": name, "name": "gpu-claim"},
+            "spec": {"devices": {"requests": [request]}},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "pod1", "namespace": name},
+            "spec": {
+                "restartPolicy": "OnFailure",
+                "resourceClaims": claims,
+                "containers": containers,
+                **spec,
+            },
+        },
+    ]
+
+
+def test_the_pod_of_the_page_ends_well_and_the_fields_of_rhel_reach_its_containers(dra_lab: Lab) -> None:
+    rhel = {"securityContext": {"seLinuxOptions": {"type": "nvidia_container_t"}}}
+    pages = {version: page(f"dra-test-{version}", version) for version in CLAIM_VERSIONS}
+    pages["rhel"] = page("dra-test-rhel", "v1beta1", **rhel)
+    create(dra_lab, *(manifests[0] for manifests in pages.values()))
+    for name in pages:
+        kubectl(dra_lab, "wait", "--for=create", "serviceaccount/default", "-n", f"dra-test-{name}")
+    create(dra_lab, *(one for manifests in pages.values() for one in manifests[1:]))
+    for name in pages:
+        there = ("-n", f"dra-test-{name}")
+        kubectl(
+            dra_lab, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/pod1", *there, "--timeout=120s"
+        )
+        pod = read(dra_lab, "pod", "pod1", *there)
+        ends = [one["state"]["terminated"]["exitCode"] for one in pod["status"]["containerStatuses"]]
+        assert (ends, [one["restartCount"] for one in pod["status"]["containerStatuses"]]) == ([0, 0], [0, 0])
+        (gpu, passed), other = (
+            kubectl(dra_lab, "logs", "pod1", "-c", container, *there).splitlines()
+            for container in ("ctr0", "ctr1")
+        )
+        assert re.fullmatch("nvidia[0-7]", gpu)
+        assert (passed, other) == ("Test PASSED", [gpu, "Result = PASS"])
+        for status in pod["status"]["containerStatuses"]:
+            configuration = runtime_configuration(dra_lab, NODE, status["containerID"].partition("://")[2])
+            context = configuration["linux"]["security_context"]
+            expected = {"type": "nvidia_container_t"} if name == "rhel" else None
+            assert context.get("selinux_options") == expected
 
 
 def test_what_a_gpu_does_is_seen_in_containers_and_by_the_driver(

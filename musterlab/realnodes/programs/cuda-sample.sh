@@ -1,0 +1,10 @@
+#!/bin/sh
+# Stands in for NVIDIA's samples vectorAdd and deviceQuery: no CUDA, the same last line. Says which GPUs the container has,
+# and fails where it has none.
+gpus=$(ls /dev | grep -x 'nvidia[0-9][0-9]*')
+if [ -z "$gpus" ]; then
+    echo 'no CUDA-capable device is detected'
+    exit 1
+fi
+echo "$gpus"
+echo "$1"

@@ -1,0 +1,64 @@
+"""The programs of a real node, and what its container runtime was told of a container."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from grpclib.client import Channel, UnaryUnaryMethod
+
+from musterlab.cluster import Lab
+from musterlab.realnodes.machine import CONTAINERD_SOCKET
+
+_STATUS = "/runtime.v1.RuntimeService/ContainerStatus"
+
+
+def processes(lab: Lab, node: str, program: str) -> Iterator[int]:
+    """Yield the numbers that the processes of a node with this name have on this machine."""
+    (top,) = (process.pid for process in lab.status().processes if process.name == node)
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            fields = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
+            if fields["Name"] == program and _descends(int(fields["PPid"]), top):
+                yield int(fields["Pid"])
+
+
+def _descends(pid: int, ancestor: int) -> bool:
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        pid = int(stat.rpartition(")")[2].split()[1])
+    return False
+
+
+class _Bytes(bytes):
+    """A message of gRPC that nobody takes apart."""
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 - as grpclib calls it
+        return bytes(self)
+
+    FromString = bytes
+
+
+def runtime_configuration(lab: Lab, node: str, container: str) -> dict[str, Any]:
+    """What the kubelet told the runtime of a container: CRI's `ContainerConfig`, as containerd shows it."""
+    (pid,) = processes(lab, node, "containerd")
+    answer = asyncio.run(_ask(Path(f"/proc/{pid}/root{CONTAINERD_SOCKET}"), container.encode()))
+    start = answer.index(b'{"sandboxID"')  # of the map `info`, whose only entry is JSON
+    shown, _ = json.JSONDecoder().raw_decode(answer[start:].decode())
+    configuration: dict[str, Any] = shown["config"]
+    return configuration
+
+
+async def _ask(socket: Path, container: bytes) -> bytes:
+    channel = Channel(path=str(socket))
+    try:
+        method: UnaryUnaryMethod[Any, Any] = UnaryUnaryMethod(channel, _STATUS, _Bytes, _Bytes)
+        # container_id = 1, verbose = 2
+        answer: bytes = await method(_Bytes(b"\x0a" + bytes([len(container)]) + container + b"\x10\x01"))
+        return answer
+    finally:
+        channel.close()
