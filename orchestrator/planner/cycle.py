@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from orchestrator.planner.actions.allocate import allocate, allocate_released
 from orchestrator.planner.actions.consolidate import consolidate
 from orchestrator.planner.actions.double_claims import evict_double_holders
+from orchestrator.planner.actions.evicting import move_to_what_later_claims_freed
 from orchestrator.planner.actions.make_room import make_room_within_fair_share, make_room_within_quota
 from orchestrator.planner.actions.preempt import preempt
 from orchestrator.planner.actions.remake import remake_lost_rooms
@@ -31,6 +32,7 @@ ACTIONS: Sequence[tuple[tuple[str, ...], Callable[[Session], None]]] = (
     (("consolidate",), consolidate),
     (("preempt",), preempt),
     (("start_reserved",), start_reserved),
+    (("reclaim", "preempt"), move_to_what_later_claims_freed),
     (("stale",), evict_stale),
 )
 """The steps in their order; those with two names do what the decision is not kept from."""

@@ -337,6 +337,10 @@ class Session:
             (self.workload(name) for name in self._nominees & self._rooms.keys()), key=workload_order
         )
 
+    def has_room(self, workload: Workload) -> bool:
+        """Whether some of the workload waits for room that was made for it."""
+        return workload.id in self._rooms
+
     def nominated_places(self, workload: Workload) -> Placed:
         """Where the workload's nominations are, on the ledger."""
         return list(self._rooms[workload.id].values())
@@ -376,6 +380,14 @@ class Session:
         """Ids of pods evicted after the first `count` and promised no other place, and how many are evicted by now."""
         new = self._evicted[count:]
         return [name for name in new if name not in self._nominations], len(self._evicted)
+
+    def evicted_for_others(self) -> dict[str, str]:
+        """Workloads by the ids of those of their pods that make way for others and were promised no place."""
+        return {
+            pod: entry.workload
+            for pod, entry in self._evictions.items()
+            if entry.beneficiary != entry.workload and pod not in self._nominations
+        }
 
     def is_bound(self, pod: Pod) -> bool:
         """Whether the pod is bound in this decision."""

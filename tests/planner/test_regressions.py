@@ -80,6 +80,27 @@ def test_a_gang_takes_what_is_borrowed_where_smaller_victims_are_not_enough() ->
     assert Counter(each.workload for each in decision.nominations) == {"q/claim": 4}
 
 
+def test_a_victim_is_promised_what_a_later_claim_frees_beyond_its_need() -> None:
+    decision = first_decision("room-that-a-later-claim-freed")
+    assert {each.workload for each in decision.evictions} == {"small", "large"}
+    assert {(each.workload, each.node) for each in decision.nominations} >= {("small", "n1")}
+
+
+def test_who_was_moved_for_a_growing_job_does_not_go_for_it_while_that_job_waits_for_the_room() -> None:
+    path = Path(__file__).with_name("regressions") / "moved-for-a-job-that-grows.yaml"
+    run = settle(load(path), max_decisions=20, grace_decisions=5)
+    bound = next(
+        number
+        for number, step in enumerate(run.steps)
+        if step.bindings and step.bindings[0].workload == "grows"
+    )
+    lost = [
+        number for number, step in enumerate(run.steps) for each in step.evictions if each.workload == "moved"
+    ]
+    assert lost[0] == 0
+    assert all(number >= bound for number in lost[1:])
+
+
 def test_promised_parts_wait_until_less_is_used_than_a_lost_gpu_leaves() -> None:
     decision = first_decision("promised-parts-on-a-node-that-lost-a-gpu")
     assert (decision.bindings, len(decision.nominations)) == ((), 5)

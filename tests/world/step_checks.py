@@ -8,15 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.planner.model import PodState
-from tests.world.coverage import Coverage
+from tests.world.covered_work import covered_work
 from tests.world.facts import (
     SECOND_US,
-    add,
     admits,
     all_pods,
     gang_is_whole,
     order_in_project,
-    total,
     within,
 )
 from tests.world.kept_rooms import kept_rooms
@@ -27,7 +25,7 @@ from tests.world.water import fair_shares
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from orchestrator.planner.model import Amounts, Binding, Eviction, Plan, Pod, Snapshot
+    from orchestrator.planner.model import Binding, Plan, Pod, Snapshot
 
 
 def check_step(before: Snapshot, decision: Plan) -> list[Violation]:
@@ -133,78 +131,6 @@ def _projects_of(step: Step, bindings: tuple[Binding, ...] | list[Binding]) -> l
         for name in step.tree.lineage.get(step.workloads[entry.workload].project, ())
     }
     return sorted(names)
-
-
-def coverage(step: Step) -> Iterator[Violation]:
-    """What a quota covers is evicted for another project only if it has a promised place, or enough is left.
-
-    A project that holds its whole quota without the victim lost nothing that the quota promises: least harm may well
-    take a small job that fits rather than a large one that the order of filling calls borrowed.
-    """
-    if not step.plan.evictions:
-        return
-    covered = Coverage(step.before, step.tree)
-    models = {bounds.model for project in step.before.projects for bounds in project.gpu_models}
-    lost: dict[tuple[str, str], list[Eviction]] = {}
-    for eviction in step.plan.evictions:
-        victim, winner = step.workloads[eviction.workload], step.workloads.get(eviction.beneficiary)
-        if winner is None:
-            yield Violation(
-                "evictions", f"{eviction.pod} is evicted for {eviction.beneficiary}, which is not there"
-            )
-            continue
-        node = step.nodes.get(step.pods[eviction.pod].node or "")
-        is_moved = eviction.pod in step.nominated
-        ours, theirs = step.tree.sides(winner.project, victim.project)
-        if is_moved or ours is None or theirs is None or (node is not None and node.gpu_model in models):
-            continue
-        if covered.protects(victim, step.pods[eviction.pod], theirs):
-            lost.setdefault((victim.id, theirs), []).append(eviction)
-    for (name, theirs), evictions in lost.items():
-        # pods of the same kind are interchangeable: what counts is how many are left
-        workload = step.workloads[name]
-        running = [pod for pod in workload.pods if pod.state is PodState.ALLOCATED]
-        safe = sum(covered.protects(workload, pod, theirs) for pod in running)
-        gone = sum(pod.id in step.evicted and pod.id not in step.nominated for pod in running)
-        alike = len({(pod.request, pod.sub_group) for pod in running}) == 1
-        if not alike or len(running) - gone < safe:
-            if _keeps_quota(step, theirs, total(step.pods[eviction.pod] for eviction in evictions)):
-                continue
-            pods = ", ".join(eviction.pod for eviction in evictions)
-            facts = f"{pods} evicted for {evictions[0].beneficiary}, the quota of {theirs} covers it"
-            yield Violation("covered", facts)
-
-
-def _keeps_quota(step: Step, name: str, lost: Amounts) -> bool:
-    """Whether the project or department still holds all of its quota of what it lost: it lost the wrong work at worst.
-
-    Unbounded GPUs are all promised, unbounded CPU and memory are promised to nobody.
-
-    What its more urgent work took from it counts as held, and what that work got for it does not: others took while it
-    was as it had been, and what a project loses by preemption it gets.
-    """
-    inside = [
-        eviction
-        for eviction in step.plan.evictions
-        if eviction.rule == "priority"
-        and name in step.tree.lineage.get(step.workloads[eviction.workload].project, ())
-    ]
-    urgent = {eviction.beneficiary for eviction in inside}
-    preempted = {eviction.pod for eviction in inside}
-    promised = {
-        pod
-        for pod, entry in step.nominated.items()
-        if name in step.tree.lineage.get(step.workloads[entry.workload].project, ())
-        and entry.workload not in urgent
-    }
-    held = add(step.held_after[name], total(step.pods[pod] for pod in promised | preempted))
-    # What is started and made way again in the same decision is not seen, but what it made way for is.
-    at_last = add(step.held_after[name], step.promised(name))
-    return all(
-        max(held[resource], at_last[resource]) >= quota if quota is not None else resource > 0
-        for resource, quota in enumerate(step.tree.quota(name))
-        if lost[resource]
-    )
 
 
 def evictions_inside(step: Step) -> Iterator[Violation]:
@@ -337,7 +263,7 @@ CHECKS: tuple[Callable[[Step], Iterator[Violation]], ...] = (
     limits,
     model_limits,
     firm_work,
-    coverage,
+    covered_work,
     evictions_inside,
     minimum_runtimes,
     caps,

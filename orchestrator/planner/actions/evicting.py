@@ -138,8 +138,24 @@ def move_elsewhere(session: Session, losses: Losses) -> dict[str, Placed]:
 
     Whose claim is worse would lose the place to the others again.
     """
-    evicted = {pod.id for victim, _ in losses for pod in victim.pods}
-    victims = {name: _as_it_ran(session, name, evicted) for name in _workloads_of(losses)}
+    names = dict.fromkeys(victim.workload.id for victim, _ in losses)
+    return _move_elsewhere(session, names, {pod.id for victim, _ in losses for pod in victim.pods})
+
+
+def move_to_what_later_claims_freed(session: Session) -> None:
+    """Promise places to victims that fit by now, when all claims have had their turn.
+
+    They were offered one as soon as the claim was served that they make way for; who goes for a later claim may free
+    more than that claim needs.
+    """
+    lost = session.evicted_for_others()
+    for name, placed in _move_elsewhere(session, dict.fromkeys(lost.values()), lost.keys()).items():
+        session.promise(session.workload(name), placed)
+        session.end_useless_promises(name)
+
+
+def _move_elsewhere(session: Session, names: Iterable[str], evicted: Collection[str]) -> dict[str, Placed]:
+    victims = {name: _as_it_ran(session, name, evicted) for name in names}
     parts = {name: _parts_of_victim(victim, evicted) for name, victim in victims.items()}
     moved: dict[str, Placed] = {}
     for workload, chunk in _by_claim(session, parts):
@@ -151,10 +167,6 @@ def move_elsewhere(session: Session, losses: Losses) -> dict[str, Placed]:
         elif len(chunk) > 1 or not _goes_on(victims[workload.id], evicted):
             parts[workload.id].clear()  # the surplus is of no use without what its gang needs
     return moved
-
-
-def _workloads_of(losses: Losses) -> list[str]:
-    return list(dict.fromkeys(victim.workload.id for victim, _ in losses))
 
 
 def _as_it_ran(session: Session, name: str, evicted: Collection[str]) -> Workload:

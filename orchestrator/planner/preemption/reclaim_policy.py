@@ -48,13 +48,14 @@ class ReclaimPolicy:
         self._spared: frozenset[str] = frozenset()
         self._robbed: frozenset[str] = frozenset()
         self._claimed_model: str | None = None
+        self._is_served_in_part = False
         self._has_protection = bool(session.snapshot.now_us) and any(
             project.reclaim_min_runtime_seconds for project in self._tree.projects.values()
         )
 
     def key(self, workload: Workload) -> tuple[object, ...]:
         """Protection depends on where the lineages part, everything else on the piece's project alone."""
-        spared = (workload.id, *sorted(self._spared)) if self._spared else ()
+        spared = (workload.id, *sorted(self._spared)) if self._spared or self._is_served_in_part else ()
         return ("reclaim", workload.project if self._has_protection else "", *spared)
 
     def start(self, workload: Workload, chunk: Chunk) -> None:
@@ -62,6 +63,7 @@ class ReclaimPolicy:
         self._spared = self._robbed = frozenset()
         model = self._session.models.claim(workload, chunk) if self._tree.promised_models else None
         self._claimed_model = model if model in self._tree.promised_models else None
+        self._is_served_in_part = self._session.has_room(workload)
 
     def note_in_vain(self, workload: Workload, losses: Losses) -> None:
         """Count those as robbed of whom something goes that a quota covers: what they borrow may be more."""
@@ -86,6 +88,8 @@ class ReclaimPolicy:
         """
         if piece.is_move or (piece.project in self._spared and not self.is_borrowed(workload, piece)):
             return False
+        if self._is_served_in_part and piece.is_core and piece.is_leaving_in_part:
+            return False  # perhaps moved for this very workload, whose next pods wait until its first have that room
         if not self._has_protection or not piece.is_core:
             return True
         _, theirs = self._divergence_point(workload.project, piece.project)
