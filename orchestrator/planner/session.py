@@ -381,13 +381,12 @@ class Session:
         new = self._evicted[count:]
         return [name for name in new if name not in self._nominations], len(self._evicted)
 
-    def evicted_for_others(self) -> dict[str, str]:
-        """Workloads by the ids of those of their pods that make way for others and were promised no place."""
-        return {
-            pod: entry.workload
-            for pod, entry in self._evictions.items()
-            if entry.beneficiary != entry.workload and pod not in self._nominations
-        }
+    def evicted_for_others(self) -> Iterator[tuple[Pod, str]]:
+        """The pods that make way for other workloads and were promised no place, with the ids of their workloads."""
+        for entry in self._evictions.values():
+            if entry.beneficiary != entry.workload and entry.pod not in self._nominations:
+                workload = self.workload(entry.workload)
+                yield next(pod for pod in workload.pods if pod.id == entry.pod), entry.workload
 
     def is_bound(self, pod: Pod) -> bool:
         """Whether the pod is bound in this decision."""

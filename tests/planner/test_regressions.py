@@ -101,6 +101,12 @@ def test_who_was_moved_for_a_growing_job_does_not_go_for_it_while_that_job_waits
     assert all(number >= bound for number in lost[1:])
 
 
+def test_who_has_a_room_keeps_it_where_more_urgent_work_is_to_have_its_turn_later() -> None:
+    decision = first_decision("room-kept-for-urgent-work-of-a-later-tier")
+    assert {each.workload for each in decision.bindings} == {"urgent", "more-urgent"}
+    assert [(each.workload, each.node) for each in decision.nominations] == [("nominee", "n2")]
+
+
 def test_promised_parts_wait_until_less_is_used_than_a_lost_gpu_leaves() -> None:
     decision = first_decision("promised-parts-on-a-node-that-lost-a-gpu")
     assert (decision.bindings, len(decision.nominations)) == ((), 5)

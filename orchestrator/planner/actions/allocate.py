@@ -27,7 +27,8 @@ def allocate(session: Session) -> None:
     waiting = session.pending()
     for level in EntitlementTier:
         # Where room has come free it need not wait for a release; but at its tier, as its claim is no better, and after
-        # more urgent work of its project: that would take the place from it, when its own room is somebody else's.
+        # more urgent work of its project, also of a later tier: that would take the place from it, when its own room
+        # is somebody else's.
         ahead, behind = _by_queue(session.waiting_nominees(), waiting)
         _start_elsewhere(session, ahead, level)
         turns = session.turns(waiting)
@@ -41,7 +42,7 @@ def allocate(session: Session) -> None:
             elif not grown:
                 stuck.append(workload)
             turns.settle(workload.project, workload if grown and session.next_chunk(workload) else None)
-        _start_elsewhere(session, behind, level)
+        _start_elsewhere(session, _by_queue(behind, waiting)[0], level)
         for workload in stuck:
             if rearranger.start(workload):
                 hopeless.clear()

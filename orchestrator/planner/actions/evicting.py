@@ -148,15 +148,27 @@ def move_to_what_later_claims_freed(session: Session) -> None:
     They were offered one as soon as the claim was served that they make way for; who goes for a later claim may free
     more than that claim needs.
     """
-    lost = session.evicted_for_others()
-    for name, placed in _move_elsewhere(session, dict.fromkeys(lost.values()), lost.keys()).items():
+    lost = list(session.evicted_for_others())
+    free_milli = max((account.later_milli for account in session.ledger.nodes), default=0)
+    if all(pod.request.gpu_milli > free_milli for pod, _ in lost):
+        return
+    evicted = {pod.id for pod, _ in lost}
+    for name, placed in _move_elsewhere(session, dict.fromkeys(name for _, name in lost), evicted).items():
         session.promise(session.workload(name), placed)
         session.end_useless_promises(name)
 
 
 def _move_elsewhere(session: Session, names: Iterable[str], evicted: Collection[str]) -> dict[str, Placed]:
-    victims = {name: _as_it_ran(session, name, evicted) for name in names}
-    parts = {name: _parts_of_victim(victim, evicted) for name, victim in victims.items()}
+    victims: dict[str, Workload] = {}
+    parts: dict[str, deque[Chunk]] = {}
+    for name in names:
+        victim = victims[name] = session.workload(name)
+        if len(victim.pods) == 1:  # nearly always
+            (pod,) = victim.pods
+            parts[name] = deque(() if session.is_bound(pod) or session.is_nominated(pod) else (victim.pods,))
+        else:
+            victims[name] = _as_it_ran(session, victim, evicted)
+            parts[name] = _parts_of_victim(victims[name], evicted)
     moved: dict[str, Placed] = {}
     for workload, chunk in _by_claim(session, parts):
         placed = None
@@ -169,9 +181,8 @@ def _move_elsewhere(session: Session, names: Iterable[str], evicted: Collection[
     return moved
 
 
-def _as_it_ran(session: Session, name: str, evicted: Collection[str]) -> Workload:
+def _as_it_ran(session: Session, workload: Workload, evicted: Collection[str]) -> Workload:
     """The workload with what it lost, but for what has another room by now."""
-    workload = session.workload(name)
     pods = (
         replace(pod, state=PodState.ALLOCATED)
         if pod.id in evicted and not (session.is_bound(pod) or session.is_nominated(pod))
