@@ -47,10 +47,10 @@ def can_consolidate_for(session: Session, level: EntitlementTier) -> list[Worklo
         for workload in _served(lacks_only(session, ROOM_IS_MISSING))
         if session.tier(workload, session.next_chunk(workload)) is level
     ]
-    free = _free_milli(session)
-    if not any(chunk_gpu_milli(session.next_chunk(workload)) <= free for workload in waiting):
+    if not waiting:
         return []
-    return waiting
+    free = _free_milli(session)
+    return waiting if any(chunk_gpu_milli(session.next_chunk(one)) <= free for one in waiting) else []
 
 
 class Consolidation:

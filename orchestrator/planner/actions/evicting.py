@@ -149,6 +149,8 @@ def move_to_what_later_claims_freed(session: Session) -> None:
     more than that claim needs.
     """
     lost = list(session.evicted_for_others())
+    if not lost:
+        return
     free_milli = max((account.later_milli for account in session.ledger.nodes), default=0)
     if all(pod.request.gpu_milli > free_milli for pod, _ in lost):
         return
