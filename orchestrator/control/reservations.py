@@ -11,29 +11,24 @@ would refuse. Who uses which is written on the pods that use it, so that whoever
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
-from orchestrator.cluster.errors import AlreadyExists, NotFound
 from orchestrator.cluster.gpu_nodes import GpuNode
 from orchestrator.cluster.objects import FINISHED, Pod
 from orchestrator.cluster.reflector import Change
-from orchestrator.cluster.resources import PODS
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.claims import ClaimNotReady
-from orchestrator.control.requests import Requests, Task
+from orchestrator.control.requests import Requests
+from orchestrator.control.reservation_pods import GpuReservation, ReservationPods
 from orchestrator.names import SYSTEM_NAMESPACE
 from orchestrator.planner.model import DEVICE_MILLI, Binding
 from orchestrator.workloads.published_gpus import PublishedGpus
 from orchestrator.workloads.request import gpu_request, is_reservation
 from orchestrator.workloads.reservations import (
-    NAME_PREFIX,
     Share,
     free_instead,
     gpu_of_reservation,
-    reservation_pod,
     shares_of,
 )
 from orchestrator.workloads.snapshot import Assumption
@@ -49,29 +44,6 @@ LOOK_SECONDS: Final = 1.0
 _NO_AGENT: Final = (
     "no agent has written a GpuNode of node {node}, so nobody can say which of its GPUs it has a part of"
 )
-_UNKNOWN: Final = -1
-
-
-@dataclass(slots=True, eq=False)
-class _Reservation:
-    """One reservation; `index` is the GPU that was decided on until the agent names it, `uuid` is "" until then.
-
-    `decided` is the same for decisions that do not know yet what the agent said. `uid` is "" until the watch shows it.
-    `waiting` are the pods that are being bound with parts of it, by uid, and how much each gets. `problem` says why
-    nobody can use it any more.
-    """
-
-    name: str
-    node: str
-    index: int = _UNKNOWN
-    decided: int = _UNKNOWN
-    uuid: str = ""
-    uid: str = ""
-    waiting: dict[str, int] = field(default_factory=dict)
-    problem: str = ""
-    is_begun: bool = False
-    is_ending: bool = False
-    is_finished: bool = False
 
 
 class Reservations:
@@ -98,8 +70,6 @@ class Reservations:
         look_seconds: float = LOOK_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._transport = transport
-        self._image = image
         self._gpu_node = gpu_node
         self._published = published
         self._memory_mib = memory_mib
@@ -109,17 +79,16 @@ class Reservations:
         self._must_be_named = must_be_named
         self._ready_seconds = ready_seconds
         self._look_seconds = look_seconds
-        self._requests = Requests(is_leader=is_leader, sleep=sleep)
+        self._pods = ReservationPods(transport, image, Requests(is_leader=is_leader, sleep=sleep))
         self._changed = asyncio.Event()
-        self._by_name: dict[str, _Reservation] = {}
-        self._by_uid: dict[str, _Reservation] = {}
-        self._attached: dict[str, tuple[_Reservation, ...]] = {}
+        self._by_uid: dict[str, GpuReservation] = {}
+        self._attached: dict[str, tuple[GpuReservation, ...]] = {}
         self._users: dict[str, tuple[Pod, tuple[Share, ...]]] = {}
         self._used_milli: dict[str, dict[str, int]] = {}
 
     async def close(self) -> None:
         """End what is under way."""
-        await self._requests.close()
+        await self._pods.close()
 
     def see(self, change: Change[Any]) -> None:
         """Take a change of the caches."""
@@ -141,7 +110,7 @@ class Reservations:
         where a kubelet gave away those that they were to have. Two that count on one GPU would leave one too many.
         """
         expected: dict[str, dict[int, tuple[str, str]]] = {}
-        for reservation in self._by_name.values():
+        for reservation in self._pods.by_name.values():
             if reservation.uuid and not reservation.waiting:
                 reservation.decided = reservation.index
             if reservation.waiting and not self._is_named(reservation):
@@ -153,7 +122,7 @@ class Reservations:
                 holder = (pod.metadata.namespace, pod.metadata.name)
                 expected.setdefault(place.node, {}).update(dict.fromkeys(place.devices, holder))
         moved = {node: free_instead(self._gpu_node(node), pods) for node, pods in expected.items()}
-        for reservation in self._by_name.values():
+        for reservation in self._pods.by_name.values():
             if reservation.waiting and not reservation.uuid:
                 index = moved[reservation.node].get(reservation.index, reservation.index)
                 reservation.index = reservation.decided = index
@@ -191,7 +160,7 @@ class Reservations:
             if reservation is not None and self._held_milli(reservation) + portion_milli > DEVICE_MILLI:
                 raise ClaimNotReady(f"GPU {index} of node {node} is another one than was decided on")
         used = tuple(
-            reservation or self._plan(node, index)
+            reservation or self._pods.plan(node, index)
             for index, reservation in zip(binding.devices, there, strict=True)
         )
         for reservation in used:
@@ -224,13 +193,13 @@ class Reservations:
         for reservation in self._attached.pop(uid, ()):
             reservation.waiting.pop(uid, None)
             if not reservation.waiting and not reservation.is_begun:
-                self._by_name.pop(reservation.name, None)
+                self._pods.by_name.pop(reservation.name, None)
 
     def sweep(self) -> None:
         """Delete the reservations that nobody uses, and evict the pods whose reservations were lost."""
-        for reservation in list(self._by_name.values()):
+        for reservation in list(self._pods.by_name.values()):
             if reservation.uid and not reservation.is_ending and not self._is_used(reservation):
-                self._delete(reservation)
+                self._pods.delete(reservation)
         for pod, shares in list(self._users.values()):
             lost = [share for share in shares if self._is_lost(share)]
             if lost and pod.metadata.deletion_timestamp is None:
@@ -242,16 +211,16 @@ class Reservations:
 
     def _see_reservation(self, pod: Pod, *, is_there: bool) -> None:
         metadata = pod.metadata
-        reservation = self._by_name.get(metadata.name)
+        reservation = self._pods.by_name.get(metadata.name)
         if not is_there:
             self._by_uid.pop(metadata.uid, None)
             if reservation is not None:
                 reservation.problem = f"the pod {metadata.name} that was to hold a GPU of it is gone"
-                del self._by_name[metadata.name]
+                del self._pods.by_name[metadata.name]
             return
         if reservation is None:
-            reservation = _Reservation(metadata.name, pod.spec.node_name, is_begun=True)
-            self._by_name[metadata.name] = reservation
+            reservation = GpuReservation(metadata.name, pod.spec.node_name, is_begun=True)
+            self._pods.by_name[metadata.name] = reservation
         reservation.uid = metadata.uid
         self._by_uid[metadata.uid] = reservation
         if pod.status.phase in FINISHED:
@@ -280,11 +249,11 @@ class Reservations:
         for share in shares:
             self._used_milli.setdefault(share.reservation, {})[uid] = portion_milli
 
-    def _on(self, node: str, index: int, portion_milli: int) -> _Reservation | None:
+    def _on(self, node: str, index: int, portion_milli: int) -> GpuReservation | None:
         """The reservation that holds this GPU, or is to; or one with room that was to when it was decided."""
         usable = [
             reservation
-            for reservation in self._by_name.values()
+            for reservation in self._pods.by_name.values()
             if reservation.node == node and not reservation.problem and not reservation.is_ending
         ]
         for reservation in usable:
@@ -297,17 +266,11 @@ class Reservations:
                 return reservation
         return None
 
-    def _plan(self, node: str, index: int) -> _Reservation:
-        """A new one, which is made when its turn comes. Its name is none that an agent has ever told of."""
-        reservation = _Reservation(f"{NAME_PREFIX}{secrets.token_hex(5)}", node, index, index)
-        self._by_name[reservation.name] = reservation
-        return reservation
-
-    def _held_milli(self, reservation: _Reservation) -> int:
+    def _held_milli(self, reservation: GpuReservation) -> int:
         used = self._used_milli.get(reservation.uid, {})
         return sum(reservation.waiting.values()) + sum(used.values())
 
-    def _is_used(self, reservation: _Reservation) -> bool:
+    def _is_used(self, reservation: GpuReservation) -> bool:
         users = reservation.waiting or self._used_milli.get(reservation.uid)
         return bool(users) and not reservation.is_finished
 
@@ -315,7 +278,7 @@ class Reservations:
         reservation = self._by_uid.get(share.reservation)
         return reservation is None or reservation.is_finished or reservation.is_ending
 
-    def _waits_for(self, attached: tuple[_Reservation, ...]) -> str:
+    def _waits_for(self, attached: tuple[GpuReservation, ...]) -> str:
         """Make the reservations that are to be made; say what is still waited for, "" if nothing is."""
         problem = next((reservation.problem for reservation in attached if reservation.problem), "")
         if problem:
@@ -325,7 +288,7 @@ class Reservations:
                 why = self._unsettled(reservation.node)
                 if why:
                     return why
-                self._make(reservation)
+                self._pods.make(reservation)
         for reservation in attached:
             if not reservation.uid or not self._is_named(reservation):
                 return (
@@ -334,7 +297,7 @@ class Reservations:
                 )
         return ""
 
-    def _is_named(self, reservation: _Reservation) -> bool:
+    def _is_named(self, reservation: GpuReservation) -> bool:
         """Whether it is known which GPU it holds: by the agent, or by what is written on pods that use it."""
         if reservation.uuid or not reservation.uid:
             return bool(reservation.uuid)
@@ -357,7 +320,7 @@ class Reservations:
 
     def _unsettled(self, node: str) -> str:
         """Why no pod can get another whole GPU of the node now, "" if it can."""
-        for reservation in self._by_name.values():
+        for reservation in self._pods.by_name.values():
             holds = reservation.is_begun and not reservation.is_finished
             is_free = reservation.is_ending or not self._is_used(reservation)
             if reservation.node == node and holds and is_free:
@@ -367,68 +330,6 @@ class Reservations:
                 name = f"{pod.metadata.namespace}/{pod.metadata.name}"
                 return f"the pod {name} still has a part of a GPU of node {node} that nothing holds any more"
         return ""
-
-    def _make(self, reservation: _Reservation) -> None:
-        reservation.is_begun = True
-        is_made = False
-
-        async def create() -> None:
-            nonlocal is_made
-            body = reservation_pod(reservation.name, reservation.node, self._image)
-            try:
-                await self._transport.create(PODS.path(SYSTEM_NAMESPACE), body)
-            except AlreadyExists:
-                logger.info("reservation %s: it was made before its answer was lost", reservation.name)
-            is_made = True
-
-        def refused() -> None:
-            reservation.problem = (
-                f"the API server refused the pod {reservation.name} that was to hold a GPU of it"
-            )
-
-        def unauthorized() -> None:
-            reservation.problem = (
-                f"muster may not make pods in {SYSTEM_NAMESPACE}: apply its operator YAML again"
-            )
-
-        def over() -> None:
-            if not is_made and not reservation.uid:
-                self._by_name.pop(reservation.name, None)
-
-        self._requests.put(
-            Task(
-                what=f"make {reservation.name} for a GPU of {reservation.node}",
-                call=create,
-                is_due=lambda: (
-                    not reservation.uid
-                ),  # once it was begun it may be there: it ends by its deletion alone
-                refused=refused,
-                unauthorized=unauthorized,
-                over=over,
-            )
-        )
-
-    def _delete(self, reservation: _Reservation) -> None:
-        reservation.is_ending = True
-        path = PODS.path(SYSTEM_NAMESPACE, reservation.name)
-
-        async def delete() -> None:
-            try:
-                await self._transport.delete(path, uid=reservation.uid)
-            except NotFound:
-                logger.info("reservation %s: it is gone already", reservation.name)
-
-        def refused() -> None:
-            reservation.is_ending = False  # the next sweep tries again
-
-        self._requests.put(
-            Task(
-                what=f"delete {reservation.name} of {reservation.node}, which nobody uses",
-                call=delete,
-                is_due=lambda: reservation.name in self._by_name,
-                refused=refused,
-            )
-        )
 
 
 async def _wait(changed: asyncio.Event, seconds: float) -> None:
