@@ -1,4 +1,4 @@
-"""A site whose GPUs NVIDIA's DRA driver announces: `muster verify`, the fairness suite, a GPU that is lost.
+"""A site whose GPUs NVIDIA's DRA driver announces: `muster verify`, quotas, the fairness suite, a GPU that is lost.
 
 Covers roles/verify and `muster validate --target cluster`. The two nodes are real and have NVIDIA's mock of NVML; their
 agents come from the image, the operator is a process.
@@ -22,7 +22,7 @@ from musterlab.errors import BinariesError
 from musterlab.gpus.live import NodeGpus
 from musterlab.gpus.models import Gpus
 from musterlab.gpus.recipe import GPU_PROGRAMS
-from musterlab.realnodes import driver
+from musterlab.realnodes import driver, images
 from orchestrator.progress import Reporter
 from tests.control.operators import must, muster, operator
 from tests.deployment.conftest import MUSTER
@@ -130,6 +130,36 @@ def test_the_fairness_suite_passes_where_whole_gpus_and_parts_come_by_claims(
     assert done.returncode == 0, done.stdout
     assert done.stdout.startswith("PASS of ")
     print(done.stdout)
+
+
+@pytest.mark.rare
+def test_quotas_are_of_the_gpus_that_come_by_claims(watched: Site, eventually: Eventually) -> None:
+    access = watched.lab.kubeconfig
+    refused = muster(access, "project", "create", "too-large", "-g", "17")
+    assert refused.returncode == 1
+    assert "17" in refused.stderr
+    assert "16" in refused.stderr
+    must(access, "project", "create", "four", "-g", "4")
+    sleep = ("--command", "--", "sleep", "3600")
+    must(access, "submit", "all", "-p", "four", "-g", "4", "-i", images.SHELL, *sleep)
+    kubectl(
+        watched.lab, "wait", "--for=condition=Ready", "pod", "--all", "-n", "muster-four", "--timeout=120s"
+    )
+    (pod,) = read(watched.lab, "pods", "-n", "muster-four")["items"]
+    (claim,) = read(watched.lab, "resourceclaims", "-n", "muster-four")["items"]
+    held = {device["device"] for device in claim["status"]["allocation"]["devices"]["results"]}
+    seen = kubectl(
+        watched.lab, "exec", "-n", "muster-four", pod["metadata"]["name"], "--", "ls", "/dev"
+    ).split()
+    assert {name.replace("nvidia", "gpu-") for name in seen if re.fullmatch(r"nvidia\d+", name)} == held
+    assert len(held) == 4
+
+    def allocated() -> float:
+        projects = json.loads(must(access, "project", "list", "-o", "json"))
+        return sum(float(one["status"]["allocatedGpu"]) for one in projects if one["name"] == "four")
+
+    eventually(lambda: allocated() == 4, "the project has its quota")
+    must(access, "project", "delete", "four", "--force")
 
 
 @pytest.mark.rare  # a minute, of which most is Ansible's
