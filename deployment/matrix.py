@@ -53,7 +53,10 @@ def gpus_of(host: Mapping[str, Any]) -> int | None:
 
 
 def dra_release(site: Site) -> tuple[str | None, str]:
-    """The DRA driver's release for the site, or None, and why."""
+    """The DRA driver's release for the site, or None, and why.
+
+    Of itself it comes only where jobs get their GPUs by it with the feature gates that are on by default.
+    """
     release = site.versions.get("dra", AUTO)
     if release == OFF:
         return None, "the site file says off"
@@ -61,7 +64,7 @@ def dra_release(site: Site) -> tuple[str | None, str]:
         return release, "the site file names it"
     why = ""
     for row in tables()["dra"]:
-        why = _dra_hindrance(site, row)
+        why = _dra_hindrance(site, row) or _without_whole(site, row)
         if not why:
             return str(row["release"]), f"the newest that fits ({row['source']})"
     return None, why
@@ -215,6 +218,14 @@ def _dra_hindrance(site: Site, row: dict[str, Any]) -> str:
         if "gpu" in host["roles"] and not capable:
             return f"there is no driver for DRA on {host['model']} with {host['os']} ({name})"
     return ""
+
+
+def _without_whole(site: Site, row: dict[str, Any]) -> str:
+    """Why jobs would get no GPU although the driver runs; empty if they do."""
+    kubernetes = site.versions["kubernetes"]
+    if within(kubernetes, row["whole"]):
+        return ""
+    return f"jobs get GPUs by claims with Kubernetes {row['whole']}, this is {kubernetes}, where that is alpha and off"
 
 
 def _orchestrator(site: Site) -> Iterator[Finding]:

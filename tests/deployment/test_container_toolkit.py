@@ -95,10 +95,11 @@ def test_verify_refuses_what_is_open_and_names_the_fix(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("dra", "more", "open_"),
     [
-        ("auto", "", False),
+        ("0.5.0", "", False),
+        ("auto", "", True),
         ("off", "", True),
         ("off", "container_toolkit: {envvar_when_unprivileged: false}\n", False),
-        ("auto", "container_toolkit: {envvar_when_unprivileged: true}\n", True),
+        ("0.5.0", "container_toolkit: {envvar_when_unprivileged: true}\n", True),
     ],
 )
 def test_the_variable_stays_only_where_gpus_are_given_by_it(

@@ -35,12 +35,24 @@ def test_the_matrix_is_printed_for_people_and_machines(site: SiteUnderTest) -> N
     assert main(["matrix"]) == 0
 
 
-def test_dra_is_left_out_where_it_cannot_be_and_the_plan_says_why(site: SiteUnderTest) -> None:
-    site.write('schema: 1\nname: here\nversions:\n  kubernetes: "1.33.1"\n')
+@pytest.mark.parametrize(
+    ("kubernetes", "reason"),
+    [
+        ("1.33.1", "DRA driver 0.4.1 needs Kubernetes >=1.34.2, this is 1.33.1"),
+        (
+            "1.35.4",
+            "jobs get GPUs by claims with Kubernetes >=1.36, this is 1.35.4, where that is alpha and off",
+        ),
+    ],
+)
+def test_dra_is_left_out_where_it_cannot_be_and_the_plan_says_why(
+    site: SiteUnderTest, kubernetes: str, reason: str
+) -> None:
+    site.write(f'schema: 1\nname: here\nversions:\n  kubernetes: "{kubernetes}"\n')
     stages = json.loads(site.call("plan", "--json").stdout)["stages"]
     dra = next(each for each in stages if each["stage"] == "dra")
     assert dra["decision"] == "not applicable"
-    assert dra["reason"] == "DRA driver 0.4.1 needs Kubernetes >=1.34.2, this is 1.33.1"
+    assert dra["reason"] == reason
 
 
 @pytest.mark.parametrize(
@@ -49,6 +61,7 @@ def test_dra_is_left_out_where_it_cannot_be_and_the_plan_says_why(site: SiteUnde
         ("1.36.3", "auto", "memory"),
         ("1.36.3", '"0.4.1"', "disabled"),
         ("1.35.4", "auto", "disabled"),
+        ("1.35.4", '"0.5.0"', "disabled"),
     ],
 )
 def test_memory_of_gpus_is_shared_out_where_driver_and_kubernetes_do_so_by_default(
@@ -93,7 +106,7 @@ def test_a_dgx_h100_runs_on_plain_ubuntu_too(site: SiteUnderTest, system: str) -
 
 @pytest.mark.parametrize("key", ["gpu_operator", "device_plugin"])
 def test_nothing_announces_gpus_beside_the_dra_driver(site: SiteUnderTest, key: str) -> None:
-    text = f'schema: 1\nname: here\ndeepops:\n  {key}: true\nversions:\n  kubernetes: "1.34.2"\n  dra: '
+    text = f'schema: 1\nname: here\ndeepops:\n  {key}: true\nversions:\n  kubernetes: "1.36.3"\n  dra: '
     site.write(text + "auto\n")
     refused = site.call("plan")
     assert refused.returncode == 2

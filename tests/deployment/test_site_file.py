@@ -292,8 +292,9 @@ def test_the_stages_come_in_the_order_of_their_needs(site: SiteUnderTest) -> Non
 PLAN = """\
 deepops            run: never run on this site
                      does  the kubespray of DeepOps 26.07, in an environment of its own, installs Kubernetes 1.35.4 \
-with containerd and calico on 5 hosts; the stage dra announces the GPUs. ON EACH HOST: swap goes off and out of \
-/etc/fstab, SELinux becomes permissive, DNS is set, NetworkManager leaves the pods' interfaces alone, sysctls are set, \
+with containerd and calico on 5 hosts; feature discovery and the device plugin announce the GPUs. \
+ON EACH HOST: swap goes off and out of /etc/fstab, \
+SELinux becomes permissive, DNS is set, NetworkManager leaves the pods' interfaces alone, sysctls are set, \
 packages are installed, another container runtime goes, users kube and etcd are made
                      on    controller
 """
@@ -303,11 +304,10 @@ def test_the_plan_says_what_happens_where_and_what_is_missing(site: SiteUnderTes
     site.directory = INVENTORIES / "current"
     planned = site.call("plan").stdout
     assert PLAN in planned
-    assert planned.endswith("9 of 12 stages would run; a plan asks no host and changes nothing.\n")
+    assert planned.endswith("8 of 12 stages would run; a plan asks no host and changes nothing.\n")
 
 
-DELETES = "  ontap_uninstall_svm: true\n  ontap_uninstall_data: true\n  deepops_reset_nodes: true\n"
-"""More of the `vars`, with which the file ends."""
+DELETES = "vars:\n  ontap_uninstall_svm: true\n  ontap_uninstall_data: true\n  deepops_reset_nodes: true\n"
 
 
 def test_the_plan_of_a_removal_says_what_is_kept_and_shouts_what_is_lost(site: SiteUnderTest) -> None:

@@ -87,6 +87,12 @@ def test_every_variable_that_a_role_uses_is_one_or_its_own(role: str) -> None:
     assert named(text) - own - {name for each in ROLES for name in options(each)} == set()
 
 
+@pytest.mark.parametrize("directory", SITES, ids=lambda directory: directory.name)
+def test_no_site_that_comes_with_muster_switches_a_feature_gate(directory: Path) -> None:
+    assert "feature_gate" not in str(variables.of_roles(site.load(directory)))
+    assert "feature_gate" not in "".join(path.read_text() for path in directory.glob("*.yml"))
+
+
 def test_the_account_of_trident_is_one_fact() -> None:
     loaded = site.load(ROOT / "inventories" / "current")
     values = variables.of_roles(loaded)
