@@ -32,14 +32,15 @@ class Kubelets:
         """Give GPUs to what has started since, and let each node's agent say what is new."""
         nodes = (await self._transport.get(NODES.path()))["items"]
         pods = {pod["metadata"]["uid"]: pod for pod in (await self._transport.get(PODS.path()))["items"]}
-        self._given = {uid: held for uid, held in self._given.items() if uid in pods}
+        self._given = {uid: held for uid, held in self._given.items() if uid in pods and _runs(pods[uid])}
         for node in nodes:
             name, count = node["metadata"]["name"], int(node["status"]["allocatable"][_GPU])
             free = set(range(count)) - {
                 gpu for on, gpus in self._given.values() if on == name for gpu in gpus
             }
             for uid, pod in pods.items():
-                if uid not in self._given and pod["spec"].get("nodeName") == name and _has_started(pod):
+                is_new = uid not in self._given and pod["spec"].get("nodeName") == name
+                if is_new and _runs(pod) and len(free) >= _wants(pod):
                     chosen = sorted(free)[len(free) - _wants(pod) :]
                     free -= set(chosen)
                     self._given[uid] = (name, tuple(chosen))
@@ -71,7 +72,7 @@ async def speaking(transport: Transport) -> AsyncIterator[None]:
         yield
 
 
-def _has_started(pod: Json) -> bool:
+def _runs(pod: Json) -> bool:
     """Whether containers of it run: not what its phase says, which others can write."""
     return any("running" in status["state"] for status in pod["status"].get("containerStatuses", ()))
 

@@ -20,13 +20,8 @@ pytestmark = pytest.mark.lab
 
 SWAPS_DEVICES = (
     Edit(
-        "orchestrator/control/executor.py",
-        'devices = ",".join(str(device) for device in binding.devices)',
-        'devices = ",".join(str((device + 4) % 8) for device in binding.devices)',
-    ),
-    Edit(
-        "orchestrator/control/corrections.py",
-        'return ",".join(str(device) for device in devices)',
+        "orchestrator/workloads/request.py",
+        'return ",".join(map(str, devices))',
         'return ",".join(str((device + 4) % 8) for device in devices)',
     ),
 )

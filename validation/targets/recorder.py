@@ -43,7 +43,10 @@ class Recorder:
         self._seen: dict[str, PodSeen] = {}
         self._pods: dict[str, Json] = {}
         """By uid, the pods of namespaces that are no project's, or not yet known to be."""
+        self._pods_by_container: dict[str, str] = {}
+        """By the runtime's id, the uid of the pod of each container that was ever seen."""
         self._nodes: dict[str, Json] = {}
+        self._gpu_nodes: dict[str, Json] = {}
         self._slices: dict[str, Json] = {}
         self._published: dict[str, int] = {}
         """By node, how many GPUs of it are published as devices."""
@@ -188,7 +191,13 @@ class Recorder:
                 self._node_changed("modified", self._nodes[name])
 
     def _gpus_changed(self, change: str, gpu_node: Json) -> None:
-        self._record_if_new(objects.gpus_seen(gpu_node, change=change, t_ms=self.now_ms()), gpu_node)
+        self._gpu_nodes[gpu_node["metadata"]["name"]] = gpu_node
+        if change == "deleted":
+            del self._gpu_nodes[gpu_node["metadata"]["name"]]
+        event = objects.gpus_seen(
+            gpu_node, change=change, t_ms=self.now_ms(), pods_by_container=self._pods_by_container
+        )
+        self._record_if_new(event, gpu_node)
 
     def _record_if_new(self, event: NodeSeen | GpusSeen, entry: Json) -> None:
         """Record the event unless it says the same as the last one of the node, times apart."""
@@ -210,8 +219,17 @@ class Recorder:
             for pod in [pod for pod in self._pods.values() if pod["metadata"]["namespace"] == name]:
                 self._pod_changed("added", pod)
 
+    def _note_containers(self, pod: Json) -> None:
+        """Know whose containers these are; the driver of the node may have named their processes before."""
+        ids = set(objects.container_ids(pod)) - self._pods_by_container.keys()
+        self._pods_by_container.update(dict.fromkeys(ids, pod["metadata"]["uid"]))
+        gpu_node = self._gpu_nodes.get(pod["spec"].get("nodeName") or "")
+        if ids and gpu_node is not None:
+            self._gpus_changed("modified", gpu_node)
+
     def _pod_changed(self, change: str, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
+        self._note_containers(pod)
         known = self._seen.get(uid)
         project = self._projects.get(pod["metadata"]["namespace"]) or (known.project if known else "")
         if not project:

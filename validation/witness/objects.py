@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
+from types import MappingProxyType
 from typing import Any, Final
 
 from validation.judge.events import Eviction, GpuSeen, GpusSeen, NodeSeen, PodSeen
@@ -11,6 +12,7 @@ from validation.witness import names
 
 Json = Mapping[str, Any]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def pod_seen(pod: Json, *, change: str, project: str, t_ms: int) -> PodSeen:
@@ -71,8 +73,20 @@ def published_gpus(slices: Iterable[Json]) -> dict[str, int]:
     return dict(counts)
 
 
-def gpus_seen(gpu_node: Json, *, change: str, t_ms: int) -> GpusSeen:
-    """What the kubelet and the driver of the node say of its GPUs, as its agent wrote it."""
+def container_ids(pod: Json) -> tuple[str, ...]:
+    """The runtime's ids of the pod's containers, as far as they have begun."""
+    statuses = pod.get("status", {}).get("containerStatuses") or ()
+    written = (status.get("containerID") or "" for status in statuses)
+    return tuple(text.rpartition("/")[2] for text in written if text)
+
+
+def gpus_seen(
+    gpu_node: Json, *, change: str, t_ms: int, pods_by_container: Mapping[str, str] = _NOTHING
+) -> GpusSeen:
+    """What the kubelet and the driver of the node say of its GPUs, as its agent wrote it.
+
+    Where the node's cgroups tell only of containers, `pods_by_container` has the uids of their pods.
+    """
     spec = {} if change == "deleted" else gpu_node.get("spec", {})
     return GpusSeen(
         t_ms=t_ms,
@@ -84,7 +98,12 @@ def gpus_seen(gpu_node: Json, *, change: str, t_ms: int) -> GpusSeen:
                 holders=tuple(
                     dict.fromkeys(f"{one['namespace']}/{one['pod']}" for one in gpu.get("holders") or ())
                 ),
-                users=tuple(dict.fromkeys(one.get("podUid", "") for one in gpu.get("users") or ())),
+                users=tuple(
+                    dict.fromkeys(
+                        one.get("podUid") or pods_by_container.get(one.get("containerId", ""), "")
+                        for one in gpu.get("users") or ()
+                    )
+                ),
             )
             for gpu in spec.get("gpus") or ()
         ),
@@ -100,7 +119,7 @@ def slim(entry: Json) -> dict[str, Any]:
         containers = [{"resources": container.get("resources")} for container in spec["containers"]]
         spec = {"nodeName": spec.get("nodeName"), "priority": spec.get("priority"), "containers": containers}
     status = entry.get("status") or {}
-    known = ("phase", "conditions", "allocatable")
+    known = ("phase", "conditions", "allocatable", "containerStatuses")
     return {
         "metadata": metadata,
         "spec": spec,

@@ -12,7 +12,15 @@ import orchestrator.names
 from orchestrator.cluster.resources import DRA_VERSIONS, GPU_NODES, RESOURCE_SLICES
 from validation.judge.events import Eviction, GpuSeen
 from validation.witness import names
-from validation.witness.objects import gpus_seen, node_seen, pod_seen, published_gpus, server_time, slim
+from validation.witness.objects import (
+    container_ids,
+    gpus_seen,
+    node_seen,
+    pod_seen,
+    published_gpus,
+    server_time,
+    slim,
+)
 
 RECORDED = Path(__file__).parents[2] / "musterlab" / "recorded" / "resourceslice-memory.yaml"
 
@@ -116,6 +124,17 @@ def test_what_kubelet_and_driver_say_is_taken_from_the_agent_s_object() -> None:
     event = gpus_seen({"metadata": {"name": "n1"}, "spec": spec}, change="added", t_ms=1)
     assert event.gpus == (GpuSeen(0, ("muster-p/a-0",), ("u1", "")), GpuSeen(1))
     assert gpus_seen({"metadata": {"name": "n1"}, "spec": spec}, change="deleted", t_ms=1).gpus == ()
+
+
+def test_a_process_of_which_only_the_container_is_known_is_its_pod_s() -> None:
+    ids = {"containerStatuses": [{"name": "a", "containerID": "containerd://0f3a"}, {"name": "b"}]}
+    pod = {**WIRE, "status": {**WIRE["status"], **ids}}
+    assert container_ids(pod) == container_ids(slim(pod)) == ("0f3a",)
+    assert container_ids(WIRE) == ()
+    users = [{"podUid": "", "containerId": "0f3a"}, {"podUid": "", "containerId": "77"}, {"podUid": "u2"}]
+    node = {"metadata": {"name": "n1"}, "spec": {"gpus": [{"index": 0, "users": users}]}}
+    event = gpus_seen(node, change="added", t_ms=1, pods_by_container={"0f3a": "u1"})
+    assert event.gpus == (GpuSeen(0, (), ("u1", "", "u2")),)
 
 
 def published(generation: int = 1, **changes: Any) -> dict[str, Any]:
