@@ -58,7 +58,8 @@ class ClaimGrants:
         self._claims = replace(RESOURCE_CLAIMS, version=version or RESOURCE_CLAIMS.version)
         self._shown_seconds = shown_seconds
         self._sleep = sleep
-        self._seen = asyncio.Event()
+        self._seen: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
+        """By key, who is woken when the claim has changed: hundreds may wait, each for claims of its own."""
         self._assumed: dict[str, ObservedClaim] = {}
         self._writing: dict[str, int] = {}
         self._written: dict[str, str] = {}
@@ -77,8 +78,11 @@ class ClaimGrants:
 
     def see(self, change: Change[Any]) -> None:
         """Take a change of the caches, after the reader has taken it."""
-        if isinstance(change.object, ResourceClaim):
-            self._seen.set()
+        changed = change.object
+        if isinstance(changed, ResourceClaim):
+            seen = self._seen.get(f"{changed.metadata.namespace}/{changed.metadata.name}")
+            if seen is not None:
+                seen.set()
 
     def confirm(self, pods: Mapping[str, Pod]) -> None:
         """Forget the allocations that the watch shows by now, and claims that are gone and are not being written.
@@ -145,9 +149,10 @@ class ClaimGrants:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._shown_seconds):
                 for key in _granted(pod, binding):
+                    seen = self._seen.setdefault(key, asyncio.Event())
                     while (shown := self._reader.shown(key)) is None or shown.status.allocation is None:
-                        self._seen.clear()
-                        await self._seen.wait()
+                        seen.clear()
+                        await seen.wait()
 
     async def give_way(self, pod: Pod, binding: Binding) -> None:
         """Give devices back that another scheduler gave away at the same moment. Raises Conflict if there are any.
