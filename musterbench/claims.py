@@ -10,8 +10,9 @@ import json
 import resource
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
+from musterbench.dra_objects import CLASS, claim_of_one, slice_of
 from musterbench.result import Result
 from orchestrator.cluster import device_objects as wire
 from orchestrator.planner import Planner, model
@@ -29,8 +30,6 @@ from orchestrator.planner.devices.pools import NodePlace
 from orchestrator.workloads.published_gpus import gpus_by_node
 from orchestrator.workloads.resource_claims import decode, read_claim, read_class, read_slice
 
-DRIVER: Final = "gpu.nvidia.com"
-_ATTRIBUTES: Final = f'device.attributes["{DRIVER}"]'
 _REPEATS: Final = 9
 _ANYWHERE: Final = model.Constraints()
 
@@ -40,8 +39,11 @@ def run(nodes: int, gpus: int, *, progress: Callable[[str], None]) -> Iterator[R
     gc.collect()
     started = time.perf_counter()
     allocator = DeviceAllocator()
-    slices = [read_slice(decode(wire.ResourceSlice, _slice(node, gpus))) for node in range(nodes)]
-    device_class = read_class(decode(wire.DeviceClass, _CLASS))
+    slices = [
+        read_slice(decode(wire.ResourceSlice, json.dumps(slice_of(_node_name(node), gpus))))
+        for node in range(nodes)
+    ]
+    device_class = read_class(decode(wire.DeviceClass, json.dumps(CLASS)))
     allocator.observe(slices, {device_class.name: device_class})
     reading = time.perf_counter() - started
     places = [
@@ -179,62 +181,7 @@ def _node_name(node: int) -> str:
     return f"dgx1-{node:05d}"
 
 
-def _slice(node: int, gpus: int) -> str:
-    name = _node_name(node)
-    return json.dumps(
-        {
-            "metadata": {"name": f"{name}-{DRIVER}"},
-            "spec": {
-                "driver": DRIVER,
-                "nodeName": name,
-                "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
-                "devices": [_device(node, gpu) for gpu in range(gpus)],
-            },
-        }
-    )
-
-
-def _device(node: int, gpu: int) -> dict[str, Any]:
-    return {
-        "name": f"gpu-{gpu}",
-        "attributes": {
-            "type": {"string": "gpu"},
-            "uuid": {"string": f"GPU-{node:08x}-0000-0000-0000-{gpu:012x}"},
-            "productName": {"string": "Tesla V100-SXM2-32GB"},
-            "brand": {"string": "Nvidia"},
-            "architecture": {"string": "Volta"},
-            "cudaComputeCapability": {"version": "7.0.0"},
-            "driverVersion": {"version": "550.163.1"},
-            "cudaDriverVersion": {"version": "12.4.0"},
-            "resource.kubernetes.io/pciBusID": {"string": f"0000:{gpu:02x}:00.0"},
-        },
-        "capacity": {"memory": {"value": "32Gi"}},
-    }
-
-
-_CLASS: Final = json.dumps(
-    {
-        "metadata": {"name": DRIVER},
-        "spec": {
-            "selectors": [
-                {"cel": {"expression": f"device.driver == '{DRIVER}' && {_ATTRIBUTES}.type == 'gpu'"}}
-            ]
-        },
-    }
-)
-
-
 def _claim(number: int) -> str:
-    memory = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("16Gi")) >= 0'
-    exactly = {
-        "deviceClassName": DRIVER,
-        "allocationMode": "ExactCount",
-        "count": 1,
-        "selectors": [{"cel": {"expression": memory}}],
-    }
-    return json.dumps(
-        {
-            "metadata": {"namespace": "muster-team-a", "name": f"claim-{number}", "uid": f"uid-{number}"},
-            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
-        }
-    )
+    claim = claim_of_one(f"claim-{number}")
+    claim["metadata"] |= {"namespace": "muster-team-a", "uid": f"uid-{number}"}
+    return json.dumps(claim)

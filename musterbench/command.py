@@ -1,4 +1,4 @@
-"""`muster bench`: planner, live, lab, command line, claims and agent."""
+"""`muster bench`: planner, live, lab, command line, claims (also in a lab) and agent."""
 
 import json
 import signal
@@ -264,6 +264,50 @@ def claims(*, nodes: int, gpus: int, as_json: bool) -> None:
     from musterbench.claims import run
 
     _report(list(run(nodes, gpus, progress=_say)), as_json=as_json)
+
+
+@bench.command("lab-claims")
+@click.option(
+    "--claims",
+    type=click.IntRange(min=8),
+    multiple=True,
+    default=(250, 500, 1000),
+    show_default=True,
+    help="How many claims, and as many GPUs; can be repeated. Each size has a lab of its own.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="How often the operator and the raw client each work off all claims.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the machine and the results as JSON.")
+def lab_claims(*, claims: tuple[int, ...], rounds: int, as_json: bool) -> None:
+    """Start a lab, and time claims of one GPU (DRA) until their pods are bound, beside a raw client's same writes.
+
+    The exit code is 1 if a claim got no GPU, or a GPU was given twice.
+    """
+    require_extra("bench")
+    import asyncio
+
+    from musterbench.lab_claims import run
+    from musterbench.result import Result
+
+    _end_like_an_interrupt()
+    results: list[Result] = []
+
+    def keep(result: Result) -> None:
+        results.append(result)
+        _say(result.line())
+
+    try:
+        for count in claims:
+            asyncio.run(run(count, rounds, progress=_say, on_result=keep))
+    except BaseException:
+        _print(results, as_json=as_json, show=_shown)
+        raise
+    _report(results, as_json=as_json)
 
 
 @bench.command()

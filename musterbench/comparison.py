@@ -11,7 +11,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,22 +24,18 @@ from musterbench.processes import busy_ms, in_flight, peak_rss_bytes, processor_
 from musterbench.result import Result
 from musterbench.schedulers import Scheduler, kube_scheduler, muster
 from musterbench.stopwatch import BenchmarkFailed, Stopwatch
+from musterbench.teams import GPUS_OF_NODE, have_accounts, make_projects, team_namespaces
 from musterlab.cluster import Lab
 from musterlab.profiles import DEFAULT_PROFILE
-from orchestrator.cluster.errors import NotFound
 from orchestrator.cluster.kubeconfig import load_access
-from orchestrator.cluster.resources import NAMESPACES, PODS, PROJECTS, SERVICE_ACCOUNTS
+from orchestrator.cluster.resources import PODS
 from orchestrator.cluster.transport import Transport
-from orchestrator.names import GPU_RESOURCE, NAMESPACE_PREFIX, PROJECT_LABEL
+from orchestrator.names import GPU_RESOURCE
 from orchestrator.progress import as_reporter
 
-GPUS_OF_NODE: Final = 8
-TEAMS: Final = 4
 _PREFIX: Final = "against: "
 _ALL: Final = ", all"
 _QUIET_SECONDS: Final = 3.0
-_POLL_SECONDS: Final = 0.1
-_ACCOUNT_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,30 +133,8 @@ class _Turns:
 
     async def prepare(self) -> None:
         """Make the projects and their namespaces, in which all pods are."""
-        quota = self._case.nodes * GPUS_OF_NODE // TEAMS
-        for number in range(TEAMS):
-            name = f"team-{number}"
-            project = {
-                "apiVersion": PROJECTS.api_version,
-                "kind": PROJECTS.kind,
-                "metadata": {"name": name},
-                "spec": {"gpu": {"quota": quota}, "namespace": NAMESPACE_PREFIX + name},
-            }
-            await self._transport.create(PROJECTS.path(), project)
-            metadata = {"name": NAMESPACE_PREFIX + name, "labels": {PROJECT_LABEL: name}}
-            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-            await self._transport.create(NAMESPACES.path(), namespace)
-        # no pod can be created in a namespace before a controller has made its service account
-        async with asyncio.timeout(_ACCOUNT_SECONDS):
-            for number in range(TEAMS):
-                await self._has_account(_namespace(number))
-
-    async def _has_account(self, namespace: str) -> None:
-        while True:
-            with suppress(NotFound):
-                await self._transport.get(SERVICE_ACCOUNTS.path(namespace, "default"))
-                return
-            await asyncio.sleep(_POLL_SECONDS)
+        await make_projects(self._transport, self._case.nodes)
+        await have_accounts(self._transport)
 
     async def turn(self, scheduler: Scheduler, number: int) -> Result:
         """Let one scheduler bind all pods of a turn, and remove them."""
@@ -191,11 +165,11 @@ class _Turns:
         await self.watch.until(count, phase, self.watch.bound, self._report)
 
     async def _create(self, scheduler: Scheduler, phase: str, count: int) -> None:
-        started = time.monotonic()
+        started, namespaces = time.monotonic(), team_namespaces()
 
         async def create_one(number: int) -> None:
             body = _pod(f"{phase}-{number:05d}", phase, scheduler.scheduler_name)
-            await self._transport.create(PODS.path(_namespace(number)), body)
+            await self._transport.create(PODS.path(namespaces[number % len(namespaces)]), body)
 
         await in_flight(create_one, count)
         self._report(f"{phase}: {count} pods created in {time.monotonic() - started:.1f} s")
@@ -339,10 +313,6 @@ def show_comparison(results: Sequence[Result], console: Console) -> None:
 
 def _scheduler(result: Result) -> str:
     return result.case.removeprefix(_PREFIX).removesuffix(_ALL).rstrip("-0123456789")
-
-
-def _namespace(number: int) -> str:
-    return f"{NAMESPACE_PREFIX}team-{number % TEAMS}"
 
 
 def _pod(name: str, phase: str, scheduler_name: str) -> dict[str, Any]:

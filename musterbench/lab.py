@@ -5,7 +5,6 @@ server lets it, so that the operator's figure can be read as a part of what the 
 """
 
 import asyncio
-import json
 import os
 import re
 import signal
@@ -19,25 +18,20 @@ from pathlib import Path
 from typing import Any
 
 from musterbench.processes import in_flight, peak_rss_bytes, processor_ms
+from musterbench.raw_client import run_apart
 from musterbench.result import Result
+from musterbench.server_counts import ServerCounts, server_counts
 from musterbench.stopwatch import BenchmarkFailed, Stopwatch
+from musterbench.teams import GPUS_OF_NODE, RAW, make_projects, make_raw_namespaces, team_namespaces
 from musterlab.cluster import Lab
 from musterlab.profiles import DEFAULT_PROFILE
 from orchestrator.cluster.errors import ServerFault
 from orchestrator.cluster.kubeconfig import load_access
-from orchestrator.cluster.resources import JOBS, NAMESPACES, NODES, PROJECTS
+from orchestrator.cluster.resources import JOBS, NODES
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.install import install, service_account_kubeconfig
-from orchestrator.names import (
-    GPU_RESOURCE,
-    NAMESPACE_PREFIX,
-    PROJECT_LABEL,
-    SCHEDULER_NAME,
-)
+from orchestrator.names import GPU_RESOURCE, SCHEDULER_NAME
 
-GPUS_OF_NODE = 8
-TEAMS = 4
-RAW = "bench-raw-"
 RAW_RESOURCE = "example.com/gpu"
 """What the raw client's pods ask for in place of GPUs: pods of the same size, which take none from the operator's."""
 LATENCY_PART = 10
@@ -49,10 +43,7 @@ _MOST_LOG_TAIL = 500
 _STOP_SECONDS = 30
 _DELETE_TRIES = 5
 _QUIET_SECONDS = 3.0
-_UNCOUNTED = re.compile(r'resource="leases"|verb="(GET|LIST|WATCH)"')
 _MUSTER = [sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())"]
-_RAW_CLIENT = [sys.executable, "-P", "-m", "musterbench.raw_client"]
-"""Both have a session of their own, as the lab has: Linux may divide the processors by sessions."""
 
 
 async def run(
@@ -112,13 +103,14 @@ class _Bench:
         """
         await install(self._transport, "bench", replicas=0)
         await service_account_kubeconfig(self._transport, self._lab.kubeconfig, self._account)
-        await self._make_projects()
+        await make_projects(self._transport, self._nodes)
+        await make_raw_namespaces(self._transport)
         watching = asyncio.create_task(self._watch.pods.run())
         try:
             few = max(2, jobs // LATENCY_PART)
             part = max(2, jobs - few)
             on_result(await self._arriving(few, rate))
-            before = await self._server_counts()
+            before = await server_counts(self._transport)
             raw: list[Result] = []
             backlog: list[Result] = []
             both = [("raw", raw, self._raw), ("backlog", backlog, self._backlog)]
@@ -129,7 +121,7 @@ class _Bench:
                 for name, results, measure in both if number % 2 else reversed(both):
                     results.append(await measure(f"{name}-{number}", part))
                     on_result(results[-1])
-            lost = (await self._server_counts())["watchers"] - before["watchers"]
+            lost = (await server_counts(self._transport)).slow_watches - before.slow_watches
             on_result(self._compared(raw, backlog, lost))
         finally:
             watching.cancel()
@@ -150,28 +142,10 @@ class _Bench:
         rss = max(result.peak_rss_bytes for result in backlog)
         return self._result("backlog, all", jobs, seconds, rss, figures)
 
-    async def _make_projects(self) -> None:
-        quota = self._nodes * GPUS_OF_NODE // TEAMS
-        for number in range(TEAMS):
-            name = f"team-{number}"
-            namespace = NAMESPACE_PREFIX + name
-            spec = {"gpu": {"quota": quota}, "namespace": namespace}
-            project = {"metadata": {"name": name}, "spec": spec}
-            await self._transport.create(
-                PROJECTS.path(), {"apiVersion": PROJECTS.api_version, "kind": PROJECTS.kind, **project}
-            )
-            await self._make_namespace(namespace, {PROJECT_LABEL: name})
-        for name in _namespaces(RAW):
-            await self._make_namespace(name, {})
-
-    async def _make_namespace(self, name: str, labels: dict[str, str]) -> None:
-        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-        await self._transport.create(NAMESPACES.path(), body)
-
     async def _raw(self, phase: str, count: int) -> Result:
         """Bind with nothing but a client: what the API server of this machine takes just now."""
         await self._create(
-            count, phase, namespaces=_namespaces(RAW), scheduler=RAW + "client", resource=RAW_RESOURCE
+            count, phase, namespaces=team_namespaces(RAW), scheduler=RAW + "client", resource=RAW_RESOURCE
         )
         await self._settled(phase, count)
         page = await self._transport.list(NODES.path(), dict)
@@ -187,8 +161,8 @@ class _Bench:
             }
             for number, pod in enumerate(pods)
         ]
-        spent, writes = self._processor_ms(os.getpid()), await self._server_counts()
-        client = await self._raw_client(targets)
+        spent, writes = self._processor_ms(os.getpid()), await server_counts(self._transport)
+        client = await run_apart(self._lab.kubeconfig, targets)
         await self._watch.until(count, phase, self._watch.running, self._progress)
         await self._settled(phase, count)
         spent = self._processor_ms(os.getpid()) - spent + client["cpu_ms"]
@@ -198,35 +172,14 @@ class _Bench:
             "writes_per_bind": await self._writes_since(writes) / count,
         }
         seconds = self._watch.seconds(phase, self._watch.bound)
-        await self._remove(phase, _namespaces(RAW))
+        await self._remove(phase, team_namespaces(RAW))
         return self._result(phase, count, seconds, int(client["peak_rss_bytes"]), figures)
-
-    async def _raw_client(self, targets: list[dict[str, str]]) -> dict[str, float]:
-        """Let a client of its own process bind these; returns its figures."""
-        process = await asyncio.create_subprocess_exec(
-            *_RAW_CLIENT,
-            str(self._lab.kubeconfig),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-        try:
-            output, error = await process.communicate(json.dumps(targets).encode())
-        finally:
-            if process.returncode is None:
-                process.kill()
-        if process.returncode:
-            raise BenchmarkFailed(
-                f"the raw client ended with {process.returncode}: {error.decode()[-_MOST_LOG_TAIL:]}"
-            )
-        return dict(json.loads(output))
 
     async def _arriving(self, count: int, rate: float) -> Result:
         """Jobs that come at a steady rate: how long one waits."""
         async with self._operator() as pid:
             await self._leads()
-            await self._create(count, "arriving", namespaces=_namespaces(), rate=rate)
+            await self._create(count, "arriving", namespaces=team_namespaces(), rate=rate)
             await self._watch.until(count, "arriving", self._watch.bound, self._progress)
             rss = peak_rss_bytes(pid)
         seconds = self._watch.seconds("arriving", self._watch.bound)
@@ -235,11 +188,11 @@ class _Bench:
 
     async def _backlog(self, phase: str, count: int) -> Result:
         """Jobs that wait already when the operator starts: how fast it works them off."""
-        await self._create(count, phase, namespaces=_namespaces())
+        await self._create(count, phase, namespaces=team_namespaces())
         await self._settled(phase, count)
         async with self._operator() as pid:
             await self._leads()
-            spent, writes = self._processor_ms(os.getpid(), pid), await self._server_counts()
+            spent, writes = self._processor_ms(os.getpid(), pid), await server_counts(self._transport)
             await self._watch.until(count, phase, self._watch.running, self._progress)
             await self._settled(phase, count)
             spent = self._processor_ms(os.getpid(), pid) - spent
@@ -254,7 +207,7 @@ class _Bench:
             **self._waits(phase),
             **self._lags(),
         }
-        await self._remove(phase, _namespaces())
+        await self._remove(phase, team_namespaces())
         return self._result(phase, count, self._watch.seconds(phase, self._watch.bound), rss, figures)
 
     async def _remove(self, phase: str, namespaces: Sequence[str]) -> None:
@@ -340,18 +293,8 @@ class _Bench:
         servers = [process.pid for process in self._lab.status().processes]
         return sum(processor_ms(pid) for pid in (*servers, *clients))
 
-    async def _server_counts(self) -> dict[str, float]:
-        """Writes that the API server has answered so far, but for leases, and watches that it gave up as too slow."""
-        totals = {"writes": 0.0, "watchers": 0.0}
-        for line in (await self._transport.text("/metrics")).splitlines():
-            if line.startswith("apiserver_terminated_watchers_total") and 'resource="pods"' in line:
-                totals["watchers"] += float(line.rsplit(" ", 1)[1])
-            elif line.startswith("apiserver_request_total") and not _UNCOUNTED.search(line):
-                totals["writes"] += float(line.rsplit(" ", 1)[1])
-        return totals
-
-    async def _writes_since(self, before: dict[str, float]) -> float:
-        return (await self._server_counts())["writes"] - before["writes"]
+    async def _writes_since(self, before: ServerCounts) -> float:
+        return (await server_counts(self._transport)).writes - before.writes
 
     def _log_lines(self) -> list[str]:
         return self._log.read_text(errors="replace").splitlines()
@@ -384,10 +327,6 @@ class _Bench:
 def _mean(results: Sequence[Result], figure: str) -> float:
     """Of rounds of the same size, the mean over all of their pods."""
     return statistics.harmonic_mean([result.figures[figure] for result in results])
-
-
-def _namespaces(prefix: str = NAMESPACE_PREFIX) -> list[str]:
-    return [f"{prefix}team-{number}" for number in range(TEAMS)]
 
 
 def _job(name: str, phase: str, scheduler: str, limits: dict[str, int]) -> dict[str, Any]:

@@ -1,0 +1,28 @@
+"""What the API server counts of itself: writes, and watches that it gave up."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.cluster.transport import Transport
+
+_UNCOUNTED: Final = re.compile(r'resource="leases"|verb="(GET|LIST|WATCH)"')
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCounts:
+    """Writes that were answered so far, but for leases, and watches of pods that were ended as too slow."""
+
+    writes: float
+    slow_watches: float
+
+
+async def server_counts(transport: Transport) -> ServerCounts:
+    """Read them from the server's metrics."""
+    writes = slow_watches = 0.0
+    for line in (await transport.text("/metrics")).splitlines():
+        if line.startswith("apiserver_terminated_watchers_total") and 'resource="pods"' in line:
+            slow_watches += float(line.rsplit(" ", 1)[1])
+        elif line.startswith("apiserver_request_total") and not _UNCOUNTED.search(line):
+            writes += float(line.rsplit(" ", 1)[1])
+    return ServerCounts(writes, slow_watches)

@@ -1,0 +1,66 @@
+"""The teams of a benchmark in a lab: projects that share its GPUs, and the namespaces in which pods are made."""
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from orchestrator.cluster.errors import NotFound
+from orchestrator.cluster.resources import NAMESPACES, PROJECTS, SERVICE_ACCOUNTS
+from orchestrator.cluster.transport import Transport
+from orchestrator.names import NAMESPACE_PREFIX, PROJECT_LABEL
+
+GPUS_OF_NODE: Final = 8
+RAW: Final = "bench-raw-"
+"""Begins the names of the namespaces whose pods the raw client binds."""
+_TEAMS: Final = 4
+_POLL_SECONDS: Final = 0.1
+_ACCOUNT_SECONDS: Final = 60.0
+
+
+def team_namespaces(prefix: str = NAMESPACE_PREFIX) -> list[str]:
+    """Names of the namespaces of all teams."""
+    return [f"{prefix}{name}" for name in _names()]
+
+
+async def make_projects(transport: Transport, nodes: int) -> None:
+    """Make the projects, each with an equal part of the nodes' GPUs as its quota, and their namespaces."""
+    quota = nodes * GPUS_OF_NODE // _TEAMS
+    for name, namespace in zip(_names(), team_namespaces(), strict=True):
+        project = {
+            "apiVersion": PROJECTS.api_version,
+            "kind": PROJECTS.kind,
+            "metadata": {"name": name},
+            "spec": {"gpu": {"quota": quota}, "namespace": namespace},
+        }
+        await transport.create(PROJECTS.path(), project)
+        await _make_namespace(transport, namespace, {PROJECT_LABEL: name})
+
+
+async def make_raw_namespaces(transport: Transport) -> None:
+    """Make namespaces that belong to no project, for the raw client."""
+    for namespace in team_namespaces(RAW):
+        await _make_namespace(transport, namespace, {})
+
+
+async def have_accounts(transport: Transport, prefix: str = NAMESPACE_PREFIX) -> None:
+    """Wait until pods can be made in the namespaces: a controller makes a service account in each."""
+    async with asyncio.timeout(_ACCOUNT_SECONDS):
+        for namespace in team_namespaces(prefix):
+            await _has_account(transport, namespace)
+
+
+def _names() -> list[str]:
+    return [f"team-{number}" for number in range(_TEAMS)]
+
+
+async def _make_namespace(transport: Transport, name: str, labels: dict[str, str]) -> None:
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+    await transport.create(NAMESPACES.path(), body)
+
+
+async def _has_account(transport: Transport, namespace: str) -> None:
+    while True:
+        with suppress(NotFound):
+            await transport.get(SERVICE_ACCOUNTS.path(namespace, "default"))
+            return
+        await asyncio.sleep(_POLL_SECONDS)
