@@ -93,21 +93,20 @@ def test_the_lab_benchmark_compares_the_operator_with_a_raw_client() -> None:
 
 @pytest.mark.lab
 def test_the_lab_benchmark_of_claims_makes_the_writes_of_a_raw_client() -> None:
-    results = bench("lab-claims", "--claims", "16", "--claims", "8", "--rounds", "1")["results"]
+    results = bench("lab-claims", "--claims", "16", "--rounds", "1")["results"]
     assert isinstance(results, list)
     cases = ["lab claims: raw-1", "lab claims: muster-1", "lab claims: muster, all"]
     assert [(result["case"], result["jobs"], result["gpus"]) for result in results] == [
-        *((case, 16, 16) for case in cases),
-        *((case, 8, 8) for case in cases),
+        (case, 16, 16) for case in cases
     ]
     assert not [result["problem"] for result in results if "problem" in result]
     assert all(set(result) >= FIELDS | {"claims_per_second", "writes_per_claim"} for result in results)
-    for raw, _, whole in (results[:3], results[3:]):
-        # finalizer, allocation and user, binding, and the kubelet's status; muster writes figures of projects, too
-        assert raw["writes_per_claim"] == whole["writes_per_claim_raw"] == 4
-        assert whole["writes_per_claim"] >= 4
-        assert whole["part_of_raw"] > 0
-        assert whole["part_of_raw_by_cpu"] > 0
+    raw, _, whole = results
+    # finalizer, allocation and user, binding, and the kubelet's status; others may write something meanwhile
+    assert raw["writes_per_claim"] == whole["writes_per_claim_raw"] >= 4
+    assert whole["writes_per_claim"] >= 4
+    assert whole["part_of_raw"] > 0
+    assert whole["part_of_raw_by_cpu"] > 0
 
 
 @pytest.mark.lab

@@ -266,7 +266,7 @@ def act(site: parts.Site, seed: int, *, count: int, restarts: Sequence[str], set
 
 
 def test_random_actions_give_no_gpu_to_two_owners(parts_site: parts.Site) -> None:
-    act(parts_site, 1, count=60, restarts=("operator", "plugin"), settle=1)
+    act(parts_site, 1, count=60, restarts=("operator", "plugin"), settle=3)
 
 
 @pytest.mark.rare
