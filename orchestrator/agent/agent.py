@@ -6,7 +6,6 @@ the API server the latest state waits. What blocks in NVML blocks one thread.
 
 import asyncio
 import logging
-import resource
 import signal
 import time
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from typing import Final
 from orchestrator.agent import pod_resources
 from orchestrator.agent.collector import Collector, Driver
 from orchestrator.agent.errors import KubeletUnreachable
-from orchestrator.agent.metrics import CONTENT_TYPE, AgentFigures, render
+from orchestrator.agent.metrics import AgentFigures, render
 from orchestrator.agent.model import Gpu, NodeReading
 from orchestrator.agent.nvml import Nvml
 from orchestrator.agent.publisher import Publisher
@@ -31,6 +30,7 @@ from orchestrator.cluster.resources import GPU_NODES, NODES
 from orchestrator.cluster.timeouts import Limits
 from orchestrator.cluster.transport import Transport
 from orchestrator.cluster.wire import Object
+from orchestrator.exposition import CONTENT_TYPE, cpu_seconds, resident_bytes
 from orchestrator.names import FAILED_GPUS_ANNOTATION, LOST_GPUS_ANNOTATION
 from orchestrator.pages import Page, serving_pages
 
@@ -113,8 +113,7 @@ class Agent:
 
     def metrics_page(self) -> Page:
         """The figures for Prometheus."""
-        use = resource.getrusage(resource.RUSAGE_SELF)
-        self._figures.cpu_seconds = use.ru_utime + use.ru_stime
+        self._figures.cpu_seconds = cpu_seconds()
         self._figures.resident_bytes = resident_bytes()
         return Page(render(self.reading, self._figures), content_type=CONTENT_TYPE)
 
@@ -206,11 +205,6 @@ async def run_agent(access: Access, options: AgentOptions) -> None:
         if not running.cancelled():
             running.result()
         logger.info("stopped")
-
-
-def resident_bytes() -> int:
-    """Return how much memory this process has."""
-    return int(_read(Path("/proc/self/statm")).split()[1]) * resource.getpagesize()
 
 
 def _read(path: Path) -> str:

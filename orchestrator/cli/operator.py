@@ -329,7 +329,7 @@ def operator_manifests(
 @click.option(
     "--health-port",
     type=click.IntRange(0, 65535),
-    help="Serve /healthz and /readyz on this port of POD_IP, without it of loopback. 0 takes a free one.",
+    help="Serve /healthz, /readyz and /metrics on this port of POD_IP, without it of loopback. 0 takes a free one.",
 )
 @_with_config_options
 def operator(

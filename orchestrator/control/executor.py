@@ -45,10 +45,12 @@ class Executor:
     `assumed`, `evicted` and `nominated` are what was begun and has not been seen on the watch yet. `on_refused` is
     called when something was refused for good: it has to be decided again; `on_evicted` when an eviction went through,
     `on_forbidden`, with the API server's words, when a disruption budget did not allow it; `on_bound`, with the uid,
-    when a binding was answered. A pod with volumes is bound when `claims` has them ready; when it has not,
-    `on_unready` is told why. What its resource claims get is written by `grants` before, what it may have of the memory
-    of GPUs with the binding, as `limits` say. GPUs of device plugins of which it gets a part are held by
-    `reservations` before it is bound. Nothing is begun unless `is_leader()`.
+    when a binding was answered; `on_failure`, in a word, when a request failed.
+
+    A pod with volumes is bound when `claims` has them ready; when it has not, `on_unready` is told why. What its
+    resource claims get is written by `grants` before, what it may have of the memory of GPUs with the binding, as
+    `limits` say. GPUs of device plugins of which it gets a part are held by `reservations` before it is bound. Nothing
+    is begun unless `is_leader()`.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Executor:
         on_forbidden: Callable[[Pod, str], None] = lambda _pod, _why: None,
         on_bound: Callable[[str], None] = lambda _uid: None,
         on_unready: Callable[[Pod, str], None] = lambda _pod, _why: None,
+        on_failure: Callable[[str], None] = lambda _reason: None,
         claims: Claims | None = None,
         grants: ClaimGrants | None = None,
         limits: MemoryLimits | None = None,
@@ -81,7 +84,9 @@ class Executor:
         self._limits = limits
         self._reservations = reservations
         self._max_checkpoint_grace_seconds = max_checkpoint_grace_seconds
-        self._requests = Requests(is_leader=is_leader, request_seconds=request_seconds, sleep=sleep)
+        self._requests = Requests(
+            is_leader=is_leader, request_seconds=request_seconds, sleep=sleep, on_failure=on_failure
+        )
         self._nominations = Nominations(transport, self._requests)
         self._corrections = Corrections(transport, self._requests)
         self._assumed: dict[str, Assumption] = {}

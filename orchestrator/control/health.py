@@ -6,10 +6,9 @@ decisions do without are named there, and do not make it fail: nobody may make t
 """
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager
 from typing import Final
 
-from orchestrator.pages import Page, serving_pages
+from orchestrator.pages import Page
 
 STUCK_SECONDS: Final = 90.0
 """Longer than the longest rest between decisions: a tick, or the wait after a decision that failed."""
@@ -81,8 +80,8 @@ class Health:
         return "\n".join([*lines, f"and {count - MAX_LINES} more"] if count > MAX_LINES else lines)
 
 
-def serving(health: Health, host: str, port: int) -> AbstractAsyncContextManager[int]:
-    """Serve the pages while the block runs; yields the port, which is a free one for 0."""
+def health_pages(health: Health) -> dict[str, Callable[[], Page]]:
+    """Return the pages by their paths."""
 
     def page(problem: Callable[[], str | None], otherwise: Callable[[], str]) -> Callable[[], Page]:
         def answer() -> Page:
@@ -91,8 +90,4 @@ def serving(health: Health, host: str, port: int) -> AbstractAsyncContextManager
 
         return answer
 
-    return serving_pages(
-        {"/healthz": page(health.stuck, health.role), "/readyz": page(health.unready, health.report)},
-        host,
-        port,
-    )
+    return {"/healthz": page(health.stuck, health.role), "/readyz": page(health.unready, health.report)}

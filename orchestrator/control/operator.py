@@ -16,8 +16,9 @@ from orchestrator.cluster.lease import LeaseElection
 from orchestrator.cluster.resources import DRA_VERSIONS, RESOURCE_CLAIMS
 from orchestrator.cluster.timeouts import OPERATOR_REQUEST_SECONDS, Limits
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.health import Health, serving
+from orchestrator.control.health import Health, health_pages
 from orchestrator.control.memory_watch import MemoryWatch
+from orchestrator.control.metrics import OperatorMetrics
 from orchestrator.control.observer import Observer
 from orchestrator.control.operator_config import DEFAULT_CONFIG, MemoryLimitsMode, OperatorConfig
 from orchestrator.control.projects import ProjectController
@@ -26,6 +27,7 @@ from orchestrator.control.scheduler import SchedulerLoop
 from orchestrator.control.settings_record import SettingsRecord
 from orchestrator.control.time_limits import Caches, TimeLimits
 from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE
+from orchestrator.pages import serving_pages
 from orchestrator.planner import Planner
 from orchestrator.planner.model import Plan
 from orchestrator.workloads.snapshot import Reading
@@ -65,19 +67,22 @@ async def operate(
 
     `name` is how people recognise this replica in the election; it need not be the only one of that name.
 
-    With `health_host` the pages of `health` are served there.
+    With `health_host` the pages of `health` and the metrics are served there.
     """
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    health = Health(loop.time)
+    health, metrics = Health(loop.time), OperatorMetrics()
     async with AsyncExitStack() as stack:
         transport = await stack.enter_async_context(Transport(access, "muster-operator", limits=LIMITS))
         if health_host:
-            port = await stack.enter_async_context(serving(health, health_host, health_port))
-            logger.info("health: http://%s:%d/healthz and /readyz", health_host, port)
-        leading = asyncio.create_task(_lead_in_turn(transport, unique_identity(name), config, health))
+            pages = health_pages(health) | {"/metrics": metrics.page}
+            port = await stack.enter_async_context(serving_pages(pages, health_host, health_port))
+            logger.info("http://%s:%d/healthz, /readyz and /metrics", health_host, port)
+        leading = asyncio.create_task(
+            _lead_in_turn(transport, unique_identity(name), config, health, metrics)
+        )
         stopping = asyncio.create_task(stopped.wait())
         await asyncio.wait({leading, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if leading.done():
@@ -104,9 +109,12 @@ def _discard_the_caches() -> None:
     gc.collect()
 
 
-async def _lead_in_turn(transport: Transport, identity: str, config: OperatorConfig, health: Health) -> None:
+async def _lead_in_turn(
+    transport: Transport, identity: str, config: OperatorConfig, health: Health, metrics: OperatorMetrics
+) -> None:
     while True:
         health.standing_by()
+        metrics.standing_by()
         _discard_the_caches()
         election = LeaseElection(
             transport,
@@ -118,13 +126,17 @@ async def _lead_in_turn(transport: Transport, identity: str, config: OperatorCon
         )
         logger.info("waiting for the lease %s/%s as %s", SYSTEM_NAMESPACE, LEASE_NAME, identity)
         try:
-            await election.run(lambda: _lead(transport, election, config, health))  # noqa: B023 - run awaits it
+            await election.run(lambda: _lead(transport, election, config, health, metrics))  # noqa: B023 - run awaits it
         except LeaseLost as error:
             logger.warning("%s; standing by", error)
 
 
 async def _lead(
-    transport: Transport, election: LeaseElection, config: OperatorConfig, health: Health
+    transport: Transport,
+    election: LeaseElection,
+    config: OperatorConfig,
+    health: Health,
+    metrics: OperatorMetrics,
 ) -> None:
     """Decide on caches that were listed after the lease was won: they show all that the leader before did."""
     health.leading()
@@ -134,6 +146,7 @@ async def _lead(
     observer = Observer(transport, dra_version=dra_version, with_gpu_nodes=True)
     async with observer.running() as group:
         spare_the_caches()
+        metrics.leading(observer.projects.objects)
         projects = ProjectController(transport, observer, config, is_leader=election.is_leader)
         is_first = True
 
@@ -150,6 +163,7 @@ async def _lead(
             on_plan=note,
             is_leader=election.is_leader,
             health=health,
+            metrics=metrics,
             planner=Planner().plan,
             config=config,
             dra_version=dra_version,

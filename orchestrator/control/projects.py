@@ -22,6 +22,7 @@ from orchestrator.cluster.resources import (
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.control.observer import Observer
 from orchestrator.control.operator_config import DEFAULT_CONFIG, MemoryLimitsMode, OperatorConfig
+from orchestrator.control.waiting import waiting_workloads
 from orchestrator.errors import MusterError
 from orchestrator.names import (
     MEMBERS_BINDING,
@@ -34,7 +35,6 @@ from orchestrator.names import (
 )
 from orchestrator.planner.accounting.ledger import capacity
 from orchestrator.planner.accounting.quota import cpu_excess, memory_excess, quota_excess
-from orchestrator.planner.gangs import start_chunks
 from orchestrator.planner.model import Plan
 from orchestrator.roles import RESEARCHER
 from orchestrator.workloads import protection
@@ -315,16 +315,11 @@ def _counted(reading: Reading, decision: Plan) -> _Figures:
     cpu = {project.name: (project.parent, project.quota_cpu_milli) for project in snapshot.projects}
     memory = {project.name: (project.parent, project.quota_memory_bytes) for project in snapshot.projects}
     there = capacity(snapshot.nodes)
-    bound = {binding.workload for binding in decision.bindings}
     return _Figures(
         reading,
         decision,
         excess=quota_excess(quotas, there[0]) or cpu_excess(cpu, there[1]) or memory_excess(memory, there[2]),
-        waiting=Counter(
-            workload.project
-            for workload in snapshot.workloads
-            if workload.id not in bound and start_chunks(workload)
-        ),
+        waiting=Counter(workload.project for workload in waiting_workloads(snapshot, decision)),
     )
 
 

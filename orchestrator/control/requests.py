@@ -53,7 +53,11 @@ class Task:
 
 
 class Requests:
-    """Carries tasks out in the order in which they come, urgent ones first. Nothing is sent unless `is_leader()`."""
+    """Carries tasks out in the order in which they come, urgent ones first. Nothing is sent unless `is_leader()`.
+
+    `on_failure` is called for every attempt that failed, with why in a word: `unanswered`, `budget`, `forbidden`,
+    `overtaken`, `refused`, `mistake`.
+    """
 
     def __init__(
         self,
@@ -61,8 +65,10 @@ class Requests:
         is_leader: Callable[[], bool],
         request_seconds: float = OPERATOR_REQUEST_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        on_failure: Callable[[str], None] = lambda _reason: None,
     ) -> None:
         self.request_seconds = request_seconds
+        self._on_failure = on_failure
         self._is_leader = is_leader
         self._sleep = sleep
         self._urgent: deque[tuple[Task, int]] = deque()
@@ -153,12 +159,15 @@ class Requests:
         try:
             return self._is_leader() and await self._send(task, attempt)
         except (ServerFault, TooManyRequests) as error:
+            self._on_failure("unanswered")
             _log_repeat(task, attempt, error)
         except Unreachable as error:
-            # The server is away for all: keeping the worker keeps the number of attempts down.
+            self._on_failure("unanswered")
             _log_repeat(task, attempt, error)
+            # The server is away for all: keeping the worker keeps the number of attempts down.
             await self._sleep(_delay_seconds(1))
         except Exception:  # it may have been carried out, and the other requests wait for this worker
+            self._on_failure("mistake")
             logger.exception("%s: to be repeated after a mistake in muster", task.what)
         return False
 
@@ -171,10 +180,12 @@ class Requests:
         except (Unreachable, ServerFault, TooManyRequests):
             raise
         except BudgetRefusal as error:
+            self._on_failure("budget")
             logger.info("%s: %s", task.what, error)
             task.refused()
             task.put_off(error.message)
         except Forbidden as error:
+            self._on_failure("forbidden")
             if attempt < FORBIDDEN_ATTEMPTS:
                 _log_repeat(task, attempt, error)
                 return False
@@ -183,6 +194,7 @@ class Requests:
             task.unauthorized()
         except ClusterError as error:
             overtaken = isinstance(error, NotFound | Conflict)
+            self._on_failure("overtaken" if overtaken else "refused")
             logger.log(logging.INFO if overtaken else logging.WARNING, "%s: refused: %s", task.what, error)
             task.refused()
         else:

@@ -22,6 +22,7 @@ from orchestrator.control.events import Announcer
 from orchestrator.control.executor import Executor
 from orchestrator.control.health import Health
 from orchestrator.control.memory_limits import MemoryLimits
+from orchestrator.control.metrics import OperatorMetrics
 from orchestrator.control.observer import Observer
 from orchestrator.control.operator_config import DEFAULT_CONFIG, MemoryLimitsMode, OperatorConfig
 from orchestrator.control.quarantine import PROJECT, Decided, Quarantine
@@ -71,6 +72,7 @@ class SchedulerLoop:
         on_plan: Callable[[Reading, Plan], None],
         is_leader: Callable[[], bool],
         health: Health | None = None,
+        metrics: OperatorMetrics | None = None,
         planner: Callable[[Snapshot], Plan] = plan,
         config: OperatorConfig = DEFAULT_CONFIG,
         wall_clock: Callable[[], float] = time.time,
@@ -86,6 +88,8 @@ class SchedulerLoop:
         self._clock = loop.time
         self._epoch = wall_clock() - loop.time()
         self._health = health or Health(loop.time)
+        self._metrics = metrics or OperatorMetrics()
+        self._set_aside_count = 0
         self._reader = Reader(config.settings, longest_grace_seconds=config.max_checkpoint_grace_seconds)
         self._audit = Audit(transport, max_checkpoint_grace_seconds=config.max_checkpoint_grace_seconds)
         self._announcer = Announcer(transport)
@@ -114,9 +118,10 @@ class SchedulerLoop:
             transport,
             is_leader=is_leader,
             on_refused=self._decide_again_soon,
-            on_evicted=self._audit.note,
+            on_evicted=self._note_eviction,
             on_forbidden=self._note_refusal,
-            on_bound=self._lag.answered,
+            on_bound=self._note_binding,
+            on_failure=self._metrics.request_failed,
             on_unready=self._note_unready,
             claims=self._claims,
             grants=self._grants,
@@ -182,6 +187,7 @@ class SchedulerLoop:
                     failures += 1
                     logger.exception("the decision failed, %d in a row; nothing was begun", failures)
                     self._health.failed(f"{type(error).__name__}: {error}")
+                    self._metrics.failed()
                     await asyncio.sleep(min(MAX_RETRY_SECONDS, RETRY_SECONDS * 2.0 ** min(failures - 1, 8)))
                     self._observer.changed.set()
                 else:
@@ -247,6 +253,7 @@ class SchedulerLoop:
         self._announce_endangered(reading, decision, pods)
         took = self._clock() - started
         self._rest_seconds = min(MAX_REST_SECONDS, IDLE_PART_OF_DECISION * took)
+        self._metrics.decided(reading, decision, took, self._set_aside_count)
         logger.debug(
             "decided in %.0f ms: %d bindings, %d evictions, %d wait",
             took * 1000,
@@ -269,6 +276,7 @@ class SchedulerLoop:
             if pod is None or pod.spec.node_name:  # a pod that waits is told by its condition, with an event
                 self._announcer.sets_aside(entry)
         self._health.sets_aside(map(str, everything))
+        self._set_aside_count = len(everything)
         self._warn_undecided(decided, reading.snapshot, pods)
         projects = {
             culprit.id: undecidable(culprit.why) for culprit in decided.quarantined if culprit.kind == PROJECT
@@ -317,6 +325,14 @@ class SchedulerLoop:
         if is_ours:
             self._lag.seen(uid)
         return is_ours
+
+    def _note_eviction(self, pod: Pod, eviction: Eviction) -> None:
+        self._audit.note(pod, eviction)
+        self._metrics.evicted(eviction)
+
+    def _note_binding(self, uid: str) -> None:
+        self._lag.answered(uid)
+        self._metrics.bound(uid)
 
     def _note_refusal(self, pod: Pod, why: str) -> None:
         """Choose other victims for a while; the budget's own status is what counts afterwards."""

@@ -1,12 +1,14 @@
 import aiohttp
 
-from orchestrator.control.health import STUCK_SECONDS, Health, serving
+from orchestrator.control.health import STUCK_SECONDS, Health, health_pages
+from orchestrator.pages import serving_pages
 from tests.cluster.waiting import ManualClock
 
 
 async def pages(health: Health) -> dict[str, tuple[int, str]]:
     found = {}
-    async with serving(health, "127.0.0.1", 0) as port, aiohttp.ClientSession() as session:
+    pages_of = health_pages(health)
+    async with serving_pages(pages_of, "127.0.0.1", 0) as port, aiohttp.ClientSession() as session:
         for name in ("healthz", "readyz"):
             async with session.get(f"http://127.0.0.1:{port}/{name}") as answer:
                 found[name] = (answer.status, (await answer.text()).strip())

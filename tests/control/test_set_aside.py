@@ -13,12 +13,12 @@ import pytest
 
 from orchestrator.cluster.resources import EVENTS, PODS
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.health import Health
-from orchestrator.control.health import serving as serving_health
+from orchestrator.control.health import Health, health_pages
 from orchestrator.control.observer import Observer
 from orchestrator.control.quarantine import Planner
 from orchestrator.control.scheduler import SchedulerLoop
 from orchestrator.control.set_aside import KEY, PATH, NoRecord, SetAsideRecord, recorded
+from orchestrator.pages import serving_pages
 from orchestrator.planner import plan
 from orchestrator.planner.model import Plan, Snapshot
 from orchestrator.workloads.unreadable import SetAside
@@ -133,7 +133,7 @@ async def deciding(
 async def ready(health: Health) -> tuple[int, str]:
     """What `/readyz` answers."""
     async with (
-        serving_health(health, "127.0.0.1", 0) as port,
+        serving_pages(health_pages(health), "127.0.0.1", 0) as port,
         aiohttp.ClientSession() as session,
         session.get(f"http://127.0.0.1:{port}/readyz") as answer,
     ):

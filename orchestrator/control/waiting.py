@@ -1,0 +1,24 @@
+"""Who waits after a decision: counted once, for the statuses of projects and for metrics."""
+
+from collections.abc import Iterator
+
+from orchestrator.planner.gangs import start_chunks
+from orchestrator.planner.model import Plan, Pod, PodState, Snapshot, Workload
+
+
+def waiting_workloads(snapshot: Snapshot, decision: Plan) -> Iterator[Workload]:
+    """Yield the workloads of which something could start and nothing was bound now."""
+    bound = {binding.workload for binding in decision.bindings}
+    for workload in snapshot.workloads:
+        if workload.id not in bound and start_chunks(workload):
+            yield workload
+
+
+def waiting_since_us(workload: Workload) -> int:
+    """Return since when its pods wait."""
+    return workload.waiting_since_us or workload.created_at_us
+
+
+def pending_pods(workload: Workload) -> Iterator[Pod]:
+    """Yield its pods without a node."""
+    return (pod for pod in workload.pods if pod.state is PodState.PENDING)
