@@ -16,8 +16,10 @@ from starlette.routing import Mount, Route, compile_path
 from starlette.staticfiles import StaticFiles
 
 from musterweb import cluster_pages, job_pages, project_forms
+from musterweb.analytics import analytics_page
 from musterweb.errors import NoRoom, Refused, SignInNeeded, WebError
 from musterweb.events import follow, state_of
+from musterweb.history import History
 from musterweb.new_cluster import cluster_yaml, new_cluster_page
 from musterweb.page import Page, Visit
 from musterweb.person import sign_in
@@ -44,6 +46,7 @@ LIVE: Final[dict[str, PageFunction]] = {
 }
 """Pages that keep themselves current."""
 STILL: Final[dict[str, PageFunction]] = {
+    "/analytics": analytics_page,
     "/cluster": cluster_pages.health_page,
     "/new-cluster": new_cluster_page,
     "/jobs/{project}/{name}/explain": job_pages.explain_page,
@@ -54,6 +57,9 @@ FILES: Final[dict[str, tuple[PageFunction, str]]] = {
     "/nodes.csv": (cluster_pages.nodes_page, "nodes"),
     "/gpus.csv": (cluster_pages.nodes_page, "gpus"),
     "/projects.csv": (cluster_pages.projects_page, "projects"),
+    "/analytics.csv": (analytics_page, "summary"),
+    "/analytics-over-time.csv": (analytics_page, "over-time"),
+    "/evictions.csv": (analytics_page, "evictions"),
     "/cluster.csv": (cluster_pages.health_page, "set-aside"),
 }
 MENU: Final = (
@@ -61,6 +67,7 @@ MENU: Final = (
     ("/projects", "Projects"),
     ("/jobs", "Jobs"),
     ("/nodes", "Nodes"),
+    ("/analytics", "Analytics"),
     ("/cluster", "Cluster"),
     ("/new-cluster", "New cluster"),
 )
@@ -72,8 +79,11 @@ _NEVER_SIGNED_IN: Final = "Sign in first"
 class Web:
     """The application's own state: where the cluster is, who is signed in, and how pages are made."""
 
-    def __init__(self, access: Access, *, is_secure: bool, sessions: Sessions) -> None:
+    def __init__(
+        self, access: Access, *, is_secure: bool, sessions: Sessions, history: History | None
+    ) -> None:
         self.access = access
+        self.history = history
         self.is_secure = is_secure
         self.sessions = sessions
         self.session_cookie = cookie_name("session", is_secure=is_secure)
@@ -99,7 +109,9 @@ class Web:
     async def visit(self, request: Request, session: Session) -> Visit:
         """Return what the page functions get."""
         sight = await session.person.ready()
-        return Visit(session.person, sight, request.path_params, dict(request.query_params))
+        return Visit(
+            session.person, sight, request.path_params, dict(request.query_params), history=self.history
+        )
 
     def whole(self, request: Request, session: Session, page: Page, *, status: int = 200) -> Response:
         """Return a page with all that is around its body."""
@@ -289,9 +301,14 @@ class Web:
         return self.whole(request, session, page, status=status)
 
 
-def make_application(access: Access, *, is_secure: bool, sessions: Sessions | None = None) -> Guard:
-    """Return the application for the cluster; of `access` everything but credentials is used."""
-    web = Web(access, is_secure=is_secure, sessions=sessions or Sessions())
+def make_application(
+    access: Access, *, is_secure: bool, sessions: Sessions | None = None, history: History | None = None
+) -> Guard:
+    """Return the application for the cluster; of `access` everything but credentials is used.
+
+    `history` is started and closed with it.
+    """
+    web = Web(access, is_secure=is_secure, sessions=sessions or Sessions(), history=history)
     pages = [Route(path, web.page(function)) for path, function in (LIVE | STILL).items()]
     files = [Route(path, web.file(function, name)) for path, (function, name) in FILES.items()]
     forms = [
@@ -302,12 +319,16 @@ def make_application(access: Access, *, is_secure: bool, sessions: Sessions | No
 
     @asynccontextmanager
     async def lifespan(_application: Starlette) -> AsyncIterator[None]:
+        if history is not None:
+            await history.start()
         sweeping = asyncio.create_task(web.sessions.sweep())
         try:
             yield
         finally:
             sweeping.cancel()
             await web.sessions.close()
+            if history is not None:
+                await history.close()
 
     application = Starlette(
         routes=[

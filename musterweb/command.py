@@ -2,8 +2,9 @@
 
 import ipaddress
 import logging
+import re
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
@@ -11,7 +12,12 @@ from orchestrator.cli.options import Command
 from orchestrator.distribution import require_extra
 from orchestrator.errors import UsageError
 
+if TYPE_CHECKING:
+    from musterweb.history import History
+    from orchestrator.cluster.kubeconfig import Access
+
 DEFAULT_ADDRESS: Final = "127.0.0.1:8480"
+_URL: Final = re.compile(r"https?://[A-Za-z0-9.\[\]:-]+(/[\w./~-]*)?")
 _LOOPBACK_NAMES: Final = ("localhost",)
 
 
@@ -60,6 +66,23 @@ class Listen(NamedTuple):
 )
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
 @click.option(
+    "--prometheus",
+    metavar="URL",
+    help="A Prometheus with the rules of `muster monitoring`, from which Analytics takes what was.",
+)
+@click.option(
+    "--history",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Instead of a Prometheus: record what was in this file, made if it is not there; at most 1 GB.",
+)
+@click.option(
+    "--history-token",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Token of the account that records, with the role muster-viewer in the whole cluster.",
+)
+@click.option(
     "--loglevel",
     type=click.Choice(["debug", "info", "warn", "warning", "error"]),
     default="warn",
@@ -73,6 +96,9 @@ def web(
     tls_key: Path | None,
     kubeconfig: Path | None,
     context: str | None,
+    prometheus: str | None,
+    history: Path | None,
+    history_token: Path | None,
     loglevel: str,
 ) -> None:
     """Serve pages of the cluster: who has the GPUs, who waits and why; live, for browsers.
@@ -88,6 +114,14 @@ def web(
             f"--listen {listen}: beyond loopback tokens would travel unprotected; "
             "give --tls-certificate and --tls-key, or listen on 127.0.0.1"
         )
+    if (history is None) != (history_token is None):
+        raise UsageError("--history and --history-token go together: give both")
+    if history is not None and prometheus is not None:
+        raise UsageError("--prometheus and --history are two places for the same: give one")
+    if prometheus is not None and not _URL.fullmatch(prometheus):
+        raise UsageError(
+            f"--prometheus {prometheus!r} is not possible: give a URL such as http://127.0.0.1:9090"
+        )
     require_extra("web")
     from musterweb.server import serve
     from orchestrator.cluster.kubeconfig import load_server
@@ -97,7 +131,28 @@ def web(
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
     )
     access = load_server(kubeconfig, context)
-    serve(access, where.host, where.port, certificate=tls_certificate, key=tls_key, say=click.echo)
+    past = _history(access, prometheus, history, history_token)
+    serve(
+        access, where.host, where.port, certificate=tls_certificate, key=tls_key, history=past, say=click.echo
+    )
+
+
+def _history(
+    access: "Access", prometheus: str | None, file: Path | None, token: Path | None
+) -> "History | None":
+    """Return where the figures of the past come from, if anywhere."""
+    if prometheus is not None:
+        from musterweb.prometheus import PrometheusHistory
+
+        return PrometheusHistory(prometheus)
+    if file is not None and token is not None:
+        from musterweb.recorder import RecordedHistory
+        from musterweb.store import Store
+
+        store = Store(file)
+        store.check()
+        return RecordedHistory(store, access, token)
+    return None
 
 
 def parse_listen(text: str) -> Listen:

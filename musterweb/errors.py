@@ -3,7 +3,8 @@
 WebError            root
 ├── SignInNeeded        nobody is signed in by this cookie, or no longer
 ├── Refused             the request itself cannot be meant: another site's, too large, without its token
-└── NoRoom              so many people or pages are there that no more are taken
+├── NoRoom              so many people or pages are there that no more are taken
+└── HistoryAway         where the figures of the past are kept gives none
 """
 
 from orchestrator.errors import MusterError
@@ -31,3 +32,9 @@ class NoRoom(WebError):
     """There is no room for more; the message says of what."""
 
     status = 503
+
+
+class HistoryAway(WebError):
+    """Where the figures of the past are kept gives none; the message says why."""
+
+    status = 502

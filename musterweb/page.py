@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from musterweb.history import History
 from musterweb.person import Person, Sight
 from musterweb.tables import Table
 from orchestrator.errors import UsageError
@@ -20,6 +21,7 @@ class Visit:
     path: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, str] = field(default_factory=dict)
     now_us: int = field(default_factory=lambda: time.time_ns() // 1000)
+    history: History | None = None
 
     def number(self, name: str, default: int = 1) -> int:
         """Return a whole number of the query from 1 up. Raises UsageError."""

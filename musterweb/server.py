@@ -11,6 +11,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from musterweb.application import make_application
+from musterweb.history import History
 from orchestrator.cluster.kubeconfig import Access
 from orchestrator.errors import ConfigurationError
 
@@ -27,12 +28,13 @@ def serve(
     *,
     certificate: Path | None = None,
     key: Path | None = None,
+    history: History | None = None,
     say: Callable[[str], None] = print,
 ) -> None:
     """Serve until interrupted. `say` is told the address. Raises ConfigurationError."""
     is_secure = certificate is not None
     config = uvicorn.Config(
-        make_application(access, is_secure=is_secure),
+        make_application(access, is_secure=is_secure, history=history),
         host=host,
         port=port,
         ssl_certfile=certificate,

@@ -49,6 +49,10 @@ COMMANDS: Final = {
     "login": ("orchestrator.cli.whoami:login", "Check that the kubeconfig's credentials are good."),
     "logout": ("orchestrator.cli.whoami:logout", "Say how to give up the kubeconfig's credentials."),
     "logs": ("orchestrator.cli.logs:logs", "Print the log of a job."),
+    "monitoring": (
+        "orchestrator.cli.monitoring:monitoring",
+        "Write dashboards and alert rules to a directory.",
+    ),
     "operator": ("orchestrator.cli.operator:operator", "Run the operator: scheduler and controllers."),
     "operator-yaml": (
         "orchestrator.cli.operator:operator_yaml",

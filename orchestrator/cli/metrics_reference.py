@@ -1,19 +1,31 @@
 """The list of all metrics, written from their declarations: `make docs` puts it into docs/metrics.md."""
 
+import re
 import sys
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 
+import yaml
+
 from orchestrator.agent import metrics as agent
+from orchestrator.cli.monitoring import monitoring_files
 from orchestrator.control import metrics as operator
 from orchestrator.exposition import Metric
 
 
 def reference() -> str:
-    """Return docs/metrics.md: what stands in `metrics.md.in` with the tables of metrics in their places."""
+    """Return docs/metrics.md: what stands in `metrics.md.in` with the tables of metrics and alerts in their places."""
     text = (resources.files("orchestrator.cli") / "metrics.md.in").read_text(encoding="utf-8")
-    return text.replace("{operator}", _table(operator.METRICS)).replace("{agent}", _table(agent.METRICS))
+    files = monitoring_files()
+    for mark, content in {
+        "{operator}": _table(operator.METRICS),
+        "{agent}": _table(agent.METRICS),
+        "{scrape}": files["muster-scrape.yaml"],
+        "{alerts}": _alerts(files["muster-rules.yaml"]),
+    }.items():
+        text = text.replace(mark, content)
+    return text
 
 
 def _table(metrics: Iterable[Metric]) -> str:
@@ -22,6 +34,19 @@ def _table(metrics: Iterable[Metric]) -> str:
         for metric in metrics
     ]
     return "\n".join(["| metric | type | labels | meaning |", "|---|---|---|---|", *rows])
+
+
+def _alerts(text: str) -> str:
+    rules = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"] if "alert" in rule]
+    return "\n".join(
+        f"| `{rule['alert']}` | {rule['labels']['severity']} | {_inert(rule['annotations']['summary'])} |"
+        for rule in rules
+    )
+
+
+def _inert(summary: str) -> str:
+    """Return a summary with words in the places of Prometheus' variables."""
+    return re.sub(r"\{\{ \$(labels\.)?(\w+)[^}]*\}\}", lambda match: match[2].upper(), summary)
 
 
 def main() -> None:

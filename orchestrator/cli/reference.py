@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from orchestrator.cli.main import COMMANDS, EXIT_CODES, muster
+from orchestrator.cli.main import EXIT_CODES, muster
 from orchestrator.cli.options import Group, common_options
 
 _INTRODUCTION: Final = """\
@@ -52,15 +52,15 @@ _STATUSES: Final = """\
 def reference() -> str:
     """Return the whole reference in Markdown."""
     root = click.Context(muster, info_name="muster")
+    names = muster.list_commands(root)
     sections = [
         _INTRODUCTION,
         _exit_codes(),
         _STATUSES,
         f"## Common options\n\n{_options(common_options(), root)}\n",
-        "## Commands\n\n"
-        + "\n".join(f"- [`muster {name}`](#{_anchor(f'muster {name}')})" for name in COMMANDS),
+        "## Commands\n\n" + "\n".join(f"- [`muster {name}`](#{_anchor(f'muster {name}')})" for name in names),
     ]
-    for name in COMMANDS:
+    for name in names:
         command = muster.get_command(root, name)
         if command is not None:
             sections += _command(command, click.Context(command, info_name=name, parent=root), "##")

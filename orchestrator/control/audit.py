@@ -280,12 +280,12 @@ class Audit:
             logger.warning("no event for %s/%s: %s", namespace, record.pod, error)
 
 
-async def evictions_in(transport: Transport, namespace: str) -> list[EvictionRecord]:
-    """The evictions on record in a namespace, oldest first. Raises leaves of ClusterError."""
+async def evictions_in(transport: Transport, namespace: str | None) -> list[EvictionRecord]:
+    """The newest evictions on record in a namespace, or in all (None), oldest first. Raises leaves of ClusterError."""
     return [stored.spec for stored in (await _stored_in(transport, namespace))[-MAX_RECORDS:]]
 
 
-async def _stored_in(transport: Transport, namespace: str) -> list[_Stored]:
+async def _stored_in(transport: Transport, namespace: str | None) -> list[_Stored]:
     page = await transport.list(EVICTION_RECORDS.path(namespace), _Stored)
     return sorted(page.items, key=lambda stored: (stored.spec.at, stored.spec.pod_uid))
 

@@ -11,6 +11,7 @@ import yaml
 from orchestrator.cluster.kubeconfig import load_server
 from tests.cli.conftest import muster, server
 from tests.cli.memory_api_server import MemoryApiServer, pod_of
+from tests.musterweb.past import Past
 from tests.musterweb.people import People, Someone
 from tests.musterweb.running import Browser, serving
 
@@ -79,7 +80,7 @@ class Site:
 @pytest.fixture
 def site(server: MemoryApiServer, people: People, kubeconfig: Path) -> Iterator[Site]:
     fill(server)
-    with serving(load_server(kubeconfig)) as port:
+    with serving(load_server(kubeconfig), history=Past()) as port:
         yield Site(port, server, people)
 
 

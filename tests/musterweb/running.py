@@ -23,15 +23,18 @@ from tests.cluster.waiting import DEADLINE_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from musterweb.history import History
     from musterweb.sessions import Sessions
     from orchestrator.cluster.kubeconfig import Access
 
 
 @contextmanager
-def serving(access: Access, sessions: Sessions | None = None) -> Iterator[int]:
+def serving(
+    access: Access, sessions: Sessions | None = None, history: History | None = None
+) -> Iterator[int]:
     """Serve the pages; yields the port."""
     config = uvicorn.Config(
-        make_application(access, is_secure=False, sessions=sessions),
+        make_application(access, is_secure=False, sessions=sessions, history=history),
         host="127.0.0.1", port=0, http=Impatient, ws="none", log_config=None, access_log=False,
         timeout_graceful_shutdown=1,
     )  # fmt: skip

@@ -27,6 +27,7 @@ PAGES = (
     "/projects",
     "/jobs",
     "/nodes",
+    "/analytics",
     "/cluster",
     "/new-cluster?name=east",
     JOB,

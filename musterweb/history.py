@@ -1,0 +1,95 @@
+"""What was over time: the figures that a history has, whose they are, and what may be wrong with them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+OTHERS: Final = "_other"
+"""The projects that have no figures of their own, together; none can be called so."""
+CURRENT_SECONDS: Final = 300
+"""Figures whose newest is older are not current."""
+POINTS: Final = 400
+"""At most so many points are shown of each line."""
+STEPS: Final = (60, 300, 1800, 7200, 86400)
+"""How far, in seconds, points may be apart."""
+
+Values = Sequence[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From when to when, in seconds since the epoch, and how far the points are apart; all on the grid of `step`."""
+
+    start: int
+    end: int
+    step: int
+
+    @classmethod
+    def last(cls, hours: int, now: float) -> "Span":
+        """Return the last so many hours, in at most `POINTS` points if they are not too many for any step."""
+        step = next((step for step in STEPS if hours * 3600 // step <= POINTS), STEPS[-1])
+        end = int(now) // step * step
+        return cls(end - hours * 3600 // step * step, end, step)
+
+    @property
+    def times(self) -> range:
+        """The times of the points."""
+        return range(self.start, self.end + 1, self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectLines:
+    """Of one project at each time: GPUs, seconds, parts of one; None where nothing is known.
+
+    `wait_seconds` and `started` are sums: how long jobs that started then had waited, and how many they were.
+    """
+
+    allocated: Values
+    quota: Values
+    pending: Values
+    idle: Values
+    utilization: Values
+    wait_seconds: Values
+    started: Values
+    oldest_wait: Values
+
+
+PROJECT_LINES: Final = tuple(ProjectLines.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLines:
+    """Of the whole cluster at each time: its GPUs, those that are held, and how busy they are."""
+
+    total: Values
+    allocated: Values
+    utilization: Values
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a history knows of a span. `as_of` is the time of the newest figure; `problems` are sentences."""
+
+    span: Span
+    projects: Mapping[str, ProjectLines]
+    cluster: ClusterLines | None
+    as_of: float | None
+    problems: tuple[str, ...] = field(default=())
+
+
+class History(Protocol):
+    """Where the figures of the past come from. `source` names it on the page."""
+
+    source: str
+
+    async def read(self, span: Span, projects: frozenset[str] | None) -> Record:
+        """Return what is known of these projects; None: of all, and of the cluster. Raises HistoryAway."""
+        ...
+
+    async def start(self) -> None:
+        """Begin whatever goes on in the background."""
+        ...
+
+    async def close(self) -> None:
+        """Give everything up."""
+        ...

@@ -1,0 +1,193 @@
+"""Writes the own history: each minute what an account of its own sees, while anybody looks at pages or not.
+
+The account is named by the file of its token; it needs the role muster-viewer, bound in the whole cluster. Its token is
+used for nothing else: what people see is decided by their own.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from musterweb.errors import HistoryAway, SignInNeeded
+from musterweb.history import Record, Span
+from musterweb.person import Person, Sight, sign_in
+from musterweb.store import Sample, Store
+from orchestrator.cluster.gpu_fraction import gpu_milli
+from orchestrator.cluster.kubeconfig import Access
+from orchestrator.errors import MusterError
+from orchestrator.planner.model import DEVICE_MILLI
+from orchestrator.workloads.gpus import GpuView, gpus_of_job
+from orchestrator.workloads.nodes import gpu_totals
+from orchestrator.workloads.view import WorkloadView
+
+log = logging.getLogger(__name__)
+
+RECORD_SECONDS: Final = 60.0
+LOOK_SECONDS: Final = 1.0
+RETRY_SECONDS: Final = 10.0
+
+
+class RecordedHistory:
+    """The store, and who writes into it: every `record_seconds`, and after a failure in `retry_seconds`."""
+
+    def __init__(
+        self,
+        store: Store,
+        access: Access,
+        token_file: Path,
+        *,
+        record_seconds: float = RECORD_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        self._store = store
+        self._access = access
+        self._token_file = token_file
+        self._record_seconds = record_seconds
+        self._retry_seconds = retry_seconds
+        self._sampler = Sampler()
+        self._task: asyncio.Task[None] | None = None
+        self.source = store.source
+
+    async def start(self) -> None:
+        """Open the store and begin to record. Raises HistoryAway."""
+        await self._store.start()
+        self._task = asyncio.create_task(self._record())
+
+    async def close(self) -> None:
+        """Stop recording and close the store."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        await self._store.close()
+
+    async def read(self, span: Span, projects: frozenset[str] | None) -> Record:
+        """Return what was recorded of these projects; None: of all, and of the cluster. Raises HistoryAway."""
+        return await self._store.read(span, projects)
+
+    async def _record(self) -> None:
+        while True:
+            try:
+                person = await sign_in(self._access, self._token(), None)
+            except MusterError as error:
+                self._note(str(error))
+            else:
+                try:
+                    await self._follow(person)
+                finally:
+                    await person.close()
+            await asyncio.sleep(self._retry_seconds)
+
+    async def _follow(self, person: Person) -> None:
+        """Record until the token is refused or the store cannot be written."""
+        due = time.monotonic()
+        with person.using():
+            while True:
+                try:
+                    person.wake()
+                    now = time.monotonic()
+                    if now >= due and (sight := _whole(person)) is not None:
+                        due = now + self._record_seconds
+                        await self._store.add(*self._sampler.sample(sight))
+                        self._note("")
+                except (SignInNeeded, HistoryAway) as error:
+                    self._note(str(error))
+                    return
+                if person.problem:
+                    self._note(person.problem)
+                elif person.sight is not None and _whole(person) is None:
+                    self._note(
+                        f"{person.user} may not see all jobs, nodes and projects: bind muster-viewer to it"
+                    )
+                await asyncio.sleep(LOOK_SECONDS)
+
+    def _token(self) -> str:
+        try:
+            return self._token_file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise HistoryAway(f"the token in {self._token_file} cannot be read: {error}") from error
+
+    def _note(self, problem: str) -> None:
+        if problem != self._store.problem:
+            log.log(logging.WARNING if problem else logging.INFO, "history: %s", problem or "recording")
+            self._store.problem = problem
+
+
+def _whole(person: Person) -> Sight | None:
+    """Return what the account sees, if that is everything, and current."""
+    rights, sight = person.rights, person.sight
+    if not person.is_live or rights is None or rights.scopes is not None or sight is None:
+        return None
+    return None if sight.nodes is None or sight.projects is None else sight
+
+
+class Sampler:
+    """Makes a sample of what is to be seen, with the jobs that started since the one before."""
+
+    def __init__(self) -> None:
+        self._waiting: frozenset[str] | None = None
+
+    def sample(self, sight: Sight) -> tuple[Sample, dict[str, Sample]]:
+        """Return the sample of the cluster and those of the projects."""
+        of_projects: dict[str, list[WorkloadView]] = {
+            project.metadata.name: [] for project in sight.projects or ()
+        }
+        for view in sight.jobs:
+            if view.project in of_projects:
+                of_projects[view.project].append(view)
+        quotas = {
+            project.metadata.name: gpu_milli(project.spec.gpu.quota) for project in sight.projects or ()
+        }
+        started = self._started(sight)
+        samples = {name: _sample(views, quotas[name], sight, started) for name, views in of_projects.items()}
+        totals = gpu_totals(sight.nodes or [])
+        gpus = [gpu for view in sight.nodes or () for gpu in view.gpus]
+        idle, used = _use(gpus)
+        cluster = Sample(
+            totals.allocated_milli,
+            totals.gpu_milli,
+            sum(sample.pending_milli for sample in samples.values()),
+            idle,
+            used,
+        )
+        return cluster, samples
+
+    def _started(self, sight: Sight) -> Mapping[str, int]:
+        """Return for how many seconds each job had waited that waited at the sample before, by its uid."""
+        before = self._waiting
+        self._waiting = frozenset(view.uid for view in sight.jobs if view.status == "Pending")
+        return {
+            view.uid: max(0, view.started_us - view.created_us) // 1_000_000
+            for view in sight.jobs
+            if before is not None and view.uid in before and view.started_us is not None
+        }
+
+
+def _sample(views: list[WorkloadView], quota_milli: int, sight: Sight, started: Mapping[str, int]) -> Sample:
+    waiting = [view for view in views if view.status == "Pending"]
+    gpus = list(dict.fromkeys(gpu for view in views for gpu in gpus_of_job(view.pods, sight.gpus)))
+    idle, used = _use(gpus)
+    waits = [started[view.uid] for view in views if view.uid in started]
+    return Sample(
+        gpu_milli=sum(view.held_gpu_milli for view in views),
+        quota_milli=quota_milli,
+        pending_milli=sum(view.gpu_milli for view in waiting),
+        idle_milli=idle,
+        used_permille=used,
+        wait_seconds=sum(waits),
+        started=len(waits),
+        oldest_wait=max(((sight.at_us - view.created_us) // 1_000_000 for view in waiting), default=0),
+    )
+
+
+def _use(gpus: list[GpuView]) -> tuple[int | None, int | None]:
+    """Return how many thousandths of GPUs are held without being used, and their use in thousandths."""
+    known = [gpu.utilization_percent for gpu in gpus if gpu.utilization_percent is not None]
+    if not known:
+        return None, None
+    idle = sum(DEVICE_MILLI for gpu in gpus if gpu.idle_seconds is not None)
+    return idle, sum(known) * 10 // len(known)

@@ -1,0 +1,322 @@
+"""The own history of `muster web`: one SQLite file, downsampled as it is written, and bounded.
+
+Every sample goes into each tier: into the slot of its minute, of its ten minutes, and so on, where sums and counts are
+kept. A slot is dropped when its tier keeps no longer, so nothing has to be condensed later. The file has a bound of its
+own beside that, at which the oldest tenth is dropped.
+"""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+from musterweb.errors import HistoryAway
+from musterweb.history import (
+    CURRENT_SECONDS,
+    OTHERS,
+    ClusterLines,
+    ProjectLines,
+    Record,
+    Span,
+)
+
+T = TypeVar("T")
+
+MAX_PROJECTS: Final = 1000
+"""So many projects of a sample have rows of their own; the others count together."""
+MAX_BYTES: Final = 900 << 20
+PAGE_BYTES: Final = 4096
+_FORMAT: Final = 1
+_WHOLE_CLUSTER: Final = ""
+
+
+class Tier(NamedTuple):
+    """Slots of so many seconds, kept for so many."""
+
+    slot_seconds: int
+    kept_seconds: int
+
+
+DAY_SECONDS: Final = 86400
+TIERS: Final = (
+    Tier(60, 2 * DAY_SECONDS),
+    Tier(600, 14 * DAY_SECONDS),
+    Tier(3600, 92 * DAY_SECONDS),
+    Tier(6 * 3600, 400 * DAY_SECONDS),
+)
+SLOTS: Final = sum(tier.kept_seconds // tier.slot_seconds + 1 for tier in TIERS)
+MAX_ROWS: Final = SLOTS * (MAX_PROJECTS + 2)
+"""Of all slots, if there are always so many projects: with those that count together, and the cluster."""
+
+_SCHEMA: Final = """
+CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE points (
+    tier INTEGER NOT NULL, name INTEGER NOT NULL, at INTEGER NOT NULL,
+    samples INTEGER NOT NULL, gpu_milli INTEGER NOT NULL, quota_milli INTEGER, pending_milli INTEGER NOT NULL,
+    idle_milli INTEGER, used_permille INTEGER, used_samples INTEGER NOT NULL,
+    wait_seconds INTEGER NOT NULL, started INTEGER NOT NULL, oldest_wait INTEGER NOT NULL,
+    PRIMARY KEY (tier, name, at)
+) WITHOUT ROWID;
+"""
+_ADD: Final = """
+INSERT INTO points VALUES (?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET
+    samples = samples + 1, gpu_milli = gpu_milli + excluded.gpu_milli, quota_milli = excluded.quota_milli,
+    pending_milli = pending_milli + excluded.pending_milli,
+    idle_milli = coalesce(idle_milli + excluded.idle_milli, idle_milli, excluded.idle_milli),
+    used_permille = coalesce(used_permille + excluded.used_permille, used_permille, excluded.used_permille),
+    used_samples = used_samples + excluded.used_samples, wait_seconds = wait_seconds + excluded.wait_seconds,
+    started = started + excluded.started, oldest_wait = max(oldest_wait, excluded.oldest_wait)
+"""
+_READ: Final = """
+SELECT (at - :start) / :step, sum(gpu_milli) * 1.0 / sum(samples), max(quota_milli),
+    sum(pending_milli) * 1.0 / sum(samples), sum(idle_milli) * 1.0 / nullif(sum(used_samples), 0),
+    sum(used_permille) * 1.0 / nullif(sum(used_samples), 0), sum(wait_seconds), sum(started), max(oldest_wait)
+FROM points WHERE tier = :tier AND name = :name AND at >= :start AND at < :end + :step GROUP BY 1
+"""
+
+_FORGET: Final = """
+DELETE FROM names WHERE NOT EXISTS (SELECT 1 FROM points WHERE tier IN (0, 1, 2, 3) AND name = names.id)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Of one project at one moment; of the cluster `quota_milli` are all of its GPUs.
+
+    `wait_seconds` and `started` are sums since the sample before. `idle_milli` and `used_permille` (utilization in
+    thousandths) are None together, where nobody measured.
+    """
+
+    gpu_milli: int
+    quota_milli: int | None
+    pending_milli: int
+    idle_milli: int | None
+    used_permille: int | None
+    wait_seconds: int = 0
+    started: int = 0
+    oldest_wait: int = 0
+
+
+class Store:
+    """The file. Everything happens in one thread of its own. `clock` gives seconds since the epoch."""
+
+    def __init__(
+        self, path: Path, *, clock: Callable[[], float] = time.time, max_bytes: int = MAX_BYTES
+    ) -> None:
+        self._path = path
+        self._clock = clock
+        self._max_pages = max_bytes // PAGE_BYTES
+        self._thread = ThreadPoolExecutor(1, "muster-web-history")
+        self._connection: sqlite3.Connection | None = None
+        self.source = "the history of muster web"
+        self.problem = ""
+        """Why nothing is recorded at present, as who records says."""
+
+    async def start(self) -> None:
+        """Open the file, or make it. Raises HistoryAway."""
+        await self._run(self._open)
+
+    async def close(self) -> None:
+        """Close it."""
+        connection = self._connection
+        if connection is not None:
+            await self._run(connection.close)
+        self._thread.shutdown()
+
+    async def add(self, cluster: Sample, projects: dict[str, Sample]) -> None:
+        """Write what is now, and drop what is too old. Raises HistoryAway."""
+        await self._run(lambda: self._add(cluster, projects))
+
+    async def read(self, span: Span, projects: frozenset[str] | None) -> Record:
+        """Return what is known of these projects; None: of all, and of the cluster. Raises HistoryAway."""
+        return await self._run(lambda: self._read(span, projects))
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except sqlite3.Error as error:
+            raise HistoryAway(f"the history in {self._path.name} cannot be used: {error}") from error
+
+    def check(self) -> None:
+        """Raise HistoryAway where the file is none of ours, or cannot be written."""
+        try:
+            self._connect().close()
+        except sqlite3.Error as error:
+            raise HistoryAway(f"the history {self._path} cannot be used: {error}") from error
+
+    def _open(self) -> None:
+        self._connection = self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            self._path.touch(0o600)
+        except OSError as error:
+            raise HistoryAway(f"the history {self._path} cannot be written: {error.strerror}") from error
+        connection = sqlite3.connect(self._path, isolation_level=None)
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute("PRAGMA journal_mode = TRUNCATE")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA max_page_count = {self._max_pages}")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version not in (0, _FORMAT):
+            connection.close()
+            raise HistoryAway(f"{self._path} was written by another version: name another file")
+        if version == 0:
+            connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_FORMAT}; COMMIT;")
+        return connection
+
+    @property
+    def _open_connection(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise HistoryAway(f"the history in {self._path.name} is not open")
+        return self._connection
+
+    def _add(self, cluster: Sample, projects: dict[str, Sample]) -> None:
+        now = int(self._clock())
+        samples = {_WHOLE_CLUSTER: cluster, **bounded(projects)}
+        try:
+            self._write(samples, now)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
+                raise
+            self._make_room()
+            self._write(samples, now)
+
+    def _write(self, samples: dict[str, Sample], now: int) -> None:
+        connection = self._open_connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._expire(now)
+            connection.executemany(
+                "INSERT OR IGNORE INTO names (name) VALUES (?)", [(name,) for name in samples]
+            )
+            ids = dict(connection.execute("SELECT name, id FROM names"))
+            connection.executemany(
+                _ADD,
+                [
+                    (number, ids[name], now // tier.slot_seconds * tier.slot_seconds, *_columns(sample))
+                    for number, tier in enumerate(TIERS)
+                    for name, sample in samples.items()
+                ],
+            )
+        except BaseException:
+            if connection.in_transaction:  # a full file has ended it already
+                connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+    def _expire(self, now: int) -> None:
+        """Drop the slots that their tiers keep no longer, and names that have none."""
+        connection = self._open_connection
+        for number, tier in enumerate(TIERS):
+            connection.execute(
+                "DELETE FROM points WHERE tier = ? AND name IN (SELECT id FROM names) AND at < ?",
+                (number, now - tier.kept_seconds),
+            )
+        connection.execute(_FORGET)
+
+    def _make_room(self) -> None:
+        """Drop the oldest tenth of each tier."""
+        connection = self._open_connection
+        for number in range(len(TIERS)):
+            first, last = connection.execute(
+                "SELECT min(at), max(at) FROM points WHERE tier = ?", (number,)
+            ).fetchone()
+            if first is not None:
+                until = first + max(TIERS[number].slot_seconds, (last - first) // 10)
+                connection.execute("DELETE FROM points WHERE tier = ? AND at < ?", (number, until))
+
+    def _read(self, span: Span, projects: frozenset[str] | None) -> Record:
+        connection = self._open_connection
+        known = dict(connection.execute("SELECT name, id FROM names"))
+        number = _tier_of(span)
+        if projects is None:
+            chosen = sorted(set(known) - {_WHOLE_CLUSTER})
+        else:
+            chosen = sorted(set(known) & projects - {_WHOLE_CLUSTER, OTHERS})
+        lines = {name: _project_lines(self._rows(span, number, known[name]), span) for name in chosen}
+        cluster = None
+        if projects is None and _WHOLE_CLUSTER in known:
+            cluster = _cluster_lines(self._rows(span, number, known[_WHOLE_CLUSTER]), span)
+        (as_of,) = connection.execute(
+            "SELECT max(at) FROM points WHERE tier = 0 AND name = ?", (known.get(_WHOLE_CLUSTER, -1),)
+        ).fetchone()
+        return Record(
+            span,
+            {
+                name: line
+                for name, line in lines.items()
+                if any(value is not None for value in line.allocated)
+            },
+            cluster,
+            as_of,
+            tuple(self._problems(as_of)),
+        )
+
+    def _rows(self, span: Span, tier: int, name: int) -> list[tuple[int, Sequence[float | None]]]:
+        words = {"start": span.start, "end": span.end, "step": span.step, "tier": tier, "name": name}
+        return [(row[0], row[1:]) for row in self._open_connection.execute(_READ, words)]
+
+    def _problems(self, as_of: int | None) -> Iterable[str]:
+        if self.problem:
+            yield f"Nothing is recorded at present: {self.problem}"
+        elif as_of is None:
+            yield "Nothing was recorded yet: come back in some minutes."
+        if as_of is not None and self._clock() - as_of > CURRENT_SECONDS:
+            minutes = int((self._clock() - as_of) // 60)
+            yield f"The newest figures of {self.source} are {minutes} minutes old: nothing here is current."
+
+
+def bounded(projects: dict[str, Sample]) -> dict[str, Sample]:
+    """Return the samples of the projects that hold or ask for the most, and of the others together."""
+    if len(projects) <= MAX_PROJECTS:
+        return projects
+    most = sorted(projects, key=lambda name: (-projects[name].gpu_milli - projects[name].pending_milli, name))
+    others = [projects[name] for name in most[MAX_PROJECTS:]]
+    together = Sample(
+        gpu_milli=sum(sample.gpu_milli for sample in others),
+        quota_milli=sum(sample.quota_milli or 0 for sample in others),
+        pending_milli=sum(sample.pending_milli for sample in others),
+        idle_milli=None,
+        used_permille=None,
+        wait_seconds=sum(sample.wait_seconds for sample in others),
+        started=sum(sample.started for sample in others),
+        oldest_wait=max(sample.oldest_wait for sample in others),
+    )
+    return {name: projects[name] for name in most[:MAX_PROJECTS]} | {OTHERS: together}
+
+
+def _columns(sample: Sample) -> tuple[int | None, ...]:
+    values = astuple(sample)
+    return (*values[:5], int(sample.used_permille is not None), *values[5:])
+
+
+def _tier_of(span: Span) -> int:
+    """Return the coarsest tier that has the span's points, or the finest that goes back as far."""
+    length = span.end - span.start
+    reaching = [number for number, tier in enumerate(TIERS) if tier.kept_seconds >= length]
+    fine = [number for number in reaching if TIERS[number].slot_seconds <= span.step]
+    return max(fine) if fine else min(reaching, default=len(TIERS) - 1)
+
+
+def _project_lines(rows: Iterable[tuple[int, Sequence[float | None]]], span: Span) -> ProjectLines:
+    lines: list[list[float | None]] = [[None] * len(span.times) for _ in range(8)]
+    for place, values in rows:
+        if 0 <= place < len(span.times):
+            for line, value, divisor in zip(lines, values, _DIVISORS, strict=True):
+                line[place] = None if value is None else value / divisor
+    allocated, quota, pending, idle, utilization, waits, started, oldest = lines
+    return ProjectLines(allocated, quota, pending, idle, utilization, waits, started, oldest)
+
+
+_DIVISORS: Final = (1000, 1000, 1000, 1000, 1000, 1, 1, 1)
+
+
+def _cluster_lines(rows: Iterable[tuple[int, Sequence[float | None]]], span: Span) -> ClusterLines:
+    lines = _project_lines(rows, span)
+    return ClusterLines(lines.quota, lines.allocated, lines.utilization)
