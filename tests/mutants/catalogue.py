@@ -51,8 +51,8 @@ def write(mutant: Mutant, directory: Path) -> None:
 
     Raises ValueError when an edit does not apply.
     """
-    parts = ["orchestrator"] if mutant.scenario else ["orchestrator", "tests", "musterlab", "validation"]
-    if any(not edit.file.startswith("orchestrator/") for edit in mutant.edits):
+    parts = ["orchestrator"] if mutant.scenario else ["orchestrator", "musterweb", "tests", "musterlab", "validation"]
+    if any(not edit.file.startswith(("orchestrator/", "musterweb/")) for edit in mutant.edits):
         parts += ["deployment", "inventories", "playbooks", "roles"]
     for name in parts:
         shutil.copytree(REPOSITORY / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
