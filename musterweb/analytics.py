@@ -20,7 +20,7 @@ from orchestrator.cli.output import age
 from orchestrator.cluster.errors import Forbidden, NotFound
 from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.cluster.quantity import parse_time
-from orchestrator.control.audit import EvictionRecord, evictions_in
+from orchestrator.control.audit import MAX_RECORDS, EvictionRecord, newest_evictions
 from orchestrator.errors import UsageError
 
 PERIODS: Final = {
@@ -34,7 +34,8 @@ PERIODS: Final = {
 DEFAULT_PERIOD: Final = "24"
 LINES: Final = 8
 """Of so many projects, those that held the most, a chart has lines; the tables have all."""
-ROWS: Final = 200
+FILE_PROJECTS: Final = 100
+"""So many projects, those that held the most, have their points in a file: of more it would take seconds."""
 SUMMARY_HEADER: Final = (
     "PROJECT", "GPUs NOW", "GPUs MEAN", "GPUs MOST", "QUOTA", "GPU HOURS", "UTILIZATION", "IDLE GPUs MEAN",
     "JOBS STARTED", "WAIT MEAN", "WAIT LONGEST",
@@ -124,8 +125,7 @@ def _visible(visit: Visit) -> frozenset[str] | None:
 
 
 def _charts(record: Record) -> list[Chart]:
-    most = sorted(record.projects, key=lambda name: (-(_mean(record.projects[name].allocated) or 0), name))
-    lines = {name: record.projects[name] for name in most[:LINES]}
+    lines = {name: record.projects[name] for name in _most(record)[:LINES]}
     cluster = record.cluster
     charts = []
     if cluster is not None:
@@ -162,6 +162,12 @@ def _charts(record: Record) -> list[Chart]:
             "waits", "Longest wait", lambda line: line.oldest_wait, " min", 1 / 60
         ),
     ]  # fmt: skip
+
+
+def _most(record: Record) -> list[str]:
+    """Return the projects, first those that held the most."""
+    held = {name: _mean(lines.allocated) or 0.0 for name, lines in record.projects.items()}
+    return sorted(held, key=lambda name: (-held[name], name))
 
 
 def _chart(
@@ -220,7 +226,7 @@ class _Rows(Sequence[Sequence[str]]):
 
     def __init__(self, record: Record) -> None:
         self._record = record
-        self._names = list(record.projects)
+        self._names = sorted(_most(record)[:FILE_PROJECTS])
         self._times = record.span.times
 
     def __len__(self) -> int:
@@ -256,21 +262,19 @@ async def _evictions(visit: Visit, span: Span, query: Mapping[str, str]) -> Tabl
         if rights is None or rights.scopes is None
         else [scope.namespace for scope in rights.scopes[:MAX_SCOPES]]
     )
-    records: list[EvictionRecord] = []
     try:
-        for namespace in namespaces:
-            records += await evictions_in(visit.person.client.transport, namespace)
+        records = await newest_evictions(visit.person.client.transport, namespaces)
     except (Forbidden, NotFound):
         return None
     start_us, end_us = span.start * 1_000_000, visit.now_us
     chosen = [one for one in records if start_us <= parse_time(one.at) <= end_us]
-    newest = sorted(chosen, key=lambda one: (one.at, one.pod_uid), reverse=True)[:ROWS]
+    newest = list(reversed(chosen))
     rules = Counter(one.rule for one in newest)
     return Table(
         "evictions", "Evictions", EVICTIONS_HEADER, [_eviction_row(one) for one in newest],
         csv=address("/evictions.csv", **query), empty="No pod was evicted in this period.",
         note=", ".join(f"{rule or 'no rule'}: {count}" for rule, count in sorted(rules.items()))
-        + (f"; the newest {ROWS} on record" if len(newest) == ROWS else ""),
+        + (f"; the newest {MAX_RECORDS} on record" if len(newest) == MAX_RECORDS else ""),
     )  # fmt: skip
 
 

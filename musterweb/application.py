@@ -17,6 +17,7 @@ from starlette.staticfiles import StaticFiles
 
 from musterweb import cluster_pages, job_pages, project_forms
 from musterweb.analytics import analytics_page
+from musterweb.computing import compute
 from musterweb.errors import NoRoom, Refused, SignInNeeded, WebError
 from musterweb.events import follow, state_of
 from musterweb.history import History
@@ -170,7 +171,8 @@ class Web:
             if table is None:
                 return PlainTextResponse("There is nothing for this table, or you may not see it.\n", 404)
             headers = {"Content-Disposition": f'attachment; filename="muster-{name}.csv"'}
-            return Response(csv_text(table), media_type="text/csv; charset=utf-8", headers=headers)
+            text = await compute(lambda: csv_text(table))
+            return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
 
         return endpoint
 

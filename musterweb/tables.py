@@ -55,5 +55,7 @@ def _inert(cell: str) -> str:
     """A cell that no program takes for more than text."""
     if cell == UNKNOWN:
         return ""
-    text = "".join(character if character.isprintable() else " " for character in cell)
+    text = cell
+    if not cell.isprintable():
+        text = "".join(character if character.isprintable() else " " for character in cell)
     return _FORMULA.sub(r"\1'", text)

@@ -177,12 +177,29 @@ class Transport:
         else:
             params.pop("limit", None)
         items: list[T] = []
+        version = ""
+        async with aclosing(self._pages(path, kind, params, accept)) as pages:
+            async for page in pages:
+                items += page.items
+                version = page.resource_version
+        return Page(items, version)
+
+    def pages(self, resource_path: str, kind: type[T]) -> AsyncGenerator[Page[T], None]:
+        """Yield a collection in pages of 500, of which no more than one need be kept.
+
+        Raises Gone when the server forgets the first before the last is read.
+        """
+        return self._pages(resource_path, kind, {"limit": PAGE_SIZE}, JSON)
+
+    async def _pages(
+        self, path: str, kind: type[T], params: dict[str, str | int | bool], accept: str
+    ) -> AsyncGenerator[Page[T], None]:
         while True:
             body = await self._connection.request("GET", path, params=params, accept=accept)
             page = _decode(body, _List[kind], path)  # type: ignore[valid-type]
-            items += page.items or []
+            yield Page(page.items or [], page.metadata.resource_version)
             if not page.metadata.continue_:
-                return Page(items, page.metadata.resource_version)
+                return
             params["continue"] = page.metadata.continue_
             params.pop("resourceVersion", None)
             params.pop("resourceVersionMatch", None)

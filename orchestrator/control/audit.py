@@ -12,6 +12,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
 from typing import Any, Final
 
 import msgspec
@@ -280,14 +281,31 @@ class Audit:
             logger.warning("no event for %s/%s: %s", namespace, record.pod, error)
 
 
-async def evictions_in(transport: Transport, namespace: str | None) -> list[EvictionRecord]:
-    """The newest evictions on record in a namespace, or in all (None), oldest first. Raises leaves of ClusterError."""
+async def evictions_in(transport: Transport, namespace: str) -> list[EvictionRecord]:
+    """The evictions on record in a namespace, oldest first. Raises leaves of ClusterError."""
     return [stored.spec for stored in (await _stored_in(transport, namespace))[-MAX_RECORDS:]]
 
 
-async def _stored_in(transport: Transport, namespace: str | None) -> list[_Stored]:
+async def newest_evictions(transport: Transport, namespaces: Iterable[str | None]) -> list[EvictionRecord]:
+    """The newest evictions on record in these namespaces, or in all (None), oldest first; `MAX_RECORDS` at most.
+
+    However many there are, a page of them is in memory at a time. Raises leaves of ClusterError.
+    """
+    newest: list[_Stored] = []
+    for namespace in namespaces:
+        async with aclosing(transport.pages(EVICTION_RECORDS.path(namespace), _Stored)) as pages:
+            async for page in pages:
+                newest = sorted([*newest, *page.items], key=_age)[-MAX_RECORDS:]
+    return [stored.spec for stored in newest]
+
+
+async def _stored_in(transport: Transport, namespace: str) -> list[_Stored]:
     page = await transport.list(EVICTION_RECORDS.path(namespace), _Stored)
-    return sorted(page.items, key=lambda stored: (stored.spec.at, stored.spec.pod_uid))
+    return sorted(page.items, key=_age)
+
+
+def _age(stored: _Stored) -> tuple[str, str]:
+    return stored.spec.at, stored.spec.pod_uid
 
 
 def _is_written_by_the_operator(pod: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.cluster.kubeconfig import Access
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.audit import MAX_RECORDS, Audit, EvictionRecord, evictions_in
+from orchestrator.control.audit import MAX_RECORDS, Audit, EvictionRecord, evictions_in, newest_evictions
 from orchestrator.manifests.render import documents, render
 from orchestrator.planner import model
 from orchestrator.roles import ROLES
@@ -191,6 +191,31 @@ async def test_the_newest_records_of_a_namespace_are_kept(
     kept = await evictions_in(transport, NAMESPACE)
     assert [each.pod_uid for each in kept] == [f"{number:03}" for number in range(100, 300)]
     assert len(server.all("evictionrecords")) == MAX_RECORDS
+
+
+async def test_the_newest_of_all_namespaces_are_read_and_no_more(
+    server: MemoryApiServer, transport: Transport
+) -> None:
+    for number in range(MAX_RECORDS + 50):
+        namespace = f"muster-team-{number % 3}"
+        spec = {
+            "at": f"2026-01-01T{number // 60:02d}:{number % 60:02d}:00Z", "project": f"team-{number % 3}",
+            "workload": "w", "workloadId": "w", "pod": f"p{number}", "podUid": f"u{number}", "gpuMilli": 1000,
+            "node": "n", "rule": "quota", "message": "",
+        }  # fmt: skip
+        server.add(
+            {
+                "apiVersion": "muster.dev/v1alpha1",
+                "kind": "EvictionRecord",
+                "metadata": {"name": f"r{number}", "namespace": namespace},
+                "spec": spec,
+            }
+        )
+    everywhere = await newest_evictions(transport, [None])
+    assert [one.pod for one in everywhere] == [f"p{number}" for number in range(50, MAX_RECORDS + 50)]
+    own = await newest_evictions(transport, ["muster-team-0", "muster-team-1"])
+    assert {one.project for one in own} == {"team-0", "team-1"}
+    assert own == sorted(own, key=lambda one: one.at)
 
 
 async def test_an_eviction_of_a_workload_that_nobody_knows_is_noted_all_the_same(

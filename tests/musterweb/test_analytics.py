@@ -165,6 +165,10 @@ def test_a_flood_of_projects_has_few_lines_in_charts_and_all_in_the_table(site: 
         len(chart["series"]) for name, chart in charts(answer).items() if name not in ("cluster", "busy")
     } == {8}
     assert answer.text.count('<th scope="row">p') == 1000
+    rows = rows_of(site.browser("sue").get("/analytics-over-time.csv?hours=1"))
+    assert {row["PROJECT"] for row in rows} == {f"p{number:04d}" for number in range(900, 1000)}, (
+        "held the most"
+    )
 
 
 @pytest.mark.parametrize("hours", ["0", "2", "-1", "x", "99999999999999999999"])
