@@ -64,7 +64,7 @@ class FakePrometheus:
 
     def _range(self, query: str) -> Json:
         if query.startswith("avg_over_time(cluster:"):
-            result = [{"metric": {}, "values": [[at, "0.5"] for at in SPAN.times]}]
+            result: list[Json] = [{"metric": {}, "values": [[at, "0.5"] for at in SPAN.times]}]
         else:
             result = [
                 {"metric": {"project": name}, "values": [list(pair) for pair in pairs]}

@@ -51,7 +51,11 @@ def write(mutant: Mutant, directory: Path) -> None:
 
     Raises ValueError when an edit does not apply.
     """
-    parts = ["orchestrator"] if mutant.scenario else ["orchestrator", "musterweb", "tests", "musterlab", "validation"]
+    parts = (
+        ["orchestrator"]
+        if mutant.scenario
+        else ["orchestrator", "musterweb", "tests", "musterlab", "validation"]
+    )
     if any(not edit.file.startswith(("orchestrator/", "musterweb/")) for edit in mutant.edits):
         parts += ["deployment", "inventories", "playbooks", "roles"]
     for name in parts:
