@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Mount, Route, compile_path
 from starlette.staticfiles import StaticFiles
 
-from musterweb import cluster_pages, job_pages, project_forms
+from musterweb import cluster_pages, job_pages, project_forms, report_pages
 from musterweb.analytics import analytics_page
 from musterweb.computing import compute
 from musterweb.errors import NoRoom, Refused, SignInNeeded, WebError
@@ -24,6 +24,7 @@ from musterweb.history import History
 from musterweb.new_cluster import cluster_yaml, new_cluster_page
 from musterweb.page import Page, Visit
 from musterweb.person import sign_in
+from musterweb.reports import Reports
 from musterweb.security import MAX_FIELDS, Guard, cookie_name, new_secret, read_form, set_cookie
 from musterweb.sessions import Session, Sessions
 from musterweb.tables import csv_text
@@ -48,6 +49,8 @@ LIVE: Final[dict[str, PageFunction]] = {
 """Pages that keep themselves current."""
 STILL: Final[dict[str, PageFunction]] = {
     "/analytics": analytics_page,
+    "/reports": report_pages.reports_page,
+    "/reports/{name}": report_pages.report_page,
     "/cluster": cluster_pages.health_page,
     "/new-cluster": new_cluster_page,
     "/jobs/{project}/{name}/explain": job_pages.explain_page,
@@ -61,6 +64,7 @@ FILES: Final[dict[str, tuple[PageFunction, str]]] = {
     "/analytics.csv": (analytics_page, "summary"),
     "/analytics-over-time.csv": (analytics_page, "over-time"),
     "/evictions.csv": (analytics_page, "evictions"),
+    "/reports.csv": (report_pages.reports_page, "reports"),
     "/cluster.csv": (cluster_pages.health_page, "set-aside"),
 }
 MENU: Final = (
@@ -69,6 +73,7 @@ MENU: Final = (
     ("/jobs", "Jobs"),
     ("/nodes", "Nodes"),
     ("/analytics", "Analytics"),
+    ("/reports", "Reports"),
     ("/cluster", "Cluster"),
     ("/new-cluster", "New cluster"),
 )
@@ -81,10 +86,17 @@ class Web:
     """The application's own state: where the cluster is, who is signed in, and how pages are made."""
 
     def __init__(
-        self, access: Access, *, is_secure: bool, sessions: Sessions, history: History | None
+        self,
+        access: Access,
+        *,
+        is_secure: bool,
+        sessions: Sessions,
+        history: History | None,
+        reports: Reports | None,
     ) -> None:
         self.access = access
         self.history = history
+        self.reports = reports
         self.is_secure = is_secure
         self.sessions = sessions
         self.session_cookie = cookie_name("session", is_secure=is_secure)
@@ -111,7 +123,12 @@ class Web:
         """Return what the page functions get."""
         sight = await session.person.ready()
         return Visit(
-            session.person, sight, request.path_params, dict(request.query_params), history=self.history
+            session.person,
+            sight,
+            request.path_params,
+            dict(request.query_params),
+            history=self.history,
+            reports=self.reports,
         )
 
     def whole(self, request: Request, session: Session, page: Page, *, status: int = 200) -> Response:
@@ -304,13 +321,18 @@ class Web:
 
 
 def make_application(
-    access: Access, *, is_secure: bool, sessions: Sessions | None = None, history: History | None = None
+    access: Access,
+    *,
+    is_secure: bool,
+    sessions: Sessions | None = None,
+    history: History | None = None,
+    reports: Reports | None = None,
 ) -> Guard:
     """Return the application for the cluster; of `access` everything but credentials is used.
 
-    `history` is started and closed with it.
+    `history` is started and closed with it; `reports` are the records of the acceptance test.
     """
-    web = Web(access, is_secure=is_secure, sessions=sessions or Sessions(), history=history)
+    web = Web(access, is_secure=is_secure, sessions=sessions or Sessions(), history=history, reports=reports)
     pages = [Route(path, web.page(function)) for path, function in (LIVE | STILL).items()]
     files = [Route(path, web.file(function, name)) for path, (function, name) in FILES.items()]
     forms = [

@@ -83,6 +83,12 @@ class Listen(NamedTuple):
     help="Token of the account that records, with the role muster-viewer in the whole cluster.",
 )
 @click.option(
+    "--reports",
+    metavar="DIRECTORY",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Show the records of `muster validate` in the directories of this one.",
+)
+@click.option(
     "--loglevel",
     type=click.Choice(["debug", "info", "warn", "warning", "error"]),
     default="warn",
@@ -99,6 +105,7 @@ def web(
     prometheus: str | None,
     history: Path | None,
     history_token: Path | None,
+    reports: Path | None,
     loglevel: str,
 ) -> None:
     """Serve pages of the cluster: who has the GPUs, who waits and why; live, for browsers.
@@ -123,6 +130,7 @@ def web(
             f"--prometheus {prometheus!r} is not possible: give a URL such as http://127.0.0.1:9090"
         )
     require_extra("web")
+    from musterweb.reports import Reports
     from musterweb.server import serve
     from orchestrator.cluster.kubeconfig import load_server
 
@@ -133,7 +141,14 @@ def web(
     access = load_server(kubeconfig, context)
     past = _history(access, prometheus, history, history_token)
     serve(
-        access, where.host, where.port, certificate=tls_certificate, key=tls_key, history=past, say=click.echo
+        access,
+        where.host,
+        where.port,
+        certificate=tls_certificate,
+        key=tls_key,
+        history=past,
+        reports=None if reports is None else Reports(reports),
+        say=click.echo,
     )
 
 

@@ -4,6 +4,7 @@ WebError            root
 ├── SignInNeeded        nobody is signed in by this cookie, or no longer
 ├── Refused             the request itself cannot be meant: another site's, too large, without its token
 ├── NoRoom              so many people or pages are there that no more are taken
+├── NotThere            there is nothing of that name to be shown, or nothing that can be read
 └── HistoryAway         where the figures of the past are kept gives none
 """
 
@@ -38,3 +39,9 @@ class HistoryAway(WebError):
     """Where the figures of the past are kept gives none; the message says why."""
 
     status = 502
+
+
+class NotThere(WebError):
+    """There is nothing of that name to be shown, or nothing that can be read; the message says which."""
+
+    status = 404

@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 
 from musterweb.history import History
 from musterweb.person import Person, Sight
+from musterweb.reports import Reports
 from musterweb.tables import Table
 from orchestrator.errors import UsageError
 
@@ -22,6 +23,7 @@ class Visit:
     query: Mapping[str, str] = field(default_factory=dict)
     now_us: int = field(default_factory=lambda: time.time_ns() // 1000)
     history: History | None = None
+    reports: Reports | None = None
 
     def number(self, name: str, default: int = 1) -> int:
         """Return a whole number of the query from 1 up. Raises UsageError."""

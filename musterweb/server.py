@@ -12,6 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from musterweb.application import make_application
 from musterweb.history import History
+from musterweb.reports import Reports
 from orchestrator.cluster.kubeconfig import Access
 from orchestrator.errors import ConfigurationError
 
@@ -29,12 +30,13 @@ def serve(
     certificate: Path | None = None,
     key: Path | None = None,
     history: History | None = None,
+    reports: Reports | None = None,
     say: Callable[[str], None] = print,
 ) -> None:
     """Serve until interrupted. `say` is told the address. Raises ConfigurationError."""
     is_secure = certificate is not None
     config = uvicorn.Config(
-        make_application(access, is_secure=is_secure, history=history),
+        make_application(access, is_secure=is_secure, history=history, reports=reports),
         host=host,
         port=port,
         ssl_certfile=certificate,

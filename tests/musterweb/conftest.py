@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from musterweb.reports import Reports
 from orchestrator.cluster.kubeconfig import load_server
 from tests.cli.conftest import muster, server
 from tests.cli.memory_api_server import MemoryApiServer, pod_of
 from tests.musterweb.past import Past
 from tests.musterweb.people import People, Someone
 from tests.musterweb.running import Browser, serving
+from tests.validation.report.records import three_steps
+from validation.report.record import encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,9 +81,11 @@ class Site:
 
 
 @pytest.fixture
-def site(server: MemoryApiServer, people: People, kubeconfig: Path) -> Iterator[Site]:
+def site(server: MemoryApiServer, people: People, kubeconfig: Path, tmp_path: Path) -> Iterator[Site]:
     fill(server)
-    with serving(load_server(kubeconfig), history=Past()) as port:
+    (tmp_path / "reports" / "first").mkdir(parents=True)
+    (tmp_path / "reports" / "first" / "report.json").write_bytes(encode(three_steps()))
+    with serving(load_server(kubeconfig), history=Past(), reports=Reports(tmp_path / "reports")) as port:
         yield Site(port, server, people)
 
 

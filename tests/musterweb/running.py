@@ -24,17 +24,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from musterweb.history import History
+    from musterweb.reports import Reports
     from musterweb.sessions import Sessions
     from orchestrator.cluster.kubeconfig import Access
 
 
 @contextmanager
 def serving(
-    access: Access, sessions: Sessions | None = None, history: History | None = None
+    access: Access,
+    sessions: Sessions | None = None,
+    history: History | None = None,
+    reports: Reports | None = None,
 ) -> Iterator[int]:
     """Serve the pages; yields the port."""
     config = uvicorn.Config(
-        make_application(access, is_secure=False, sessions=sessions, history=history),
+        make_application(access, is_secure=False, sessions=sessions, history=history, reports=reports),
         host="127.0.0.1", port=0, http=Impatient, ws="none", log_config=None, access_log=False,
         timeout_graceful_shutdown=1,
     )  # fmt: skip

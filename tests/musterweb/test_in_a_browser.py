@@ -26,12 +26,12 @@ pytestmark = [
 AXE: Final = "axe-core-4.14.1.tgz"
 AXE_SHA512: Final = "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
 PAGES: Final = (
-    "/", "/jobs", "/nodes", "/projects", "/analytics", "/cluster", "/new-cluster?name=east", "/projects/team-a",
-    "/projects/new", "/jobs/team-a/a-train", "/jobs/team-a/a-waits/explain", "/jobs/team-a/a-train/logs",
-    "/jobs/team-a/missing",
+    "/", "/jobs", "/nodes", "/projects", "/analytics", "/reports", "/reports/first", "/cluster",
+    "/new-cluster?name=east", "/projects/team-a", "/projects/new", "/jobs/team-a/a-train",
+    "/jobs/team-a/a-waits/explain", "/jobs/team-a/a-train/logs", "/jobs/team-a/missing",
 )  # fmt: skip
 OF_EVERY_KIND: Final = (
-    "/sign-in", "/", "/jobs", "/nodes", "/analytics", "/projects/team-a", "/jobs/team-a/a-train",
+    "/sign-in", "/", "/jobs", "/nodes", "/analytics", "/reports/first", "/projects/team-a", "/jobs/team-a/a-train",
     "/jobs/team-a/a-waits/explain",
 )  # fmt: skip
 IN_BOTH_THEMES: Final = ("/", "/analytics", "/projects/team-a")

@@ -28,6 +28,8 @@ PAGES = (
     "/jobs",
     "/nodes",
     "/analytics",
+    "/reports",
+    "/reports/first",
     "/cluster",
     "/new-cluster?name=east",
     JOB,

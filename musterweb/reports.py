@@ -1,0 +1,118 @@
+"""Records of the acceptance test: what `muster validate` left in the directories of one folder.
+
+A record holds the jobs of all teams, so it is shown to those alone who may see all jobs and nodes. The verdict is the
+record's own: that nobody changed it is what `muster report verify` proves.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from musterweb.errors import NotThere
+
+MAX_REPORT_BYTES: Final = 64 << 20
+FILE: Final = "report.json"
+SCHEMA_VERSION: Final = 2
+
+
+class _Narrow(msgspec.Struct, frozen=True, rename="camel"):
+    """What the pages show of a record; the rest is not decoded. Version 2 of the schema in docs/record.md."""
+
+
+class _Run(_Narrow, frozen=True):
+    started: str
+
+
+class _Trace(_Narrow, frozen=True):
+    run: _Run
+
+
+class _Scope(_Narrow, frozen=True):
+    profile: str
+    profile_title: str
+
+
+class _Coverage(_Narrow, frozen=True):
+    required: int
+    by_verdict: dict[str, int]
+
+
+class _Requirement(_Narrow, frozen=True):
+    id: str
+    verdict: str
+    claim: str
+    source: str
+    reason: str = ""
+    not_applicable: str = ""
+
+
+class _Violation(_Narrow, frozen=True):
+    message: str
+
+
+class _CheckTrace(_Narrow, frozen=True):
+    violations: list[_Violation] = []
+
+
+class Check(_Narrow, frozen=True):
+    """A check of the run and its verdict."""
+
+    id: str
+    title: str
+    verdict: str
+    reason: str = ""
+    differences: list[str] = []
+    volatile: _CheckTrace = _CheckTrace()
+
+
+class Report(_Narrow, frozen=True):
+    """The record of one run."""
+
+    schema_version: int
+    verdict: str
+    acceptance: str
+    headline: str
+    summary: str
+    scope: _Scope
+    coverage: _Coverage
+    requirements: list[_Requirement]
+    steps: list[Check]
+    volatile: _Trace
+
+
+class Reports:
+    """The folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def names(self) -> list[str]:
+        """Return the names of the directories with a record, the newest first."""
+        try:
+            entries = [entry for entry in self._folder.iterdir() if _is_record(entry)]
+        except OSError as error:
+            raise NotThere(f"the folder of reports cannot be read: {error.strerror}") from error
+        entries.sort(key=lambda entry: ((entry / FILE).stat().st_mtime_ns, entry.name), reverse=True)
+        return [entry.name for entry in entries]
+
+    def read(self, name: str) -> Report:
+        """Return a record. Raises NotThere where there is none of that name, or none that can be read."""
+        path = self._folder / name
+        # a name is one step down: no path, and no link to elsewhere
+        if path.parent != self._folder or name in ("", ".", "..") or not _is_record(path):
+            raise NotThere(f"there is no report {name}")
+        try:
+            if (path / FILE).stat().st_size > MAX_REPORT_BYTES:
+                raise NotThere(f"the report {name} is larger than {MAX_REPORT_BYTES >> 20} MiB")
+            report = msgspec.json.decode((path / FILE).read_bytes(), type=Report)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise NotThere(f"the report {name} cannot be read: {error}") from error
+        if report.schema_version != SCHEMA_VERSION:
+            raise NotThere(f"the report {name} is of version {report.schema_version}, not {SCHEMA_VERSION}")
+        return report
+
+
+def _is_record(directory: Path) -> bool:
+    file = directory / FILE
+    return directory.is_dir() and not directory.is_symlink() and file.is_file() and not file.is_symlink()
