@@ -158,17 +158,23 @@ class Store:
         except OSError as error:
             raise HistoryAway(f"the history {self._path} cannot be written: {error.strerror}") from error
         connection = sqlite3.connect(self._path, isolation_level=None)
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA journal_mode = TRUNCATE")
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA max_page_count = {self._max_pages}")
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version not in (0, _FORMAT):
-            connection.close()
             raise HistoryAway(f"{self._path} was written by another version: name another file")
         if version == 0:
             connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_FORMAT}; COMMIT;")
-        return connection
 
     @property
     def _open_connection(self) -> sqlite3.Connection:

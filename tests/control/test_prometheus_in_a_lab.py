@@ -17,6 +17,8 @@ import pytest
 import yaml
 
 from musterlab.cluster import start
+from musterweb.history import Span
+from musterweb.prometheus import PrometheusHistory
 from orchestrator.agent.agent import Agent, AgentOptions
 from orchestrator.cli.monitoring import monitoring_files
 from orchestrator.cluster.kubeconfig import load_access
@@ -131,6 +133,31 @@ async def until_served(log: Path) -> int:
     raise AssertionError(log.read_text())
 
 
+async def pages_read_it(url: str) -> None:
+    """What `muster web` asks for is answered as its tests' double answers."""
+    history = PrometheusHistory(url)
+    await history.start()
+    try:
+        now = int(time.time())
+        span = Span(now - 5, now, 1)
+        record = await history.read(span, None)
+        assert record.problems == ()
+        assert record.as_of is not None
+        assert set(record.projects) == {"team-a"}
+        line = record.projects["team-a"]
+        assert line.allocated[-1] is not None
+        assert 0 < line.allocated[-1] <= 2
+        assert line.quota[-1] == 4
+        assert line.utilization[-1] is not None
+        assert line.started[-1] is not None
+        assert record.cluster is not None
+        assert record.cluster.total[-1] == 16
+        others = await history.read(span, frozenset({"team-b"}))
+        assert (others.projects, others.cluster, others.problems) == ({}, None, ())
+    finally:
+        await history.close()
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
     """A lab of two nodes, and the operator's own kubeconfig."""
@@ -181,6 +208,7 @@ async def test_what_ships_is_answered_by_a_prometheus_that_scrapes_operator_and_
         await until_answered(url, "muster_operator_bindings_total", "1")
         await until_answered(url, 'muster_operator_pending_workloads{reason="LargerThanAnyNode"}', "1")
         await until_answered(url, "sum(increase(muster_operator_evictions_total[1h]))", "0")
+        await pages_read_it(url)
         silent = []
         for where, expression in expressions().items():
             chosen = expression.replace("$project", ".*").replace("$node", ".*")
