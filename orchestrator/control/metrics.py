@@ -258,7 +258,9 @@ class OperatorMetrics:
             page.add(metric, _summed(amounts, named))
         self._add_waiting(page, latest, teams, named)
         self._waits = {name: waits for name, waits in self._waits.items() if name in named or name == OTHERS}
-        page.add_histogram(PROJECT_WAIT, [((name,), waits) for name, waits in sorted(self._waits.items())])
+        # from the beginning, with nothing in it: what a counter is when it is first seen is no increase
+        waits = {name: Distribution(WAIT_BUCKETS) for name in sorted(named)} | self._waits
+        page.add_histogram(PROJECT_WAIT, [((name,), distribution) for name, distribution in waits.items()])
         for place, metric in enumerate((DEPARTMENT_QUOTA, DEPARTMENT_ALLOCATED, DEPARTMENT_SHARE)):
             claims = [((project.name,), _gpus(_claim(project, plan)[place])) for project in departments]
             page.add(metric, claims)

@@ -20,6 +20,7 @@ from orchestrator.control.metrics import (
     WAIT_BUCKETS,
     OperatorMetrics,
 )
+from orchestrator.exposition import Distribution, Exposition
 from orchestrator.planner import plan
 from orchestrator.planner.model import Eviction, Snapshot
 from orchestrator.workloads.snapshot import Reading
@@ -103,7 +104,7 @@ def test_a_wait_is_counted_once_for_a_workload_and_when_its_first_pod_is_bound()
     clock = clock_at(NOW)
     gang = workload("a1", "team-a", 1000, pods=3, gang=True, age=(NOW - 100) * SECOND_US)
     metrics = leader(reading((project("team-a", 8000),), (gang,)), clock)
-    assert not [name for name in values(metrics.page().text) if "wait_seconds" in name]
+    assert values(metrics.page().text)['muster_project_wait_seconds_count{project="team-a"}'] == 0
     clock.now += 25
     for pod in gang.pods:
         metrics.bound(pod.id)
@@ -180,10 +181,12 @@ def test_a_project_that_is_gone_takes_its_series_with_it() -> None:
 
 @given(st.text())
 def test_no_name_breaks_a_line(name: str) -> None:
-    text = leader(reading((project(name, 1000),))).page().text
-    lines = [line for line in text.split("\n") if line.startswith("muster_project_quota_gpus")]
-    assert len(lines) == 1
-    assert SAMPLE.fullmatch(lines[0])
+    page = Exposition()
+    page.add(operator.PROJECT_QUOTA, [((name,), 1)])
+    page.add_histogram(operator.PROJECT_WAIT, [((name,), Distribution((1.0,)))])
+    lines = page.text().split("\n")
+    assert len(lines) == 2 + 1 + 2 + 4 + 1, "two that describe each, the values, and the end"
+    assert all(SAMPLE.fullmatch(line) for line in lines[:-1] if not line.startswith("#"))
 
 
 def test_each_metric_is_declared_described_once_and_called_as_prometheus_asks() -> None:

@@ -138,8 +138,9 @@ async def pages_read_it(url: str) -> None:
     history = PrometheusHistory(url)
     await history.start()
     try:
-        now = int(time.time())
-        span = Span(now - 5, now, 1)
+        await until_answered(url, "count(increase(muster_project_wait_seconds_count[1m]))", "1")
+        end = int(time.time()) + 2  # whatever was scraped by now is before
+        span = Span(end - 5, end, 1)
         record = await history.read(span, None)
         assert record.problems == ()
         assert record.as_of is not None

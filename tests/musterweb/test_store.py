@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -127,15 +128,14 @@ async def test_slots_and_names_go_when_their_time_is_over(
     await store.add(CLUSTER, {"gone": sample(1000), "stays": sample(1000)})
     clock.now += 3 * DAY_SECONDS
     await store.add(CLUSTER, {"stays": sample(1000)})
-    with sqlite3.connect(tmp_path / "history.db") as file:
+    with closing(sqlite3.connect(tmp_path / "history.db")) as file:
         tiers = [row[0] for row in file.execute("SELECT count(*) FROM points GROUP BY tier ORDER BY tier")]
         assert tiers == [2, 5, 5, 5]
     clock.now += 401 * DAY_SECONDS
     await store.add(CLUSTER, {"stays": sample(1000)})
-    with sqlite3.connect(tmp_path / "history.db") as file:
+    with closing(sqlite3.connect(tmp_path / "history.db")) as file:
         assert sorted(row[0] for row in file.execute("SELECT name FROM names")) == ["", "stays"]
         assert file.execute("SELECT count(*) FROM points").fetchone() == (8,)
-    file.close()
 
 
 def test_a_year_has_so_many_slots_and_a_flood_of_projects_no_more_rows_of_each() -> None:
@@ -156,9 +156,8 @@ async def test_a_year_of_a_thousand_projects_fits_in_a_gigabyte(
     for _ in range(8):
         await store.add(EVERY_FIGURE, flood)
         clock.now += 6 * 3600
-    with sqlite3.connect(tmp_path / "history.db") as file:
+    with closing(sqlite3.connect(tmp_path / "history.db")) as file:
         (rows,) = file.execute("SELECT count(*) FROM points").fetchone()
-    file.close()
     row_bytes = (tmp_path / "history.db").stat().st_size / rows
     assert rows == 8 * len(TIERS) * (MAX_PROJECTS + 2)
     assert MAX_ROWS * row_bytes < 0.6 * GIGABYTE, row_bytes
