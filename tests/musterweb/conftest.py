@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -70,6 +70,7 @@ class Site:
     port: int
     server: MemoryApiServer
     people: People
+    past: Past = field(default_factory=Past)
 
     def browser(self, name: str = "", project: str = "") -> Browser:
         """A new browser; with a name that person is signed in."""
@@ -85,8 +86,9 @@ def site(server: MemoryApiServer, people: People, kubeconfig: Path, tmp_path: Pa
     fill(server)
     (tmp_path / "reports" / "first").mkdir(parents=True)
     (tmp_path / "reports" / "first" / "report.json").write_bytes(encode(three_steps()))
-    with serving(load_server(kubeconfig), history=Past(), reports=Reports(tmp_path / "reports")) as port:
-        yield Site(port, server, people)
+    past = Past()
+    with serving(load_server(kubeconfig), history=past, reports=Reports(tmp_path / "reports")) as port:
+        yield Site(port, server, people, past)
 
 
 def fill(server: MemoryApiServer) -> None:

@@ -121,6 +121,20 @@ async def test_a_project_is_created_on_the_page(site: Site, tmp_path: Path) -> N
         assert tab.problems == []
 
 
+async def test_charts_are_drawn_in_both_themes_and_names_in_them_are_text(site: Site, tmp_path: Path) -> None:
+    name = "<img src=x onerror=alert(1)>"
+    site.past.names = [name, "team-b"]
+    async with browsing(tmp_path) as tab:
+        await sign_in(tab, site, "ada")
+        await tab.go(f"http://127.0.0.1:{site.port}/analytics?hours=6")
+        for theme in ("light", "dark"):
+            await tab.look(width=768, theme=theme)
+            await tab.until("document.querySelectorAll('.plot canvas').length === 7")
+        assert name in await tab.js("document.querySelector('.plot[aria-labelledby=chart-idle]').innerText")
+        assert await tab.js("document.querySelectorAll('#body img').length") == 0
+        assert tab.problems == []
+
+
 async def test_every_page_fits_in_three_widths(site: Site, tmp_path: Path) -> None:
     async with browsing(tmp_path) as tab:
         await sign_in(tab, site, "ada")
