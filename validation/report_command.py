@@ -69,17 +69,18 @@ def sign(ctx: click.Context, directory: Path, key: Path) -> None:
 @_DIRECTORY
 @click.pass_context
 def rejudge(ctx: click.Context, directory: Path) -> None:
-    """Recompute every verdict from the record alone, and compare what was asked for with catalogue and scenarios.
+    """Recompute every verdict from the events of the run, and compare what was asked for with catalogue and scenarios.
 
-    Each entry that does not follow from the record is named, and the exit code is 1 if there is one.
+    Each entry of the record that does not follow is named, and the exit code is 1 if there is one.
     """
     require_extra("validation")
     from validation.report.assemble import read_report, was_cut
-    from validation.report.rejudge import rejudge as judge_again
+    from validation.report.assemble import rejudge as judge_again
+    from validation.report.log import read_log
     from validation.report.sources import differences, notes
 
     recorded = read_report(directory)
-    lines = [*judge_again(recorded), *differences(recorded)]
+    lines = [*judge_again(recorded, read_log(directory)), *differences(recorded)]
     for line in [*lines, *notes(recorded)]:
         click.echo(line)
     click.echo(recorded.headline)

@@ -8,7 +8,7 @@ from validation.acceptance import Acceptance, foreign
 from validation.judge.verdict import Verdict
 from validation.plan import Check
 from validation.report import record
-from validation.report.log import Opened
+from validation.report.log import NAME, Opened
 from validation.report.rejudge import coverage
 from validation.run import Options, ValidationRun
 from validation.scenario.loader import LoadedScenario
@@ -31,7 +31,7 @@ def opening(run: ValidationRun, selected: list[Check], started: record.Run, devi
         steps=[run.empty(check) for check in run.checks],
         coverage=coverage([]),
         errata=list({erratum.id: erratum for scenario in scenarios for erratum in scenario.errata}.values()),
-        volatile=record.Trace(run=started, evictions=[], series=[], timeline=[]),
+        volatile=record.Trace(started, record.EventFile(NAME, "", 0), evictions=[], series=[]),
     )
     return Opened(report, [check.id for check in selected])
 

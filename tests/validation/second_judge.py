@@ -1,12 +1,14 @@
-"""A second judge: reads a report.json and prints the verdicts that follow from it. Imports nothing of muster's.
+"""A second judge: reads a report directory and prints the verdicts that follow from it. Imports nothing of muster's.
 
 Written from docs/record.md and the schema alone, so that the two can be wrong in different ways.
 """
 
+import hashlib
 import json
 import sys
 from collections import defaultdict
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 Json = dict[str, Any]
@@ -466,9 +468,18 @@ def gravest(verdicts: list[str]) -> str:
     return next((verdict for verdict in GRAVEST if verdict in verdicts), "INCONCLUSIVE")
 
 
-def judge(report: Json) -> Json:
+def read_events(directory: Path, told: Json) -> list[Json]:
+    """The events of the run, from the file that the report names."""
+    content = (directory / told["file"]).read_bytes()
+    entries = [json.loads(line) for line in content.splitlines()]
+    events = [entry["event"] for entry in entries if entry["entry"] == "observed"]
+    if hashlib.sha256(content).hexdigest() != told["sha256"] or len(events) != told["events"]:
+        sys.exit(f"{told['file']} is not the file that the report was made from")
+    return events
+
+
+def judge(report: Json, events: list[Json]) -> Json:
     """Every verdict of the report."""
-    events = report["volatile"]["timeline"]
     quotas = {scenario["id"]: scenario["quotasMilli"] for scenario in report["scenarios"]}
     scope = report["scope"]
     checks: dict[str, str] = {}
@@ -507,5 +518,6 @@ def judge(report: Json) -> Json:
 
 
 if __name__ == "__main__":
-    with open(sys.argv[1], "rb") as file:  # noqa: PTH123 - the program stands for one that anybody could write
-        print(json.dumps(judge(json.load(file))))
+    place = Path(sys.argv[1])
+    recorded = json.loads((place / "report.json").read_bytes())
+    print(json.dumps(judge(recorded, read_events(place, recorded["volatile"]["events"]))))

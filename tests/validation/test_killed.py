@@ -12,8 +12,7 @@ from tests.validation.fake_target import FakeTarget
 from tests.validation.replay import GANG, run_command, settings
 from validation.errors import ReportError
 from validation.report import log, record
-from validation.report.assemble import assemble, read_report
-from validation.report.rejudge import rejudge
+from validation.report.assemble import assemble, read_report, rejudge
 from validation.report_command import report
 from validation.scenario.schema import Cluster
 
@@ -38,7 +37,7 @@ def test_a_run_that_is_killed_leaves_what_rejudge_reads_and_never_a_pass(killed:
         assert done.exit_code == 3, done.output
         assert "the run was killed before it wrote its record" in done.output
         assert CliRunner().invoke(report, ["verify", str(directory)]).exit_code == 3
-        if isinstance(log.read_log(directory)[-1], log.Closed):
+        if isinstance(log.read_log(directory).entries[-1], log.Closed):
             continue  # all was done but writing it down
         result = read_report(directory)
         assert result.interrupted == "the run was cut: its log has no end"
@@ -72,7 +71,7 @@ def test_every_prefix_of_a_log_is_one_of_a_run_that_was_cut(whole: Path, tmp_pat
         result = read_report(tmp_path)
         assert result.verdict in {"ERROR", "INCONCLUSIVE"}
         assert result.interrupted == "the run was cut: its log has no end"
-        assert rejudge(result) == []
+        assert rejudge(result, log.read_log(tmp_path)) == []
     (tmp_path / log.NAME).write_bytes(content)
     assert record.encode(read_report(tmp_path)) == (whole / "report.json").read_bytes()
 

@@ -22,6 +22,7 @@ from tests.control.operators import MUSTER, prepare
 from tests.musterlab.gpu_pods import read
 from tests.validation.witnessed_runs import operator, process, validate
 from validation.judge.events import GpusSeen
+from validation.report import log
 
 pytestmark = [pytest.mark.lab, pytest.mark.real_nodes, pytest.mark.rare]
 
@@ -56,7 +57,7 @@ def test_an_honest_run_is_confirmed_by_the_kubelets_and_the_driver(lab: Lab, tmp
         run = validate(lab.kubeconfig, tmp_path / "report")
     for invariant in ("kubelet-agrees", "processes-on-own-gpus", "gpu-capacity", "nothing-vanishes"):
         assert run.step(f"invariant/{invariant}") == ("PASS", ""), run.output
-    heard = {event.node for event in run.report.volatile.timeline if isinstance(event, GpusSeen)}
+    heard = {event.node for event in log.read_log(tmp_path / "report").events if isinstance(event, GpusSeen)}
     assert heard == set(NODES)
 
 

@@ -1,7 +1,7 @@
 """The events of a run, as data: the only observations that the judge knows.
 
 Every event carries `t_ms`, milliseconds of a monotonic clock since the run began. The list of events is
-the evidence: it is stored whole in report.json, and every verdict can be derived from it again.
+the evidence: it is stored whole in events.jsonl, and every verdict can be derived from it again.
 """
 
 from collections.abc import Sequence

@@ -1,12 +1,12 @@
 """Makes the record of a run from its log, and judges it: of a run that ended, and of one that was cut."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from validation.errors import ReportError
 from validation.judge.check_verdict import Circumstances
 from validation.report import log, record
-from validation.report.rejudge import judge_record
+from validation.report.rejudge import calculate_oracle, disagreements, judge_record
 
 CUT = "the run was cut: its log has no end"
 
@@ -31,14 +31,16 @@ def was_cut(directory: Path) -> bool:
     return not (directory / "report.json").exists()
 
 
-def assemble(entries: Sequence[log.Entry]) -> record.Report:
-    """The record that the entries lead to; the first of them is taken and changed. What was cut is an ERROR."""
-    opened = entries[0]
-    if not isinstance(opened, log.Opened):
-        raise ReportError(f"{log.NAME}: does not begin with what is asked for")
+def rejudge(report: record.Report, source: log.Log) -> list[str]:
+    """Judge the run again, from its log; a line for each entry of the record that does not follow from it."""
+    return disagreements(report, assemble(source))
+
+
+def assemble(source: log.Log) -> record.Report:
+    """The record that the log leads to; what it was opened with is taken and changed. What was cut is an ERROR."""
+    opened, entries, events = source.opened, source.entries, source.events
     report = opened.report
     closed = next((entry for entry in entries if isinstance(entry, log.Closed)), None)
-    events = [entry.event for entry in entries if isinstance(entry, log.Observed)]
     began = {entry.check: entry.t_ms for entry in entries if isinstance(entry, log.CheckBegan)}
     ended = {entry.check: entry for entry in entries if isinstance(entry, log.CheckEnded)}
     report.steps = [result for result in report.steps if result.id in {*opened.selected, *began, *ended}]
@@ -50,11 +52,12 @@ def assemble(entries: Sequence[log.Entry]) -> record.Report:
         else:
             _leave_unfinished(result, began.get(result.id), duration_ms, report.interrupted, cut=not closed)
     _take_description(report, entries)
-    report.volatile.timeline = list(events)
+    report.volatile.events = record.EventFile(log.NAME, source.sha256, len(events))
     report.volatile.run.duration_ms = duration_ms
     if closed:
         report.volatile.run.ended, report.volatile.run.timings = closed.ended, closed.timings
-    judge_record(report)
+    calculate_oracle(report)
+    judge_record(report, events)
     return report
 
 
@@ -76,7 +79,7 @@ def _leave_unfinished(
         result.volatile.started_ms, result.volatile.ended_ms = began_ms, now_ms
 
 
-def _take_description(report: record.Report, entries: Sequence[log.Entry]) -> None:
+def _take_description(report: record.Report, entries: Iterable[log.Entry]) -> None:
     by_id = {scenario.id: scenario for scenario in report.scenarios}
     scenario_of = {result.id: result.scenario for result in report.steps}
     for entry in entries:
@@ -90,7 +93,7 @@ def _take_description(report: record.Report, entries: Sequence[log.Entry]) -> No
                 trace.ended_ms = entry.ended_ms
 
 
-def _last_ms(entries: Sequence[log.Entry]) -> int:
+def _last_ms(entries: list[log.Entry]) -> int:
     """When the last entry that has a time was written."""
     for entry in reversed(entries):
         if isinstance(entry, log.Observed):

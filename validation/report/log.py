@@ -3,8 +3,10 @@
 The record is made from it alone, so that a run which was killed has one too, up to where it was cut.
 """
 
+import hashlib
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,6 +87,20 @@ _BOUNDS = (ScenarioBegan, CheckBegan, CheckEnded, Closed)
 _DECODER = msgspec.json.Decoder(Entry)
 
 
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A log that was read: its entries, the first of which is `opened`, and the digest of its file."""
+
+    opened: Opened
+    entries: list[Entry]
+    sha256: str
+
+    @property
+    def events(self) -> list[Event]:
+        """What was seen, in order."""
+        return [entry.event for entry in self.entries if isinstance(entry, Observed)]
+
+
 class RunLog:
     """Appends to the log of a run. Use `open_log`."""
 
@@ -129,19 +145,24 @@ def open_log(directory: Path, opened: Opened) -> RunLog:
     return log
 
 
-def read_log(directory: Path) -> list[Entry]:
-    """The entries of the log; a last line that was cut is none. Raises ReportError."""
+def read_log(directory: Path) -> Log:
+    """The log of a report directory; a last line that was cut is no entry. Raises ReportError."""
     path = directory / NAME
+    entries: list[Entry] = []
+    digest = hashlib.sha256()
     try:
-        *lines, _cut = path.read_bytes().split(b"\n")
-        entries = [_DECODER.decode(line) for line in lines]
+        with path.open("rb") as file:
+            for line in file:
+                digest.update(line)
+                if line.endswith(b"\n"):
+                    entries.append(_DECODER.decode(line))
     except OSError as error:
         raise ReportError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ReportError(f"{path}: is not a log of a run: {error}") from error
     if not entries or not isinstance(entries[0], Opened):
         raise ReportError(f"{path}: is not a log of a run: it does not begin with what is asked for")
-    return entries
+    return Log(entries[0], entries, digest.hexdigest())
 
 
 def _sync_directory(directory: Path) -> None:

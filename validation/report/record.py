@@ -1,4 +1,6 @@
-"""report.json, the record of a run: canonical JSON (RFC 8785). Everything else of a report is rendered from it alone.
+"""report.json, the record of a run: canonical JSON (RFC 8785). All pages of a report are rendered from it alone.
+
+The events that it was judged by are not in it: it names the file that has them, which may be a thousand times as large.
 
 What differs between two runs of the same is below keys that are called `volatile`, and nowhere else.
 """
@@ -14,7 +16,6 @@ import rfc8785
 from validation.errors import ReportError
 from validation.judge.check_verdict import Circumstances, Window
 from validation.judge.convergence import Convergence
-from validation.judge.events import Event
 from validation.judge.evidence import Evidence
 from validation.judge.expectation import Actual, Expectation
 from validation.judge.history import Violation
@@ -22,7 +23,7 @@ from validation.judge.oracle import Demand
 from validation.judge.waivers import Waiver
 from validation.scenario.schema import Erratum
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _BEYOND_BMP = re.compile(rb"[\xf0-\xf7]")
 
 
@@ -215,13 +216,24 @@ class Coverage(_Record):
     by_verdict: dict[str, int]
 
 
+class EventFile(_Record):
+    """The file with all events that were seen, which every verdict follows from: how many, and its digest."""
+
+    file: str
+    sha256: str
+    events: int
+
+
 class Trace(_Record):
-    """What of a run differs from that of another: the clock, every event, and what is calculated from them."""
+    """What of a run differs from that of another: the clock, which events there were, and what follows from them.
+
+    `series` is thinned out where it has very many points.
+    """
 
     run: Run
+    events: EventFile
     evictions: list[EvictionRecord]
     series: list[Point]
-    timeline: list[Event]
 
 
 class Report(_Record):

@@ -39,7 +39,7 @@ def redact(directory: Path, out: Path) -> record.Report:
     """
     if out.exists() and any(out.iterdir()):
         raise ReportError(f"{out}: there is something in it: name a new directory")
-    entries = log.read_log(directory)
+    entries = log.read_log(directory).entries
     if not isinstance(entries[-1], Closed):
         raise ReportError(f"{directory}: the run was cut: there is no whole report to redact")
     replace = _replacement(entries)

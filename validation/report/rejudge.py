@@ -1,4 +1,4 @@
-"""Judges a record: the run fills its results by it, and anyone can repeat every verdict from report.json alone."""
+"""Judges a record by the events of its run: what follows from them is written into it."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -11,10 +11,11 @@ from validation.judge.events import Event
 from validation.judge.expectation import contradictions
 from validation.judge.requirements import RequirementFacts, RunJudgement, judge_requirement, judge_run
 from validation.judge.requirements import Scope as JudgedScope
-from validation.judge.state import evictions, series
+from validation.judge.state import evictions
 from validation.judge.timeline import Timeline
 from validation.judge.verdict import Verdict
 from validation.report import record
+from validation.report.series import points
 from validation.scenario.loader import LoadedScenario, LoadedStep
 
 INVARIANT = "/invariant/"
@@ -122,9 +123,8 @@ def coverage(results: Sequence[record.CheckResult]) -> record.Coverage:
     )
 
 
-def judge_record(report: record.Report) -> None:
-    """Judge every check by the events of the record, then the run; all that is calculated is written into it."""
-    events = report.volatile.timeline
+def judge_record(report: record.Report, events: Sequence[Event]) -> None:
+    """Judge every check by the events, then the run; all that is calculated is written into the record."""
     timeline = Timeline(events)
     for result in report.steps:
         judgement = judge_result(result, timeline)
@@ -132,22 +132,19 @@ def judge_record(report: record.Report) -> None:
         result.verdict, result.reason = judgement.verdict, judgement.reason
         result.required = judgement.required
     judge_report(report)
-    report.volatile.series = [record.Point(t_ms, allocated) for t_ms, allocated in series(events)]
+    report.volatile.series = points(events)
     report.volatile.evictions = eviction_records(events, report.steps)
 
 
-def rejudge(report: record.Report) -> list[str]:
-    """Judge the whole record again, from its events; a line for each entry that says something else."""
-    again = msgspec.convert(msgspec.to_builtins(report), record.Report)
-    quotas = {scenario.id: scenario.quotas_milli for scenario in again.scenarios}
-    for result in again.steps:
+def calculate_oracle(report: record.Report) -> None:
+    """Write into the record what quotas and weights lead to after each step, and where it expects otherwise."""
+    quotas = {scenario.id: scenario.quotas_milli for scenario in report.scenarios}
+    for result in report.steps:
         if result.expected is not None and result.oracle is not None:
             capacity_milli, demands = result.oracle.capacity_milli, result.oracle.demands
             division = _divide(capacity_milli, quotas.get(result.scenario, {}), demands)
             result.oracle = oracle_record(capacity_milli, quotas.get(result.scenario, {}), demands)
             result.oracle_differences = contradictions(result.expected, division, result.excused)
-    judge_record(again)
-    return disagreements(report, again)
 
 
 def eviction_records(

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from orchestrator.errors import MusterError
 from validation.report import log, manifest, record, sources, statement
-from validation.report.assemble import CUT, assemble
-from validation.report.rejudge import disagreements, rejudge
+from validation.report.assemble import CUT, rejudge
 
 
 @dataclass(slots=True)
@@ -27,15 +26,9 @@ def verify(directory: Path, key: Path | None = None) -> Verification:
         return Verification(lines)
     try:
         report = record.read(directory)
-        lines = [f"report.json: {line}" for line in _wrong(directory, report)]
+        wrong = [*rejudge(report, log.read_log(directory)), *sources.differences(report)]
+        lines = [f"report.json: {line}" for line in wrong]
         lines += statement.problems(directory, report, key)
     except MusterError as error:
         return Verification([str(error)])
     return Verification(lines, sources.notes(report))
-
-
-def _wrong(directory: Path, report: record.Report) -> list[str]:
-    lines = [*rejudge(report), *sources.differences(report)]
-    if lines:
-        return lines
-    return [f"{line} from {log.NAME}" for line in disagreements(report, assemble(log.read_log(directory)))]

@@ -3,13 +3,13 @@
 from typing import Any
 
 from validation.judge.convergence import Convergence, ConvergenceResult
-from validation.judge.events import NodeSeen
 from validation.judge.expectation import Actual, Expectation
 from validation.report.record import (
     CheckResult,
     CheckTrace,
     Command,
     Coverage,
+    EventFile,
     EvictionRecord,
     Oracle,
     Point,
@@ -138,6 +138,6 @@ def three_steps() -> Report:
                 Point(2000, {"team-a": 4000}),
                 Point(3000, {"team-a": 4000, "team-b": 2000}),
             ],
-            timeline=[NodeSeen(0, "dgx1-1", 8)],
+            events=EventFile("events.jsonl", "abc", 1),
         ),
     )

@@ -25,8 +25,8 @@ from tests.validation.test_not_fooled import Interrupted, LosesAGang, NeverBinds
 from validation.catalogue.catalogue import PATH
 from validation.errors import ReportError
 from validation.judge.events import PodSeen
-from validation.report import manifest, record, statement
-from validation.report.rejudge import rejudge
+from validation.report import log, manifest, record, statement
+from validation.report.assemble import rejudge
 from validation.report.verify import verify
 from validation.report.write import write
 from validation.report_command import report
@@ -269,20 +269,19 @@ def accept(content: dict[str, Any]) -> None:
     content["acceptance"] = "PASS"
 
 
-def cut_the_evidence(content: dict[str, Any]) -> None:
-    events = content["volatile"]["timeline"]
-    content["volatile"]["timeline"] = [event for event in events if event["event"] != "pod"]
+def tell_of_other_events(content: dict[str, Any]) -> None:
+    content["volatile"]["events"]["sha256"] = "0" * 64
 
 
 @pytest.mark.parametrize(
-    "change", [make_pass, raise_the_headline, turn_a_requirement, accept, cut_the_evidence]
+    "change", [make_pass, raise_the_headline, turn_a_requirement, accept, tell_of_other_events]
 )
 def test_an_edited_verdict_is_refused_by_verify_and_by_rejudge(
     copy: Path, change: Callable[[dict[str, Any]], None]
 ) -> None:
     edited(copy, change, sealed=False)
     assert verify_directory(copy) == ["report.json: was changed after the run"]
-    assert rejudge(record.read(copy)) != []
+    assert rejudge(record.read(copy), log.read_log(copy)) != []
     edited(copy, lambda _: None, sealed=True)
     assert all(line.startswith("report.json: ") for line in verify_directory(copy))
     assert verify_directory(copy) != []
@@ -308,7 +307,7 @@ def test_every_kind_of_run_is_judged_again_to_the_same_verdicts(
     run_command([GANG, VICTIM], chosen)
     result = record.read(tmp_path / "r")
     assert result.verdict == verdict
-    assert rejudge(result) == []
+    assert rejudge(result, log.read_log(tmp_path / "r")) == []
     assert verify_directory(tmp_path / "r") == []
 
 
@@ -317,8 +316,7 @@ def tell_another_command(content: dict[str, Any]) -> None:
 
 
 def tell_of_more(content: dict[str, Any]) -> None:
-    """An event after every window, on which no verdict rests."""
-    content["volatile"]["timeline"].append(content["volatile"]["timeline"][-1])
+    content["volatile"]["events"]["events"] += 1
 
 
 @pytest.mark.parametrize("change", [tell_another_command, tell_of_more])
@@ -329,7 +327,17 @@ def test_a_record_that_does_not_follow_from_its_log_is_refused(
     lines = verify_directory(copy)
     assert lines
     assert all(line.startswith("report.json: ") for line in lines)
-    assert all(line.endswith(" from events.jsonl") for line in lines)
+
+
+def test_a_log_without_the_events_that_a_verdict_rests_on_is_refused(copy: Path) -> None:
+    path = copy / log.NAME
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(line for line in lines if b'"event":"pod"' not in line))
+    assert verify_directory(copy) == ["events.jsonl: was changed after the run"]
+    edited(copy, lambda _: None, sealed=True)
+    problems = verify_directory(copy)
+    assert any("muster-gang/wait: verdict is recorded as" in line for line in problems)
+    assert any(line.startswith("report.json: volatile is recorded") for line in problems)
 
 
 def test_a_report_without_its_log_is_refused(copy: Path) -> None:
@@ -383,11 +391,15 @@ def test_what_this_installation_has_another_version_of_is_said(copy: Path) -> No
         content["scope"]["catalogueSha256"] = content["scenarios"][0]["sha256"] = "0" * 64
 
     edited(copy, change, sealed=False)
-    first, _, rest = (copy / "events.jsonl").read_text().partition("\n")
+    first, _, rest = (copy / log.NAME).read_text().partition("\n")
     opened = json.loads(first)
     change(opened["report"])
-    (copy / "events.jsonl").write_text(json.dumps(opened) + "\n" + rest)
-    edited(copy, lambda _: None, sealed=True)
+    (copy / log.NAME).write_text(json.dumps(opened) + "\n" + rest)
+
+    def name_the_log(content: dict[str, Any]) -> None:
+        content["volatile"]["events"]["sha256"] = hashlib.sha256((copy / log.NAME).read_bytes()).hexdigest()
+
+    edited(copy, name_the_log, sealed=True)
     done = CliRunner().invoke(report, ["verify", str(copy)])
     assert done.exit_code == 0, done.output
     assert "the catalogue is another one here" in done.output
@@ -400,5 +412,5 @@ def test_a_failure_that_is_recorded_as_a_pass_is_named(tmp_path: Path) -> None:
     assert result.steps[0].verdict == "FAIL"
     lie = msgspec.convert(msgspec.to_builtins(result), record.Report)
     lie.steps[0].verdict, lie.steps[0].reason, lie.steps[0].differences = "PASS", "", []
-    lines = rejudge(lie)
+    lines = rejudge(lie, log.read_log(tmp_path / "r"))
     assert 'check muster-gang/wait: verdict is recorded as "PASS", and follows as "FAIL"' in lines

@@ -61,9 +61,9 @@ def test_two_judges_agree_on_every_verdict(
 ) -> None:
     accepted = waivers(tmp_path, "muster-victim/reclaim")
     run_command(paths, settings(tmp_path / "r", target, waivers=accepted))
-    path = tmp_path / "r" / "report.json"
-    done = subprocess.run([sys.executable, "-I", PROGRAM, path], capture_output=True, text=True, check=True)
-    report = json.loads(path.read_bytes())
+    directory = tmp_path / "r"
+    done = subprocess.run([sys.executable, "-I", PROGRAM, directory], capture_output=True, text=True, check=True)
+    report = json.loads((directory / "report.json").read_bytes())
     assert json.loads(done.stdout) == {
         "checks": {step["id"]: step["verdict"] for step in report["steps"]},
         "requirements": {entry["id"]: entry["verdict"] for entry in report["requirements"]},

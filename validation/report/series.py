@@ -1,0 +1,35 @@
+"""What each project held over time, thinned out so that a record and its chart stay small."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from validation.judge.events import Event
+from validation.judge.state import series
+from validation.report.record import Point
+
+MOST_POINTS: Final = 3000
+_PARTS: Final = MOST_POINTS // 3
+
+
+def points(events: Sequence[Event]) -> list[Point]:
+    """The points of the series. Of more than MOST_POINTS only so many: a thousand parts of the time keep three.
+
+    These are where all projects together held least and where they held most, the first of several, and the last.
+    """
+    every = [Point(t_ms, allocated) for t_ms, allocated in series(events)]
+    if len(every) <= MOST_POINTS:
+        return every
+    first_ms, span_ms = every[0].t_ms, every[-1].t_ms - every[0].t_ms + 1
+    parts: dict[int, list[Point]] = {}
+    for point in every:
+        parts.setdefault((point.t_ms - first_ms) * _PARTS // span_ms, []).append(point)
+    kept = (
+        point
+        for part in parts.values()
+        for point in {one.t_ms: one for one in (min(part, key=_total), max(part, key=_total), part[-1])}.values()
+    )
+    return sorted(kept, key=lambda point: point.t_ms)
+
+
+def _total(point: Point) -> int:
+    return sum(point.allocated_milli.values())
