@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from validation.acceptance import Acceptance
 from validation.judge.evidence import Evidence
+from validation.judge.training import LEAST_BATCHES
 from validation.plan import Check
 from validation.report.text import expected_lines
 
@@ -64,6 +65,15 @@ def _checks(checks: Sequence[Check]) -> list[str]:
     lines = ["## Checks, in this order", ""]
     for check in checks:
         lines += [f"### {check.id}", "", check.title, ""]
+        if check.scenario.training is not None and check.training:
+            job, within_ms = check.scenario.training.job, check.scenario.training.within_ms
+            lines += [
+                f"- the result of {job.workload} in {job.project}, on {job.devices} {job.device}",
+                f"- within {within_ms / 1000:g} s",
+                f"- least evidence: {_evidence(check.scenario.least)}, and {LEAST_BATCHES} batches",
+                "",
+            ]
+            continue
         if check.step is None:
             lines += [f"- least evidence: {_evidence(check.scenario.least)}, and a subject", ""]
             continue

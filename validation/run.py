@@ -24,6 +24,7 @@ from validation.judge.check_verdict import (
 from validation.judge.convergence import ConvergenceResult
 from validation.judge.invariants import INVARIANTS
 from validation.judge.timeline import Timeline
+from validation.judge.training_job import TrainingJob, outputs_of
 from validation.judge.units import seconds
 from validation.judge.verdict import Verdict
 from validation.judge.waivers import Waiver
@@ -157,11 +158,15 @@ class ValidationRun:
         started = check.scenario.id in self._began
         if not_applicable:
             return Circumstances(not_applicable=not_applicable)
-        if self._blocked and (check.step is not None or not started):
+        if self._blocked and (check.step is not None or check.training or not started):
             return Circumstances(blocked_by=self._blocked)
         if check.step is not None:
             self.progress(f"{check.id}: {check.title}")
             return await self._perform(check.scenario, check.step, result)
+        if result.job is not None and started:
+            self.progress(f"{check.id}: {check.title}")
+            await self._hear_job(result.job, result)
+            return Circumstances()
         if started:
             await self._hear_witnesses(check.scenario.id)
             started_ms = self._began[check.scenario.id]
@@ -182,6 +187,20 @@ class ValidationRun:
                 within_ms=WITNESS_MS,
                 hold_ms=0,
             )
+
+    async def _hear_job(self, job: TrainingJob, result: record.CheckResult) -> None:
+        """Wait until every pod of the job has ended and left its output; keep which events these are."""
+        start, started_ms = len(self.recorder.events), self.recorder.now_ms()
+
+        def running() -> list[str]:
+            ended = {output.uid for output in outputs_of(job, self.recorder.events)}
+            pods = [p for p in self.recorder.pods_of({job.project}) if p.workload == job.workload]
+            silent = [pod.pod for pod in pods if pod.uid not in ended]
+            return silent if ended or silent else [job.workload]
+
+        await converge(running, self._changed, within_ms=result.within_ms, hold_ms=0)
+        end, ended_ms = len(self.recorder.events), self.recorder.now_ms()
+        result.volatile.window = Window(self._group_from, start, end, started_ms, ended_ms)
 
     async def _enter(self, check: Check) -> None:
         """Leave the scenarios before, and bring the target into the shape that the next group needs."""
@@ -231,6 +250,8 @@ class ValidationRun:
             self.recorder.append(log.ScenarioBegan(scenario.id, self._began[scenario.id]))
         try:
             await self._create_projects(scenario, result)
+            if scenario.training is not None:
+                self.recorder.follow_output(scenario.training.job.project, scenario.training.job.workload)
             from_event = len(self.recorder.events)
             for command in step.commands:
                 action = command.action

@@ -25,11 +25,11 @@ for line in sys.stdin:
 MUSTER = [sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())"]
 
 
-def muster(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def muster(kubeconfig: Path, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
     """Run the real command line against the lab; the caller looks at the exit code."""
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
     return subprocess.run(
-        [*MUSTER, *arguments], env=environment, capture_output=True, text=True, timeout=300, check=False
+        [*MUSTER, *arguments], env=environment, capture_output=True, text=True, timeout=timeout, check=False
     )
 
 

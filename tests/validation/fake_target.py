@@ -169,6 +169,10 @@ class WitnessedTarget(FakeTarget):
         """The GPUs that the kubelet gave the pod."""
         return pod.devices
 
+    def used(self, pod: PodSeen) -> tuple[int, ...]:
+        """The GPUs on which the driver has a process of the pod."""
+        return self.given(pod)
+
     def schedule(self) -> None:
         super().schedule()
         assert self.recorder is not None
@@ -179,7 +183,7 @@ class WitnessedTarget(FakeTarget):
                 GpuSeen(
                     index,
                     tuple(f"{pod.namespace}/{pod.pod}" for pod in pods if index in self.given(pod)),
-                    tuple(pod.uid for pod in pods if index in self.given(pod)),
+                    tuple(pod.uid for pod in pods if index in self.used(pod)),
                 )
                 for index in range(count)
             ]

@@ -5,6 +5,7 @@ Written from docs/record.md and the schema alone, so that the two can be wrong i
 
 import hashlib
 import json
+import math
 import sys
 from collections import defaultdict
 from fractions import Fraction
@@ -68,7 +69,7 @@ class World:
             else:
                 self.submitted -= jobs
                 self.deleted |= jobs
-        elif kind in {"gpus", "watch"}:
+        elif kind in {"gpus", "watch", "output"}:
             return
         elif event["change"] == "deleted":
             self.pods.pop(event["uid"], None)
@@ -325,6 +326,77 @@ def judge_invariant(check: Json, events: list[Json]) -> str:
     return unless_gaps(window, events) if subjects else "NO SUBJECT"
 
 
+def judge_training(check: Json, events: list[Json]) -> str:  # noqa: PLR0911 - one rule, in the order of the document
+    """What the containers of a training job left, beside what their kubelet and their driver say."""
+    window, job = check["volatile"]["window"], check["job"]
+    if window is None:
+        return "INCONCLUSIVE"
+    world = World()
+    for event in events[: window["untilEvent"]]:
+        world.apply(event)
+    if too_little(check, evidence(events[: window["untilEvent"]], world.gpus, {job["project"]})):
+        return "ERROR"
+    during = events[window["fromEvent"] : window["untilEvent"]]
+    outputs = [e for e in during if e["event"] == "output"]
+    outputs = [e for e in outputs if (e["project"], e["workload"]) == (job["project"], job["workload"])]
+    if not outputs:
+        late = window["endedMs"] - window["startedMs"] >= check["withinMs"]
+        return "FAIL" if late else "INCONCLUSIVE"
+    if any(output["problem"] for output in outputs):
+        return "ERROR"
+    results = [(output, result) for output in outputs if (result := training_result(output["line"]))]
+    if any(output["exitCode"] for output in outputs) or len(results) != 1:
+        return "FAIL"
+    output, result = results[0]
+    devices = result["environment"]["devices"]
+    timed_ms = sum(one["elapsedNs"] for one in result["windows"]) // 1_000_000
+    if (result["environment"]["deviceKind"], len(devices)) != (job["device"], job["devices"]):
+        return "FAIL"
+    if timed_ms > output["ranMs"] + 1000:
+        return "FAIL"
+    of_mounts = check["id"].endswith("/mounts")
+    verdict = trained(result, job["mounts"]) if of_mounts else trained(result, 0)
+    if verdict == "PASS" and job["device"] == "gpu" and not of_mounts:
+        told = [e for e in during if e["event"] == "gpus" and e["node"] == output["node"]]
+        used = {gpu["index"] for e in told for gpu in e["gpus"] if output["uid"] in gpu["users"]}
+        verdict = "INCONCLUSIVE" if not told else "PASS" if len(used) >= job["devices"] else "FAIL"
+    return unless_gaps(window, events) if verdict == "PASS" else verdict
+
+
+def training_result(line: str) -> Json | None:
+    try:
+        result = json.loads(line)
+    except ValueError:
+        return None
+    return result if isinstance(result, dict) and result.get("kind") == "TrainingResult" else None
+
+
+def trained(result: Json, mounts: int) -> str:
+    """Whether ResNet-50 was trained to the end; with `mounts`, whether the images came over so many."""
+    batches = sum(window["batches"] for window in result["windows"])
+    if result["ended"] != "completed":
+        return "INCONCLUSIVE" if result["ended"] == "stopped" else "FAIL"
+    if result["resumedAt"] + batches != result["batchesAsked"] or batches < 200:
+        return "ERROR"
+    if mounts:
+        read = result["data"]["mounts"]
+        points = {mount["mountPoint"] for mount in read}
+        images = [mount["images"] for mount in read]
+        whole = len(read) == len(points) == mounts and "" not in points
+        enough = sum(images) >= sum(window["images"] for window in result["windows"])
+        return "PASS" if whole and enough and min(images) * mounts * 1000 >= 800 * sum(images) else "FAIL"
+    model = result["model"]
+    if (model["name"], model["parameters"], model["classes"]) != ("ResNet50", 25_636_712, 1000):
+        return "FAIL"
+    losses = [window["loss"] for window in result["windows"]]
+    fifth = max(1, len(losses) // 5)
+    ends = losses[:fifth], losses[-fifth:]
+    if None in ends[0] or None in ends[1]:
+        return "FAIL"
+    first, last = (math.fsum(part) / fifth for part in ends)
+    return "PASS" if last < first else "FAIL"
+
+
 def look_at(name: str, events: list[Json], since: int, end: int) -> tuple[list[int], int]:
     """The times of violations, and how many subjects there were."""
     world, times, subjects = World(), [], set()
@@ -486,12 +558,12 @@ def judge(report: Json, events: list[Json]) -> Json:
     for check in report["steps"]:
         verdict = circumstances(check)
         if not verdict:
-            is_step = check["kind"] == "step"
-            verdict = (
-                judge_step(check, events, quotas[check["scenario"]])
-                if is_step
-                else judge_invariant(check, events)
-            )
+            if check["kind"] == "step":
+                verdict = judge_step(check, events, quotas[check["scenario"]])
+            elif check["kind"] == "training":
+                verdict = judge_training(check, events)
+            else:
+                verdict = judge_invariant(check, events)
         waived = any(w["id"] == check["id"] and scope["today"] <= w["expires"] for w in scope["waivers"])
         checks[check["id"]] = "WAIVED" if verdict == "FAIL" and waived else verdict
     requirements = {}

@@ -178,7 +178,7 @@ def judge_step(
     evidence = timeline.evidence_before(window.until_event, check.projects)
     judgement = _judge_settled(check, convergence, evidence, circumstances.target_problem)
     return StepResult(
-        judgement=_without_gaps(judgement, timeline, window),
+        judgement=without_gaps(judgement, timeline, window),
         convergence=convergence,
         actual=watch.actual(),
         differences=watch.differences(),
@@ -238,11 +238,11 @@ def judge_invariant(
             Verdict.INCONCLUSIVE, f"no subject, so it counts for nothing: no {noun}", required=False
         )
     else:
-        judgement = _without_gaps(Judgement(Verdict.PASS), timeline, window)
+        judgement = without_gaps(Judgement(Verdict.PASS), timeline, window)
     return InvariantResult(judgement, violations, subjects, evidence)
 
 
-def _without_gaps(judgement: Judgement, timeline: Timeline, window: Window) -> Judgement:
+def without_gaps(judgement: Judgement, timeline: Timeline, window: Window) -> Judgement:
     """The judgement; a PASS for which events may be missing is none."""
     gaps = timeline.gaps(window.from_event, window.until_event)
     if judgement.verdict != Verdict.PASS or not gaps:

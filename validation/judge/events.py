@@ -127,5 +127,27 @@ class PodSeen(
         return self.change != "deleted" and bool(self.node) and not self.finished
 
 
-Event = NodeSeen | ProjectSet | CommandRun | PodSeen | GpusSeen | WatchSeen
+class OutputSeen(
+    msgspec.Struct, frozen=True, tag="output", tag_field="event", rename="camel", forbid_unknown_fields=True
+):
+    """The container of a pod ended; `line` is what it printed last. All of it is the word of the node's kubelet.
+
+    `ran_ms` is the time between its start and its end, which the kubelet has in whole seconds; `image` is the digest of
+    what ran. `problem` says why the line could not be read.
+    """
+
+    t_ms: int
+    uid: str
+    project: str
+    workload: str
+    pod: str
+    node: str
+    exit_code: int
+    ran_ms: int
+    image: str
+    line: str
+    problem: str = ""
+
+
+Event = NodeSeen | ProjectSet | CommandRun | PodSeen | GpusSeen | WatchSeen | OutputSeen
 Events = Sequence[Event]

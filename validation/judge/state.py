@@ -26,6 +26,8 @@ class State:
     _said_at: dict[str, int] = field(default_factory=dict)
     _given: dict[str, dict[str, frozenset[int]]] = field(default_factory=dict)
     """By node and name of a pod, the GPUs that the kubelet gave it."""
+    _holding: dict[str, PodSeen] = field(default_factory=dict)
+    """By uid, those of the pods that occupy GPUs."""
 
     def copy(self) -> "State":
         """The same state, to be changed by itself."""
@@ -40,6 +42,7 @@ class State:
             dict(self._bound_at),
             dict(self._said_at),
             dict(self._given),
+            dict(self._holding),
         )
 
     def apply(self, event: Event) -> None:
@@ -61,13 +64,22 @@ class State:
                     self.expected -= workloads
                     self.deleted |= workloads
             case PodSeen():
-                if event.change == "deleted":
-                    self.pods.pop(event.uid, None)
-                    self._bound_at.pop(event.uid, None)
-                else:
-                    self.pods[event.uid] = event
-                    if event.holds:
-                        self._bound_at.setdefault(event.uid, self.applied)
+                self._see(event)
+
+    def _see(self, pod: PodSeen) -> None:
+        """Take a pod as it is now."""
+        holds = pod.holds
+        if pod.change == "deleted":
+            self.pods.pop(pod.uid, None)
+            self._bound_at.pop(pod.uid, None)
+        else:
+            self.pods[pod.uid] = pod
+            if holds:
+                self._bound_at.setdefault(pod.uid, self.applied)
+        if holds and pod.gpu_milli:
+            self._holding[pod.uid] = pod
+        else:
+            self._holding.pop(pod.uid, None)
 
     def _hear(self, event: GpusSeen) -> None:
         """Take what a kubelet and a driver say; nothing of any GPU takes back what they said."""
@@ -98,7 +110,7 @@ class State:
 
     def holding(self) -> list[PodSeen]:
         """The pods that occupy GPUs now."""
-        return [pod for pod in self.pods.values() if pod.holds and pod.gpu_milli]
+        return list(self._holding.values())
 
     def allocated_milli(self) -> dict[str, int]:
         """Thousandths of a GPU held by each project; every known project is a key."""

@@ -71,7 +71,7 @@ def _requirements(report: Report) -> list[str]:
 
 
 def _checks(checks: list[CheckResult]) -> list[str]:
-    """The steps of a scenario, then its invariants."""
+    """The steps of a scenario, what its training job left, then its invariants."""
     lines = ["| verdict | step | expected | oracle | actual | time to state |", "|---|---|---|---|---|---|"]
     lines += [
         _row(
@@ -85,6 +85,10 @@ def _checks(checks: list[CheckResult]) -> list[str]:
         for step in checks
         if step.kind == "step"
     ]
+    trained = [check for check in checks if check.kind == "training"]
+    if trained:
+        lines += ["", "| verdict | result of the training job | what was measured, or why |", "|---|---|---|"]
+        lines += [_row(c.verdict, c.title, "<br>".join(text.reason_lines(c))) for c in trained]
     lines += ["", "| verdict | invariant | violations |", "|---|---|---|"]
     lines += [
         _row(

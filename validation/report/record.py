@@ -20,6 +20,7 @@ from validation.judge.evidence import Evidence
 from validation.judge.expectation import Actual, Expectation
 from validation.judge.history import Violation
 from validation.judge.oracle import Demand
+from validation.judge.training_job import TrainingJob
 from validation.judge.waivers import Waiver
 from validation.scenario.schema import Erratum
 
@@ -70,7 +71,7 @@ class CheckTrace(_Record):
 
 
 class CheckResult(_Record):
-    """A check of the run and its verdict: a step of a scenario, or an invariant over a whole scenario.
+    """A check of the run and its verdict: a step of a scenario, the result of its `job`, or an invariant over it.
 
     One that is not `required` counts for nothing: an invariant that nothing was subject to. `least` is the evidence
     below which there is no verdict. `oracle_differences` are those that no erratum excuses.
@@ -93,6 +94,7 @@ class CheckResult(_Record):
     oracle: Oracle | None = None
     oracle_differences: list[str] = []
     actual: Actual | None = None
+    job: TrainingJob | None = None
     differences: list[str] = []
     errata: list[str] = []
     excused: list[str] = []

@@ -13,12 +13,14 @@ from validation.judge.requirements import RequirementFacts, RunJudgement, judge_
 from validation.judge.requirements import Scope as JudgedScope
 from validation.judge.state import evictions
 from validation.judge.timeline import Timeline
+from validation.judge.training_job import JobCheck, judge_job
 from validation.judge.verdict import Verdict
 from validation.report import record
 from validation.report.series import points
 from validation.scenario.loader import LoadedScenario, LoadedStep
 
 INVARIANT = "/invariant/"
+TRAINING = "/training/"
 
 
 def empty_result(
@@ -34,6 +36,9 @@ def empty_result(
         verdict=Verdict.INCONCLUSIVE,
         least=step.least if step is not None else scenario.least,
     )
+    if TRAINING in check_id and scenario.training is not None:
+        result.kind, result.source, result.job = "training", scenario.training.source, scenario.training.job
+        result.within_ms = scenario.training.within_ms * patience_percent // 100
     if step is not None:
         capacity_milli = scenario.cluster.nodes * scenario.cluster.gpus_per_node * 1000
         result.errata = list(step.errata)
@@ -83,6 +88,11 @@ def judge_result(result: record.CheckResult, timeline: Timeline) -> Judgement:
         trace.convergence, trace.evidence = step.convergence, step.evidence
         result.actual, result.differences = step.actual, list(step.differences)
         return step.judgement
+    if result.job is not None:
+        check = JobCheck(result.id.partition(TRAINING)[2], result.job, result.within_ms, result.least)
+        job = judge_job(check, result.circumstances, timeline, trace.window)
+        trace.evidence = job.evidence
+        return job.judgement
     name = result.id.partition(INVARIANT)[2]
     invariant = judge_invariant(name, result.circumstances, timeline, trace.window, least=result.least)
     trace.violations = list(invariant.violations)

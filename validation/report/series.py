@@ -26,7 +26,9 @@ def points(events: Sequence[Event]) -> list[Point]:
     kept = (
         point
         for part in parts.values()
-        for point in {one.t_ms: one for one in (min(part, key=_total), max(part, key=_total), part[-1])}.values()
+        for point in {
+            one.t_ms: one for one in (min(part, key=_total), max(part, key=_total), part[-1])
+        }.values()
     )
     return sorted(kept, key=lambda point: point.t_ms)
 

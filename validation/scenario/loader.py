@@ -9,6 +9,7 @@ from validation.errors import ScenarioError
 from validation.judge import oracle
 from validation.judge.evidence import Evidence
 from validation.judge.expectation import Expectation
+from validation.judge.training_job import TrainingJob
 from validation.scenario.commands import Action, Delete, Submit, parse
 from validation.scenario.document import Document
 from validation.scenario.schema import Cluster, Erratum, Scenario, Step, duration_ms, milli
@@ -50,6 +51,15 @@ class LoadedStep:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadedTraining:
+    """A job whose result is judged, and by when it must be there."""
+
+    job: TrainingJob
+    source: str
+    within_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class LoadedScenario:
     """A scenario of a file, parsed and checked, with the cluster and quotas of those that it continues."""
 
@@ -60,6 +70,7 @@ class LoadedScenario:
     quotas_milli: dict[str, int]
     steps: tuple[LoadedStep, ...]
     errata: tuple[Erratum, ...]
+    training: LoadedTraining | None = None
 
     @property
     def id(self) -> str:
@@ -222,7 +233,7 @@ class _Builder:
         steps = []
         for index, step in enumerate(self.scenario.steps):
             place = ("steps", index)
-            if step.id in step_ids or step.id == "invariant":
+            if step.id in step_ids or step.id in {"invariant", "training"}:
                 raise self.document.error((*place, "id"), f"duplicate or reserved step id `{step.id}`")
             step_ids.add(step.id)
             steps.append(self._step(step, place, cluster, quotas))
@@ -241,7 +252,22 @@ class _Builder:
             quotas_milli=quotas,
             steps=tuple(steps),
             errata=tuple(self.errata[name] for name in dict.fromkeys(erratum_ids)),
+            training=self._training(),
         )
+
+    def _training(self) -> LoadedTraining | None:
+        """The job whose result is judged; it runs when the last step has ended."""
+        training = self.scenario.training
+        if training is None:
+            return None
+        alive = {(demand.project, demand.name) for demand in demands(self.history)}
+        if (training.project, training.workload) not in alive:
+            message = f"no step leaves a job `{training.workload}` in `{training.project}`"
+            raise self.document.error(("training", "workload"), message)
+        job = TrainingJob(
+            training.project, training.workload, training.device, training.devices, training.mounts
+        )
+        return LoadedTraining(job, training.source, self._duration(("training", "within"), training.within))
 
     def _cluster(self) -> Cluster:
         if self.before is not None:

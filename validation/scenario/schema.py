@@ -68,6 +68,21 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     errata: list[str] = []
 
 
+class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A job of the scenario whose result is judged (`validation.workloads.resnet50`), within a time of its last step.
+
+    It must have trained on so many `devices` of a kind. `mounts` is how many its data must have come over, 0 for any.
+    """
+
+    project: str
+    workload: str
+    source: str
+    device: Literal["gpu", "cpu"] = "gpu"
+    devices: int = 1
+    mounts: int = 0
+    within: str = "30m"
+
+
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """One `*.scenario.yaml`. With `continues`, it runs on the state that the named scenario leaves."""
 
@@ -78,6 +93,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     continues: str = ""
     cluster: Cluster | None = None
     projects: dict[str, Project] = {}
+    training: Training | None = None
 
 
 class Erratum(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,10 +15,19 @@ from typing import Any
 import msgspec
 
 from validation.errors import TargetError
-from validation.judge.events import CommandRun, Event, GpusSeen, NodeSeen, PodSeen, ProjectSet, WatchSeen
+from validation.judge.events import (
+    CommandRun,
+    Event,
+    GpusSeen,
+    NodeSeen,
+    OutputSeen,
+    PodSeen,
+    ProjectSet,
+    WatchSeen,
+)
 from validation.judge.state import State
 from validation.report.log import Entry, Observed, RunLog
-from validation.witness import names, objects
+from validation.witness import names, objects, outputs
 from validation.witness.reader import Handlers, Kind, Reader, ReadFailed, connect
 
 SYNC_SECONDS = 30.0
@@ -52,6 +61,12 @@ class Recorder:
         """By node, how many GPUs of it are published as devices."""
         self._last: dict[tuple[str, str], NodeSeen | GpusSeen] = {}
         """By kind and name, what was last said of a node."""
+        self._followed: set[tuple[str, str]] = set()
+        """Project and name of the workloads whose output is recorded."""
+        self._read_line: Callable[[str, str], str] | None = None
+        """Reads the last line that a pod printed, by namespace and name."""
+        self._outputs: dict[str, asyncio.Task[None]] = {}
+        """By uid of the pod, what reads its output."""
         self._failure: BaseException | None = None
         self._log: RunLog | None = None
         self.events: list[Event] = []
@@ -88,10 +103,13 @@ class Recorder:
         readers = [Reader(client, kind, handlers, objects.slim) for kind in kinds]
         for reader in readers:
             reader.start()
+        self._read_line = functools.partial(outputs.read_last_line, client)
         try:
             await self._until_synced(synced)
             yield
         finally:
+            self._read_line = None
+            await asyncio.gather(*self._outputs.values())
             await asyncio.gather(*(asyncio.to_thread(reader.stop) for reader in readers))
 
     async def _until_synced(self, synced: asyncio.Event) -> None:
@@ -116,6 +134,10 @@ class Recorder:
     def project(self, name: str, quota_milli: int) -> None:
         """Record that a project with this quota is about to exist."""
         self.record(ProjectSet(t_ms=self.now_ms(), project=name, quota_milli=quota_milli))
+
+    def follow_output(self, project: str, workload: str) -> None:
+        """Record from now on what the containers of the workload printed last, once they have ended."""
+        self._followed.add((project, workload))
 
     def has_namespace(self, project: str) -> bool:
         """Whether the project's namespace has been seen."""
@@ -242,6 +264,34 @@ class Recorder:
         if known is None or _without_change(known) != _without_change(event):
             self._seen[uid] = event
             self._record_object(event, pod)
+        if event.finished and (project, event.workload) in self._followed and uid not in self._outputs:
+            self._outputs[uid] = asyncio.get_running_loop().create_task(self._read_output(event, pod))
+
+    async def _read_output(self, seen: PodSeen, pod: Json) -> None:
+        """Record how the pod's container ended, and its last line."""
+        line, problem = "", ""
+        if self._read_line is None:
+            problem = "the cluster is not watched any more"
+        else:
+            try:
+                line = await asyncio.to_thread(self._read_line, seen.namespace, seen.pod)
+            except ReadFailed as error:
+                problem = str(error)
+        ended = outputs.ended(pod)
+        output = OutputSeen(
+            t_ms=self.now_ms(),
+            uid=seen.uid,
+            project=seen.project,
+            workload=seen.workload,
+            pod=seen.pod,
+            node=seen.node,
+            exit_code=ended.get("exitCode", -1),
+            ran_ms=outputs.ran_ms(ended),
+            image=ended.get("imageID") or "",
+            line=line,
+            problem=problem,
+        )
+        self._record_object(output, pod)
 
     def _record_object(self, event: Event, entry: Json) -> None:
         self.record(event, entry["metadata"].get("resourceVersion", ""), objects.server_time(entry))

@@ -46,7 +46,11 @@ def _entries(names: list[str], invariants: list[str], changes: int) -> Iterator[
         yield log.CheckBegan(name, now_ms)
         before = _end_of_step(index - 1, now_ms) if index else []
         first = len(before) + 1
-        during = [*before, CommandRun(now_ms, "submit", PROJECT, (f"job-{index}",)), *_step(index, now_ms, changes)]
+        during = [
+            *before,
+            CommandRun(now_ms, "submit", PROJECT, (f"job-{index}",)),
+            *_step(index, now_ms, changes),
+        ]
         yield from (log.Observed(event, "1", "2026-01-01T00:00:00Z") for event in during)
         window = Window(number, number + first, number + len(during), now_ms + 10, now_ms + STEP_MS - 10)
         yield log.CheckEnded(name, Circumstances(), now_ms, now_ms + STEP_MS, window=window)
@@ -59,7 +63,7 @@ def _entries(names: list[str], invariants: list[str], changes: int) -> Iterator[
 
 
 def _opened(names: list[str], invariants: list[str]) -> log.Opened:
-    demands = [Demand("job", PROJECT, 1000, pods=PODS, min_member=PODS)]
+    demands = [Demand(PROJECT, "job", 1000, preemptible=True, priority=50, pods=PODS, min_member=PODS)]
     steps = [
         CheckResult(
             id=name,
@@ -77,18 +81,28 @@ def _opened(names: list[str], invariants: list[str]) -> log.Opened:
         for name in names
     ]
     steps += [
-        CheckResult(id=name, scenario=SCENARIO, kind="invariant", title=name, source="", verdict="INCONCLUSIVE")
+        CheckResult(
+            id=name, scenario=SCENARIO, kind="invariant", title=name, source="", verdict="INCONCLUSIVE"
+        )
         for name in invariants
     ]
     report = three_steps()
     report.steps = steps
     report.requirements = [
         RequirementResult(
-            "fairness.full", "§4.8", "It is full.", "16", "table", "INCONCLUSIVE", checks=[*names, *invariants]
+            "fairness.full",
+            "§4.8",
+            "It is full.",
+            "16",
+            "table",
+            "INCONCLUSIVE",
+            checks=[*names, *invariants],
         )
     ]
     report.scenarios = [
-        ScenarioRecord(SCENARIO, "Utilization", "§4.8", "long.scenario.yaml", "abc", quotas_milli=QUOTAS_MILLI)
+        ScenarioRecord(
+            SCENARIO, "Utilization", "§4.8", "long.scenario.yaml", "abc", quotas_milli=QUOTAS_MILLI
+        )
     ]
     report.volatile.run = Run("long", ["muster", "validate"], "2026-01-01T00:00:00Z", "", 0)
     return log.Opened(report, [*names, *invariants])

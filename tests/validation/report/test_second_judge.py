@@ -62,7 +62,9 @@ def test_two_judges_agree_on_every_verdict(
     accepted = waivers(tmp_path, "muster-victim/reclaim")
     run_command(paths, settings(tmp_path / "r", target, waivers=accepted))
     directory = tmp_path / "r"
-    done = subprocess.run([sys.executable, "-I", PROGRAM, directory], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-I", PROGRAM, directory], capture_output=True, text=True, check=True
+    )
     report = json.loads((directory / "report.json").read_bytes())
     assert json.loads(done.stdout) == {
         "checks": {step["id"]: step["verdict"] for step in report["steps"]},

@@ -121,7 +121,7 @@ def test_the_shipped_scenarios_are_one_chain_of_the_paper_and_isolated_ones_of_o
     groups = [[scenario.id for scenario in group] for group in chains(load(find()))]
     assert groups[0] == ["tr4858-4.8", "tr4858-4.9", "tr4858-4.10"]
     assert all(len(group) == 1 for group in groups[1:])
-    assert len(groups) == 6
+    assert len(groups) == 8
 
 
 def test_every_shipped_expectation_is_what_quotas_alone_lead_to() -> None:

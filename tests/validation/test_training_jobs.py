@@ -1,0 +1,112 @@
+"""Results of training jobs by both front doors: an honest one passes, and what is left out or made up does not."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.validation.fake_target import FakeTarget
+from tests.validation.replay import both, run_command, run_pytest, settings
+from tests.validation.training_targets import (
+    NETAPP1,
+    SMALL,
+    CannotBeRead,
+    ClaimsMoreTime,
+    LeavesNothing,
+    LosesItsData,
+    PrintsTwice,
+    PrintsWithoutTraining,
+    PrintsWords,
+    Trains,
+    TrainsElsewhere,
+    WithoutAgents,
+)
+from validation.judge.events import OutputSeen
+from validation.report import log, manifest, record
+from validation.report.verify import verify
+
+PROGRAM = Path(__file__).with_name("second_judge.py")
+FILES = [NETAPP1, SMALL]
+GPU, MOUNTS, CPU = "netapp1/training/resnet50", "netapp1/training/mounts", "muster-training/training/resnet50"
+
+
+def test_jobs_that_trained_pass_and_the_rate_is_in_the_report(tmp_path: Path) -> None:
+    outcome = both(tmp_path, FILES, Trains, profile="current", parts=["training"])
+    assert (outcome.command, outcome.pytest) == (0, 0), outcome.report.summary
+    assert outcome.report.headline == "PASS of 3 of 81 requirements: training"
+    reason = next(step.reason for step in outcome.report.steps if step.id == GPU)
+    assert reason.startswith("2560 images/s (95 %: 2560 to 2560)")
+    assert "2560 images/s" in (outcome.directory / "report.html").read_text()
+    assert "2560 images/s" in (outcome.directory / "report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("target", "check", "verdict", "words"),
+    [
+        (LeavesNothing, GPU, "FAIL", "netapp1 left no result in 180.0 s"),
+        (PrintsWithoutTraining, GPU, "FAIL", "named processes of netapp1-1 on 0 GPUs, not on 1"),
+        (WithoutAgents, GPU, "INCONCLUSIVE", "only the job says that it used its GPUs"),
+        (ClaimsMoreTime, CPU, "FAIL", "it timed 50.0 s of training, and its container ran for 21.0 s"),
+        (TrainsElsewhere, GPU, "FAIL", "it trained on 1 cpu, not on 1 gpu"),
+        (PrintsTwice, CPU, "FAIL", "printed 2 documents of a training run, not one"),
+        (PrintsWords, CPU, "FAIL", "printed 0 documents of a training run, not one"),
+        (LosesItsData, MOUNTS, "FAIL", "exit code 10: data fault: train-00001 is empty"),
+        (CannotBeRead, CPU, "ERROR", "could not be read: 502 Bad Gateway"),
+    ],
+)
+def test_what_is_left_out_or_made_up_is_not_green(
+    target: type[FakeTarget], check: str, verdict: str, words: str, tmp_path: Path
+) -> None:
+    outcome = both(tmp_path, FILES, target, profile="current", parts=["training"], patience_percent=10)
+    assert (outcome.command, outcome.pytest) == (1, 1), outcome.report.headline
+    step = next(step for step in outcome.report.steps if step.id == check)
+    assert (step.verdict, words in step.reason) == (verdict, True), step.reason
+    agrees(outcome.directory)
+
+
+def agrees(directory: Path) -> None:
+    """The second judge has the same verdicts."""
+    done = subprocess.run(
+        [sys.executable, "-I", PROGRAM, directory], capture_output=True, text=True, check=True
+    )
+    report = json.loads((directory / "report.json").read_bytes())
+    assert json.loads(done.stdout) == {
+        "checks": {step["id"]: step["verdict"] for step in report["steps"]},
+        "requirements": {entry["id"]: entry["verdict"] for entry in report["requirements"]},
+        "verdict": report["verdict"],
+        "acceptance": report["acceptance"],
+    }
+
+
+def test_two_judges_agree_on_jobs_that_trained(tmp_path: Path) -> None:
+    run_command(FILES, settings(tmp_path / "r", Trains, profile="current", parts=["training"]))
+    agrees(tmp_path / "r")
+
+
+def test_leaving_the_result_out_with_k_is_not_green(tmp_path: Path) -> None:
+    chosen = settings(tmp_path / "r", Trains, profile="current", parts=["training"])
+    assert run_pytest(FILES, chosen, "-k", "not resnet50") == 1
+    report = record.read(tmp_path / "r")
+    assert report.verdict == "INCONCLUSIVE"
+    reasons = {entry.id: entry.reason for entry in report.requirements}
+    assert reasons["training.workload"].startswith("1 of ")
+
+
+def test_an_edited_result_is_refused(tmp_path: Path) -> None:
+    """Whoever edits the log, too, and writes a new manifest, still has a record that does not follow from it."""
+    directory = tmp_path / "r"
+    run_command(FILES, settings(directory, LosesItsData, profile="current", parts=["training"]))
+    path = directory / log.NAME
+    path.write_bytes(path.read_bytes().replace(b'"exitCode":10', b'"exitCode":0'))
+    assert verify(directory).problems == [f"{log.NAME}: was changed after the run"]
+    (directory / manifest.NAME).write_bytes(manifest.render(directory))
+    assert any("volatile is recorded as" in line for line in verify(directory).problems)
+
+
+def test_the_log_has_the_line_and_what_the_kubelet_says_of_its_container(tmp_path: Path) -> None:
+    run_command([SMALL], settings(tmp_path / "r", Trains, profile="current", parts=["training"]))
+    (output,) = (e for e in log.read_log(tmp_path / "r").events if isinstance(e, OutputSeen))
+    assert json.loads(output.line)["kind"] == "TrainingResult"
+    assert (output.exit_code, output.node, output.image.partition("@")[2]) == (0, "n1", "sha256:0")

@@ -1,0 +1,48 @@
+"""Reads what a container printed last, from the kubelet that ran it."""
+
+from datetime import datetime
+from typing import Any, Final
+
+import kubernetes.client
+import urllib3.exceptions
+
+from validation.witness.reader import ReadFailed
+
+MOST_BYTES: Final = 1 << 20
+_SECONDS: Final = 10
+
+
+def read_last_line(client: kubernetes.client.ApiClient, namespace: str, pod: str) -> str:
+    """The last line of the pod's log. Raises ReadFailed."""
+    parameters = client.param_serialize(
+        method="GET",
+        resource_path=f"/api/v1/namespaces/{namespace}/pods/{pod}/log",
+        query_params=[("tailLines", "1"), ("limitBytes", str(MOST_BYTES))],
+        auth_settings=["BearerToken"],
+    )
+    try:
+        response = client.call_api(*parameters, _request_timeout=_SECONDS).response
+        content = response.read()
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise ReadFailed(str(error)) from error
+    if response.status != 200:
+        raise ReadFailed(f"{response.status} {response.reason}")
+    return str(content.decode(errors="replace")).rstrip("\n")
+
+
+def ended(pod: dict[str, Any]) -> dict[str, Any]:
+    """How the first container of a pod ended, as its kubelet says; empty where it says nothing."""
+    statuses = pod.get("status", {}).get("containerStatuses") or ()
+    if not statuses:
+        return {}
+    terminated = statuses[0].get("state", {}).get("terminated") or {}
+    return {**terminated, "imageID": statuses[0].get("imageID", "")}
+
+
+def ran_ms(terminated: dict[str, Any]) -> int:
+    """How long the container ran, to the second; 0 where the kubelet does not say."""
+    times = [terminated.get(name) or "" for name in ("startedAt", "finishedAt")]
+    if not all(times):
+        return 0
+    started, finished = (datetime.fromisoformat(time) for time in times)
+    return round((finished - started).total_seconds()) * 1000
