@@ -198,7 +198,13 @@ class ValidationRun:
             silent = [pod.pod for pod in pods if pod.uid not in ended]
             return silent if ended or silent else [job.workload]
 
-        await converge(running, self._changed, within_ms=result.within_ms, hold_ms=0)
+        await converge(
+            running,
+            self._changed,
+            within_ms=result.within_ms,
+            hold_ms=0,
+            clock=lambda: self.recorder.now_ms() / 1000,  # the judge counts by it
+        )
         end, ended_ms = len(self.recorder.events), self.recorder.now_ms()
         result.volatile.window = Window(self._group_from, start, end, started_ms, ended_ms)
 

@@ -5,6 +5,7 @@ from importlib.metadata import PackageNotFoundError
 
 from orchestrator.distribution import installed_version
 from validation.acceptance import Acceptance, foreign
+from validation.catalogue.kill_matrix import load_mutants
 from validation.judge.verdict import Verdict
 from validation.plan import Check
 from validation.report import record
@@ -31,6 +32,7 @@ def opening(run: ValidationRun, selected: list[Check], started: record.Run, devi
         steps=[run.empty(check) for check in run.checks],
         coverage=coverage([]),
         errata=list({erratum.id: erratum for scenario in scenarios for erratum in scenario.errata}.values()),
+        mutants=_mutants([check.id for check in run.checks if check.scenario.shipped]),
         volatile=record.Trace(started, record.EventFile(NAME, "", 0), evictions=[], series=[]),
     )
     return Opened(report, [check.id for check in selected])
@@ -65,6 +67,12 @@ def _requirements(acceptance: Acceptance) -> list[record.RequirementResult]:
         )
         for requirement, facts in zip(acceptance.catalogue.requirements, acceptance.facts, strict=True)
     ]
+
+
+def _mutants(check_ids: list[str]) -> list[record.MutantRecord]:
+    """The defects that the checks were shown to notice."""
+    mutants = [record.MutantRecord(m.name, m.defect, m.killers(check_ids)) for m in load_mutants()]
+    return [mutant for mutant in mutants if mutant.killers]
 
 
 def _scenario(scenario: LoadedScenario) -> record.ScenarioRecord:

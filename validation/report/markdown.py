@@ -12,6 +12,10 @@ def render(report: Report) -> str:
         lines += ["", f"## {scenario.id}: {scenario.title}", "", f"Source: {scenario.source}", ""]
         lines += _checks([check for check in report.steps if check.scenario == scenario.id])
     lines += ["", "## Evictions", "", *_evictions(report)]
+    if report.mutants:
+        lines += ["", "## Appendix: defects that these checks were shown to notice", ""]
+        lines += ["| defect | noticed by |", "|---|---|"]
+        lines += [_row(mutant.defect, ", ".join(mutant.killers)) for mutant in report.mutants]
     if report.errata:
         lines += ["", "## Errata of the reference", ""]
         lines += [

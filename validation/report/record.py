@@ -209,6 +209,14 @@ class Run(_Record):
     timings: dict[str, str] = {}
 
 
+class MutantRecord(_Record):
+    """A defect that was put in on purpose, before this run, and the checks of this run that noticed it."""
+
+    name: str
+    defect: str
+    killers: list[str]
+
+
 class Coverage(_Record):
     """How many checks there are, how many of them count, and of these how many were executed and have each verdict."""
 
@@ -255,6 +263,7 @@ class Report(_Record):
     coverage: Coverage
     errata: list[Erratum]
     volatile: Trace
+    mutants: list[MutantRecord] = []
     interrupted: str = ""
     redacted: str = ""
     """The digest of the manifest of the report that this one was made from, by replacing names."""

@@ -1,0 +1,129 @@
+"""The defects of the kill matrix, each as a double of a cluster that has it."""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from tests.validation.fake_target import FakeTarget, HidesEvictions, SwapsDevices
+from tests.validation.training_targets import LeavesNothing
+from validation.judge.events import PodSeen
+from validation.scenario.commands import Action
+
+
+class _Once(FakeTarget):
+    """Does something wrong once, at the first submit that finds a node, and is honest before and after."""
+
+    done = False
+
+    def act(self, action: Action) -> None:
+        super().act(action)
+        if not self.done:
+            self.done = self.misbehave()
+
+    def misbehave(self) -> bool:
+        """Do it; returns whether it was possible."""
+        raise NotImplementedError
+
+    def first(self, **changes: object) -> list[PodSeen]:
+        """The pods that wait, with these changes."""
+        waiting = [pods[0] for pods in self.pods.values() if not pods[0].node]
+        return [msgspec.structs.replace(pod, **changes) for pod in waiting]
+
+    def for_a_moment(self, pods: list[PodSeen]) -> bool:
+        """Let the pods be seen so, and then as they were."""
+        for pod in pods:
+            self.tell(pod, change="modified", phase="Running")
+        for pod in pods:
+            self.tell(self.pods[pod.project, pod.workload][0], change="modified")
+        return bool(pods)
+
+
+class OverbooksANode(_Once):
+    """For a moment a pod of nine GPUs is on a node of eight."""
+
+    def misbehave(self) -> bool:
+        return self.for_a_moment(self.first(node="n1", gpu_milli=9000, devices=tuple(range(9)))[:1])
+
+
+class HoldsAGpuTwice(_Once):
+    """For a moment two pods are on one GPU."""
+
+    def misbehave(self) -> bool:
+        waiting = self.first(node="n1", gpu_milli=1000, devices=(0,))[:1]
+        other = [msgspec.structs.replace(pod, uid="uid-ghost", pod="ghost") for pod in waiting]
+        for pod in [*waiting, *other]:
+            self.tell(pod, change="modified", phase="Running")
+        for pod in other:
+            self.tell(pod, change="modified", phase="Succeeded")
+            self.tell(pod, change="deleted", phase="Succeeded")
+        return self.for_a_moment(waiting)
+
+
+class InteractiveBeyondQuota(_Once):
+    """For a moment work that cannot be taken back holds all GPUs of a node."""
+
+    def misbehave(self) -> bool:
+        everything = self.first(node="n1", gpu_milli=8000, devices=tuple(range(8)), preemptible=False)[:1]
+        beyond = [pod for pod in everything if self.quotas[pod.project] < 8000]
+        return self.for_a_moment(beyond)
+
+
+class EvictsWithinQuota(FakeTarget):
+    """Evicts whoever is the first of the project whose work should go."""
+
+    def evict(self, pod: PodSeen) -> None:
+        running = [pods[0] for pods in self.pods.values() if pods[0].node and pods[0].project != pod.project]
+        super().evict(running[0] if running else pod)
+
+
+class EvictsInteractiveWork(FakeTarget):
+    """Evicts work that cannot be preempted in place of work that can."""
+
+    def evict(self, pod: PodSeen) -> None:
+        running = [pods[0] for pods in self.pods.values() if pods[0].node and not pods[0].preemptible]
+        super().evict(running[0] if running else pod)
+
+
+class BindsAGangInPart(FakeTarget):
+    """One pod of a gang is bound at once, and the others wait."""
+
+    def act(self, action: Action) -> None:
+        super().act(action)
+        for pods in self.pods.values():
+            if pods[0].min_member > 1 and not pods[0].node:
+                self.tell(pods[0], change="modified", node="n2", devices=(0,), phase="Running")
+
+
+def evicts_in(number: int) -> Callable[[], FakeTarget]:
+    """A double that evicts somebody else in the step of this number, and is honest before it."""
+
+    class EvictsSomebodyElse(FakeTarget):
+        steps = 0
+        evicted = False
+
+        async def problem(self) -> str:
+            self.steps += 1
+            return ""
+
+        def schedule(self) -> None:
+            super().schedule()
+            running = [pods[0] for pods in self.pods.values() if pods[0].node]
+            if self.steps == number and running and not self.evicted:
+                self.evicted = True
+                self.evict(running[-1])
+
+    return EvictsSomebodyElse
+
+
+TARGETS: Final[dict[str, Callable[[], FakeTarget]]] = {
+    "overbooks-a-node": OverbooksANode,
+    "holds-a-gpu-twice": HoldsAGpuTwice,
+    "evicts-within-quota": EvictsWithinQuota,
+    "interactive-beyond-quota": InteractiveBeyondQuota,
+    "evicts-interactive-work": EvictsInteractiveWork,
+    "binds-a-gang-in-part": BindsAGangInPart,
+    "hides-evictions": HidesEvictions,
+    "swaps-devices": SwapsDevices,
+    "leaves-no-result": LeavesNothing,
+}

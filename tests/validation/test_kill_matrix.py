@@ -1,0 +1,77 @@
+"""The kill matrix: for every check that ships a defect that it was shown to notice, and each of them is put in here."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.validation.mutant_targets import TARGETS, evicts_in
+from tests.validation.replay import GANG, TR4858, VICTIM, run_command, settings
+from tests.validation.training_targets import NETAPP1, SMALL
+from validation.acceptance import shipped_check_ids
+from validation.catalogue.kill_matrix import load_mutants
+from validation.report.record import Report
+from validation.scenario.loader import SHIPPED, chains, find, load
+
+MUTANTS = {mutant.name: mutant for mutant in load_mutants()}
+SOMEBODY_ELSE = "evicts-somebody-else"
+INTERACTIVE = SHIPPED / "muster" / "interactive.scenario.yaml"
+FILES = {
+    "binds-a-gang-in-part": [GANG],
+    "evicts-interactive-work": [INTERACTIVE],
+    "leaves-no-result": [NETAPP1, SMALL],
+}
+"""Of each defect the scenarios in which it shows; else that of the victim."""
+TRANSIENT = ("overbooks-a-node", "holds-a-gpu-twice", "interactive-beyond-quota")
+
+
+def failed(report: Report | None) -> list[str]:
+    assert report is not None
+    return [step.id for step in report.steps if step.verdict == "FAIL"]
+
+
+def test_every_check_that_ships_has_a_defect_that_it_notices() -> None:
+    killers = {check for mutant in MUTANTS.values() for check in mutant.killers(shipped_check_ids())}
+    assert [check for check in shipped_check_ids() if check not in killers] == []
+
+
+def test_every_defect_of_the_matrix_is_put_in() -> None:
+    assert {*TARGETS, SOMEBODY_ELSE} == set(MUTANTS)
+    assert all(mutant.killers(shipped_check_ids()) for mutant in MUTANTS.values())
+
+
+@pytest.mark.parametrize("name", sorted(TARGETS))
+def test_the_named_check_is_the_one_that_fails(name: str, tmp_path: Path) -> None:
+    chosen = settings(tmp_path / "r", TARGETS[name], profile="current", patience_percent=10)
+    paths = FILES.get(name, [VICTIM])
+    code, report = run_command(paths, chosen)
+    assert code == 1
+    ours = {check.partition("/")[2] for check in MUTANTS[name].killers(shipped_check_ids())}
+    of_run = [step.id for step in report.steps if step.id.partition("/")[2] in ours] if report else []
+    assert of_run
+    assert sorted(set(of_run) & set(failed(report))) == sorted(of_run)
+    if name in TRANSIENT:  # no step sees it: an invariant alone is what notices
+        assert all("/invariant/" in check for check in failed(report))
+
+
+def steps() -> list[tuple[str, int, Path]]:
+    """Every step that ships: its id, its number in its chain of scenarios, and where these are."""
+    found = []
+    for group in chains(load(find())):
+        number = 0
+        for scenario in group:
+            place = TR4858 if len(group) > 1 else scenario.path
+            for step in scenario.steps:
+                found.append((f"{scenario.id}/{step.id}", number, place))
+                number += 1
+    return found
+
+
+@pytest.mark.parametrize(("check", "number", "path"), steps(), ids=[name for name, _, _ in steps()])
+def test_each_step_notices_an_eviction_that_nobody_asked_for(
+    check: str, number: int, path: Path, tmp_path: Path
+) -> None:
+    chosen = settings(tmp_path / "r", evicts_in(number), profile="current", patience_percent=10)
+    code, report = run_command([path], chosen, f"{check.partition('/')[0]}")
+    assert code == 1
+    assert [step for step in failed(report) if "/invariant/" not in step] == [check]
+    assert check in MUTANTS[SOMEBODY_ELSE].killers([check])
