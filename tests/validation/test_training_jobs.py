@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.validation.fake_target import FakeTarget
@@ -25,6 +26,8 @@ from tests.validation.training_targets import (
 )
 from validation.judge.events import OutputSeen
 from validation.report import log, manifest, record
+from validation.report.redact import redact
+from validation.report.sources import differences
 from validation.report.verify import verify
 
 PROGRAM = Path(__file__).with_name("second_judge.py")
@@ -103,6 +106,26 @@ def test_an_edited_result_is_refused(tmp_path: Path) -> None:
     assert verify(directory).problems == [f"{log.NAME}: was changed after the run"]
     (directory / manifest.NAME).write_bytes(manifest.render(directory))
     assert any("volatile is recorded as" in line for line in verify(directory).problems)
+
+
+def test_another_device_than_the_scenario_names_is_refused(tmp_path: Path) -> None:
+    """Else a job on a processor would pass for one on a GPU, if log and record were changed together."""
+    run_command(FILES, settings(tmp_path / "r", TrainsElsewhere, profile="current", parts=["training"]))
+    report = record.read(tmp_path / "r")
+    step = next(step for step in report.steps if step.id == GPU)
+    assert step.job is not None
+    step.job = msgspec.structs.replace(step.job, device="cpu")
+    assert differences(report) == [f"check {GPU}: job is not as the file has it"]
+
+
+def test_a_redacted_report_has_no_address_and_the_same_verdicts(tmp_path: Path) -> None:
+    run_command(FILES, settings(tmp_path / "r", Trains, profile="current", parts=["training"]))
+    assert b"10.0.0.1:/imagenet" in (tmp_path / "r" / log.NAME).read_bytes()
+    redacted = redact(tmp_path / "r", tmp_path / "public")
+    content = (tmp_path / "public" / log.NAME).read_bytes()
+    assert b"10.0.0.1" not in content
+    assert b"docker.io/netapp/tensorflow@" not in content
+    assert redacted.headline == record.read(tmp_path / "r").headline
 
 
 def test_the_log_has_the_line_and_what_the_kubelet_says_of_its_container(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from validation.errors import ReportError
-from validation.judge.events import NodeSeen, ProjectSet
+from validation.judge.events import NodeSeen, OutputSeen, ProjectSet
+from validation.judge.training_job import parse
 from validation.report import log, manifest, record
 from validation.report.assemble import assemble
 from validation.report.log import Closed, Observed, Opened
@@ -53,11 +54,24 @@ def redact(directory: Path, out: Path) -> record.Report:
         if isinstance(entry, log.CheckEnded):
             for command in entry.commands:
                 command.stdout = command.stderr = ""
+        elif isinstance(entry, log.Observed) and isinstance(entry.event, OutputSeen):
+            entry.event = _without_addresses(entry.event)
         journal.append(entry)
     journal.close()
     report = assemble(log.read_log(out))
     write(report, out)
     return report
+
+
+def _without_addresses(output: OutputSeen) -> OutputSeen:
+    """What a job left, without its command line, the servers of its data, and the registry of its image."""
+    result = parse(output.line)
+    line = ""
+    if result is not None:
+        mounts = [msgspec.structs.replace(mount, source="") for mount in result.data.mounts]
+        data = msgspec.structs.replace(result.data, mounts=mounts)
+        line = msgspec.json.encode(msgspec.structs.replace(result, argv=[], data=data)).decode()
+    return msgspec.structs.replace(output, line=line, image=output.image.rpartition("@")[2])
 
 
 def _replacement(entries: Iterable[log.Entry]) -> Callable[[str], str]:
