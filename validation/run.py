@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from validation.judge.check_verdict import (
     blocks_later_checks,
     waive,
 )
-from validation.judge.convergence import ConvergenceResult
+from validation.judge.convergence import Convergence, ConvergenceResult
 from validation.judge.invariants import INVARIANTS
 from validation.judge.timeline import Timeline
 from validation.judge.training_job import TrainingJob, outputs_of
@@ -181,12 +181,7 @@ class ValidationRun:
         """
         if scenario not in self._heard:
             self._heard.add(scenario)
-            await converge(
-                lambda: [pod.pod for pod in unsettled(self.recorder.state)],
-                self._changed,
-                within_ms=WITNESS_MS,
-                hold_ms=0,
-            )
+            await self._wait(lambda: [pod.pod for pod in unsettled(self.recorder.state)], WITNESS_MS)
 
     async def _hear_job(self, job: TrainingJob, result: record.CheckResult) -> None:
         """Wait until every pod of the job has ended and left its output; keep which events these are."""
@@ -198,13 +193,7 @@ class ValidationRun:
             silent = [pod.pod for pod in pods if pod.uid not in ended]
             return silent if ended or silent else [job.workload]
 
-        await converge(
-            running,
-            self._changed,
-            within_ms=result.within_ms,
-            hold_ms=0,
-            clock=lambda: self.recorder.now_ms() / 1000,  # the judge counts by it
-        )
+        await self._wait(running, result.within_ms)
         end, ended_ms = len(self.recorder.events), self.recorder.now_ms()
         result.volatile.window = Window(self._group_from, start, end, started_ms, ended_ms)
 
@@ -241,7 +230,7 @@ class ValidationRun:
         def without_namespace() -> list[str]:
             return [name for name in missing if not self.recorder.has_namespace(name)]
 
-        convergence = await converge(without_namespace, self.recorder.changed, within_ms=SETUP_MS, hold_ms=0)
+        convergence = await self._wait(without_namespace, SETUP_MS)
         if convergence.result != ConvergenceResult.CONVERGED:
             raise StepFailed(
                 f"project {without_namespace()[0]} got no namespace within {SETUP_MS / 1000:g} s"
@@ -295,6 +284,16 @@ class ValidationRun:
                 await self._changed(watch.remaining_ms(ended_ms) + 1)
         result.volatile.window = msgspec.structs.replace(begin, until_event=until_event, ended_ms=ended_ms)
 
+    async def _wait(self, differences: Callable[[], list[str]], within_ms: int) -> Convergence:
+        """Wait until there are no differences, by the recorder's clock, which is the one that is judged by."""
+        return await converge(
+            differences,
+            self._changed,
+            within_ms=within_ms,
+            hold_ms=0,
+            clock=lambda: self.recorder.now_ms() / 1000,
+        )
+
     async def _changed(self, timeout_ms: int) -> None:
         """Return at the next event, and for the display at least every half second."""
         await self.recorder.changed(min(timeout_ms, 500))
@@ -331,7 +330,7 @@ class ValidationRun:
         def remaining_pods() -> list[str]:
             return [pod.pod for pod in self.recorder.pods_of(set(projects))]
 
-        convergence = await converge(remaining_pods, self._changed, within_ms=CLEANUP_MS, hold_ms=0)
+        convergence = await self._wait(remaining_pods, CLEANUP_MS)
         if convergence.result != ConvergenceResult.CONVERGED:
             self._unusable = (
                 f"cleaning up failed: pod {remaining_pods()[0]} is still there after {CLEANUP_MS / 1000:g} s"
