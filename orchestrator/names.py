@@ -182,7 +182,7 @@ MEMBERS_BINDING: Final = "muster-members"
 """The RoleBinding in a project's namespace that gives its members the role of researcher."""
 
 OBJECTS_QUOTA: Final = "muster-objects"
-"""The ResourceQuota in a project's namespace that counts its pods and Jobs."""
+"""The ResourceQuota in a project's namespace that counts its pods and Jobs, and the storage that its claims ask for."""
 
 OPERATOR_ACCOUNT: Final = "muster-operator"
 """The operator's ServiceAccount in the system namespace."""

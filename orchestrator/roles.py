@@ -51,6 +51,7 @@ _VIEWING: Final = (
     Rule("apps", ("statefulsets", "deployments", "replicasets"), _SEE),
     Rule("networking.k8s.io", ("ingresses",), _SEE),
     Rule("policy", ("poddisruptionbudgets",), _SEE),
+    Rule("snapshot.storage.k8s.io", ("volumesnapshots",), _SEE),
     Rule("muster.dev", ("evictionrecords", "gpunodes"), _SEE),
     Rule(
         "resource.k8s.io",
@@ -65,6 +66,7 @@ _RESEARCHING: Final = (
     Rule("", ("services",), _CHANGE),
     Rule("networking.k8s.io", ("ingresses",), _CHANGE),
     Rule("", ("persistentvolumeclaims",), ("create", "delete")),
+    Rule("snapshot.storage.k8s.io", ("volumesnapshots",), ("create", "delete")),
     Rule("resource.k8s.io", ("resourceclaims", "resourceclaimtemplates"), ("create", "delete")),
     # who may create pods in a namespace can read its secrets through them
     Rule("", ("secrets",), ("get", "create", "delete")),

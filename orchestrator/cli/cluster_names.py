@@ -47,4 +47,8 @@ def _objects(kind: str, settings: Settings) -> list[str]:
             return names.jobs(settings.project)
         if kind == "templates":
             return names.templates(settings.project)
+        if kind == "volumes":
+            return names.volumes(settings.project)
+        if kind == "snapshots":
+            return names.snapshots(settings.project)
         return names.projects() if kind == "projects" else names.nodes()

@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "cluster": ("orchestrator.cli.cluster:cluster", "List the clusters of the kubeconfig, choose one."),
     "completion": ("orchestrator.cli.completion:completion", "Print the completion script of a shell."),
     "config": ("orchestrator.cli.config:config", "Choose the default project or the current cluster."),
+    "data": ("orchestrator.cli.data:data", "Clone, snapshot and restore the volumes of a project."),
     "delete": ("orchestrator.cli.batch:delete", "Delete jobs of a project."),
     "describe": ("orchestrator.cli.get:describe", "The same as get."),
     "exec": ("orchestrator.cli.execute:exec_", "Run a command in a container of a job."),

@@ -58,6 +58,7 @@ _SPEC_OPTIONS: Final = (
     click.option("--cpu-limit", metavar="CPUS", help="At most so many CPUs."),
     click.option("--memory", metavar="BYTES", help="Memory that it is guaranteed, such as 512Gi."),
     click.option("--memory-limit", metavar="BYTES", help="At most so much memory."),
+    click.option("--storage", metavar="BYTES", help="At most so much of volumes together, such as 10Ti."),
     click.option(
         "--preempt-min-runtime",
         metavar="DURATION",
@@ -222,6 +223,8 @@ def spec_of(before: ProjectSpec, values: Mapping[str, Any]) -> ProjectSpec:
         }
         if amounts:
             changes[kind] = msgspec.structs.replace(getattr(before, kind), **amounts)
+    if "storage" in changes_by_option:
+        changes["storage"] = _amount("--storage", changes_by_option["storage"], memory_bytes)
     for key in ("preempt_min_runtime", "reclaim_min_runtime", "interactive_time_limit"):
         if key in changes_by_option:
             parse_duration_seconds(f"--{key.replace('_', '-')}", changes_by_option[key] or None)
@@ -338,6 +341,7 @@ def _details(target: Project, default: str) -> str:
         "PRIORITY": str(target.spec.priority),
         "PREEMPT MIN RUNTIME": target.spec.preempt_min_runtime or "-",
         "RECLAIM MIN RUNTIME": target.spec.reclaim_min_runtime or "-",
+        "STORAGE LIMIT": "-" if target.spec.storage is None else str(target.spec.storage),
         "MEMBERS": members or "-",
         **project_security.shown(target.spec.security),
         **{

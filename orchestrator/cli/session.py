@@ -21,6 +21,7 @@ FLAGS: Final = {
     "force": "--force",
     "pod": "--pod",
     "ports": "--port",
+    "size_bytes": "--size",
 }
 """The flag of each parameter of the client that an error may name; `submit_options` has those of a submission."""
 

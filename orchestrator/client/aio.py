@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
+    from orchestrator.client.data import DataClient
     from orchestrator.client.identity import Identity
     from orchestrator.client.nodes import NodeClient, Nodes
     from orchestrator.client.port_forward import ForwardedPort, Listening
@@ -74,6 +75,13 @@ class AsyncClient:
         from orchestrator.client.streams import StreamClient
 
         return StreamClient(self.transport)
+
+    @cached_property
+    def data(self) -> DataClient:
+        """The volumes and snapshots of projects."""
+        from orchestrator.client.data import DataClient
+
+        return DataClient(self.transport)
 
     @cached_property
     def _templates(self) -> TemplateClient:

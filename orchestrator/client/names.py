@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode, urlsplit
 
 from orchestrator.cluster.resources import (
+    CLAIMS,
     CONFIG_MAPS,
     JOBS,
     NAMESPACES,
     NODES,
     PROJECTS,
     STATEFUL_SETS,
+    VOLUME_SNAPSHOTS,
     Resource,
 )
 from orchestrator.cluster.timeouts import COMPLETION_SECONDS
@@ -66,6 +68,14 @@ class Names:
         """The jobs of a project, None for the default one."""
         namespace = self._namespace(project)
         return [name for resource in (JOBS, STATEFUL_SETS) for name in self._names(resource, namespace)]
+
+    def volumes(self, project: str | None) -> list[str]:
+        """The volume claims of a project, None for the default one."""
+        return self._names(CLAIMS, self._namespace(project))
+
+    def snapshots(self, project: str | None) -> list[str]:
+        """The snapshots of a project, None for the default one."""
+        return self._names(VOLUME_SNAPSHOTS, self._namespace(project))
 
     def templates(self, project: str | None) -> list[str]:
         """The templates of a project, None for the default one, and those of the cluster."""

@@ -53,7 +53,12 @@ from orchestrator.cluster.projects import (
     SecuritySpec,
     Subject,
 )
-from orchestrator.cluster.storage_objects import PersistentVolume, PersistentVolumeClaim, StorageClass
+from orchestrator.cluster.storage_objects import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeSnapshot,
+)
 from orchestrator.cluster.wire import (
     Condition,
     LabelSelector,
@@ -156,6 +161,7 @@ __all__ = [
     "Subject",
     "Taint",
     "Toleration",
+    "VolumeSnapshot",
     "Wire",
 ]
 

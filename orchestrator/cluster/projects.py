@@ -98,11 +98,13 @@ class ProjectSpec(Wire, frozen=True):
     For so long after its start no other workload of the project (`preempt_min_runtime`), or of another project
     (`reclaim_min_runtime`), may take a workload's GPUs; None asks the department. `non_preemptible_on_unhealthy` is
     Keep (also None) or Move. `namespace` is the project's namespace where it is not the one that the operator makes.
+    `storage` is how much its volume claims may ask for together, a quantity; None: nobody counts.
     """
 
     parent: str | None = None
     namespace: str | None = None
     objects: ObjectCounts = ObjectCounts()
+    storage: str | int | None = None
     gpu: GpuSpec = GpuSpec()
     cpu: AmountSpec = AmountSpec()
     memory: AmountSpec = AmountSpec()

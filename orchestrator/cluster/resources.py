@@ -112,6 +112,7 @@ DEVICE_CLASSES: Final = Resource("resource.k8s.io", "v1", "deviceclasses", "Devi
 RESOURCE_CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
 DRA_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 """Of resource.k8s.io, the best first: slices, classes and claims are read in each of them."""
+VOLUME_SNAPSHOTS: Final = Resource("snapshot.storage.k8s.io", "v1", "volumesnapshots", "VolumeSnapshot")
 GPU_NODES: Final = Resource(GROUP, "v1alpha1", "gpunodes", "GpuNode", namespaced=False)
 DAEMON_SETS: Final = Resource("apps", "v1", "daemonsets", "DaemonSet")
 SELF_SUBJECT_ACCESS_REVIEWS: Final = Resource(

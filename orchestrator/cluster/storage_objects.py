@@ -1,23 +1,44 @@
-"""Volume claims, volumes and storage classes as muster reads them; see `objects`."""
+"""Volume claims, volumes, snapshots and storage classes as muster reads them; see `objects`."""
 
 from __future__ import annotations
 
 from orchestrator.cluster import resources
-from orchestrator.cluster.pods import NodeSelector  # noqa: TC001  (msgspec evaluates the annotation)
+from orchestrator.cluster.pods import (  # noqa: TC001  (msgspec evaluates the annotations)
+    NodeSelector,
+    ResourceRequirements,
+)
 from orchestrator.cluster.wire import Object, Wire
 
 
+class DataSource(Wire, frozen=True):
+    """What a claim's volume is filled from: a claim (no API group) or a VolumeSnapshot. No namespace: the claim's."""
+
+    kind: str = ""
+    name: str = ""
+    api_group: str | None = None
+    namespace: str | None = None
+
+
 class ClaimSpec(Wire, frozen=True):
-    """What a claim asks for; `volume_name` is "" while it has no volume."""
+    """What a claim asks for; `volume_name` is "" while it has no volume.
+
+    The API server keeps `data_source` and `data_source_ref` as they were when the claim was made.
+    """
 
     storage_class_name: str | None = None
     volume_name: str = ""
+    access_modes: list[str] = []
+    volume_mode: str | None = None
+    resources: ResourceRequirements | None = None
+    data_source: DataSource | None = None
+    data_source_ref: DataSource | None = None
 
 
 class ClaimStatus(Wire, frozen=True):
-    """`phase` is Pending, Bound or Lost."""
+    """`phase` is Pending, Bound or Lost; `capacity` has what the volume truly has, by resource name."""
 
     phase: str = ""
+    capacity: dict[str, str | int] = {}
 
 
 class PersistentVolumeClaim(Object, frozen=True):
@@ -70,3 +91,39 @@ class StorageClass(Object, frozen=True):
     provisioner: str = ""
     volume_binding_mode: str = "Immediate"
     allowed_topologies: list[TopologyTerm] = []
+
+
+class SnapshotSource(Wire, frozen=True):
+    """The claim that a snapshot was taken of; None: it was imported by its VolumeSnapshotContent."""
+
+    persistent_volume_claim_name: str | None = None
+
+
+class SnapshotSpec(Wire, frozen=True):
+    """What a snapshot is of, and by which class it is taken; no class: the default one of the driver."""
+
+    source: SnapshotSource = SnapshotSource()
+    volume_snapshot_class_name: str | None = None
+
+
+class SnapshotError(Wire, frozen=True):
+    """Why the last attempt to take a snapshot failed; the controller tries again."""
+
+    message: str | None = None
+
+
+class SnapshotStatus(Wire, frozen=True):
+    """Whether a snapshot can be restored, and how large a volume that takes at least (a quantity)."""
+
+    ready_to_use: bool | None = None
+    restore_size: str | int | None = None
+    error: SnapshotError | None = None
+
+
+class VolumeSnapshot(Object, frozen=True):
+    """A snapshot of a claim's volume (external-snapshotter)."""
+
+    resource = resources.VOLUME_SNAPSHOTS
+
+    spec: SnapshotSpec = SnapshotSpec()
+    status: SnapshotStatus | None = None

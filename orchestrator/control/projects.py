@@ -247,7 +247,7 @@ class ProjectController:
         self._written[key] = subjects
 
     async def _bound_objects(self, project: Project, namespace: str) -> None:
-        """Let Kubernetes count the project's pods and Jobs, by the bounds of the project, else the operator's."""
+        """Let Kubernetes count the project's pods, Jobs and storage, by its own bounds, else the operator's."""
         key, counts, config = f"{namespace}/{OBJECTS_QUOTA}", project.spec.objects, self._config
         hard = {
             name: str(default if count is None else count)
@@ -257,6 +257,8 @@ class ProjectController:
             )
             if count is not None or default is not None
         }
+        if project.spec.storage is not None:
+            hard["requests.storage"] = str(project.spec.storage)
         if self._written.get(key) == hard:
             return
         body = {

@@ -83,7 +83,7 @@ async def test_whoever_does_not_lead_writes_nothing(server: FakeApiServer, trans
 async def test_a_new_project_gets_its_namespace_and_what_protects_it_before_its_members(
     server: FakeApiServer, transport: Transport
 ) -> None:
-    await controller(transport)._reconcile(a_project(objects={"jobs": 5}))
+    await controller(transport)._reconcile(a_project(objects={"jobs": 5}, storage="10Ti"))
     assert requests(server) == [("POST", "/api/v1/namespaces"), *STEPS]
     made, operator, *_, quota, members, status = (request.body for request in server.requests)
     assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-team-a"
@@ -92,7 +92,8 @@ async def test_a_new_project_gets_its_namespace_and_what_protects_it_before_its_
         "muster-system",
     )
     assert (members["roleRef"]["name"], members["subjects"][0]["name"]) == ("muster-researcher", "ada")
-    assert quota["spec"]["hard"] == {"count/pods": "10000", "count/jobs.batch": "5"}
+    hard = {"count/pods": "10000", "count/jobs.batch": "5", "requests.storage": "10Ti"}
+    assert quota["spec"]["hard"] == hard
     assert status["status"]["conditions"][0]["status"] == "True"
 
 

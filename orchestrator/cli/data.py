@@ -1,0 +1,326 @@
+"""`muster data`: the volumes and snapshots of a project."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from orchestrator.cli.cluster_names import completing
+from orchestrator.cli.message import say
+from orchestrator.cli.options import Command, Group
+from orchestrator.cli.outcome import json_option
+from orchestrator.cli.output import amount, document, no_headers_option, show
+from orchestrator.cli.session import FLAGS, naming_flags, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from orchestrator.client.aio import AsyncClient
+    from orchestrator.client.data import Patience
+    from orchestrator.client.jobs import Scope
+    from orchestrator.workloads.datasets import Snapshot, Volume
+
+VOLUME_HEADER: Final = (
+    "NAME", "STATUS", "SIZE", "STORAGE CLASS", "ACCESS", "MADE FROM", "CLONES", "SNAPSHOTS", "USED BY",
+)  # fmt: skip
+SNAPSHOT_HEADER: Final = ("NAME", "STATUS", "VOLUME", "SIZE", "CREATED", "RESTORED TO", "PROBLEM")
+ACCESS_MODES: Final = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
+_MODE_WORDS: Final = dict(zip(ACCESS_MODES, ("RWO", "ROX", "RWX", "RWOP"), strict=True))
+
+
+@click.group("data", cls=Group, no_args_is_help=True)
+def data() -> None:
+    """Clone, snapshot and restore the volumes of a project."""
+
+
+@data.group("volume", cls=Group, no_args_is_help=True)
+def volume() -> None:
+    """Create, clone, list and delete the volumes of a project: its PersistentVolumeClaims."""
+
+
+@data.group("snapshot", cls=Group, no_args_is_help=True)
+def snapshot() -> None:
+    """Take, restore, list and delete snapshots of volumes: VolumeSnapshots."""
+
+
+def _size_option(**more: Any) -> Callable[[Any], Any]:
+    return click.option("--size", metavar="BYTES", **more)
+
+
+def _class_option() -> Callable[[Any], Any]:
+    return click.option(
+        "--storage-class",
+        metavar="NAME",
+        help="How it is stored; default: as what it is made from, else the cluster's default.",
+    )
+
+
+def _waiting(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        json_option(),
+        click.option("--timeout", metavar="DURATION", help="Wait at most so long; default: 5m."),
+        click.option("--no-wait", is_flag=True, default=None, help="Do not wait until it is ready."),
+    ):
+        function = option(function)
+    return function
+
+
+@volume.command("create", cls=Command, no_args_is_help=True)
+@click.argument("name")
+@_size_option(required=True, help="How large it is, such as 100Gi; exactly so many bytes are asked for.")
+@_class_option()
+@click.option(
+    "--access-mode",
+    "access_modes",
+    multiple=True,
+    type=click.Choice(ACCESS_MODES),
+    help="Who may mount it; default: ReadWriteOnce, pods of one node; repeatable.",
+)
+@_waiting
+def create_volume(
+    *,
+    name: str,
+    size: str,
+    storage_class: str | None,
+    access_modes: tuple[str, ...],
+    no_wait: bool | None,
+    timeout: str | None,
+    as_json: bool | None,
+) -> None:
+    """Create an empty volume."""
+    from orchestrator.workloads.datasets import NewVolume
+
+    wait = _patience(no_wait, timeout)
+    new = NewVolume(name, _bytes(size), storage_class, access_modes or ACCESS_MODES[:1])
+    volume, scope = _done(lambda client, scope: client.data.create_volume(scope, new, wait))
+    _say_volume(volume, scope, "created", as_json)
+
+
+@volume.command("clone", cls=Command, no_args_is_help=True)
+@click.argument("source", shell_complete=completing("volumes"))
+@click.argument("name")
+@_size_option(help="How large the clone is; default: as large as the source.")
+@_class_option()
+@_waiting
+def clone_volume(
+    *,
+    source: str,
+    name: str,
+    size: str | None,
+    storage_class: str | None,
+    no_wait: bool | None,
+    timeout: str | None,
+    as_json: bool | None,
+) -> None:
+    """Create a volume with the data of another one of the same project."""
+    size_bytes, wait = _bytes(size), _patience(no_wait, timeout)
+    volume, scope = _done(
+        lambda client, scope: client.data.clone_volume(
+            scope, source, name, wait, size_bytes=size_bytes, storage_class=storage_class
+        )
+    )
+    _say_volume(volume, scope, f"cloned from {source}", as_json)
+
+
+@volume.command("list", cls=Command)
+@no_headers_option()
+@json_option()
+def list_volumes(*, no_headers: bool | None, as_json: bool | None) -> None:
+    """List the volumes: how large they are, what they were made from, and who uses them."""
+    volumes, scope = _done(lambda client, scope: client.data.volumes(scope))
+    show(
+        VOLUME_HEADER,
+        list(map(_volume_row, volumes)),
+        output="json" if as_json else None,
+        no_headers=no_headers,
+        records=lambda: [_record(volume, scope) for volume in volumes],
+        names=(),
+    )
+
+
+@volume.command("delete", cls=Command, no_args_is_help=True)
+@click.argument("name", shell_complete=completing("volumes"))
+@click.option("--force", is_flag=True, default=None, help="Even if clones and snapshots of it remain.")
+def delete_volume(*, name: str, force: bool | None) -> None:
+    """Delete a volume that nobody uses and that has no clones and snapshots."""
+    _done(lambda client, scope: client.data.delete_volume(scope, name, force=bool(force)))
+    click.echo(f"Volume {name} has been deleted")
+
+
+@snapshot.command("create", cls=Command, no_args_is_help=True)
+@click.argument("volume_name", metavar="VOLUME", shell_complete=completing("volumes"))
+@click.argument("name")
+@click.option("--snapshot-class", metavar="NAME", help="How it is taken; default: the driver's default.")
+@_waiting
+def create_snapshot(
+    *,
+    volume_name: str,
+    name: str,
+    snapshot_class: str | None,
+    no_wait: bool | None,
+    timeout: str | None,
+    as_json: bool | None,
+) -> None:
+    """Keep the data of a volume as it is now."""
+    wait = _patience(no_wait, timeout)
+    taken, scope = _done(
+        lambda client, scope: client.data.create_snapshot(
+            scope, volume_name, name, wait, snapshot_class=snapshot_class
+        )
+    )
+    if as_json:
+        click.echo(document(_record(taken, scope), "json"))
+    else:
+        click.echo(f"Snapshot {name} of volume {volume_name} has been created ({taken.status})")
+
+
+@snapshot.command("restore", cls=Command, no_args_is_help=True)
+@click.argument("name", shell_complete=completing("snapshots"))
+@click.argument("target", required=False, metavar="[VOLUME]")
+@click.option(
+    "--replace",
+    "replace_volume",
+    is_flag=True,
+    default=None,
+    help="In the place of VOLUME, whose present data is lost; default: the volume that the snapshot is of.",
+)
+@_size_option(
+    help="How large the volume is; default: as large as the one that it replaces, or as it must be."
+)
+@_class_option()
+@_waiting
+def restore_snapshot(
+    *,
+    name: str,
+    target: str | None,
+    replace_volume: bool | None,
+    size: str | None,
+    storage_class: str | None,
+    no_wait: bool | None,
+    timeout: str | None,
+    as_json: bool | None,
+) -> None:
+    """Make a volume of a snapshot: a new one, or with --replace in the place of one that nobody uses."""
+    if target is None and not replace_volume:
+        raise click.UsageError("name the new volume, or say --replace")
+    size_bytes, wait = _bytes(size), _patience(no_wait, timeout)
+    volume, scope = _done(
+        lambda client, scope: client.data.restore_snapshot(
+            scope,
+            name,
+            target,
+            wait,
+            replace_volume=bool(replace_volume),
+            size_bytes=size_bytes,
+            storage_class=storage_class,
+        )
+    )
+    _say_volume(volume, scope, f"restored from snapshot {name}", as_json)
+
+
+@snapshot.command("list", cls=Command)
+@no_headers_option()
+@json_option()
+def list_snapshots(*, no_headers: bool | None, as_json: bool | None) -> None:
+    """List the snapshots, and the volumes that were made from them."""
+    snapshots, scope = _done(lambda client, scope: client.data.snapshots(scope))
+    show(
+        SNAPSHOT_HEADER,
+        list(map(_snapshot_row, snapshots)),
+        output="json" if as_json else None,
+        no_headers=no_headers,
+        records=lambda: [_record(snapshot, scope) for snapshot in snapshots],
+        names=(),
+    )
+
+
+@snapshot.command("delete", cls=Command, no_args_is_help=True)
+@click.argument("name", shell_complete=completing("snapshots"))
+@click.option("--force", is_flag=True, default=None, help="Even if volumes were made from it.")
+def delete_snapshot(*, name: str, force: bool | None) -> None:
+    """Delete a snapshot from which no volume was made."""
+    _done(lambda client, scope: client.data.delete_snapshot(scope, name, force=bool(force)))
+    click.echo(f"Snapshot {name} has been deleted")
+
+
+def _done(action: Callable[[AsyncClient, Scope], Any]) -> tuple[Any, Scope]:
+    """Run an action in the scope of the project; return what it does, and the scope."""
+
+    async def act(client: AsyncClient) -> tuple[Any, Scope]:
+        scope = await client.scope()
+        return await action(client, scope), scope
+
+    return run(act)
+
+
+def _bytes(size: str | None) -> int:
+    from orchestrator.workloads.parsing import parse_memory
+
+    with naming_flags(FLAGS):
+        return parse_memory("size_bytes", size)
+
+
+def _patience(no_wait: bool | None, timeout: str | None) -> Patience:
+    from orchestrator.client.data import Patience
+    from orchestrator.workloads.parsing import parse_duration_seconds
+
+    if no_wait and timeout:
+        raise click.UsageError("--no-wait and --timeout do not go together")
+    if no_wait:
+        return Patience(0)
+    default = Patience(report=lambda line: say(line, err=True))
+    seconds = parse_duration_seconds("--timeout", timeout)
+    return dataclasses.replace(default, seconds=float(seconds)) if seconds else default
+
+
+def _say_volume(volume: Volume, scope: Scope, done: str, as_json: bool | None) -> None:
+    if as_json:
+        click.echo(document(_record(volume, scope), "json"))
+    else:
+        click.echo(f"Volume {volume.name} has been {done} ({amount(volume.size_bytes)}, {volume.status})")
+
+
+def _volume_row(volume: Volume) -> Sequence[str]:
+    return (
+        volume.name,
+        volume.status,
+        amount(volume.size_bytes),
+        volume.storage_class or "",
+        ",".join(_MODE_WORDS.get(mode, mode) for mode in volume.access_modes),
+        f"{_KIND_WORDS[volume.source.kind]} {volume.source.name}" if volume.source else "",
+        ",".join(volume.clones),
+        ",".join(volume.snapshots),
+        ",".join(volume.used_by),
+    )
+
+
+def _snapshot_row(snapshot: Snapshot) -> Sequence[str]:
+    return (
+        snapshot.name,
+        snapshot.status,
+        snapshot.volume,
+        amount(snapshot.size_bytes),
+        snapshot.created_at,
+        ",".join(snapshot.restored),
+        snapshot.problem,
+    )
+
+
+_KIND_WORDS: Final = {"PersistentVolumeClaim": "volume", "VolumeSnapshot": "snapshot"}
+
+
+def _record(view: Volume | Snapshot, scope: Scope) -> dict[str, Any]:
+    """Return what programs read: the fields of a volume or snapshot in camelCase, sizes in bytes."""
+    fields = dataclasses.asdict(view)
+    return {
+        "project": scope.project,
+        "namespace": scope.namespace,
+        **{_camel(name): value for name, value in fields.items()},
+    }
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)

@@ -1,0 +1,418 @@
+"""The volumes and snapshots of projects: made, cloned, restored, deleted. What they mean: `workloads.datasets`.
+
+NoSuchVolume, NoSuchSnapshot   the project has none of that name
+VolumeExists                   it has one of that name already (or a snapshot)
+DatasetInUse                   a deletion or replacement would take data from somebody; the message names them
+DatasetNotReady                what it is to be made from is not there yet, or not of that size
+SnapshotsUnavailable           the cluster has no VolumeSnapshots
+StorageQuotaExceeded           a ResourceQuota of the project's namespace refuses the volume
+HalfReplaced                   the old volume is gone, and the new one could not be created
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from orchestrator.client.data_waits import READY_SECONDS, ProvisioningFailed, StillPending, Wait
+from orchestrator.cluster.errors import AlreadyExists, ClusterError, Forbidden, NotFound
+from orchestrator.cluster.objects import (
+    Job,
+    PersistentVolumeClaim,
+    Pod,
+    StatefulSet,
+    StorageClass,
+    VolumeSnapshot,
+)
+from orchestrator.cluster.quantity import format_bytes
+from orchestrator.cluster.resources import (
+    CLAIMS,
+    JOBS,
+    PODS,
+    STATEFUL_SETS,
+    STORAGE_CLASSES,
+    VOLUME_SNAPSHOTS,
+    Resource,
+)
+from orchestrator.errors import InvalidField, MusterError
+from orchestrator.workloads import datasets
+from orchestrator.workloads.datasets import Datasets, DataSource, NewVolume, Snapshot, Volume
+from orchestrator.workloads.name_rules import is_object_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from orchestrator.client.jobs import Scope
+    from orchestrator.cluster.transport import Transport
+
+__all__ = ["DataClient", "Patience", "ProvisioningFailed", "StillPending"]
+
+_QUOTA: Final = re.compile(
+    r"exceeded quota: (?P<quota>\S+), requested: (?P<requested>.+), used: (?P<used>.+), limited: (?P<limit>.+)"
+)
+_NO_CSI: Final = "kubernetes.io/"
+"""How the provisioners that are built into Kubernetes begin, and `no-provisioner`: none of them clones."""
+
+
+class NoSuchVolume(MusterError):
+    """The project has no volume of that name."""
+
+
+class NoSuchSnapshot(MusterError):
+    """The project has no snapshot of that name."""
+
+
+class VolumeExists(MusterError):
+    """The project has a volume, or a snapshot, of that name already."""
+
+
+class DatasetInUse(MusterError):
+    """A deletion or replacement would take data from somebody; the message names them."""
+
+
+class DatasetNotReady(MusterError):
+    """What a volume is to be made from is not there yet, or cannot be made into what is wanted."""
+
+
+class SnapshotsUnavailable(MusterError):
+    """The cluster does not serve VolumeSnapshots."""
+
+
+class StorageQuotaExceeded(MusterError):
+    """A ResourceQuota of the project's namespace refuses the volume."""
+
+
+class HalfReplaced(MusterError):
+    """The old volume is gone, and the new one could not be created; the message has the command that does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait until something is ready, in seconds, and who is told what it waits for; 0 does not wait."""
+
+    seconds: float = READY_SECONDS
+    report: Callable[[str], None] = lambda _: None
+
+
+class DataClient:
+    """The volumes and snapshots of projects behind one API server. Every method raises MusterError."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def volumes(self, scope: Scope) -> list[Volume]:
+        """Return the volumes of a project by name."""
+        return datasets.volumes(await self._datasets(scope))
+
+    async def snapshots(self, scope: Scope) -> list[Snapshot]:
+        """Return the snapshots of a project by name. Raises SnapshotsUnavailable."""
+        return datasets.snapshots(await self._datasets(scope, with_snapshots=True))
+
+    async def create_volume(
+        self, scope: Scope, volume: NewVolume, patience: Patience, *, replaces: str = ""
+    ) -> Volume:
+        """Create a volume; return it when it is bound, or waits for its first pod. After a failure it is not there.
+
+        `replaces` is the uid of the volume that has just made place for it: after that one it stays and is tried
+        again. Raises VolumeExists, StorageQuotaExceeded, ProvisioningFailed, StillPending.
+        """
+        _check_name("volume", volume.name)
+        created = await self._create(CLAIMS, datasets.claim_manifest(volume, scope.namespace), scope)
+        if patience.seconds:
+            wait = Wait(self._transport, patience.seconds, patience.report)
+            await wait.for_volume(scope.namespace, volume.name, created["metadata"]["uid"], undo=not replaces)
+        return _volume(await self.volumes(scope), volume.name, scope)
+
+    async def clone_volume(
+        self,
+        scope: Scope,
+        source: str,
+        name: str,
+        patience: Patience,
+        *,
+        size_bytes: int = 0,
+        storage_class: str | None = None,
+    ) -> Volume:
+        """Create a volume with the bytes of another of the same project, by default as large and of the same class.
+
+        Raises NoSuchVolume, DatasetNotReady and what `create_volume` raises.
+        """
+        new = await self.clone_of(scope, source, name, size_bytes=size_bytes, storage_class=storage_class)
+        return await self.create_volume(scope, new, patience)
+
+    async def clone_of(
+        self, scope: Scope, source: str, name: str, *, size_bytes: int = 0, storage_class: str | None = None
+    ) -> NewVolume:
+        """Return the volume that is a clone of another, checked as far as it can be before it is created."""
+        _check_within_project(source)
+        origin = _volume(await self.volumes(scope), source, scope)
+        if origin.status != datasets.BOUND:
+            raise DatasetNotReady(
+                f"the volume {source} is {origin.status}: only a volume that is Bound can be cloned; "
+                "one that waits for its first pod is made when a job mounts it"
+            )
+        size_bytes = size_bytes or origin.size_bytes
+        _check_size(size_bytes, origin.size_bytes, f"the volume {source}")
+        await self._check_class(origin.storage_class, storage_class, f"the volume {source}")
+        return NewVolume(
+            name,
+            size_bytes,
+            storage_class or origin.storage_class,
+            origin.access_modes,
+            origin.volume_mode,
+            DataSource(CLAIMS.kind, source),
+        )
+
+    async def delete_volume(self, scope: Scope, name: str, *, force: bool = False) -> None:
+        """Delete a volume that nobody uses, and that has no clones and snapshots (`force`: even with these).
+
+        Raises NoSuchVolume, DatasetInUse.
+        """
+        volume = _volume(datasets.volumes(await self._datasets(scope)), name, scope)
+        if why := datasets.objection_to_deletion(volume, force=force):
+            raise DatasetInUse(f"the volume {name} is not deleted: {why}")
+        await self._transport.delete(CLAIMS.path(scope.namespace, name), uid=volume.uid)
+
+    async def create_snapshot(
+        self, scope: Scope, volume: str, name: str, patience: Patience, *, snapshot_class: str | None = None
+    ) -> Snapshot:
+        """Take a snapshot of a volume; return it when it can be restored. After a failure it is not there.
+
+        Raises NoSuchVolume, SnapshotsUnavailable, DatasetNotReady, ProvisioningFailed, StillPending.
+        """
+        _check_name("snapshot", name)
+        _check_within_project(volume)
+        held = await self._datasets(scope, with_snapshots=True)
+        origin = _volume(datasets.volumes(held), volume, scope)
+        if origin.status != datasets.BOUND:
+            raise DatasetNotReady(
+                f"the volume {volume} is {origin.status}: only a volume that is Bound has data to keep"
+            )
+        manifest = datasets.snapshot_manifest(name, volume, scope.namespace, snapshot_class)
+        created = await self._create(VOLUME_SNAPSHOTS, manifest, scope)
+        if patience.seconds:
+            wait = Wait(self._transport, patience.seconds, patience.report)
+            await wait.for_snapshot(scope.namespace, name, created["metadata"]["uid"])
+        return _snapshot(await self.snapshots(scope), name, scope)
+
+    async def delete_snapshot(self, scope: Scope, name: str, *, force: bool = False) -> None:
+        """Delete a snapshot from which no volume was restored (`force`: even then). Raises DatasetInUse."""
+        snapshot = _snapshot(await self.snapshots(scope), name, scope)
+        if snapshot.restored and not force:
+            raise DatasetInUse(
+                f"the snapshot {name} is not deleted: volumes were made from it: {', '.join(snapshot.restored)}"
+            )
+        await self._transport.delete(VOLUME_SNAPSHOTS.path(scope.namespace, name), uid=snapshot.uid)
+
+    async def restore_snapshot(
+        self,
+        scope: Scope,
+        name: str,
+        target: str | None,
+        patience: Patience,
+        *,
+        replace_volume: bool = False,
+        size_bytes: int = 0,
+        storage_class: str | None = None,
+    ) -> Volume:
+        """Make a volume of a snapshot: a new one named `target`, or with `replace_volume` in the place of one.
+
+        None is the volume that the snapshot is of. What is replaced must be used by nobody, and everything that can be
+        checked is checked before it goes. Raises NoSuchSnapshot, DatasetNotReady, DatasetInUse, HalfReplaced and what
+        `create_volume` raises.
+        """
+        held = await self._datasets(scope, with_snapshots=True)
+        snapshot = _snapshot(datasets.snapshots(held), name, scope)
+        target = target or snapshot.volume
+        _check_name("volume", target)
+        if snapshot.status != datasets.READY:
+            raise DatasetNotReady(
+                f"the snapshot {name} is {snapshot.status}: {snapshot.problem or 'wait until it is Ready'}"
+            )
+        known = {volume.name: volume for volume in datasets.volumes(held)}
+        old = known.get(target)
+        if old is not None and not replace_volume:
+            raise _exists("volume", target)
+        model = old or known.get(snapshot.volume)
+        least_bytes = snapshot.size_bytes or (model.size_bytes if model else 0)
+        size_bytes = size_bytes or max(least_bytes, old.size_bytes if old else 0)
+        if not size_bytes:
+            raise InvalidField("{size_bytes} is missing: the size of snapshot {name} is not known", name=name)
+        _check_size(size_bytes, least_bytes, f"the snapshot {name}")
+        await self._check_class(model.storage_class if model else None, storage_class, f"the snapshot {name}")
+        new = NewVolume(target, size_bytes, storage_class, source=DataSource(VOLUME_SNAPSHOTS.kind, name))
+        if model is not None:
+            new = replace(
+                new,
+                storage_class=storage_class or model.storage_class,
+                access_modes=model.access_modes,
+                volume_mode=model.volume_mode,
+            )
+        if old is None:
+            return await self.create_volume(scope, new, patience)
+        if why := datasets.objection_to_replacement(old, held):
+            raise DatasetInUse(f"the volume {target} is not replaced: {why}")
+        return await self._replace(scope, old, new, patience)
+
+    async def _replace(self, scope: Scope, old: Volume, new: NewVolume, patience: Patience) -> Volume:
+        """Delete a volume and create another of its name, after the server has said that it would do both."""
+        path, by_hand = CLAIMS.path(scope.namespace, old.name), _restore_command(new, scope)
+        trial = {"dryRun": "All"}
+        try:
+            await self._create(CLAIMS, datasets.claim_manifest(new, scope.namespace), scope, params=trial)
+        except VolumeExists:
+            patience.report(f"the API server would take the new volume {new.name}")
+        await self._transport.delete(path, uid=old.uid, params=trial)
+        await self._transport.delete(path, uid=old.uid)
+        wait = Wait(self._transport, patience.seconds or READY_SECONDS, patience.report)
+        if not await wait.until_gone(scope.namespace, old.name, old.uid):
+            raise HalfReplaced(
+                f"the volume {old.name} is being deleted, and something has begun to use it: "
+                f"when that has ended, run {by_hand}"
+            )
+        try:
+            return await self.create_volume(scope, new, patience, replaces=old.uid)
+        except (ClusterError, VolumeExists, StorageQuotaExceeded) as error:
+            raise HalfReplaced(
+                f"the volume {old.name} is deleted, and the new one is not created: {error}; run {by_hand}"
+            ) from error
+
+    async def _datasets(self, scope: Scope, *, with_snapshots: bool = False) -> Datasets:
+        """Return what the project has; `with_snapshots` the cluster must serve them. Raises SnapshotsUnavailable."""
+        namespace = scope.namespace
+        claims, snapshots, pods, jobs, stateful_sets = await asyncio.gather(
+            self._transport.list(CLAIMS.path(namespace), PersistentVolumeClaim),
+            self._snapshots(namespace, must_be_served=with_snapshots),
+            self._transport.list(PODS.path(namespace), Pod),
+            self._transport.list(JOBS.path(namespace), Job),
+            self._transport.list(STATEFUL_SETS.path(namespace), StatefulSet),
+        )
+        return Datasets(claims.items, snapshots, pods.items, jobs.items, stateful_sets.items)
+
+    async def _snapshots(self, namespace: str, *, must_be_served: bool) -> Sequence[VolumeSnapshot]:
+        try:
+            page = await self._transport.list(VOLUME_SNAPSHOTS.path(namespace), VolumeSnapshot)
+        except NotFound as error:
+            if must_be_served:
+                raise SnapshotsUnavailable(
+                    "this cluster has no VolumeSnapshots (snapshot.storage.k8s.io/v1): an administrator installs the "
+                    "definitions and the snapshot controller of kubernetes-csi/external-snapshotter, and a "
+                    "VolumeSnapshotClass of the storage driver"
+                ) from error
+            return ()
+        return page.items
+
+    async def _create(
+        self, resource: Resource, manifest: dict[str, Any], scope: Scope, params: Any = None
+    ) -> dict[str, Any]:
+        name = manifest["metadata"]["name"]
+        try:
+            created: dict[str, Any] = await self._transport.create(
+                resource.path(scope.namespace), manifest, params=params
+            )
+        except AlreadyExists as error:
+            raise _exists("volume" if resource is CLAIMS else "snapshot", name) from error
+        except Forbidden as error:
+            quota = _QUOTA.search(error.message)
+            if quota is None:
+                raise
+            raise StorageQuotaExceeded(
+                f"project {scope.project} may not have the volume {name}: its quota {quota['quota']} is "
+                f"{quota['limit']}, used are {quota['used']}, and this asks for {quota['requested']}; delete volumes, "
+                f"or have an administrator raise it: 'muster project update {scope.project} --storage SIZE'"
+            ) from error
+        return created
+
+    async def _check_class(self, of_source: str | None, wanted: str | None, what: str) -> None:
+        """Check that a class can make a volume of a source. Raises DatasetNotReady.
+
+        Who may not read storage classes learns it from the provisioner, while the volume is waited for.
+        """
+        try:
+            source, target = [
+                await self._transport.get(STORAGE_CLASSES.path(name=name), StorageClass) if name else None
+                for name in (of_source, wanted or of_source)
+            ]
+        except Forbidden:
+            return
+        except NotFound as error:
+            raise DatasetNotReady(
+                f"{what} cannot be made into a new volume: there is no storage class {wanted or of_source}; "
+                "'kubectl get storageclasses' lists them, --storage-class chooses one"
+            ) from error
+        if target is None or target.provisioner.startswith(_NO_CSI):
+            provisioner = target.provisioner if target else "none"
+            raise DatasetNotReady(
+                f"{what} cannot be made into a new volume: its storage class has the provisioner {provisioner}, which "
+                "cannot clone; use a class of a CSI driver that can, such as Trident"
+            )
+        if source is not None and source.provisioner != target.provisioner:
+            raise DatasetNotReady(
+                f"{what} is kept by {source.provisioner}, and the storage class {wanted} is one of "
+                f"{target.provisioner}: choose a class of the same provisioner"
+            )
+
+
+def _volume(views: Sequence[Volume], name: str, scope: Scope) -> Volume:
+    for volume in views:
+        if volume.name == name:
+            return volume
+    raise NoSuchVolume(
+        f"project {scope.project} has no volume {name}; there are: {_known(views)}. "
+        "Clones and snapshots stay within a project"
+    )
+
+
+def _snapshot(views: Sequence[Snapshot], name: str, scope: Scope) -> Snapshot:
+    for snapshot in views:
+        if snapshot.name == name:
+            return snapshot
+    raise NoSuchSnapshot(f"project {scope.project} has no snapshot {name}; there are: {_known(views)}")
+
+
+def _known(views: Sequence[Volume] | Sequence[Snapshot]) -> str:
+    return ", ".join(view.name for view in views) or "none"
+
+
+def _exists(kind: str, name: str) -> VolumeExists:
+    return VolumeExists(f"there is a {kind} {name} already: choose another name, or delete it first")
+
+
+def _check_name(kind: str, name: str) -> None:
+    if not is_object_name(name):
+        raise InvalidField(
+            f"the {kind} name {{name!r}} is not possible: use lower case letters, digits, '-' and '.'",
+            name=name,
+        )
+
+
+def _check_within_project(source: str) -> None:
+    """Raises InvalidField for a source of another project: its bytes are that project's to give away."""
+    if "/" in source:
+        raise InvalidField(
+            "{source!r} is not possible: clones and snapshots stay within a project; name a volume of it, or have "
+            "somebody of the other project copy the data",
+            source=source,
+        )
+    _check_name("volume", source)
+
+
+def _check_size(size_bytes: int, least_bytes: int, what: str) -> None:
+    if size_bytes < least_bytes:
+        raise InvalidField(
+            "{size_bytes} {size} is not possible: {what} needs at least {least}",
+            size=format_bytes(size_bytes),
+            what=what,
+            least=format_bytes(least_bytes),
+        )
+
+
+def _restore_command(new: NewVolume, scope: Scope) -> str:
+    source = new.source.name if new.source else ""
+    size, kind = (
+        format_bytes(new.size_bytes),
+        f" --storage-class {new.storage_class}" if new.storage_class else "",
+    )
+    return f"'muster data snapshot restore {source} {new.name} --size {size}{kind} -p {scope.project}'"

@@ -1,0 +1,149 @@
+"""Waiting until a volume or a snapshot is there, with what its provisioner says meanwhile.
+
+ProvisioningFailed   the provisioner said why it cannot be made; what was begun is deleted
+StillPending         it is being made, and was not ready in time
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from orchestrator.cluster.errors import NotFound
+from orchestrator.cluster.objects import Event, PersistentVolumeClaim, VolumeSnapshot
+from orchestrator.cluster.resources import CLAIMS, EVENTS, VOLUME_SNAPSHOTS, Resource
+from orchestrator.errors import MusterError
+from orchestrator.workloads.datasets import BOUND
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from orchestrator.cluster.transport import Transport
+
+READY_SECONDS: Final = 300.0
+"""How long a volume or a snapshot may take before the command that made it says that it takes longer."""
+_FIRST_PAUSE_SECONDS: Final = 0.1
+_MAX_PAUSE_SECONDS: Final = 2.0
+_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
+_NEVER: Final = "CSI driver does not support"
+"""How external-provisioner begins what no further attempt will change (pkg/controller/controller.go)."""
+
+
+class ProvisioningFailed(MusterError):
+    """The storage cannot make what was asked for; nothing of it is left."""
+
+
+class StillPending(MusterError):
+    """What was asked for is being made, and was not ready in time."""
+
+
+class Wait:
+    """One wait of at most `patience_seconds`; `report` gets a line when something is known anew."""
+
+    def __init__(
+        self, transport: Transport, patience_seconds: float, report: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._transport = transport
+        self._patience_seconds = patience_seconds
+        self._report = report
+        self._reported = ""
+
+    async def for_volume(self, namespace: str, name: str, uid: str, *, undo: bool = True) -> None:
+        """Return when the volume is bound, or waits for the first pod that mounts it.
+
+        Raises ProvisioningFailed when its provisioner cannot make it: with `undo` its claim is deleted. Raises
+        StillPending.
+        """
+
+        async def is_done(problem: str, reasons: set[str]) -> bool:
+            claim = await self._transport.get(CLAIMS.path(namespace, name), PersistentVolumeClaim)
+            self._say(problem or f"volume {name} is being made …")
+            return claim.status.phase == BOUND or _FIRST_CONSUMER in reasons
+
+        await self._until(is_done, CLAIMS, namespace, name, uid, undo=undo)
+
+    async def for_snapshot(self, namespace: str, name: str, uid: str) -> None:
+        """Return when the snapshot can be restored. Raises ProvisioningFailed, StillPending."""
+
+        async def is_done(problem: str, _reasons: set[str]) -> bool:
+            snapshot = await self._transport.get(VOLUME_SNAPSHOTS.path(namespace, name), VolumeSnapshot)
+            self._say(problem or f"snapshot {name} is being taken …")
+            return bool(snapshot.status and snapshot.status.ready_to_use)
+
+        await self._until(is_done, VOLUME_SNAPSHOTS, namespace, name, uid)
+
+    async def until_gone(self, namespace: str, name: str, uid: str) -> bool:
+        """Whether the claim of that uid is gone, at the latest when the patience ends."""
+        pause_seconds = _FIRST_PAUSE_SECONDS
+        try:
+            async with asyncio.timeout(self._patience_seconds):
+                while await self._is_there(namespace, name, uid):
+                    self._say(f"volume {name} is being deleted …")
+                    await asyncio.sleep(pause_seconds)
+                    pause_seconds = min(pause_seconds * 1.5, _MAX_PAUSE_SECONDS)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _until(
+        self,
+        is_done: Callable[[str, set[str]], Awaitable[bool]],
+        resource: Resource,
+        namespace: str,
+        name: str,
+        uid: str,
+        *,
+        undo: bool = True,
+    ) -> None:
+        pause_seconds, problem = _FIRST_PAUSE_SECONDS, ""
+        try:
+            async with asyncio.timeout(self._patience_seconds):
+                while True:
+                    problem, reasons = await self._events(namespace, uid)
+                    if await is_done(problem, reasons):
+                        return
+                    if _NEVER in problem:
+                        break
+                    await asyncio.sleep(pause_seconds)
+                    pause_seconds = min(pause_seconds * 1.5, _MAX_PAUSE_SECONDS)
+        except TimeoutError as error:
+            if not problem:
+                raise _still_pending(resource, name, self._patience_seconds) from error
+        what = f"{_word(resource)} {name}"
+        if not undo:
+            raise ProvisioningFailed(f"the storage cannot make {what}, and goes on trying: {problem}")
+        await self._transport.delete(resource.path(namespace, name), uid=uid)
+        raise ProvisioningFailed(f"the storage cannot make {what}, which is deleted again: {problem}")
+
+    async def _events(self, namespace: str, uid: str) -> tuple[str, set[str]]:
+        """Return the last warning about an object, "" where there is none, and the reasons of all its events."""
+        params = {"fieldSelector": f"involvedObject.uid={uid}"}
+        page = await self._transport.list(EVENTS.path(namespace), Event, params=params)
+        events = [event for event in page.items if event.involved_object.uid == uid]
+        warnings = [event for event in events if event.type == "Warning"]
+        last = max(warnings, key=lambda event: event.last_timestamp or event.event_time or "", default=None)
+        return last.message if last else "", {event.reason for event in events}
+
+    async def _is_there(self, namespace: str, name: str, uid: str) -> bool:
+        try:
+            claim = await self._transport.get(CLAIMS.path(namespace, name), PersistentVolumeClaim)
+        except NotFound:
+            return False
+        return claim.metadata.uid == uid
+
+    def _say(self, line: str) -> None:
+        if line != self._reported:
+            self._reported = line
+            self._report(line)
+
+
+def _word(resource: Resource) -> str:
+    return "volume" if resource is CLAIMS else "snapshot"
+
+
+def _still_pending(resource: Resource, name: str, seconds: float) -> StillPending:
+    word = _word(resource)
+    return StillPending(
+        f"{word} {name} is not ready after {seconds:g} seconds, and is still being made: "
+        f"'muster data {word} list' shows when it is, 'muster data {word} delete {name}' gives it up"
+    )

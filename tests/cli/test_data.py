@@ -1,0 +1,397 @@
+"""`muster data`: volumes, clones and snapshots of a project, and everything that is refused (`client/data.py`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from orchestrator.cluster.resources import VOLUME_SNAPSHOTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cli.conftest import Outcome
+    from tests.cli.memory_api_server import MemoryApiServer
+
+    Muster = Callable[..., Outcome]
+
+NAMESPACE = "muster-team-a"
+CLAIMS = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
+EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+GIB = 1 << 30
+
+
+def claim(
+    name: str,
+    size: str = "10Gi",
+    *,
+    namespace: str = NAMESPACE,
+    phase: str = "Bound",
+    created: str = EARLY,
+    source: dict[str, str] | None = None,
+    storage_class: str = "fast",
+) -> dict[str, Any]:
+    """A claim as the API server holds it; `source` is its `dataSource`."""
+    spec = {
+        "accessModes": ["ReadWriteMany"],
+        "storageClassName": storage_class,
+        "volumeMode": "Filesystem",
+        "resources": {"requests": {"storage": size}},
+    }
+    sources = {"dataSource": source, "dataSourceRef": source} if source else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": namespace, "creationTimestamp": created},
+        "spec": spec | sources,
+        "status": {"phase": phase, **({"capacity": {"storage": size}} if phase == "Bound" else {})},
+    }
+
+
+def of_claim(name: str, **more: str) -> dict[str, str]:
+    return {"kind": "PersistentVolumeClaim", "name": name, **more}
+
+
+def of_snapshot(name: str) -> dict[str, str]:
+    return {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": name}
+
+
+def snapshot(name: str, volume: str, *, created: str = LATE, **status: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "snapshot.storage.k8s.io/v1",
+        "kind": "VolumeSnapshot",
+        "metadata": {"name": name, "namespace": NAMESPACE, "creationTimestamp": created},
+        "spec": {"source": {"persistentVolumeClaimName": volume}},
+        "status": status or {"readyToUse": True, "restoreSize": "10Gi"},
+    }
+
+
+def storage_class(name: str, provisioner: str = "csi.trident.netapp.io") -> dict[str, Any]:
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": provisioner,
+    }
+
+
+def pod_with(volume: str, *, phase: str = "Running", name: str = "reader") -> dict[str, Any]:
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": volume}}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"containers": [], "volumes": volumes},
+        "status": {"phase": phase},
+    }
+
+
+@pytest.fixture
+def storage(server: MemoryApiServer) -> MemoryApiServer:
+    """A volume `data` of team-a, a class whose driver clones, and VolumeSnapshots."""
+    server.serve(VOLUME_SNAPSHOTS)
+    server.add(claim("data"), storage_class("fast"), storage_class("local", "kubernetes.io/no-provisioner"))
+    return server
+
+
+def test_a_volume_has_exactly_the_bytes_that_were_asked_for(muster: Muster, storage: MemoryApiServer) -> None:
+    words = ("--size", "1000000001", "--access-mode", "ReadWriteMany", "--no-wait")
+    done = muster("data", "volume", "create", "new", *words, "--json")
+    assert (done.code, done.err) == (0, "")
+    assert done.json | {"uid": "", "createdAt": ""} == {
+        "project": "team-a",
+        "namespace": NAMESPACE,
+        "name": "new",
+        "uid": "",
+        "status": "Pending",
+        "sizeBytes": 1000000001,
+        "storageClass": None,
+        "accessModes": ["ReadWriteMany"],
+        "volumeMode": "Filesystem",
+        "createdAt": "",
+        "source": None,
+        "clones": [],
+        "snapshots": [],
+        "usedBy": [],
+    }
+    kept = storage.find("persistentvolumeclaims", "new", NAMESPACE)
+    assert kept is not None
+    assert kept["spec"]["resources"]["requests"]["storage"] == "1000000001"
+
+
+def test_a_clone_is_as_large_and_of_the_same_class_as_its_source(
+    muster: Muster, storage: MemoryApiServer
+) -> None:
+    done = muster("data", "volume", "clone", "data", "copy", "--no-wait")
+    assert (done.code, done.out) == (0, "Volume copy has been cloned from data (10Gi, Pending)\n")
+    kept = storage.find("persistentvolumeclaims", "copy", NAMESPACE)
+    assert kept is not None
+    assert kept["spec"] == {
+        "accessModes": ["ReadWriteMany"],
+        "volumeMode": "Filesystem",
+        "resources": {"requests": {"storage": "10Gi"}},
+        "storageClassName": "fast",
+        "dataSource": {"kind": "PersistentVolumeClaim", "name": "data"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("volume", "clone", "nowhere", "copy"), "project team-a has no volume nowhere; there are: data"),
+        (("volume", "clone", "team-b/secret", "copy"), "stay within a project"),
+        (("volume", "clone", "secret", "copy"), "project team-a has no volume secret"),
+        (("snapshot", "create", "team-b/secret", "s"), "stay within a project"),
+        (("volume", "clone", "data", "data"), "there is a volume data already"),
+        (("volume", "clone", "data", "copy", "--size", "9Gi"), "--size 9Gi is not possible"),
+        (("volume", "clone", "data", "copy", "--storage-class", "local"), "kubernetes.io/no-provisioner"),
+        (("volume", "clone", "data", "copy", "--storage-class", "none"), "there is no storage class none"),
+        (("volume", "clone", "data", "Copy"), "the volume name 'Copy' is not possible"),
+        (("volume", "create", "x", "--size", "0"), "--size '0' is not possible: it must be above 0"),
+        (("volume", "create", "x", "--size", "ten"), "--size 'ten' is not an amount"),
+        (("volume", "delete", "nowhere"), "has no volume nowhere"),
+        (("snapshot", "restore", "s"), "name the new volume, or say --replace"),
+        (("snapshot", "restore", "s", "x"), "has no snapshot s"),
+        (("snapshot", "delete", "s"), "has no snapshot s"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_is_written(
+    words: tuple[str, ...], problem: str, muster: Muster, storage: MemoryApiServer
+) -> None:
+    storage.add(claim("secret", namespace="people-of-b"))
+    done = muster("data", *words)
+    assert done.code in (1, 2)
+    assert problem in done.err
+    assert (done.out, done.err.count("\n")) == ("", 1)
+    wrote = [("POST", CLAIMS)] if "already" in problem else []  # the API server says that
+    assert storage.writes() == wrote
+    assert len(storage.all("persistentvolumeclaims")) == 2
+
+
+def test_a_class_of_another_provisioner_cannot_keep_a_clone(muster: Muster, storage: MemoryApiServer) -> None:
+    storage.add(storage_class("other", "hostpath.csi.k8s.io"))
+    done = muster("data", "volume", "clone", "data", "copy", "--storage-class", "other")
+    assert done.code == 1
+    assert "is kept by csi.trident.netapp.io, and the storage class other is one of hostpath" in done.err
+
+
+def test_a_volume_with_clones_and_snapshots_stays_with_their_names(
+    muster: Muster, storage: MemoryApiServer
+) -> None:
+    storage.add(
+        claim("by-hand", created=LATE, source=of_claim("data")),
+        claim("copy", created=LATE, source=of_claim("data")),
+        snapshot("monday", "data"),
+    )
+    done = muster("data", "volume", "delete", "data")
+    assert (done.code, done.err) == (
+        1,
+        "Error: the volume data is not deleted: it has clones: by-hand, copy; it has snapshots: monday\n",
+    )
+    assert storage.writes() == []
+    assert muster("data", "volume", "delete", "data", "--force").code == 0
+    assert storage.find("persistentvolumeclaims", "data", NAMESPACE) is None
+
+
+def test_what_was_made_from_an_earlier_volume_of_that_name_keeps_nobody(
+    muster: Muster, storage: MemoryApiServer
+) -> None:
+    earlier = "2025-01-01T00:00:00Z"
+    storage.add(
+        claim("copy", created=earlier, source=of_claim("data")),
+        snapshot("old", "data", created=earlier),
+        claim("elsewhere", created=LATE, source=of_claim("data", namespace="people-of-b")),
+    )
+    assert muster("data", "volume", "delete", "data").out == "Volume data has been deleted\n"
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)])
+def test_a_volume_that_is_used_stays(
+    force: tuple[str, ...], muster: Muster, storage: MemoryApiServer
+) -> None:
+    storage.add(pod_with("data"), pod_with("data", phase="Succeeded", name="ended"))
+    muster("submit", "later", "-i", "image", "--pvc", "data:/data")
+    muster("suspend", "later")
+    done = muster("data", "volume", "delete", "data", *force)
+    assert done.code == 1
+    assert "is used by job later, pod reader: delete that first" in done.err
+
+
+def test_the_list_shows_what_was_made_from_what(muster: Muster, storage: MemoryApiServer) -> None:
+    storage.add(
+        claim("copy", created=LATE, source=of_claim("data")),
+        claim("back", "12Gi", created=LATE, source=of_snapshot("monday")),
+        snapshot("monday", "data"),
+        snapshot("bad", "data", readyToUse=False, error={"message": "no room"}),
+        pod_with("copy"),
+    )
+    assert muster("data", "volume", "list").lines == [
+        "NAME  STATUS  SIZE  STORAGE CLASS  ACCESS  MADE FROM        CLONES  SNAPSHOTS   USED BY",
+        "back  Bound   12Gi  fast           RWX     snapshot monday  -       -",
+        "copy  Bound   10Gi  fast           RWX     volume data      -       -           pod reader",
+        "data  Bound   10Gi  fast           RWX     -                copy    bad,monday",
+    ]
+    assert [line.split() for line in muster("data", "snapshot", "list", "--no-headers").lines] == [
+        ["bad", "Failed", "data", "-", LATE, "-", "no", "room"],
+        ["monday", "Ready", "data", "10Gi", LATE, "back"],
+    ]
+    shown = muster("data", "snapshot", "list", "--json").json
+    assert [(each["name"], each["sizeBytes"], each["restored"]) for each in shown] == [
+        ("bad", None, []),
+        ("monday", 10 * GIB, ["back"]),
+    ]
+
+
+def test_without_the_definitions_of_snapshots_volumes_work_and_snapshots_say_what_is_missing(
+    muster: Muster, server: MemoryApiServer
+) -> None:
+    server.add(claim("data"))
+    assert muster("data", "volume", "list", "--no-headers").lines[0].startswith("data  Bound")
+    for words in (("list",), ("create", "data", "s"), ("restore", "s", "x"), ("delete", "s")):
+        done = muster("data", "snapshot", *words)
+        assert done.code == 1
+        assert "this cluster has no VolumeSnapshots (snapshot.storage.k8s.io/v1)" in done.err
+        assert "external-snapshotter" in done.err
+
+
+def test_who_may_not_see_snapshots_deletes_no_volume(muster: Muster, storage: MemoryApiServer) -> None:
+    path = VOLUME_SNAPSHOTS.path(NAMESPACE)
+    storage.refuse("GET", path, 403, "Forbidden")
+    done = muster("data", "volume", "delete", "data")
+    assert done.code == 1
+    assert "list volumesnapshots in namespace muster-team-a; the role muster-viewer allows it" in done.err
+    assert storage.writes() == []
+
+
+def test_a_snapshot_is_taken_and_restored_to_a_new_volume(muster: Muster, storage: MemoryApiServer) -> None:
+    done = muster("data", "snapshot", "create", "data", "monday", "--no-wait")
+    assert (done.code, done.out) == (0, "Snapshot monday of volume data has been created (Pending)\n")
+    done = muster("data", "snapshot", "restore", "monday", "back")
+    assert done.code == 1
+    assert "the snapshot monday is Pending: wait until it is Ready" in done.err
+    kept = storage.find("volumesnapshots", "monday", NAMESPACE)
+    assert kept is not None
+    assert kept["spec"] == {"source": {"persistentVolumeClaimName": "data"}}
+    kept["status"] = {"readyToUse": True, "restoreSize": "11Gi"}
+    assert muster("data", "snapshot", "restore", "monday", "back", "--no-wait").code == 0
+    restored = storage.find("persistentvolumeclaims", "back", NAMESPACE)
+    assert restored is not None
+    assert restored["spec"]["dataSource"] == of_snapshot("monday")
+    assert restored["spec"]["resources"]["requests"]["storage"] == "11Gi"
+    assert restored["spec"]["accessModes"] == ["ReadWriteMany"]
+    done = muster("data", "snapshot", "delete", "monday")
+    assert "volumes were made from it: back" in done.err
+    assert muster("data", "snapshot", "delete", "monday", "--force").code == 0
+
+
+def test_a_volume_of_that_name_is_replaced_only_on_request(muster: Muster, storage: MemoryApiServer) -> None:
+    storage.add(snapshot("monday", "data"))
+    before = storage.find("persistentvolumeclaims", "data", NAMESPACE)
+    assert before is not None
+    done = muster("data", "snapshot", "restore", "monday", "data", "--no-wait")
+    assert "there is a volume data already" in done.err
+    assert storage.writes() == []
+    done = muster("data", "snapshot", "restore", "monday", "--replace", "--no-wait")
+    assert (done.code, done.out) == (
+        0,
+        "Volume data has been restored from snapshot monday (10Gi, Pending)\n",
+    )
+    after = storage.find("persistentvolumeclaims", "data", NAMESPACE)
+    assert after is not None
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    assert after["spec"]["dataSource"] == of_snapshot("monday")
+
+
+@pytest.mark.parametrize(
+    ("beside", "problem"),
+    [
+        (pod_with("data"), "is used by pod reader"),
+        (claim("copy", phase="Pending", created=LATE, source=of_claim("data")), "copy is still being made"),
+        (snapshot("now", "data", readyToUse=False), "now is still being made"),
+    ],
+)
+def test_nothing_takes_the_place_of_a_volume_that_somebody_needs(
+    beside: dict[str, Any], problem: str, muster: Muster, storage: MemoryApiServer
+) -> None:
+    storage.add(snapshot("monday", "data"), beside)
+    done = muster("data", "snapshot", "restore", "monday", "--replace")
+    assert done.code == 1
+    assert problem in done.err
+    assert storage.writes() == []
+
+
+def test_what_the_quota_does_not_allow_names_the_quota_and_the_command_that_raises_it(
+    muster: Muster, storage: MemoryApiServer
+) -> None:
+    words = (
+        'persistentvolumeclaims "copy" is forbidden: exceeded quota: muster-objects, requested: '
+        "requests.storage=10Gi, used: requests.storage=10Gi, limited: requests.storage=15Gi"
+    )
+
+    def admit(_token: str, method: str, path: str, _body: Any) -> tuple[int, dict[str, Any]] | None:
+        status = {"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": words}
+        return (403, status) if (method, path) == ("POST", CLAIMS) else None
+
+    storage.admit = admit
+    storage.add(snapshot("monday", "data"))
+    for command in (("volume", "clone", "data", "copy"), ("snapshot", "restore", "monday", "--replace")):
+        done = muster("data", *command)
+        assert done.code == 1
+        assert "its quota muster-objects is requests.storage=15Gi, used are requests.storage=10Gi" in done.err
+        assert "'muster project update team-a --storage SIZE'" in done.err
+    assert storage.find("persistentvolumeclaims", "data", NAMESPACE) is not None
+    assert storage.writes() == []
+
+
+def test_what_the_driver_cannot_clone_is_not_left_half_done(muster: Muster, storage: MemoryApiServer) -> None:
+    """The words are those of external-provisioner 6.4.0 (pkg/controller/controller.go), as an Event has them."""
+    words = (
+        'failed to provision volume with StorageClass "fast": CSI driver does not support clone operations: '
+        "controller CLONE_VOLUME capability is not reported"
+    )
+
+    def admit(_token: str, method: str, path: str, body: Any) -> None:
+        if (method, path) == ("POST", CLAIMS):
+            body["metadata"]["uid"] = "uid-of-copy"
+            storage.add(event("uid-of-copy", "ProvisioningFailed", words))
+
+    storage.admit = admit
+    done = muster("data", "volume", "clone", "data", "copy")
+    assert done.code == 1
+    assert "the storage cannot make volume copy, which is deleted again" in done.err
+    assert "CLONE_VOLUME" in done.err
+    assert storage.find("persistentvolumeclaims", "copy", NAMESPACE) is None
+
+
+def test_a_volume_that_waits_for_its_first_pod_is_not_waited_for(
+    muster: Muster, storage: MemoryApiServer
+) -> None:
+    def admit(_token: str, method: str, path: str, body: Any) -> None:
+        if (method, path) == ("POST", CLAIMS):
+            body["metadata"]["uid"] = "uid-of-new"
+            storage.add(event("uid-of-new", "WaitForFirstConsumer", "waiting", kind="Normal"))
+
+    storage.admit = admit
+    done = muster("data", "volume", "create", "new", "--size", "1Gi")
+    assert (done.code, done.out) == (0, "Volume new has been created (1Gi, Pending)\n")
+    assert done.err == "volume new is being made …\n"
+
+
+def test_what_takes_longer_stays_and_goes_on(muster: Muster, storage: MemoryApiServer) -> None:
+    done = muster("data", "volume", "clone", "data", "copy", "--timeout", "1s")
+    assert done.code == 1
+    assert "is not ready after 1 seconds, and is still being made" in done.err
+    assert storage.find("persistentvolumeclaims", "copy", NAMESPACE) is not None
+
+
+def event(uid: str, reason: str, message: str, *, kind: str = "Warning") -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"event-{uid}", "namespace": NAMESPACE},
+        "involvedObject": {"uid": uid},
+        "type": kind,
+        "reason": reason,
+        "message": message,
+    }
