@@ -1,0 +1,342 @@
+"""`muster data` with a real API server, its quotas and its binder of volumes, and the roles that muster ships.
+
+What the storage does is a double: it makes volumes and takes snapshots as external-provisioner and external-snapshotter
+write it down, without a byte. The definition of VolumeSnapshot is the real one (`tests/client/snapshot_crds`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from orchestrator.cluster.errors import Forbidden, NotFound
+from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.objects import PersistentVolumeClaim, VolumeSnapshot
+from orchestrator.cluster.reflector import Change, Reflector
+from orchestrator.cluster.resources import (
+    CLAIMS,
+    EVENTS,
+    NAMESPACES,
+    PERSISTENT_VOLUMES,
+    PODS,
+    PROJECTS,
+    RESOURCE_QUOTAS,
+    ROLE_BINDINGS,
+    STORAGE_CLASSES,
+    VOLUME_SNAPSHOTS,
+)
+from orchestrator.cluster.transport import Transport
+from orchestrator.control.install import apply, install
+from tests.cluster.waiting import DEADLINE_SECONDS, running
+from tests.control.operators import muster, until_granted
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import AsyncIterator
+
+    from musterlab.cluster import Lab
+
+pytestmark = pytest.mark.lab
+
+DEFINITIONS = Path(__file__).parents[1] / "client" / "snapshot_crds"
+PROJECT = "datasets"
+NAMESPACE = f"muster-{PROJECT}"
+DRIVER = "hostpath.csi.k8s.io"
+ROLES = {"ann": "muster-researcher", "vic": "muster-viewer"}
+GROUP = "rbac.authorization.k8s.io"
+
+
+class Storage:
+    """Makes the volumes of claims and the snapshots of the namespace; what is called `refused` it cannot make."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._changes: asyncio.Queue[PersistentVolumeClaim | VolumeSnapshot] = asyncio.Queue()
+        self.claims = Reflector(
+            transport, CLAIMS, PersistentVolumeClaim, namespace=NAMESPACE, on_change=self._see
+        )
+        self.snapshots = Reflector(
+            transport, VOLUME_SNAPSHOTS, VolumeSnapshot, namespace=NAMESPACE, on_change=self._see
+        )
+
+    def _see(self, change: Change[Any]) -> None:
+        if change.type == "added":
+            self._changes.put_nowait(change.object)
+
+    async def run(self) -> None:
+        while True:
+            added = await self._changes.get()
+            name, uid = added.metadata.name, added.metadata.uid
+            if isinstance(added, VolumeSnapshot):
+                status = {
+                    "readyToUse": True,
+                    "restoreSize": "2Gi",
+                    "boundVolumeSnapshotContentName": f"snap-{uid}",
+                }
+                path = VOLUME_SNAPSHOTS.path(NAMESPACE, name, "status")
+                await self._transport.patch(path, {"status": status})
+            elif name == "refused":
+                await self._transport.create(EVENTS.path(NAMESPACE), refusal(uid))
+            elif not added.spec.volume_name:
+                await self._transport.create(PERSISTENT_VOLUMES.path(), volume_of(added))
+
+
+def refusal(uid: str) -> dict[str, Any]:
+    """What external-provisioner 6.4.0 says of a driver that cannot clone."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"refused-{uid}", "namespace": NAMESPACE},
+        "involvedObject": {"kind": CLAIMS.kind, "name": "refused", "namespace": NAMESPACE, "uid": uid},
+        "type": "Warning",
+        "reason": "ProvisioningFailed",
+        "message": "CSI driver does not support clone operations: controller CLONE_VOLUME capability is not reported",
+    }
+
+
+def volume_of(claim: PersistentVolumeClaim) -> dict[str, Any]:
+    metadata = claim.metadata
+    assert claim.spec.resources is not None
+    return {
+        "apiVersion": PERSISTENT_VOLUMES.api_version,
+        "kind": PERSISTENT_VOLUMES.kind,
+        "metadata": {
+            "name": f"pvc-{metadata.uid}",
+            "annotations": {"pv.kubernetes.io/provisioned-by": DRIVER},
+        },
+        "spec": {
+            "storageClassName": claim.spec.storage_class_name,
+            "capacity": claim.spec.resources.requests,
+            "accessModes": claim.spec.access_modes,
+            "persistentVolumeReclaimPolicy": "Retain",
+            "claimRef": {
+                "apiVersion": "v1",
+                "kind": CLAIMS.kind,
+                "namespace": NAMESPACE,
+                "name": metadata.name,
+                "uid": metadata.uid,
+            },
+            "csi": {"driver": DRIVER, "volumeHandle": metadata.uid},
+        },
+    }
+
+
+class Site:
+    """A project with a researcher and a viewer, and storage."""
+
+    def __init__(self, kubeconfig: Path, admin: Transport) -> None:
+        self._kubeconfig = kubeconfig
+        self.admin = admin
+
+    async def run(self, user: str, *words: str) -> subprocess.CompletedProcess[str]:
+        who = ("--as", user, "--as-group", "system:authenticated", "-p", PROJECT)
+        return await asyncio.to_thread(muster, self._kubeconfig, *who, "data", *words)
+
+    async def must(self, *words: str) -> str:
+        """What a researcher's command prints, which succeeds."""
+        done = await self.run("ann", *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    async def refused(self, *words: str, user: str = "ann") -> str:
+        """What a command says that fails."""
+        done = await self.run(user, *words)
+        assert (done.returncode, done.stdout) == (1, ""), done.stderr
+        return done.stderr
+
+    async def claim(self, name: str) -> dict[str, Any]:
+        return await self.admin.get(CLAIMS.path(NAMESPACE, name))
+
+    async def volumes(self) -> set[str]:
+        return {volume["name"] for volume in json.loads(await self.must("volume", "list", "--json"))}
+
+
+@pytest.fixture
+async def site(shared_lab: Lab) -> AsyncIterator[Site]:
+    async with Transport(load_access(shared_lab.kubeconfig)) as admin:
+        await prepare(admin)
+        storage = Storage(admin)
+        async with (
+            running(storage.claims.run()),
+            running(storage.snapshots.run()),
+            running(storage.run()),
+        ):
+            yield Site(shared_lab.kubeconfig, admin)
+        await admin.delete(PROJECTS.path(name=PROJECT))
+        await admin.delete(NAMESPACES.path(name=NAMESPACE))
+        await gone(admin, NAMESPACES.path(name=NAMESPACE))
+
+
+async def prepare(admin: Transport) -> None:
+    await install(admin, "tests", replicas=0)
+    for definition in sorted(DEFINITIONS.glob("*.yaml")):
+        (body,) = (part for part in yaml.safe_load_all(definition.read_text()) if part)
+        await apply(admin, body)
+    project = {"apiVersion": PROJECTS.api_version, "kind": PROJECTS.kind, "metadata": {"name": PROJECT}}
+    created = await apply(admin, {**project, "spec": {"gpu": {"quota": 0}}})
+    owner = {**project, "name": PROJECT, "uid": created["metadata"]["uid"]}
+    owner.pop("metadata")
+    labels = {"muster.dev/project": PROJECT}
+    metadata = {"name": NAMESPACE, "labels": labels, "ownerReferences": [owner]}
+    await apply(admin, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    await apply(
+        admin,
+        {
+            "apiVersion": STORAGE_CLASSES.api_version,
+            "kind": STORAGE_CLASSES.kind,
+            "metadata": {"name": "fast"},
+            "provisioner": DRIVER,
+        },
+    )
+    for user, role in ROLES.items():
+        binding = {
+            "apiVersion": ROLE_BINDINGS.api_version,
+            "kind": ROLE_BINDINGS.kind,
+            "metadata": {"name": user, "namespace": NAMESPACE},
+            "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": GROUP, "kind": "User", "name": user}],
+        }
+        await apply(admin, binding)
+        await until_granted(admin, user, "list", VOLUME_SNAPSHOTS, NAMESPACE)
+
+
+async def gone(admin: Transport, path: str) -> None:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while True:
+            try:
+                await admin.get(path)
+            except NotFound:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_a_dataset_is_cloned_kept_and_restored_as_the_real_api_server_has_it(site: Site) -> None:
+    await site.must("volume", "create", "data", "--size", "1000000001", "--storage-class", "fast")
+    data = await site.claim("data")
+    assert (data["status"]["phase"], data["spec"]["resources"]["requests"]) == (
+        "Bound",
+        {"storage": "1000000001"},
+    )
+    assert "Bound" in await site.must("volume", "clone", "data", "copy")
+    source = {"kind": CLAIMS.kind, "name": "data"}
+    copy = await site.claim("copy")
+    assert (copy["spec"]["dataSource"], copy["spec"]["dataSourceRef"]) == (source, source)
+    assert copy["spec"]["resources"]["requests"] == {"storage": "1000000001"}
+    assert "(Ready)" in await site.must("snapshot", "create", "data", "monday")
+    assert "2Gi, Bound" in await site.must("snapshot", "restore", "monday", "back")
+    back = await site.claim("back")
+    assert back["spec"]["dataSourceRef"] == {
+        "apiGroup": "snapshot.storage.k8s.io",
+        "kind": VOLUME_SNAPSHOTS.kind,
+        "name": "monday",
+    }
+
+    refusal = await site.refused("volume", "delete", "data")
+    assert "it has clones: copy; it has snapshots: monday" in refusal
+    assert "volumes were made from it: back" in await site.refused("snapshot", "delete", "monday")
+    for words in (
+        ("volume", "delete", "back"),
+        ("snapshot", "delete", "monday"),
+        ("volume", "delete", "copy"),
+        ("volume", "delete", "data"),
+    ):
+        await site.must(*words)
+    await gone(site.admin, CLAIMS.path(NAMESPACE, "data"))
+    assert await site.volumes() == set()
+
+
+async def test_a_clone_that_somebody_made_by_hand_counts(site: Site) -> None:
+    await site.must("volume", "create", "data", "--size", "1Gi", "--storage-class", "fast")
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "fast",
+        "resources": {"requests": {"storage": "1Gi"}},
+        "dataSourceRef": {"kind": CLAIMS.kind, "name": "data"},
+    }
+    body = {"apiVersion": "v1", "kind": CLAIMS.kind, "metadata": {"name": "by-hand"}, "spec": spec}
+    await site.admin.create(CLAIMS.path(NAMESPACE), body)
+    assert "it has clones: by-hand" in await site.refused("volume", "delete", "data")
+
+
+async def test_a_volume_is_replaced_when_nobody_uses_it(site: Site) -> None:
+    await site.must("volume", "create", "data", "--size", "1Gi", "--storage-class", "fast")
+    await site.must("snapshot", "create", "data", "monday")
+    pod = {
+        "containers": [{"name": "m", "image": "none"}],
+        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+        "schedulerName": "nobody",
+    }
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "reader"}, "spec": pod}
+    await site.admin.create(PODS.path(NAMESPACE), body)
+    before = await site.claim("data")
+    refusal = await site.refused("snapshot", "restore", "monday", "--replace")
+    assert "it is used by pod reader" in refusal
+    assert "it is used by pod reader" in await site.refused("volume", "delete", "data", "--force")
+    assert (await site.claim("data"))["metadata"]["uid"] == before["metadata"]["uid"]
+
+    await site.admin.delete(PODS.path(NAMESPACE, "reader"), grace_seconds=0)
+    assert "2Gi, Bound" in await site.must("snapshot", "restore", "monday", "--replace")
+    after = await site.claim("data")
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    assert after["spec"]["dataSource"]["name"] == "monday"
+
+
+async def test_beyond_the_quota_of_storage_nothing_is_made_and_nothing_is_lost(site: Site) -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": RESOURCE_QUOTAS.kind,
+        "metadata": {"name": "muster-objects", "namespace": NAMESPACE},
+        "spec": {"hard": {"requests.storage": "3Gi"}},
+    }
+    await apply(site.admin, quota)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        status: dict[str, Any] = {}
+        while "used" not in status:
+            status = (await site.admin.get(RESOURCE_QUOTAS.path(NAMESPACE, "muster-objects")))["status"]
+    await site.must("volume", "create", "data", "--size", "2Gi", "--storage-class", "fast")
+    await site.must("snapshot", "create", "data", "monday")
+    before = await site.claim("data")
+    for words in (
+        ("volume", "clone", "data", "copy"),
+        ("snapshot", "restore", "monday", "copy"),
+        ("snapshot", "restore", "monday", "--replace"),
+    ):
+        refusal = await site.refused(*words)
+        for word in ("requests.storage=3Gi", "used are requests.storage=2Gi", "--storage SIZE"):
+            assert word in refusal
+    assert await site.volumes() == {"data"}
+    after = await site.claim("data")
+    assert (after["metadata"]["uid"], after["metadata"].get("deletionTimestamp")) == (
+        before["metadata"]["uid"],
+        None,
+    )
+
+
+async def test_what_the_storage_cannot_clone_is_deleted_again(site: Site) -> None:
+    await site.must("volume", "create", "data", "--size", "1Gi", "--storage-class", "fast")
+    refusal = await site.refused("volume", "clone", "data", "refused")
+    assert "CLONE_VOLUME capability is not reported" in refusal
+    await gone(site.admin, CLAIMS.path(NAMESPACE, "refused"))
+
+
+async def test_viewers_see_data_and_change_nothing(site: Site) -> None:
+    await site.must("volume", "create", "data", "--size", "1Gi", "--storage-class", "fast")
+    await site.must("snapshot", "create", "data", "monday")
+    for kind, name in (("volume", "data"), ("snapshot", "monday")):
+        shown = await site.run("vic", kind, "list", "--no-headers")
+        assert shown.stdout.split()[0] == name
+        refusal = await site.refused(kind, "delete", name, user="vic")
+        assert "muster-researcher" in refusal
+    assert "muster-researcher" in await site.refused("volume", "clone", "data", "copy", user="vic")
+    assert "muster-researcher" in await site.refused("snapshot", "create", "data", "x", user="vic")
+    assert await site.volumes() == {"data"}
+    ann = load_access(site._kubeconfig, as_user="ann", as_groups=["system:authenticated"])
+    async with Transport(ann) as researcher:
+        for resource in (CLAIMS, VOLUME_SNAPSHOTS):
+            with pytest.raises(Forbidden):
+                await researcher.list(resource.path("default"), PersistentVolumeClaim)
