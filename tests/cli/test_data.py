@@ -160,7 +160,7 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written(
     words: tuple[str, ...], problem: str, muster: Muster, storage: MemoryApiServer
 ) -> None:
     storage.add(claim("secret", namespace="people-of-b"))
-    done = muster("data", *words)
+    done = muster("data", *words, *(() if words[1] == "delete" else ("--no-wait",)))
     assert done.code in (1, 2)
     assert problem in done.err
     assert (done.out, done.err.count("\n")) == ("", 1)
@@ -315,7 +315,7 @@ def test_nothing_takes_the_place_of_a_volume_that_somebody_needs(
     beside: dict[str, Any], problem: str, muster: Muster, storage: MemoryApiServer
 ) -> None:
     storage.add(snapshot("monday", "data"), beside)
-    done = muster("data", "snapshot", "restore", "monday", "--replace")
+    done = muster("data", "snapshot", "restore", "monday", "--replace", "--no-wait")
     assert done.code == 1
     assert problem in done.err
     assert storage.writes() == []
