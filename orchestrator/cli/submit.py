@@ -91,7 +91,8 @@ def _submit(ctx: click.Context, values: Values, framework: str = "") -> int:
             scope = await client.scope()
             filled = await _filled(ctx, client, request, scope, problem)
             if options.dry_run == "client":
-                submission = await _numbered(client, request, filled, scope)
+                numbered = await _numbered(client, request, filled, scope)
+                submission = await client.with_clones(numbered, project=scope)
                 _print(_manifests(submission, scope), options.output or "yaml", submission.name)
                 return 0
             submission, submitted = await _create(client, request, filled, scope, options)
@@ -110,8 +111,8 @@ def _submit(ctx: click.Context, values: Values, framework: str = "") -> int:
             if problem is not None:
                 raise problem from error
             project = ctx.ensure_object(Settings).project
-            if options.dry_run != "client" or project is None:
-                raise
+            if options.dry_run != "client" or project is None or request.values["clone_of"]:
+                raise  # of what a clone is as large only the cluster knows
             return _render_without_cluster(request, project, error)
 
 

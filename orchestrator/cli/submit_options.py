@@ -22,6 +22,7 @@ FLAGS: Final = {
     "backoff_limit": "--backoff-limit",
     "capabilities": "--add-capability",
     "claims": "--pvc",
+    "clones": "--clone-of",
     "command": "--command",
     "completions": "--completions",
     "cpu_limit_milli": "--cpu-limit",
@@ -160,6 +161,11 @@ STORAGE: Final = (
     ),
     _many("--pvc-exists", metavar="claimname=…,path=…", help="A volume claim that exists."),
     _many("--pvc-new", metavar="size=…,path=…", help="A new volume claim, deleted with the job."),
+    _many(
+        "--clone-of",
+        metavar="VOLUME:PATH[:ro|rw]",
+        help="A clone of a volume of the project, deleted with the job.",
+    ),
     _flag("--create-home-dir", help="An empty home directory, and HOME set to it."),
 )
 

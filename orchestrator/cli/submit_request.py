@@ -145,6 +145,7 @@ class SubmitRequest:
             *self._all(mount_parsing.parse_claim, values["pvc"]),
             *self._all(mount_parsing.parse_existing_claim, values["pvc_exists"]),
             *self._all(mount_parsing.parse_new_claim, values["pvc_new"]),
+            *self._all(mount_parsing.parse_clone, values["clone_of"]),
         )
         return {
             "volumes": tuple(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -158,6 +159,7 @@ class AsyncClient:
         from orchestrator.client.preflight import preflight
 
         scope = await self.scope(project)
+        submission = await self.with_clones(submission, project=scope)
         checked = await preflight(self.transport, submission, scope)
         for line in checked.warnings:
             report(line)
@@ -171,6 +173,17 @@ class AsyncClient:
             limits_gpu_memory=checked.limits_gpu_memory,
         )
         return Submitted(scope.project, scope.namespace, objects)
+
+    async def with_clones(self, submission: Submission, *, project: Where = None) -> Submission:
+        """Return a submission whose clones have the size, class and access mode of what they are clones of.
+
+        Raises NoSuchVolume, DatasetNotReady.
+        """
+        if not any(claim.clone_of and not claim.size_bytes for claim in submission.new_claims):
+            return submission
+        scope = await self.scope(project)
+        claims = [await self.data.filled_clone(scope, claim) for claim in submission.new_claims]
+        return replace(submission, new_claims=tuple(claims))
 
     async def free_job_name(self, prefix: str, *, project: Where = None) -> str:
         """Return the name `<prefix>-<number>` with the smallest number that no job of the project has."""

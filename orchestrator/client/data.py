@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from orchestrator.client.jobs import Scope
     from orchestrator.cluster.transport import Transport
+    from orchestrator.workloads.values import NewClaim
 
 __all__ = ["DataClient", "Patience", "ProvisioningFailed", "StillPending"]
 
@@ -163,6 +164,20 @@ class DataClient:
             origin.access_modes,
             origin.volume_mode,
             DataSource(CLAIMS.kind, source),
+        )
+
+    async def filled_clone(self, scope: Scope, claim: NewClaim) -> NewClaim:
+        """Return a workload's claim with what it takes from the volume that it is a clone of, if it is one."""
+        if not claim.clone_of or claim.size_bytes:
+            return claim
+        volume = await self.clone_of(scope, claim.clone_of, claim.clone_of)
+        if volume.volume_mode != "Filesystem":
+            raise DatasetNotReady(f"the volume {claim.clone_of} is a block device, which no path can show")
+        return replace(
+            claim,
+            size_bytes=volume.size_bytes,
+            storage_class=volume.storage_class or "",
+            access_mode=volume.access_modes[0],
         )
 
     async def delete_volume(self, scope: Scope, name: str, *, force: bool = False) -> None:

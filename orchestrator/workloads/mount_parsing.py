@@ -84,6 +84,17 @@ def parse_existing_claim(text: str) -> Mount:
     return Mount(name, _normal(path), read_only=_is_set(parts, "readonly", "ro"))
 
 
+def parse_clone(text: str) -> NewClaim:
+    """Return the claim of `VOLUME:/path[:ro|rw]` that is to be a clone of a volume of the project."""
+    mount = _mount(text)
+    if mount is None or not is_object_name(mount.source):
+        raise InvalidField(
+            "{clones} {text!r} is not possible: give VOLUME:/CONTAINER/PATH[:ro|rw], a volume of the project",
+            text=text,
+        )
+    return NewClaim(0, mount.path, read_only=mount.read_only, clone_of=mount.source)
+
+
 def parse_new_claim(text: str) -> NewClaim:
     """Return the claim of `size=SIZE,path=/path[,storageclass=NAME][,accessmode-rwm][,ro]`."""
     allowed = ("claimname", "size", "path", "storageclass", *_ACCESS_MODES, "ro", "readonly", "ephemeral")

@@ -4,6 +4,7 @@ from typing import Any
 
 from orchestrator.cluster.quantity import format_bytes
 from orchestrator.cluster.resources import CLAIMS
+from orchestrator.workloads.datasets import DataSource, data_source
 from orchestrator.workloads.submission import Submission
 from orchestrator.workloads.values import HOME_PATH, SHARED_MEMORY_PATH, Mount
 
@@ -26,6 +27,8 @@ def claim_manifests(submission: Submission, metadata: Manifest) -> list[Manifest
         }
         if claim.storage_class:
             spec["storageClassName"] = claim.storage_class
+        if claim.clone_of:
+            spec["dataSource"] = data_source(DataSource(CLAIMS.kind, claim.clone_of))
         manifests.append(
             {
                 "apiVersion": CLAIMS.api_version,

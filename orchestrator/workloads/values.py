@@ -63,7 +63,8 @@ class NewClaim:
     """A volume claim of `size_bytes` that is made with the workload, mounted at `path`, and deleted with it.
 
     Without a storage class it is of the cluster's default one. `access_mode` is one of Kubernetes' words, such as
-    ReadWriteMany.
+    ReadWriteMany. With `clone_of` it has the data of that volume of the project; size, class and access mode are then
+    those of that volume, and filled in when the workload is submitted.
     """
 
     size_bytes: int
@@ -71,6 +72,7 @@ class NewClaim:
     storage_class: str = ""
     read_only: bool = False
     access_mode: str = "ReadWriteOnce"
+    clone_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -395,3 +395,48 @@ def event(uid: str, reason: str, message: str, *, kind: str = "Warning") -> dict
         "reason": reason,
         "message": message,
     }
+
+
+def test_a_job_has_a_clone_of_its_own_that_goes_with_it(muster: Muster, storage: MemoryApiServer) -> None:
+    done = muster(
+        "submit", "train", "-i", "image", "--clone-of", "data:/work", "--pvc-new", "size=1Gi,path=/tmp"
+    )
+    assert (done.code, done.err) == (0, "")
+    kept = storage.find("persistentvolumeclaims", "pvc-train-1", NAMESPACE)
+    assert kept is not None
+    assert kept["spec"] == {
+        "accessModes": ["ReadWriteMany"],
+        "volumeMode": "Filesystem",
+        "resources": {"requests": {"storage": "10Gi"}},
+        "storageClassName": "fast",
+        "dataSource": {"kind": "PersistentVolumeClaim", "name": "data"},
+    }
+    job = storage.find("jobs", "train", NAMESPACE)
+    assert job is not None
+    mounts = job["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+    assert {"name": "volume-1", "mountPath": "/work"} in mounts
+    kept["metadata"]["creationTimestamp"] = LATE
+    assert "it has clones: pvc-train-1" in muster("data", "volume", "delete", "data").err
+    assert muster("delete", "train").code == 0
+    assert muster("data", "volume", "delete", "data").code == 0
+
+
+@pytest.mark.parametrize("how", [(), ("--dry-run",), ("--dry-run=server",)])
+def test_a_job_is_not_submitted_for_a_clone_of_what_is_not_there(
+    how: tuple[str, ...], muster: Muster, storage: MemoryApiServer
+) -> None:
+    for source, problem in (
+        ("nowhere", "project team-a has no volume nowhere"),
+        ("team-b/secret", "--clone-of 'team-b/secret:/work' is not possible"),
+    ):
+        done = muster("submit", "train", "-i", "image", "--clone-of", f"{source}:/work", *how)
+        assert done.code in (1, 2)
+        assert problem in done.err
+    assert storage.writes() == []
+
+
+def test_a_dry_run_prints_the_clone_as_it_would_be(muster: Muster, storage: MemoryApiServer) -> None:
+    done = muster("submit", "train", "-i", "image", "--clone-of", "data:/work", "--dry-run", "-o", "json")
+    (body,) = (body for body in done.json["items"] if body["kind"] == "PersistentVolumeClaim")
+    assert body["spec"]["resources"]["requests"] == {"storage": "10Gi"}
+    assert storage.writes() == []
