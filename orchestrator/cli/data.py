@@ -1,4 +1,4 @@
-"""`muster data`: the volumes and snapshots of a project."""
+"""`muster data`: the volumes, snapshots and workspaces of a project."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from orchestrator.cli.cluster_names import completing
+from orchestrator.cli.data_output import in_scope, record
 from orchestrator.cli.message import say
 from orchestrator.cli.options import Command, Group
 from orchestrator.cli.outcome import json_option
 from orchestrator.cli.output import amount, document, no_headers_option, show
-from orchestrator.cli.session import FLAGS, naming_flags, run
+from orchestrator.cli.session import FLAGS, naming_flags
+from orchestrator.cli.workspace import workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from orchestrator.client.aio import AsyncClient
     from orchestrator.client.data import Patience
     from orchestrator.client.jobs import Scope
     from orchestrator.workloads.datasets import Snapshot, Volume
@@ -67,6 +68,9 @@ def _waiting(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+data.add_command(workspace)
+
+
 @volume.command("create", cls=Command, no_args_is_help=True)
 @click.argument("name")
 @_size_option(required=True, help="How large it is, such as 100Gi; exactly so many bytes are asked for.")
@@ -94,7 +98,7 @@ def create_volume(
 
     wait = _patience(no_wait, timeout)
     new = NewVolume(name, _bytes(size), storage_class, access_modes or ACCESS_MODES[:1])
-    volume, scope = _done(lambda client, scope: client.data.create_volume(scope, new, wait))
+    volume, scope = in_scope(lambda client, scope: client.data.create_volume(scope, new, wait))
     _say_volume(volume, scope, "created", as_json)
 
 
@@ -116,7 +120,7 @@ def clone_volume(
 ) -> None:
     """Create a volume with the data of another one of the same project."""
     size_bytes, wait = _bytes(size), _patience(no_wait, timeout)
-    volume, scope = _done(
+    volume, scope = in_scope(
         lambda client, scope: client.data.clone_volume(
             scope, source, name, wait, size_bytes=size_bytes, storage_class=storage_class
         )
@@ -129,13 +133,13 @@ def clone_volume(
 @json_option()
 def list_volumes(*, no_headers: bool | None, as_json: bool | None) -> None:
     """List the volumes: how large they are, what they were made from, and who uses them."""
-    volumes, scope = _done(lambda client, scope: client.data.volumes(scope))
+    volumes, scope = in_scope(lambda client, scope: client.data.volumes(scope))
     show(
         VOLUME_HEADER,
         list(map(_volume_row, volumes)),
         output="json" if as_json else None,
         no_headers=no_headers,
-        records=lambda: [_record(volume, scope) for volume in volumes],
+        records=lambda: [record(volume, scope) for volume in volumes],
         names=(),
     )
 
@@ -145,7 +149,7 @@ def list_volumes(*, no_headers: bool | None, as_json: bool | None) -> None:
 @click.option("--force", is_flag=True, default=None, help="Even if clones and snapshots of it remain.")
 def delete_volume(*, name: str, force: bool | None) -> None:
     """Delete a volume that nobody uses and that has no clones and snapshots."""
-    _done(lambda client, scope: client.data.delete_volume(scope, name, force=bool(force)))
+    in_scope(lambda client, scope: client.data.delete_volume(scope, name, force=bool(force)))
     click.echo(f"Volume {name} has been deleted")
 
 
@@ -165,13 +169,13 @@ def create_snapshot(
 ) -> None:
     """Keep the data of a volume as it is now."""
     wait = _patience(no_wait, timeout)
-    taken, scope = _done(
+    taken, scope = in_scope(
         lambda client, scope: client.data.create_snapshot(
             scope, volume_name, name, wait, snapshot_class=snapshot_class
         )
     )
     if as_json:
-        click.echo(document(_record(taken, scope), "json"))
+        click.echo(document(record(taken, scope), "json"))
     else:
         click.echo(f"Snapshot {name} of volume {volume_name} has been created ({taken.status})")
 
@@ -206,7 +210,7 @@ def restore_snapshot(
     if target is None and not replace_volume:
         raise click.UsageError("name the new volume, or say --replace")
     size_bytes, wait = _bytes(size), _patience(no_wait, timeout)
-    volume, scope = _done(
+    volume, scope = in_scope(
         lambda client, scope: client.data.restore_snapshot(
             scope,
             name,
@@ -225,13 +229,13 @@ def restore_snapshot(
 @json_option()
 def list_snapshots(*, no_headers: bool | None, as_json: bool | None) -> None:
     """List the snapshots, and the volumes that were made from them."""
-    snapshots, scope = _done(lambda client, scope: client.data.snapshots(scope))
+    snapshots, scope = in_scope(lambda client, scope: client.data.snapshots(scope))
     show(
         SNAPSHOT_HEADER,
         list(map(_snapshot_row, snapshots)),
         output="json" if as_json else None,
         no_headers=no_headers,
-        records=lambda: [_record(snapshot, scope) for snapshot in snapshots],
+        records=lambda: [record(snapshot, scope) for snapshot in snapshots],
         names=(),
     )
 
@@ -241,18 +245,8 @@ def list_snapshots(*, no_headers: bool | None, as_json: bool | None) -> None:
 @click.option("--force", is_flag=True, default=None, help="Even if volumes were made from it.")
 def delete_snapshot(*, name: str, force: bool | None) -> None:
     """Delete a snapshot from which no volume was made."""
-    _done(lambda client, scope: client.data.delete_snapshot(scope, name, force=bool(force)))
+    in_scope(lambda client, scope: client.data.delete_snapshot(scope, name, force=bool(force)))
     click.echo(f"Snapshot {name} has been deleted")
-
-
-def _done(action: Callable[[AsyncClient, Scope], Any]) -> tuple[Any, Scope]:
-    """Run an action in the scope of the project; return what it does, and the scope."""
-
-    async def act(client: AsyncClient) -> tuple[Any, Scope]:
-        scope = await client.scope()
-        return await action(client, scope), scope
-
-    return run(act)
 
 
 def _bytes(size: str | None) -> int:
@@ -277,7 +271,7 @@ def _patience(no_wait: bool | None, timeout: str | None) -> Patience:
 
 def _say_volume(volume: Volume, scope: Scope, done: str, as_json: bool | None) -> None:
     if as_json:
-        click.echo(document(_record(volume, scope), "json"))
+        click.echo(document(record(volume, scope), "json"))
     else:
         click.echo(f"Volume {volume.name} has been {done} ({amount(volume.size_bytes)}, {volume.status})")
 
@@ -309,18 +303,3 @@ def _snapshot_row(snapshot: Snapshot) -> Sequence[str]:
 
 
 _KIND_WORDS: Final = {"PersistentVolumeClaim": "volume", "VolumeSnapshot": "snapshot"}
-
-
-def _record(view: Volume | Snapshot, scope: Scope) -> dict[str, Any]:
-    """Return what programs read: the fields of a volume or snapshot in camelCase, sizes in bytes."""
-    fields = dataclasses.asdict(view)
-    return {
-        "project": scope.project,
-        "namespace": scope.namespace,
-        **{_camel(name): value for name, value in fields.items()},
-    }
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(word.capitalize() for word in others)

@@ -1,13 +1,4 @@
-"""The volumes and snapshots of projects: made, cloned, restored, deleted. What they mean: `workloads.datasets`.
-
-NoSuchVolume, NoSuchSnapshot   the project has none of that name
-VolumeExists                   it has one of that name already (or a snapshot)
-DatasetInUse                   a deletion or replacement would take data from somebody; the message names them
-DatasetNotReady                what it is to be made from is not there yet, or not of that size
-SnapshotsUnavailable           the cluster has no VolumeSnapshots
-StorageQuotaExceeded           a ResourceQuota of the project's namespace refuses the volume
-HalfReplaced                   the old volume is gone, and the new one could not be created
-"""
+"""The volumes and snapshots of projects: made, cloned, restored, deleted. What they mean: `workloads.datasets`."""
 
 from __future__ import annotations
 
@@ -16,7 +7,17 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from orchestrator.client.data_waits import READY_SECONDS, ProvisioningFailed, StillPending, Wait
+from orchestrator.client.data_errors import (
+    DatasetInUse,
+    DatasetNotReady,
+    HalfReplaced,
+    NoSuchSnapshot,
+    NoSuchVolume,
+    SnapshotsUnavailable,
+    StorageQuotaExceeded,
+    VolumeExists,
+)
+from orchestrator.client.data_waits import READY_SECONDS, Wait
 from orchestrator.cluster.errors import AlreadyExists, ClusterError, Forbidden, NotFound
 from orchestrator.cluster.objects import (
     Job,
@@ -36,7 +37,7 @@ from orchestrator.cluster.resources import (
     VOLUME_SNAPSHOTS,
     Resource,
 )
-from orchestrator.errors import InvalidField, MusterError
+from orchestrator.errors import InvalidField
 from orchestrator.workloads import datasets
 from orchestrator.workloads.datasets import Datasets, DataSource, NewVolume, Snapshot, Volume
 from orchestrator.workloads.name_rules import is_object_name
@@ -48,45 +49,11 @@ if TYPE_CHECKING:
     from orchestrator.cluster.transport import Transport
     from orchestrator.workloads.values import NewClaim
 
-__all__ = ["DataClient", "Patience", "ProvisioningFailed", "StillPending"]
-
 _QUOTA: Final = re.compile(
     r"exceeded quota: (?P<quota>\S+), requested: (?P<requested>.+), used: (?P<used>.+), limited: (?P<limit>.+)"
 )
 _NO_CSI: Final = "kubernetes.io/"
 """How the provisioners that are built into Kubernetes begin, and `no-provisioner`: none of them clones."""
-
-
-class NoSuchVolume(MusterError):
-    """The project has no volume of that name."""
-
-
-class NoSuchSnapshot(MusterError):
-    """The project has no snapshot of that name."""
-
-
-class VolumeExists(MusterError):
-    """The project has a volume, or a snapshot, of that name already."""
-
-
-class DatasetInUse(MusterError):
-    """A deletion or replacement would take data from somebody; the message names them."""
-
-
-class DatasetNotReady(MusterError):
-    """What a volume is to be made from is not there yet, or cannot be made into what is wanted."""
-
-
-class SnapshotsUnavailable(MusterError):
-    """The cluster does not serve VolumeSnapshots."""
-
-
-class StorageQuotaExceeded(MusterError):
-    """A ResourceQuota of the project's namespace refuses the volume."""
-
-
-class HalfReplaced(MusterError):
-    """The old volume is gone, and the new one could not be created; the message has the command that does."""
 
 
 @dataclass(frozen=True, slots=True)

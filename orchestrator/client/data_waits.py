@@ -1,18 +1,14 @@
-"""Waiting until a volume or a snapshot is there, with what its provisioner says meanwhile.
-
-ProvisioningFailed   the provisioner said why it cannot be made; what was begun is deleted
-StillPending         it is being made, and was not ready in time
-"""
+"""Waiting until a volume or a snapshot is there, with what its provisioner says meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from orchestrator.client.data_errors import ProvisioningFailed, StillPending
 from orchestrator.cluster.errors import NotFound
 from orchestrator.cluster.objects import Event, PersistentVolumeClaim, VolumeSnapshot
 from orchestrator.cluster.resources import CLAIMS, EVENTS, VOLUME_SNAPSHOTS, Resource
-from orchestrator.errors import MusterError
 from orchestrator.workloads.datasets import BOUND
 
 if TYPE_CHECKING:
@@ -27,14 +23,6 @@ _MAX_PAUSE_SECONDS: Final = 2.0
 _FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 _NEVER: Final = "CSI driver does not support"
 """How external-provisioner begins what no further attempt will change (pkg/controller/controller.go)."""
-
-
-class ProvisioningFailed(MusterError):
-    """The storage cannot make what was asked for; nothing of it is left."""
-
-
-class StillPending(MusterError):
-    """What was asked for is being made, and was not ready in time."""
 
 
 class Wait:

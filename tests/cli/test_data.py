@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from orchestrator.cluster.resources import VOLUME_SNAPSHOTS
 
@@ -440,3 +441,39 @@ def test_a_dry_run_prints_the_clone_as_it_would_be(muster: Muster, storage: Memo
     (body,) = (body for body in done.json["items"] if body["kind"] == "PersistentVolumeClaim")
     assert body["spec"]["resources"]["requests"] == {"storage": "10Gi"}
     assert storage.writes() == []
+
+
+def test_a_workspace_is_a_notebook_on_a_clone_behind_an_ingress(
+    muster: Muster, storage: MemoryApiServer
+) -> None:
+    words = ("data", "workspace", "create", "note", "--clone-of", "data", "-g", "0.5", "--dry-run")
+    done = muster(*words)
+    assert (done.code, done.err) == (0, "")
+    bodies = {body["kind"]: body for body in yaml.safe_load_all(done.out)}
+    assert bodies.keys() == {"StatefulSet", "PersistentVolumeClaim", "Service", "Ingress"}
+    assert bodies["PersistentVolumeClaim"]["spec"]["dataSource"]["name"] == "data"
+    template = bodies["StatefulSet"]["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    assert container["volumeMounts"] == [{"name": "volume-0", "mountPath": "/home/jovyan/work"}]
+    assert template["metadata"]["annotations"]["muster.dev/gpu-fraction"] == "0.5"
+    assert storage.writes() == []
+
+
+def test_workspaces_are_listed_and_deleted_and_other_jobs_are_not(
+    muster: Muster, storage: MemoryApiServer
+) -> None:
+    notebook = ("-i", "notebook", "--interactive", "-s", "ingress", "--port", "8888")
+    assert muster("submit", "note", *notebook, "--clone-of", "data:/work").code == 0
+    assert muster("submit", "other", *notebook, "--pvc", "data:/work").code == 0
+    assert [line.split() for line in muster("data", "workspace", "list").lines] == [
+        ["NAME", "STATUS", "CLONE", "OF", "NODE", "SERVICE", "URL"],
+        ["note", "Pending", "data", "-", "<pending>"],
+    ]
+    assert [each["cloneOf"] for each in muster("data", "workspace", "list", "--json").json] == ["data"]
+    done = muster("data", "workspace", "delete", "other")
+    assert (done.code, done.out) == (1, "")
+    assert "has no workspace other; there are: note" in done.err
+    assert muster("data", "workspace", "delete", "note").out == "Workspace note has been deleted\n"
+    assert storage.find("statefulsets", "note", NAMESPACE) is None
+    assert storage.find("persistentvolumeclaims", "pvc-note-0", NAMESPACE) is None
+    assert storage.find("persistentvolumeclaims", "data", NAMESPACE) is not None

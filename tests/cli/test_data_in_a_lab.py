@@ -223,7 +223,7 @@ async def test_a_dataset_is_cloned_kept_and_restored_as_the_real_api_server_has_
         {"storage": "1000000001"},
     )
     assert "Bound" in await site.must("volume", "clone", "data", "copy")
-    source = {"kind": CLAIMS.kind, "name": "data"}
+    source = {"apiGroup": None, "kind": CLAIMS.kind, "name": "data"}
     copy = await site.claim("copy")
     assert (copy["spec"]["dataSource"], copy["spec"]["dataSourceRef"]) == (source, source)
     assert copy["spec"]["resources"]["requests"] == {"storage": "1000000001"}

@@ -1,0 +1,41 @@
+"""What the commands of `muster data` have in common: the project's scope, and their records for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.cli.session import run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from orchestrator.client.aio import AsyncClient
+    from orchestrator.client.jobs import Scope
+    from orchestrator.client.workspaces import Workspace
+    from orchestrator.workloads.datasets import Snapshot, Volume
+
+
+def in_scope(action: Callable[[AsyncClient, Scope], Any]) -> tuple[Any, Scope]:
+    """Run an action in the scope of the project; return what it does, and the scope."""
+
+    async def act(client: AsyncClient) -> tuple[Any, Scope]:
+        scope = await client.scope()
+        return await action(client, scope), scope
+
+    return run(act)
+
+
+def record(view: Volume | Snapshot | Workspace, scope: Scope) -> dict[str, Any]:
+    """Return what programs read: the fields of a volume, snapshot or workspace in camelCase, sizes in bytes."""
+    fields = dataclasses.asdict(view)
+    return {
+        "project": scope.project,
+        "namespace": scope.namespace,
+        **{_camel(name): value for name, value in fields.items()},
+    }
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)

@@ -1,0 +1,96 @@
+"""`muster data workspace`: notebooks on clones of volumes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from orchestrator.cli.cluster_names import completing
+from orchestrator.cli.data_output import in_scope, record
+from orchestrator.cli.message import say
+from orchestrator.cli.options import Command, Group
+from orchestrator.cli.outcome import json_option
+from orchestrator.cli.output import no_headers_option, show
+
+WORKSPACE_HEADER: Final = ("NAME", "STATUS", "CLONE OF", "NODE", "SERVICE URL")
+NOTEBOOK_PATH: Final = "/home/jovyan/work"
+"""Where the notebook images of Jupyter keep what people write (docker-stacks)."""
+
+
+@click.group("workspace", cls=Group, no_args_is_help=True)
+def workspace() -> None:
+    """Create, list and delete workspaces: Jupyter on a clone of a volume."""
+
+
+@workspace.command("create", cls=Command, no_args_is_help=True)
+@click.argument("name")
+@click.option(
+    "--clone-of",
+    required=True,
+    metavar="VOLUME",
+    help="The volume whose clone the workspace has.",
+    shell_complete=completing("volumes"),
+)
+@click.option("--path", default=NOTEBOOK_PATH, metavar="PATH", help=f"Where it is; default: {NOTEBOOK_PATH}.")
+@click.option("-i", "--image", help="The container image; default: that of submit --jupyter.")
+@click.option("-g", "--gpu", metavar="GPUS", help="Whole GPUs (2), or a part of one (0.5).")
+@click.option(
+    "--dry-run", is_flag=True, default=None, help="Print what would be created, and create nothing."
+)
+@click.pass_context
+def create_workspace(
+    ctx: click.Context,
+    /,
+    *,
+    name: str,
+    clone_of: str,
+    path: str,
+    image: str | None,
+    gpu: str | None,
+    dry_run: bool | None,
+) -> int:
+    """Start a notebook on a clone of a volume, behind an ingress; print its token and its URL.
+
+    The same as `muster submit --jupyter --clone-of VOLUME:PATH -s ingress`.
+    """
+    from orchestrator.cli.submit import submit
+
+    words = [name, "--jupyter", "--clone-of", f"{clone_of}:{path}", "--service-type", "ingress"]
+    for flag, value in (("--image", image), ("--gpu", gpu)):
+        words += [flag, value] if value else []
+    words += ["--dry-run"] if dry_run else []
+    with submit.make_context("submit", words, parent=ctx.find_root()) as submission:
+        code: int = submit.invoke(submission)
+    if not dry_run and not code:
+        view, _ = in_scope(lambda client, scope: client.get_job(name, project=scope))
+        say(f"Workspace {name}: {' '.join(view.urls) or 'it has no URL yet'}")
+    return code
+
+
+@workspace.command("list", cls=Command)
+@no_headers_option()
+@json_option()
+def list_workspaces(*, no_headers: bool | None, as_json: bool | None) -> None:
+    """List the workspaces of the project with their URLs: interactive jobs that have clones of their own."""
+    from orchestrator.client.workspaces import workspaces
+
+    views, scope = in_scope(workspaces)
+    show(
+        WORKSPACE_HEADER,
+        [(view.name, view.status, view.clone_of, view.node, " ".join(view.urls)) for view in views],
+        output="json" if as_json else None,
+        no_headers=no_headers,
+        records=lambda: [record(view, scope) for view in views],
+        names=(),
+    )
+
+
+@workspace.command("delete", cls=Command, no_args_is_help=True)
+@click.argument("name", shell_complete=completing("jobs"))
+def delete_workspace(*, name: str) -> None:
+    """Delete a workspace and its clone; the volume that it is a clone of stays."""
+    from orchestrator.client.workspaces import delete_workspace
+
+    in_scope(lambda client, scope: delete_workspace(client, scope, name))
+    click.echo(f"Workspace {name} has been deleted")
