@@ -239,15 +239,13 @@ class DataClient:
         return await self._replace(scope, old, new, patience)
 
     async def _replace(self, scope: Scope, old: Volume, new: NewVolume, patience: Patience) -> Volume:
-        """Delete a volume and create another of its name, after the server has said that it would do both."""
-        path, by_hand = CLAIMS.path(scope.namespace, old.name), _restore_command(new, scope)
-        trial = {"dryRun": "All"}
+        """Delete a volume and create another of its name, which the server has said before that it would take."""
+        by_hand, manifest = _restore_command(new, scope), datasets.claim_manifest(new, scope.namespace)
         try:
-            await self._create(CLAIMS, datasets.claim_manifest(new, scope.namespace), scope, params=trial)
+            await self._create(CLAIMS, manifest, scope, params={"dryRun": "All"})
         except VolumeExists:
             patience.report(f"the API server would take the new volume {new.name}")
-        await self._transport.delete(path, uid=old.uid, params=trial)
-        await self._transport.delete(path, uid=old.uid)
+        await self._transport.delete(CLAIMS.path(scope.namespace, old.name), uid=old.uid)
         wait = Wait(self._transport, patience.seconds or READY_SECONDS, patience.report)
         if not await wait.until_gone(scope.namespace, old.name, old.uid):
             raise HalfReplaced(

@@ -330,7 +330,7 @@ async def test_viewers_see_data_and_change_nothing(site: Site) -> None:
     for kind, name in (("volume", "data"), ("snapshot", "monday")):
         shown = await site.run("vic", kind, "list", "--no-headers")
         assert shown.stdout.split()[0] == name
-        refusal = await site.refused(kind, "delete", name, user="vic")
+        refusal = await site.refused(kind, "delete", name, "--force", user="vic")
         assert "muster-researcher" in refusal
     assert "muster-researcher" in await site.refused("volume", "clone", "data", "copy", user="vic")
     assert "muster-researcher" in await site.refused("snapshot", "create", "data", "x", user="vic")
