@@ -12,7 +12,8 @@ from orchestrator.progress import printable, terminal_reporter
 
 if TYPE_CHECKING:
     from deployment.plan import Decision
-    from deployment.run import Request, Run
+    from deployment.request import Request
+    from deployment.run import Run
     from deployment.upgrade import Step
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -37,6 +38,12 @@ def _on_a_site(function: _Command) -> _Command:
     for option in (_JSON, _STATE, _INVENTORY):
         function = option(function)
     return function
+
+
+_LIMIT = click.option(
+    "--limit", default="", metavar="HOSTS",
+    help="Work on these hosts alone: names, patterns or groups, divided by commas.",
+)  # fmt: skip
 
 
 def _range(function: _Command) -> _Command:
@@ -79,6 +86,7 @@ _PURGE = click.option(
 @click.command()
 @_on_a_site
 @_range
+@_LIMIT
 @_from_a_bundle
 @_PURGE
 @click.option("--plan", "plan_only", is_flag=True, help="Print what would be done and why, and do nothing.")
@@ -90,6 +98,7 @@ def install(*, as_json: bool, plan_only: bool, **options: Any) -> None:
 @click.command()
 @_on_a_site
 @_range
+@_LIMIT
 @_from_a_bundle
 def plan(*, as_json: bool, **options: Any) -> None:
     """Print what `install` would do with each stage, and why."""
@@ -98,6 +107,7 @@ def plan(*, as_json: bool, **options: Any) -> None:
 
 @click.command()
 @_on_a_site
+@_LIMIT
 def verify(*, as_json: bool, **options: Any) -> None:
     """Prove every layer of a site again; change nothing."""
     _work(_request("verify", options), as_json=as_json)
@@ -106,6 +116,7 @@ def verify(*, as_json: bool, **options: Any) -> None:
 @click.command()
 @_on_a_site
 @_range
+@_LIMIT
 @_from_a_bundle
 @_PURGE
 @click.option(
@@ -132,7 +143,7 @@ def teardown(*, as_json: bool, yes: bool, plan_only: bool, **options: Any) -> No
 def resume(*, inventory: Path, state_dir: Path | None) -> None:
     """`muster resume -i SITE`: go on with the run that was interrupted there, or failed."""
     require_extra("deployment")
-    from deployment.run import unfinished_request
+    from deployment.request import unfinished_request
 
     request = call_showing_problems(unfinished_request, inventory, state_dir)
     if request is None:
@@ -192,7 +203,7 @@ def new_site(directory: Path, *, like: str) -> None:
 
 def _request(action: str, options: dict[str, Any]) -> "Request":
     require_extra("deployment")
-    from deployment.run import Request
+    from deployment.request import Request
 
     return Request(action=action, **options)
 
@@ -223,7 +234,9 @@ def _work(request: "Request", *, as_json: bool, plan_only: bool = False) -> None
     else:
         if request.action == "verify":
             _print_proofs(run, decisions)
-        click.echo(f"{run.site.name}: {request.action}: every stage that applies is {_outcome(request)}")
+        if not run.fleet.unreached:
+            click.echo(f"{run.site.name}: {request.action}: every stage that applies is {_outcome(request)}")
+    run.refuse_unreached()
 
 
 def _outcome(request: "Request") -> str:
@@ -253,6 +266,8 @@ def _records(run: "Run", decisions: "list[Decision]") -> list[dict[str, Any]]:
 
 def _print_plan(run: "Run", decisions: "list[Decision]", steps: "list[Step]") -> None:
     """Print a line for each stage; below those that would run, what they do, where, and notes."""
+    from deployment.plan import listed
+
     width = max(len(decision.stage.name) for decision in decisions)
     for record in _records(run, decisions):
         click.echo(f"{record['stage']:{width}}  {record['decision']}: {record['reason']}")
@@ -262,6 +277,7 @@ def _print_plan(run: "Run", decisions: "list[Decision]", steps: "list[Step]") ->
         for label, text in (
             ("does", record["what"] or record["title"]),
             ("on", hosts),
+            *((("BUT", f"not on {listed(record['left_out'])}"),) if record["left_out"] else ()),
             *(("STEP", step.line()) for step in steps if step.stage == record["stage"]),
             *(("NOTE", note) for note in record["notes"]),
         ):

@@ -5,6 +5,7 @@ MusterError
 │   └── SiteError         the site file, or what it asks for, cannot be meant (every problem with its line)
 └── InstallError          an installation could not go on
     ├── StageFailed       a stage of it failed on a host (what, where, why, how to go on)
+    ├── HostsNotReached   everything else came to its end; hosts that did not answer are left
     ├── Locked            another run on the same site goes on at this moment
     ├── BundleError       a bundle is incomplete, or not what its manifest says
     │   ├── FetchFailed   one thing could not be fetched, or is not what was asked for
@@ -31,6 +32,10 @@ class InstallError(MusterError):
 
 class StageFailed(InstallError):
     """A stage failed; the journal holds what and where."""
+
+
+class HostsNotReached(InstallError):
+    """Hosts could not be reached; what could be done without them came to its end."""
 
 
 class Locked(InstallError):

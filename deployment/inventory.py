@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from deployment import variables
+from deployment import proxy, ssh, variables
 from deployment.site import Site
 from orchestrator.directories import state_directory
 from orchestrator.distribution import installed_version
@@ -31,6 +31,7 @@ def build(site: Site, state_dir: Path | None = None) -> dict[str, Any]:
                 "muster_directory": str(directory),
                 "muster_kubeconfig": str(kubeconfig(site, directory)),
                 "muster_context": site.get("kubernetes", "context", default=""),
+                "muster_proxy": proxy.environment(site),
                 **variables.of_roles(site),
                 **site.get("vars", default={}),
             },
@@ -104,17 +105,7 @@ def _host(site: Site, name: str) -> dict[str, Any]:
         "ansible_connection": connection,
         "ansible_become": become,
         **variables.of_host(host),
+        **(ssh.connection(site, host) if connection == "ssh" else {}),
         **host.get("connection_vars", {}),
     }
-    if connection == "ssh":
-        values["ansible_host"] = host["address"]
-        values["ansible_port"] = host.get("port", site.get("access", "port", default=22))
-        user = host.get("user", site.get("access", "user"))
-        key = site.get("access", "key_file")
-        known = site.get("access", "known_hosts")
-        values |= {"ansible_user": user} if user else {}
-        values |= {"ansible_ssh_private_key_file": str(Path(key).expanduser())} if key else {}
-        values |= (
-            {"ansible_ssh_common_args": f"-o UserKnownHostsFile={Path(known).expanduser()}"} if known else {}
-        )
     return values

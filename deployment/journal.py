@@ -47,6 +47,8 @@ class StageRecord:
     inputs: dict[str, str] = field(default_factory=dict)
     log: str = ""
     versions: dict[str, str] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)
+    """Hosts of the stage that it has not been done on with these inputs: they were left out."""
 
 
 def now() -> str:
@@ -127,6 +129,7 @@ class Journal:
                 stages[entry["stage"]] = StageRecord(
                     entry["stage"], entry["result"], entry["at"], entry["action"], entry.get("digest", ""),
                     entry.get("inputs", {}), entry.get("log", ""), entry.get("versions", {}),
+                    entry.get("left", []),
                 )  # fmt: skip
         return stages
 

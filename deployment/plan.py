@@ -14,15 +14,23 @@ DONE: Final = "done"
 NOT_APPLICABLE: Final = "not applicable"
 LEFT_OUT: Final = "left out"
 
+_LISTED: Final = 8
+"""Up to how many hosts are named where they are left out."""
+
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts by which a stage is decided. `not_applicable` is empty, or the reason."""
+    """The facts by which a stage is decided. `not_applicable` and `whole_site` are empty, or the reason.
+
+    `left_out` are the hosts of the stage that the run leaves out, each with the reason.
+    """
 
     stage: Stage
     hosts: tuple[str, ...]
     inputs: Mapping[str, str]
     not_applicable: str = ""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    whole_site: str = ""
 
     @property
     def digest(self) -> str:
@@ -40,12 +48,13 @@ class Decision:
     hosts: tuple[str, ...] = ()
     digest: str = ""
     inputs: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         """The decision as data for `--json`."""
         return {
             "stage": self.stage.name, "title": self.stage.title, "decision": self.verb, "reason": self.reason,
-            "hosts": list(self.hosts),
+            "hosts": list(self.hosts), "left_out": dict(self.left_out),
         }  # fmt: skip
 
 
@@ -63,7 +72,7 @@ def decide(
     decisions = []
     for position, stage_facts in enumerate(facts):
         verb, reason = _verdict(stage_facts, records.get(stage_facts.stage.name))
-        if verb != NOT_APPLICABLE:
+        if verb not in {NOT_APPLICABLE, LEFT_OUT}:
             if position < begin:
                 verb, reason = LEFT_OUT, f"before --from {first}"
             elif position > end:
@@ -72,7 +81,13 @@ def decide(
                 verb, reason = RUN, f"asked for with --from {first}"
         decisions.append(
             Decision(
-                stage_facts.stage, verb, reason, stage_facts.hosts, stage_facts.digest, stage_facts.inputs
+                stage_facts.stage,
+                verb,
+                reason,
+                stage_facts.hosts,
+                stage_facts.digest,
+                stage_facts.inputs,
+                stage_facts.left_out,
             )
         )
     return decisions
@@ -86,21 +101,45 @@ def inputs_of(values: Mapping[str, Any], content: str) -> dict[str, str]:
 def _verdict(facts: Facts, record: StageRecord | None) -> tuple[str, str]:
     if facts.not_applicable:
         return NOT_APPLICABLE, facts.not_applicable
+    if facts.whole_site:
+        return LEFT_OUT, facts.whole_site
+    if facts.left_out and not facts.hosts:
+        return LEFT_OUT, listed(facts.left_out)
     if facts.stage.name in ALWAYS:
         return RUN, "runs each time; it only looks"
+    return _by_record(facts, record)
+
+
+def _by_record(facts: Facts, record: StageRecord | None) -> tuple[str, str]:
+    """Decide by how the stage ended last."""
     if record is None:
         return RUN, "never run on this site"
-    if record.result == VERIFIED and record.digest == facts.digest:
-        return DONE, f"verified {record.at}"
-    if record.result == VERIFIED:
+    if record.result != VERIFIED:
+        words = {FAILED: "failed", INTERRUPTED: "interrupted", REMOVED: "removed"}
+        return RUN, f"{words.get(record.result, record.result)} {record.at}"
+    if record.digest != facts.digest:
         names = [
             name
             for name in {**record.inputs, **facts.inputs}
             if record.inputs.get(name) != facts.inputs.get(name)
         ]
         return RUN, f"changed since {record.at}: {', '.join(sorted(names))}"
-    words = {FAILED: "failed", INTERRUPTED: "interrupted", REMOVED: "removed"}
-    return RUN, f"{words.get(record.result, record.result)} {record.at}"
+    due = [host for host in record.left if host not in facts.left_out]
+    if due:
+        return RUN, f"verified {record.at}, and not done on {', '.join(due)} yet"
+    left = listed({host: facts.left_out[host] for host in record.left})
+    return DONE, f"verified {record.at}" + (f", but for {left}" if left else "")
+
+
+def listed(left_out: Mapping[str, str]) -> str:
+    """Return hosts that are left out as words, those with the same reason together."""
+    reasons: dict[str, list[str]] = {}
+    for host, reason in left_out.items():
+        reasons.setdefault(reason, []).append(host)
+    return "; ".join(
+        f"{', '.join(hosts) if len(hosts) <= _LISTED else f'{len(hosts)} hosts'} ({reason})"
+        for reason, hosts in reasons.items()
+    )
 
 
 def _digest(value: Any) -> str:

@@ -1,23 +1,28 @@
 """The check before Ansible that every host can be reached over SSH and has what Ansible needs."""
 
-import contextlib
 import re
-import socket
+import shlex
+import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
-import paramiko
-
-from deployment.errors import InstallError
+from deployment.ssh import CHECKED
 from orchestrator.progress import Reporter
 
-_TIMEOUT_SECONDS: Final = 10.0
+_CONNECT_SECONDS: Final = 10
+_TIMEOUT_SECONDS: Final = 40
 _SKEW_SECONDS: Final = 60
 _AT_ONCE: Final = 32
+_NO_CONNECTION: Final = 255
+"""The exit status of `ssh` itself; any other is that of the commands."""
+
+_FACTS: Final = (
+    'echo "python $(command -v python3 || command -v python)"; echo "time $(date +%s)"; '
+    'echo "root $(sudo -n true 2>/dev/null && echo yes)"'
+)
 
 
 @dataclass(frozen=True)
@@ -29,110 +34,108 @@ class Problem:
     fix: str
 
 
-def check(inventory: dict[str, Any], progress: Reporter, resume: str) -> None:
-    """Log in to every SSH host. Raises InstallError after reporting each that fails."""
-    hosts = {
-        name: values
-        for name, values in inventory["all"]["hosts"].items()
-        if values["ansible_connection"] == "ssh"
-    }
-    if not hosts:
-        return
-    progress(f"reaching {len(hosts)} hosts over SSH")
+def problems(hosts: Mapping[str, dict[str, Any]], progress: Reporter) -> list[Problem]:
+    """Log in to every SSH host of an inventory. Returns every problem, after reporting it."""
+    reached = {name: values for name, values in hosts.items() if values["ansible_connection"] == "ssh"}
+    if not reached:
+        return []
+    progress(f"reaching {len(reached)} hosts over SSH")
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        problems = [
-            problem
-            for host_problems in pool.map(lambda item: probe(*item), hosts.items())
-            for problem in host_problems
-        ]
-    for problem in problems:
+        replies = pool.map(lambda item: probe(*item), reached.items())
+        every = [problem for host_problems in replies for problem in host_problems]
+    for problem in every:
         progress(f"  {problem.host}: {problem.cause}")
         progress(f"  {' ' * len(problem.host)}  fix: {problem.fix}")
-    if problems:
-        failed = ", ".join(sorted({problem.host for problem in problems}))
-        raise InstallError(f"{failed}: not ready; nothing was changed. When that is fixed: {resume}")
+    return every
 
 
 def probe(name: str, values: dict[str, Any]) -> list[Problem]:
-    """Return every problem of one host; empty when it is ready."""
-    address, port = values["ansible_host"], int(values["ansible_port"])
-    target = f"{address} port {port}"
-    with contextlib.ExitStack() as stack:
-        client = paramiko.SSHClient()
-        stack.callback(client.close)
-        _known_hosts(client, values)
-        try:
-            key = values.get("ansible_ssh_private_key_file")
-            client.connect(
-                address,
-                port,
-                values.get("ansible_user"),
-                pkey=paramiko.PKey.from_path(key) if key else None,
-                look_for_keys=not key,
-                timeout=_TIMEOUT_SECONDS,
-                banner_timeout=_TIMEOUT_SECONDS,
-                auth_timeout=_TIMEOUT_SECONDS,
-            )
-        except FileNotFoundError as error:
-            return [Problem(name, f"there is no key file {error.filename}", "correct access.key_file")]
-        except (OSError, paramiko.SSHException) as error:
-            return [_connection_problem(name, target, values, error)]
-        return [*_facts(name, client, values)]
+    """Return every problem of one host; empty when it is ready. It is reached by the program that Ansible uses."""
+    command = _ssh(values)
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
+            timeout=_TIMEOUT_SECONDS,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return [Problem(name, f"{_target(values)} does not answer", "check power, network and sshd")]
+    except FileNotFoundError:
+        return [Problem(name, "there is no ssh on this machine", "install the package openssh-client")]
+    if done.returncode == _NO_CONNECTION:
+        return [_connection_problem(name, values, done.stderr)]
+    return [*_fact_problems(name, values, done.stdout)]
 
 
-def _known_hosts(client: paramiko.SSHClient, values: dict[str, Any]) -> None:
-    client.set_missing_host_key_policy(paramiko.RejectPolicy())
-    option = re.search(r"UserKnownHostsFile=(\S+)", str(values.get("ansible_ssh_common_args", "")))
-    path = Path(option[1]) if option else Path.home() / ".ssh" / "known_hosts"
-    if path.is_file():
-        client.load_host_keys(str(path))
-    if not option:
-        client.load_system_host_keys()
+def _ssh(values: dict[str, Any]) -> list[str]:
+    key = values.get("ansible_ssh_private_key_file")
+    user = values.get("ansible_user")
+    return [
+        "ssh", *CHECKED, "-o", f"ConnectTimeout={_CONNECT_SECONDS}",
+        *shlex.split(str(values.get("ansible_ssh_common_args", ""))),
+        *shlex.split(str(values.get("ansible_ssh_extra_args", ""))),
+        *(["-i", str(key)] if key else []), *(["-l", str(user)] if user else []),
+        "-p", str(values["ansible_port"]), "--", str(values["ansible_host"]),
+        f"/bin/sh -c {shlex.quote(_FACTS)}",
+    ]  # fmt: skip
 
 
-def _connection_problem(name: str, target: str, values: dict[str, Any], error: Exception) -> Problem:
-    user, address = values.get("ansible_user", "the present user"), values["ansible_host"]
-    silent = f"{target} does not answer"
-    table: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ...] = (
+def _target(values: dict[str, Any]) -> str:
+    return f"{values['ansible_host']} port {values['ansible_port']}"
+
+
+def _connection_problem(name: str, values: dict[str, Any], said: str) -> Problem:
+    """Return what OpenSSH said in words; where a jump host is the cause, its words name that one."""
+    user = values.get("ansible_user", "the present user")
+    target = _target(values)
+    over = " (over the jump host)" if "ProxyCommand" in str(values.get("ansible_ssh_common_args", "")) else ""
+    network = "check power, network and sshd"
+    table: tuple[tuple[str, str, str], ...] = (
         (
-            socket.gaierror,
-            f"the name {address} cannot be resolved",
+            r"Could not resolve hostname (\S+?):",
+            "the name {0} cannot be resolved",
             "write an address, or repair the name service",
         ),
         (
-            paramiko.BadHostKeyException,
-            f"the key of {target} is not the known one",
-            f"check the host, then: ssh-keygen -R {address}",
+            r"Host key for \[?([^\s\]]+)(?:\]:(\d+))? has changed",
+            "the key of {0} port {1} is not the known one",
+            "check the host, then: ssh-keygen -R '[{0}]:{1}' (without brackets and port where that is 22)",
         ),
         (
-            paramiko.AuthenticationException,
-            f"{target} does not accept the key of {user}",
+            r"host key is known for \[?([^\s\]]+)(?:\]:(\d+))? and you",
+            "the key of {0} port {1} is not known",
+            "compare it at the console, then: ssh-keyscan -p {1} {0} >> ~/.ssh/known_hosts",
+        ),
+        (r"Identity file (\S+) not accessible", "there is no key file {0}", "correct access.key_file"),
+        (r'Load key "([^"]+)"', "the key file {0} cannot be used", "correct access.key_file"),
+        (
+            r"(\S+): Permission denied",
+            f"{{0}} does not accept the key of {user}",
             "put the public key into its ~/.ssh/authorized_keys, or name another with access.key_file",
         ),
-        ((TimeoutError, ConnectionError), silent, "check power, network and sshd"),
-        (paramiko.ssh_exception.NoValidConnectionsError, silent, "check power, network and sshd"),
-    )
-    for kind, cause, fix in table:
-        if isinstance(error, kind):
-            return Problem(name, cause, fix)
-    if "not found in known_hosts" in str(error):
-        scan = f"ssh-keyscan -p {values['ansible_port']} {address} >> ~/.ssh/known_hosts"
-        return Problem(name, f"the key of {target} is not known", f"compare it at the console, then: {scan}")
-    return Problem(name, f"{target}: {error}", "try `ssh -v` to it")
-
-
-def _facts(name: str, client: paramiko.SSHClient, values: dict[str, Any]) -> Iterable[Problem]:
-    """Yield what would stop Ansible on the host: no Python, a wrong clock, no root."""
-    checks: list[tuple[str, Callable[[str], bool], str, str]] = [
+        (r"connect to host (\S+) port (\d+):", "{0} port {1} does not answer", network),
         (
-            "command -v python3 || command -v python",
-            lambda reply: bool(reply.strip()),
-            "there is no Python on it",
-            "install the package python3",
+            r"Connection (?:to \S+ )?(?:timed out|closed|reset)|send disconnect|banner exchange|stdio forwarding",
+            f"{target} does not answer{over}",
+            network,
         ),
+    )  # fmt: skip
+    for pattern, cause, fix in table:
+        found = re.search(pattern, said)
+        if found:
+            parts = found.groups(default="22")
+            return Problem(name, cause.format(*parts), fix.format(*parts))
+    last = said.strip().rpartition("\n")[2]
+    return Problem(name, f"{target}: {last or 'ssh gave no reason'}", "try `ssh -v` to it")
+
+
+def _fact_problems(name: str, values: dict[str, Any], reply: str) -> Iterator[Problem]:
+    """Yield what would stop Ansible on the host: no Python, a wrong clock, no root."""
+    facts = dict(line.split(" ", 1) for line in reply.splitlines() if " " in line)
+    checks: list[tuple[str, Callable[[str], bool], str, str]] = [
+        ("python", bool, "there is no Python on it", "install the package python3"),
         (
-            "date +%s",
-            lambda reply: reply.strip().isdigit() and abs(int(reply) - time.time()) < _SKEW_SECONDS,
+            "time",
+            lambda value: value.isdigit() and abs(int(value) - time.time()) < _SKEW_SECONDS,
             f"its clock is more than {_SKEW_SECONDS} s off",
             "start chrony or systemd-timesyncd on it: certificates and etcd need the time",
         ),
@@ -140,18 +143,12 @@ def _facts(name: str, client: paramiko.SSHClient, values: dict[str, Any]) -> Ite
     if values.get("ansible_become"):
         checks.append(
             (
-                "sudo -n true && echo root",
-                lambda reply: reply.strip() == "root",
+                "root",
+                lambda value: value == "yes",
                 "the user may not become root without a password",
                 "add `USER ALL=(ALL) NOPASSWD: ALL` below /etc/sudoers.d",
             )
         )
-    for command, good, cause, fix in checks:
-        try:
-            _, output, _ = client.exec_command(command, timeout=_TIMEOUT_SECONDS)
-            reply = output.read().decode(errors="replace")
-        except (OSError, paramiko.SSHException) as error:
-            yield Problem(name, f"the connection dropped: {error}", "check network and sshd")
-            return
-        if not good(reply):
+    for fact, good, cause, fix in checks:
+        if not good(facts.get(fact, "").strip()):
             yield Problem(name, cause, fix)

@@ -3,19 +3,19 @@
 import contextlib
 import os
 import secrets
-import shlex
 import signal
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from deployment import (
     cluster_record,
     content,
     inventory,
     matrix,
+    proxy,
     reachability,
     readiness,
     site,
@@ -26,70 +26,18 @@ from deployment import (
 from deployment.bundle import use
 from deployment.bundle.trust import Trust
 from deployment.digest import sha256_of
-from deployment.errors import InstallError, StageFailed
+from deployment.errors import HostsNotReached, InstallError, StageFailed
+from deployment.fleet import KUBERNETES, Fleet
 from deployment.installed import detect
 from deployment.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, Journal, StageRecord
-from deployment.plan import DONE, LEFT_OUT, NOT_APPLICABLE, RUN, Decision, Facts, decide, inputs_of
+from deployment.plan import DONE, LEFT_OUT, NOT_APPLICABLE, RUN, Decision, Facts, decide, inputs_of, listed
+from deployment.request import INSTALL, TEARDOWN, UPGRADE, VERIFY, Request
 from deployment.runner import Outcome, Playbook, Runner
 from orchestrator.errors import ConfigurationError, UsageError
 from orchestrator.progress import Reporter
 
-INSTALL, VERIFY, UPGRADE, TEARDOWN = "install", "verify", "upgrade", "teardown"
 PLAYBOOKS: Final = {INSTALL: "site.yml", VERIFY: "site.yml", UPGRADE: "upgrade.yml", TEARDOWN: "teardown.yml"}
 SNAPSHOT: Final = "snapshot"
-
-
-@dataclass(frozen=True)
-class Request:
-    """One command on a site, with its options."""
-
-    inventory: Path
-    action: str = INSTALL
-    first: str | None = None
-    last: str | None = None
-    check: bool = False
-    state_dir: Path | None = None
-    extra: tuple[str, ...] = ()
-    bundle: Path | None = None
-    bundle_sha256: str = ""
-    bundle_key: Path | None = None
-    accept_irreversible: bool = False
-    accept_runtime_purge: bool = False
-
-    def command(self) -> str:
-        """Return the command line that goes on with it."""
-        words = ["muster", VERIFY if self.action == VERIFY else "resume", "-i", str(self.inventory)]
-        words += ["--state-dir", str(self.state_dir)] if self.state_dir else []
-        return shlex.join(words)
-
-    def options(self) -> dict[str, Any]:
-        """What the journal must know to go on; what is verified is not done again, so `--from` is left out."""
-        return {
-            "last": self.last,
-            "extra": list(self.extra),
-            "bundle": str(self.bundle.absolute()) if self.bundle else None,
-            "bundle_sha256": self.bundle_sha256,
-            "bundle_key": str(self.bundle_key.absolute()) if self.bundle_key else None,
-            "accept_irreversible": self.accept_irreversible,
-            "accept_runtime_purge": self.accept_runtime_purge,
-        }
-
-
-def unfinished_request(path: Path, state_dir: Path | None) -> Request | None:
-    """Return the request of the run on a site that was interrupted or failed; None if there is none."""
-    journal = Journal(inventory.directory_of(site.load(path).name, state_dir))
-    entry = journal.unfinished()
-    if entry is None:
-        return None
-    options = entry.get("options", {})
-    bundle, bundle_key = options.get("bundle"), options.get("bundle_key")
-    return Request(
-        path, entry["action"], last=options.get("last"), state_dir=state_dir,
-        extra=tuple(options.get("extra", ())), bundle=Path(bundle) if bundle else None,
-        bundle_sha256=options.get("bundle_sha256", ""), bundle_key=Path(bundle_key) if bundle_key else None,
-        accept_irreversible=bool(options.get("accept_irreversible")),
-        accept_runtime_purge=bool(options.get("accept_runtime_purge")),
-    )  # fmt: skip
 
 
 class Run:
@@ -109,6 +57,7 @@ class Run:
         self.groups = inventory.groups(self.inventory)
         self.stages = stages.read(self._content, PLAYBOOKS[request.action])
         self._check_names()
+        self.fleet = Fleet(self.site, self.groups, request.limit)
         self.journal = Journal(inventory.directory_of(self.site.name, request.state_dir))
         self._stop = False
         self.proved: dict[str, list[str]] = {}
@@ -215,17 +164,42 @@ class Run:
                     event="run", run=run_id, action=self.request.action, options=self.request.options()
                 )
             if any(decision.stage.name == "preflight" for decision in mine):
-                reachability.check(self.inventory, self._progress, self.request.command())
+                self._reach_hosts(mine)
             for number, decision in enumerate(mine, 1):
                 if self._stop:
                     raise StageFailed(
                         f"interrupted before the stage {decision.stage.name}; go on with: {self.request.command()}"
                     )
                 self._run_stage(run_id, decision, f"[{number}/{len(mine)}] {decision.stage.name}")
-            if not self.request.check:
+            if not self.request.check and not self.fleet.unreached:
                 self.journal.write(event="finished", run=run_id, result=VERIFIED)
+            if not self.request.check:
                 self._record_in_cluster()
         return decisions
+
+    def refuse_unreached(self) -> None:
+        """Raise HostsNotReached where a run that came to its end left hosts out that it should have worked on."""
+        if self.fleet.unreached:
+            done = "checked" if self.request.check else "done"
+            raise HostsNotReached(
+                f"{', '.join(self.fleet.unreached)} not reached, and left out; the rest is {done}. "
+                f"When the cause is gone, go on with: {self.request.command()}"
+            )
+
+    def _reach_hosts(self, decisions: Sequence[Decision]) -> None:
+        """Leave the hosts out that are not ready. Raises InstallError where nothing can be done without them."""
+        hosts = self.inventory["all"]["hosts"]
+        present = {name: hosts[name] for name in self.fleet.present}
+        causes = {problem.host: problem.cause for problem in reachability.problems(present, self._progress)}
+        kubernetes = any(decision.stage.name == KUBERNETES for decision in decisions)
+        needed = self.fleet.indispensable(causes) if kubernetes else []
+        if causes and (needed or len(causes) == len(present)):
+            why = f" ({', '.join(needed)}: of the control plane or of etcd)" if needed else ""
+            raise InstallError(
+                f"{', '.join(sorted(causes))}: not ready{why}; nothing was changed. "
+                f"When that is fixed: {self.request.command()}"
+            )
+        self.fleet.lose(causes)
 
     def _last_records(self) -> dict[str, StageRecord]:
         """Return how each stage ended last: by the journal, or where it is empty, by the record in the cluster."""
@@ -254,34 +228,62 @@ class Run:
             self._progress(f"the journal is not in the cluster: {problem}")
 
     def _run_stage(self, run_id: str, decision: Decision, label: str) -> None:
-        log = self.journal.log_path(run_id, decision.stage.name)
-        common = {"run": run_id, "stage": decision.stage.name, "action": self.request.action, "log": str(log)}
-        self._progress(f"{label}: {decision.stage.title}")
+        stage = decision.stage
+        left_out = self.fleet.left_out_of(stage)
+        if left_out and len(left_out) == len(self.fleet.hosts_of(stage)):
+            self._progress(f"{label}: left out: {listed(left_out)}")
+            return
+        if stage.name == KUBERNETES:
+            self._check_indispensable(left_out)
+        log = self.journal.log_path(run_id, stage.name)
+        common = {"run": run_id, "stage": stage.name, "action": self.request.action, "log": str(log)}
+        self._progress(f"{label}: {stage.title}" + (f", without {listed(left_out)}" if left_out else ""))
+        before = self._last_records().get(stage.name)
         if not self.request.check:
             self.journal.write(event="started", **common)
-        directory = self.journal.run_directory(run_id) if decision.stage.name == SNAPSHOT else None
+        directory = self.journal.run_directory(run_id) if stage.name == SNAPSHOT else None
         try:
             outcome = self._runner().run(self._playbook(decision, label, directory), log)
         except InstallError as error:
-            message = (
-                f"stage {decision.stage.name} was cut short ({error}); when the cause is gone, go on with"
-            )
+            message = f"stage {stage.name} was cut short ({error}); when the cause is gone, go on with"
             raise StageFailed(f"{message}: {self.request.command()}") from error
-        result = self._result(outcome)
-        self.proved[decision.stage.name] = outcome.proved
+        # An upgrade stops at its first batch with a host that is lost.
+        goes_on = not outcome.ok and not outcome.interrupted and self.request.action in {INSTALL, VERIFY}
+        lost = self.fleet.lost(stage, outcome) if goes_on else {}
+        result = VERIFIED if lost else self._result(outcome)
+        self.proved[stage.name] = outcome.proved
         if not self.request.check:
             self.journal.write(
                 event="ended", result=result, digest=decision.digest, inputs=dict(decision.inputs),
                 changed=outcome.changed, hosts=outcome.hosts, proved=outcome.proved,
                 versions=self.site.versions, files=self._files(directory),
+                left=self.fleet.due(stage, self._due_before(decision, before), {*left_out, *lost}),
                 failures=[failure.record() for failure in outcome.failures], **common,
             )  # fmt: skip
         self._report(label, outcome, result)
-        self._report_snapshot(decision.stage.name, result)
+        self._report_snapshot(stage.name, result)
+        if lost:
+            self._report_failures(outcome, log)
+            self.fleet.lose(lost)
         if result in {FAILED, INTERRUPTED}:
             if not self.request.check:
                 self._record_in_cluster()
             raise self._stage_error(decision, outcome, result, log)
+
+    def _check_indispensable(self, left_out: Mapping[str, str]) -> None:
+        needed = self.fleet.indispensable(left_out)
+        if needed:
+            raise StageFailed(
+                f"the stage {KUBERNETES} needs every host of the control plane and of etcd: "
+                f"{listed({host: left_out[host] for host in needed})}; when the cause is gone, go on with: "
+                f"{self.request.command()}"
+            )
+
+    def _due_before(self, decision: Decision, before: StageRecord | None) -> Collection[str]:
+        """Return the hosts that a stage was to be done on with its present inputs before it ran."""
+        if before is not None and before.result == VERIFIED and before.digest == decision.digest:
+            return before.left
+        return self.site.hosts
 
     def _files(self, directory: Path | None) -> dict[str, str]:
         """Return the digests of the files that a stage left, by their paths below the site's directory."""
@@ -307,7 +309,8 @@ class Run:
             *(["preflight_accept_runtime_purge=true"] if self.request.accept_runtime_purge else []),
             *([f"drain_batch={self.site.upgrade_batch}"] if self.request.action == UPGRADE else []),
         )
-        return Playbook(stage.playbook, label, tags, self.request.check, extra=extra)
+        limit, variables = self.fleet.arguments(stage, self.inventory)
+        return Playbook(stage.playbook, label, tags, self.request.check, limit, (*extra, *variables))
 
     def _result(self, outcome: Outcome) -> str:
         if outcome.interrupted:
@@ -324,17 +327,20 @@ class Run:
             self._progress(f"{label}: {host}: {summary}")
         self._progress(f"{label}: {result if not self.request.check or result == FAILED else 'checked'}")
 
-    def _stage_error(self, decision: Decision, outcome: Outcome, result: str, log: Path) -> StageFailed:
-        name = decision.stage.name
-        resume = self.request.command()
-        if result == INTERRUPTED:
-            return StageFailed(f"stage {name} was interrupted; go on with: {resume}")
+    def _report_failures(self, outcome: Outcome, log: Path) -> None:
         for failure in outcome.failures:
             for line in failure.lines():
                 self._progress(f"  {line}")
         if outcome.problem:
             self._progress(f"  error   {outcome.problem}")
         self._progress(f"  log     {log}")
+
+    def _stage_error(self, decision: Decision, outcome: Outcome, result: str, log: Path) -> StageFailed:
+        name = decision.stage.name
+        resume = self.request.command()
+        if result == INTERRUPTED:
+            return StageFailed(f"stage {name} was interrupted; go on with: {resume}")
+        self._report_failures(outcome, log)
         hosts = sorted({failure.host for failure in outcome.failures})
         where = f" on {', '.join(hosts)}" if hosts else ""
         if self.request.check:
@@ -353,16 +359,18 @@ class Run:
             vault=self.site.vault, ansible_bin=self.site.ansible_bin,
             secrets=[*hidden.values(), *texts], hidden={**hidden, **(self._vault.environment if self._vault else {})},
             interrupted=lambda: self._stop,
-            environment=self._bundle.environment() if self._bundle else {},
+            environment=proxy.environment(self.site) | (self._bundle.environment() if self._bundle else {}),
         )  # fmt: skip
 
     def _facts(self, stage: stages.Stage) -> Facts:
         values = inventory.stage_variables(self.inventory, stage.name)
         bundled = self._bundle is not None or self.request.action == TEARDOWN
+        left_out = self.fleet.left_out_of(stage)
         return Facts(
-            stage, tuple(self.groups.get(stage.hosts, ())),
+            stage, tuple(host for host in self.groups.get(stage.hosts, ()) if host not in left_out),
             inputs_of(values, stages.content_digest(stage, self._content)),
             stages.not_applicable(stage, self.site, self.groups, bundle=bundled),
+            left_out, self.fleet.of_whole_site(stage, upgrade=self.request.action == UPGRADE),
         )  # fmt: skip
 
     def _report_skipped(self, decisions: Sequence[Decision]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
-from deployment import addresses
+from deployment import addresses, host_checks, proxy
 from deployment.errors import SiteError
 from orchestrator.document import Document
 from orchestrator.errors import MusterError
@@ -54,6 +54,8 @@ _WORDS: Final = {
 """The schema's types in words for error messages."""
 
 _MAX_CHARACTERS: Final = 60
+_LOGIN: Final = re.compile(r"://[^/\s@]*@")
+"""User and password in a URL, which no message repeats."""
 
 Place = tuple[str | int, ...]
 
@@ -97,6 +99,11 @@ class Site:
     def hosts(self) -> dict[str, dict[str, Any]]:
         """The hosts by name."""
         return dict(self.data.get("hosts", {}))
+
+    @property
+    def maintenance(self) -> dict[str, str]:
+        """The hosts that are out of service, with the reasons."""
+        return {name: host["maintenance"] for name, host in self.hosts.items() if "maintenance" in host}
 
     @property
     def declared_not_applicable(self) -> dict[str, str]:
@@ -156,7 +163,7 @@ class Site:
 
     def problem(self, place: Place, message: str) -> str:
         """Return a message about one entry, with file and line number in front."""
-        return f"{self.document.path}:{self.document.line(place)}: {message}"
+        return f"{self.document.path}:{self.document.line(place)}: {_LOGIN.sub('://***@', message)}"
 
     def secrets(self) -> Iterator[tuple[Place, dict[str, str]]]:
         """Yield every reference to a secret and its place in the file."""
@@ -262,11 +269,12 @@ def _describe_value(value: Any, place: Place) -> str:
 
 def _reference_problems(site: Site) -> Iterator[str]:
     """Yield the problems between entries, which a schema cannot express."""
-    yield from _host_problems(site)
+    yield from host_checks.problems(site)
     yield from _class_problems(site)
     yield from _ontap_problems(site)
     yield from _switch_problems(site)
     yield from addresses.problems(site)
+    yield from proxy.problems(site)
     yield from _text_problems(site)
     for place in _plain_secrets(site.get("vars", default={}), ("vars",)):
         yield site.problem(
@@ -303,27 +311,6 @@ def _texts(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
     elif isinstance(value, list):
         for index, nested in enumerate(value):
             yield from _texts(nested, (*place, index))
-
-
-def _host_problems(site: Site) -> Iterator[str]:
-    owners: dict[str, str] = {}
-    for name, host in site.hosts.items():
-        other = owners.setdefault(f"{host['address']}:{host.get('port', 22)}", name)
-        if other != name and host.get("connection", "ssh") == "ssh":
-            yield site.problem(("hosts", name, "address"), f"{name} has the address of {other}")
-    for role in ("control_plane", "etcd") if site.has_stage("deepops") else ():
-        if not any(role in host["roles"] for host in site.hosts.values()):
-            yield site.problem(
-                ("hosts",) if site.hosts else ("versions", "deepops"),
-                f"versions.deepops installs Kubernetes, and no host has the role {role}: give it to one or three",
-            )
-    members = [name for name, host in site.hosts.items() if "etcd" in host["roles"]]
-    if members and len(members) % 2 == 0:
-        yield site.problem(
-            ("hosts", members[-1], "roles"),
-            f"etcd has {len(members)} members: an even number survives no more failures than one less; "
-            "take the role from one host or give it to one more",
-        )
 
 
 def _class_problems(site: Site) -> Iterator[str]:

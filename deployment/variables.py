@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from deployment import matrix
+from deployment import matrix, proxy
 from deployment.site import Site
 
 Variables = dict[str, Any]
@@ -222,6 +222,7 @@ def _deepops(site: Site) -> Variables:
     row = matrix.deepops_row(site.versions.get("deepops", "")) or {}
     gpus = any("gpu" in host["roles"] for host in site.hosts.values())
     operator = deepops.get("gpu_operator", False)
+    through = proxy.environment(site)
     return {
         "deepops_release": site.versions.get("deepops"),
         "deepops_commit": deepops.get("commit", row.get("commit")),
@@ -238,6 +239,9 @@ def _deepops(site: Site) -> Variables:
         "deepops_service_subnet": site.get("kubernetes", "service_subnet"),
         "deepops_batch": site.upgrade_batch,
         "deepops_drain_seconds": site.get("upgrade", "drain_seconds"),
+        "deepops_http_proxy": through.get("http_proxy"),
+        "deepops_https_proxy": through.get("https_proxy"),
+        "deepops_no_proxy": through.get("no_proxy"),
         "deepops_gpu_operator_enabled": operator,
         "deepops_device_plugin": deepops.get(
             "device_plugin", gpus and not operator and not matrix.dra_comes(site)

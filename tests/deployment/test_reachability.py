@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from deployment.reachability import probe
 from tests.deployment.conftest import SiteUnderTest
 from tests.deployment.ssh_server import SshServer, ssh_server
 
@@ -115,13 +114,6 @@ def test_a_host_key_that_changed_stops_ansible_itself(
     assert done.returncode == 1, done.stderr
     assert "host    dgx01 (unreachable)" in done.stderr
     assert "cause   the host's key is not the one that is known" in done.stderr, done.stderr
-
-
-def test_a_jump_host_is_no_file_of_known_keys(server: SshServer) -> None:
-    values = {"ansible_host": "127.0.0.1", "ansible_port": server.port, "ansible_user": "root",
-              "ansible_ssh_private_key_file": str(server.key_file)}  # fmt: skip
-    both = f"-o ProxyJump=jump -o UserKnownHostsFile={server.known_hosts} -o ServerAliveInterval=5"
-    assert probe("dgx01", values | {"ansible_ssh_common_args": both}) == []
 
 
 def test_a_user_who_may_not_become_root_is_told(site: SiteUnderTest, server: SshServer) -> None:

@@ -4,6 +4,8 @@ Its ansible-playbook lists the tasks instead of doing them, so the stage ends wh
 """
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,12 +18,19 @@ import yaml
 
 from deployment import matrix
 from tests.deployment.conftest import SiteUnderTest
+from tests.deployment.ssh_server import ssh_server
 from tests.upstream import environments
 from tests.upstream.conftest import Tree
 
 ROOT = Path(__file__).parents[2]
 INVENTORIES = ROOT / "inventories"
 SITES = ("current", "tr4858")
+PROXY = {"http": "http://proxy.example.com:3128"}
+JUMP = {
+    "user": "admin",
+    "known_hosts": "/keys/known hosts",
+    "jump": {"address": "bastion.example.com", "key_file": "/keys/it's"},
+}
 _PROGRAM = """#!/bin/sh
 # what was asked for, and the environment; then the tasks are listed, and nothing is done
 number=$(ls {calls} | grep -c words)
@@ -70,6 +79,8 @@ def done(
     document = yaml.safe_load((INVENTORIES / request.param / "site.yml").read_text())
     document["deepops"] = {"repository": str(deepops.path), "commit": deepops.commit}
     document["storage"]["trident"] = {"sha256": "0" * 64}
+    document["network"]["proxy"] = PROXY
+    document["access"] = document.get("access", {}) | JUMP
     site.write(yaml.safe_dump(document))
     checkout = site.state / request.param / f"deepops-{deepops.release}"
     environment = Path(f"{checkout}-venv")
@@ -196,6 +207,57 @@ def test_the_hosts_are_in_the_groups_of_kubespray(done: Done, programs: Path) ->
     assert variables["kube_version"] in matrix.deepops_row("26.07")["kubernetes"][-1]  # type: ignore[index]
 
 
+def test_the_jump_host_is_handed_on_word_for_word(done: Done, programs: Path) -> None:
+    listed = subprocess.run(
+        [programs / "ansible-inventory", "--list"], cwd=done.config.parent, env=done.environments[0],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    (options,) = {
+        values["ansible_ssh_common_args"]
+        for values in json.loads(listed.stdout)["_meta"]["hostvars"].values()
+    }
+    _, known, _, command = shlex.split(options)
+    assert known == "UserKnownHostsFile=/keys/known hosts"
+    assert shlex.split(command.removeprefix("ProxyCommand=")) == [
+        "ssh", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", known, "-i", "/keys/it's", "-l", "admin",
+        "-p", "22", "-W", "[%h]:%p", "--", "bastion.example.com",
+    ]  # fmt: skip
+
+
+def test_a_host_key_that_changed_stops_kubespray_too(done: Done, programs: Path, tmp_path: Path) -> None:
+    """Its ansible.cfg looks at none; a real connection of its Ansible, in the environment that the role gives it."""
+    with ssh_server(tmp_path) as server:
+        known, line = tmp_path / "known", server.known_hosts.read_text()
+        host = {
+            "ansible_host": "127.0.0.1", "ansible_port": server.port, "ansible_user": "root",
+            "ansible_ssh_private_key_file": str(server.key_file), "ansible_python_interpreter": sys.executable,
+            "ansible_ssh_common_args": f"-o UserKnownHostsFile={known}",
+        }  # fmt: skip
+        inventory = tmp_path / "inventory.json"
+        inventory.write_text(json.dumps({"all": {"hosts": {"dgx01": host}}}))
+        words = [
+            str(programs / "ansible"),
+            "all",
+            "--inventory",
+            str(inventory),
+            "--module-name",
+            "ansible.builtin.ping",
+        ]
+        environment = {**done.environments[0], "MUSTER_NESTED_EVENTS": ""}
+        (tmp_path / "other").mkdir()
+        with ssh_server(tmp_path / "other") as another:
+            changed = another.known_hosts.read_text().replace(f":{another.port}", f":{server.port}")
+        for key, good in ((line, True), (changed, False), ("", False)):
+            known.write_text(key)
+            ended = subprocess.run(
+                words, cwd=done.config.parent, env=environment, capture_output=True, text=True, timeout=120,
+                check=False,
+            )  # fmt: skip
+            assert (ended.returncode == 0) is good, ended.stdout + ended.stderr
+            if not good:
+                assert "Host key verification failed" in ended.stdout
+
+
 def test_every_variable_is_one_of_the_tree_and_of_its_type(done: Done, deepops: Tree) -> None:
     defaults = _defaults(deepops)
     for name, value in [*done.variables.items(), *_gpu_variables(done).items()]:
@@ -259,6 +321,10 @@ def _defaults(deepops: Tree) -> dict[str, list[Any]]:
             continue
         for name, value in (yaml.safe_load(path.read_text()) or {}).items():
             values.setdefault(name, []).append(value)
+    # what has no default in a role stands as a comment in the sample: the proxies
+    sample = deepops.kubespray / "inventory" / "sample" / "group_vars" / "all" / "all.yml"
+    for name, value in re.findall(r'(?m)^# (\w+): ("")$', sample.read_text()):
+        values.setdefault(name, []).append(yaml.safe_load(value))
     return values
 
 

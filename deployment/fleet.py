@@ -1,0 +1,123 @@
+"""The hosts that a run leaves out: in maintenance, outside of `--limit`, or not reached."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from deployment.runner import Outcome
+from deployment.site import Site
+from deployment.stages import ALWAYS, Stage
+from orchestrator.errors import UsageError
+
+KUBERNETES: Final = "deepops"
+"""The stage that cannot leave out the hosts of `_INDISPENSABLE`."""
+
+_FROM_CONTROLLER: Final = {KUBERNETES: "cluster", "dra": "gpu"}
+"""Stages that work on hosts from the controller, and the group of those hosts: Kubernetes comes, nodes get a label."""
+
+_INDISPENSABLE: Final = ("control_plane", "etcd")
+"""Roles whose hosts know each other by the configuration that kubespray writes on all of them."""
+
+_OUTSIDE: Final = "not in --limit"
+_OF_WHOLE_SITE: Final = "it is of the whole site, and --limit names a part of it"
+
+
+class Fleet:
+    """The hosts of a site in one run. `left_out` maps those that are left out to the reason.
+
+    `unreached` are those of them that could not be reached: the run should have worked on them. Raises UsageError for a
+    limit that names no host, or none that may be worked on.
+    """
+
+    def __init__(self, site: Site, groups: Mapping[str, Sequence[str]], limit: str) -> None:
+        self._site = site
+        self._groups = groups
+        self._limit = limit
+        self.left_out = {name: f"in maintenance: {reason}" for name, reason in site.maintenance.items()}
+        self.unreached: dict[str, str] = {}
+        if limit:
+            named = self._named()
+            if not named - self.left_out.keys():
+                raise UsageError(
+                    f"--limit {limit}: every host of it is in maintenance in {site.document.path}"
+                )
+            self.left_out |= dict.fromkeys((name for name in site.hosts if name not in named), _OUTSIDE)
+
+    @property
+    def present(self) -> list[str]:
+        """The hosts that are not left out."""
+        return [name for name in self._site.hosts if name not in self.left_out]
+
+    def lose(self, causes: Mapping[str, str]) -> None:
+        """Leave hosts out from now on that could not be reached, for the causes that are given."""
+        self.unreached |= causes
+        self.left_out |= dict.fromkeys(causes, "not reached")
+
+    def hosts_of(self, stage: Stage) -> tuple[str, ...]:
+        """Return the hosts of the site that a stage works on; none where it works on cluster or storage alone."""
+        group = _FROM_CONTROLLER.get(stage.name, stage.hosts)
+        return tuple(name for name in self._groups.get(group, ()) if name in self._site.hosts)
+
+    def left_out_of(self, stage: Stage) -> dict[str, str]:
+        """Return the hosts that a stage leaves out, with the reasons.
+
+        Kubernetes takes the control plane and etcd with it, whatever the limit says.
+        """
+        hosts = self.hosts_of(stage)
+        always = self.indispensable(hosts) if stage.name == KUBERNETES else []
+        return {
+            host: self.left_out[host]
+            for host in hosts
+            if host in self.left_out and not (host in always and self.left_out[host] == _OUTSIDE)
+        }
+
+    def indispensable(self, hosts: Iterable[str]) -> list[str]:
+        """Return those of `hosts` that the stage of Kubernetes cannot leave out."""
+        roles = self._site.hosts
+        return [name for name in hosts if set(_INDISPENSABLE) & set(roles[name]["roles"])]
+
+    def of_whole_site(self, stage: Stage, *, upgrade: bool) -> str:
+        """Return why the limit leaves out a stage altogether; empty where it does not."""
+        if not self._limit or stage.name in ALWAYS:
+            return ""
+        if self.hosts_of(stage) and not (upgrade and stage.name in _FROM_CONTROLLER):
+            return ""
+        return _OF_WHOLE_SITE
+
+    def lost(self, stage: Stage, outcome: Outcome) -> dict[str, str]:
+        """Return the hosts that a stage lost while it came to its end on others, with what was said; else none."""
+        away = [host for host, counts in outcome.hosts.items() if counts["dark"]]
+        rest = set(self.hosts_of(stage)) - set(away) - self.left_out.keys()
+        failed = any(counts["failures"] for counts in outcome.hosts.values())
+        if failed or not rest or not set(away) <= set(self.hosts_of(stage)):
+            return {}
+        messages = {failure.host: failure.message for failure in outcome.failures if failure.unreachable}
+        return {host: messages.get(host, "the connection was lost") for host in away}
+
+    def due(self, stage: Stage, before: Collection[str], left_out: Collection[str]) -> list[str]:
+        """Return the hosts that a stage is still to be done on, of those that it was to be done on before."""
+        return [host for host in self.hosts_of(stage) if host in before and host in left_out]
+
+    def arguments(self, stage: Stage, inventory: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+        """Return what `ansible-playbook` is given to leave hosts out: its `--limit`, and a variable for the roles."""
+        left_out = self.left_out_of(stage) if self.hosts_of(stage) else self.left_out
+        if not left_out:
+            return "", ()
+        names = [name for name in inventory["all"]["hosts"] if name not in left_out]
+        return ",".join(names), (json.dumps({"muster_hosts_left_out": sorted(left_out)}),)
+
+    def _named(self) -> set[str]:
+        named: set[str] = set()
+        for word in filter(None, (part.strip() for part in self._limit.split(","))):
+            members = {name for name in self._groups.get(word, ()) if name in self._site.hosts}
+            members |= {name for name in self._site.hosts if fnmatchcase(name, word)}
+            if not members:
+                raise UsageError(
+                    f"--limit {self._limit}: {word} names no host of {self._site.document.path}; there are "
+                    f"{', '.join(self._site.hosts) or 'none'}, and the groups control_plane, etcd, gpu and worker"
+                )
+            named |= members
+        if not named:
+            raise UsageError("--limit names nobody: name hosts or groups, divided by commas, or leave it out")
+        return named

@@ -1,0 +1,61 @@
+"""The proxy of a site: what is fetched goes through it, what belongs to the site does not."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from deployment.addresses import POD_SUBNET, SERVICE_SUBNET, Entries
+
+_URL: Final = re.compile(r"https?://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9][A-Za-z0-9.-]*):[0-9]{1,5}/?")
+
+
+def problems(site: Entries) -> Iterator[str]:
+    """Yield what is wrong with the URLs. None is repeated: one that is refused may have a password in it."""
+    for key in ("http", "https"):
+        url = site.get("network", "proxy", key)
+        if url is None or _URL.fullmatch(url):
+            continue
+        place = ("network", "proxy", key)
+        if "@" in url:
+            yield site.problem(
+                place,
+                f"network.proxy.{key}: it has a user or a password: kubespray writes the proxy into files that every "
+                "user of a host may read; let the proxy know the hosts by their addresses, or name one on this "
+                "network that logs in for them",
+            )
+        else:
+            yield site.problem(
+                place, f"network.proxy.{key}: write a URL with its port: http://proxy.example.com:3128"
+            )
+
+
+def direct(site: Entries) -> list[str]:
+    """Return what is reached without the proxy: addresses of the site, the cluster's networks, what the file names."""
+    ontap = site.get("storage", "ontap", default={})
+    lifs = [*ontap.get("data_lifs", []), ontap.get("svm_management_lif", {})]
+    addresses = [
+        *(host["address"] for host in site.hosts.values()),
+        *(switch["address"] for switch in site.get("network", "switches", default={}).values()),
+        ontap.get("management_lif"),
+        *(lif.get("address") for lif in lifs),
+    ]
+    networks = [
+        site.get("kubernetes", "pod_subnet", default=POD_SUBNET),
+        site.get("kubernetes", "service_subnet", default=SERVICE_SUBNET),
+    ]
+    named = site.get("network", "proxy", "no_proxy", default=[])
+    names = ["localhost", "127.0.0.1", *site.hosts, *filter(None, addresses), *networks, *named]
+    return list(dict.fromkeys(names))
+
+
+def environment(site: Entries) -> dict[str, str]:
+    """Return the environment of what fetches through the proxy; empty for a site without one."""
+    http = site.get("network", "proxy", "http")
+    if http is None:
+        return {}
+    values = {
+        "http_proxy": http,
+        "https_proxy": site.get("network", "proxy", "https", default=http),
+        "no_proxy": ",".join(direct(site)),
+    }
+    return values | {name.upper(): value for name, value in values.items()}

@@ -1,0 +1,52 @@
+"""The options of `ssh` for the hosts of a site: host keys that must be known, and the jump host where there is one."""
+
+import shlex
+from pathlib import Path
+from typing import Any, Final
+
+from deployment.site import Site
+
+DIRECT: Final = "none"
+"""What a host's `jump` says where it is reached directly and the others are not."""
+
+CHECKED: Final = ("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes")
+"""Options of every connection: nothing is asked on a terminal, and a key that is not known is refused."""
+
+
+def connection(site: Site, host: dict[str, Any]) -> dict[str, Any]:
+    """Return the variables by which Ansible reaches a host over SSH."""
+    user = host.get("user", site.get("access", "user"))
+    key = site.get("access", "key_file")
+    options = common_arguments(site, host)
+    return {
+        "ansible_host": host["address"],
+        "ansible_port": host.get("port", site.get("access", "port", default=22)),
+        **({"ansible_user": user} if user else {}),
+        **({"ansible_ssh_private_key_file": _expanded(key)} if key else {}),
+        **({"ansible_ssh_common_args": shlex.join(options)} if options else {}),
+    }
+
+
+def common_arguments(site: Site, host: dict[str, Any]) -> list[str]:
+    """Return what `ssh` is given for a host beside address, port, user and key; kubespray's is given the same.
+
+    The jump host is a ProxyCommand and no ProxyJump, which hands on neither the key nor the file of host keys.
+    """
+    known = site.get("access", "known_hosts")
+    options = ["-o", f"UserKnownHostsFile={_expanded(known)}"] if known else []
+    jump = host.get("jump", site.get("access", "jump", default=DIRECT))
+    if jump == DIRECT:
+        return options
+    user = jump.get("user", site.get("access", "user"))
+    key = jump.get("key_file", site.get("access", "key_file"))
+    words = [
+        "ssh", *CHECKED, *options, *(["-i", _expanded(key)] if key else []), *(["-l", user] if user else []),
+        "-p", str(jump.get("port", 22)),
+    ]  # fmt: skip
+    # `ssh` puts the host into %h and its port into %p, and takes %% for a percent sign of a path.
+    command = [*(word.replace("%", "%%") for word in words), "-W", "[%h]:%p", "--", jump["address"]]
+    return [*options, "-o", f"ProxyCommand={shlex.join(command)}"]
+
+
+def _expanded(path: str) -> str:
+    return str(Path(path).expanduser())
