@@ -97,6 +97,11 @@ def deepops_row(release: str) -> dict[str, Any] | None:
     return next((row for row in tables()["deepops"] if row["release"] == release), None)
 
 
+def installs(minor: str) -> bool:
+    """Whether a DeepOps of the matrix installs some patch of a minor release of Kubernetes, as 1.34."""
+    return any(f">={minor}." in ranges for row in tables()["deepops"] for ranges in row["kubernetes"])
+
+
 def trident_row(release: str) -> dict[str, Any] | None:
     """The row of a Trident release."""
     return next((row for row in tables()["trident"] if within(release, row["release"])), None)

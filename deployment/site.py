@@ -36,6 +36,7 @@ _NEEDS: Final[dict[str, tuple[str, ...]]] = {
     "deepops": ("versions", "deepops"),
     "nexus": ("network", "switches"),
     "ontap": ("storage", "ontap"),
+    "nfs_client": ("versions", "trident"),
     "trident": ("versions", "trident"),
 }
 """The entry of the site file that a stage needs."""

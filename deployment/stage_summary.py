@@ -162,6 +162,7 @@ _ON_INSTALL: Final[dict[str, Callable[[Site], str]]] = {
     "orchestrator": _orchestrator, "verify": _verify,
 }  # fmt: skip
 _ON_TEARDOWN: Final[dict[str, Callable[[Site], str]]] = {
+    "nfs_client": _hosts_on_teardown,
     "driver": _hosts_on_teardown, "container_toolkit": _hosts_on_teardown, "docker": _hosts_on_teardown,
     "ontap": _svm_on_teardown, "deepops": _nodes_on_teardown,
 }  # fmt: skip

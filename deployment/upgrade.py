@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from packaging.version import Version
 
+from deployment import matrix
 from deployment.installed import Installed
 from deployment.site import Place, Site
 
@@ -68,9 +69,14 @@ def _kubernetes(goal: str, kubelets: dict[str, str]) -> Iterator[Step]:
             "name what runs in versions.kubernetes, or restore the etcd snapshot (docs/install.md)"
         )
     elif target.major != oldest.major or target.minor - oldest.minor > 1:
+        following = f"{oldest.major}.{oldest.minor + 1}"
+        way = (
+            f"name {following} in versions.kubernetes first, and the next when that runs"
+            if matrix.installs(following)
+            else f"no DeepOps of the matrix installs {following}: install this site anew; the volumes stay"
+        )
         refusal = (
-            f"Kubernetes goes from {releases[0]} up by one minor release at a time, not to {goal}: "
-            f"name {oldest.major}.{oldest.minor + 1} in versions.kubernetes first, and the next when that runs"
+            f"Kubernetes goes from {releases[0]} up by one minor release at a time, not to {goal}: {way}"
         )
     irreversible = _NO_WAY_BACK["deepops"] if target.release[:2] > oldest.release[:2] else ""
     before = ", ".join(releases)

@@ -23,7 +23,6 @@ from deployment.content import Content
 from deployment.errors import BundleError
 from deployment.site import CHECKSUM_OF_TRIDENT, Site
 
-_TRIDENT_NFS: Final = "nfs-common"
 _DEEPOPS: Final = "https://github.com/NVIDIA/deepops"
 
 
@@ -145,8 +144,9 @@ class Derivation:
         if "docker" in self._stages:
             own = self._role("docker")
             common += own.get("docker_packages") or own.get("__docker_packages_of", {}).get("Debian", [])
-        if "trident" in self._stages:
-            common.append(_TRIDENT_NFS)
+        if "nfs_client" in self._stages:
+            own = self._role("nfs_client")
+            common += own.get("nfs_client_packages") or own["__nfs_client_packages_of"]["Debian"]
         gpus = [host for host in hosts if "gpu" in host["roles"]]
         if gpus and "container_toolkit" in self._stages:
             own = self._role("container_toolkit")

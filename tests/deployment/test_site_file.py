@@ -27,6 +27,7 @@ ONTAP = (
 )
 LIF = "{{name: {0}, address: {1}, netmask: 255.255.255.0, home_node: n1, home_port: e0a}}"
 LIFS = f"    data_lifs: [{LIF.format('one', '10.0.0.1')}]\n    svm_management_lif: {LIF.format('two', '10.0.0.2')}\n"
+AWAY = HEAD + "hosts:\n  a: {{address: n1, os: ubuntu-24.04, roles: [worker],\n    maintenance: {}}}\n"
 NEVER = "a secret is never written here"
 REFUSED = {
     "an unknown key": (HEAD + "hostz: {}\n", 5, "unknown key `hostz`"),
@@ -45,6 +46,24 @@ REFUSED = {
         HEAD + "hosts:\n" + host("a", "n1") + host("b", "n1"), 7, "b has the address of a"),
     "an even etcd": (
         HEAD + "hosts:\n" + host("a", "n1", roles="etcd") + host("b", "n2", roles="etcd"), 7, "even number"),
+    "a mark of maintenance without a reason": (AWAY.format("yes"), 7, "in quotes"),
+    "the only control plane in maintenance": (
+        AWAY.format("a disk").replace("worker", "control_plane"), 7,
+        "0 of 1 hosts with the role control_plane would be left, and 1 must be"),
+    "most members of etcd in maintenance": (
+        AWAY.format("moved").replace("worker", "etcd") + host("b", "n2", roles="etcd")
+        + host("c", "n3", roles="etcd").replace("}\n", ", maintenance: moved}\n"), 9,
+        "a and c in maintenance: 1 of 3 hosts with the role etcd would be left, and 2 must be"),
+    "a jump host that is an option of ssh": (
+        HEAD + "access:\n  jump: {address: -oProxyCommand=id}\n", 6, "access.jump"),
+    "a jump host without its address": (
+        AWAY.format("moved").replace("maintenance: moved", "jump: {user: me}"), 7, "hosts.a.jump"),
+    "a proxy without its port": (
+        HEAD + "network:\n  proxy: {http: 'http://proxy'}\n", 6, "a URL with its port"),
+    "a proxy with a password": (
+        HEAD + "network:\n  proxy: {http: 'http://me:pw@proxy:1'}\n", 6, "a user or a password"),
+    "a Kubernetes without what keeps projects apart": (
+        ON + '"1.29.9"\n', 4, "the orchestrator needs Kubernetes >=1.30"),
     "a GPU host without a model": (HEAD + "hosts:\n  a: {address: a, os: ubuntu-24.04, roles: [gpu]}\n", 6, "`model`"),
     "a class without its backend": (
         HEAD + "storage:\n  classes:\n  - {name: fast, backend: a800,\n     default: true}\n", 7, "no backend a800"),
@@ -274,7 +293,8 @@ def test_the_stages_come_in_the_order_of_their_needs(site: SiteUnderTest) -> Non
     site.directory = INVENTORIES / "current"
     names = [each["stage"] for each in json.loads(site.call("plan", "--json").stdout)["stages"]]
     for before, after in (
-        ("ontap", "trident"), ("driver", "container_toolkit"), ("container_toolkit", "docker"), ("docker", "deepops"),
+        ("ontap", "trident"), ("nfs_client", "trident"),
+        ("driver", "container_toolkit"), ("container_toolkit", "docker"), ("docker", "deepops"),
         ("deepops", "trident"), ("trident", "dra"), ("dra", "orchestrator"),
     ):  # fmt: skip
         assert names.index(before) < names.index(after)
@@ -304,7 +324,7 @@ def test_the_plan_says_what_happens_where_and_what_is_missing(site: SiteUnderTes
     site.directory = INVENTORIES / "current"
     planned = site.call("plan").stdout
     assert PLAN in planned
-    assert planned.endswith("8 of 12 stages would run; a plan asks no host and changes nothing.\n")
+    assert planned.endswith("9 of 13 stages would run; a plan asks no host and changes nothing.\n")
 
 
 DELETES = "vars:\n  ontap_uninstall_svm: true\n  ontap_uninstall_data: true\n  deepops_reset_nodes: true\n"

@@ -33,6 +33,7 @@ def found(tmp_path: Path, present: Installed, kubernetes: str = "1.35.4") -> lis
         ({"a": "1.35.9"}, False, ""),
         ({"a": "1.34.9", "b": "1.35.4"}, True, ""),
         ({"a": "1.33.9", "b": "1.35.4"}, True, "name 1.34 in versions.kubernetes first"),
+        ({"a": "1.17.3"}, True, "no DeepOps of the matrix installs 1.18: install this site anew"),
         ({"a": "1.36.0", "b": "1.35.4"}, False, "never back to 1.35.4"),
         ({}, None, ""),
     ],

@@ -15,7 +15,10 @@ def test_every_defect_applies_to_the_code_as_it_is(mutant: Mutant, tmp_path: Pat
     write(mutant, tmp_path / "mutant")
     for edit in mutant.edits:
         text = (tmp_path / "mutant" / edit.file).read_text()
-        yaml.safe_load(text) if edit.file.endswith((".yml", ".yaml")) else ast.parse(text)
+        if edit.file.endswith((".yml", ".yaml")):
+            yaml.safe_load(text)
+        elif edit.file.endswith(".py"):
+            ast.parse(text)
 
 
 def test_every_defect_names_a_scenario_and_a_step_that_exist() -> None:

@@ -247,7 +247,8 @@ def test_a_host_key_that_changed_stops_kubespray_too(done: Done, programs: Path,
         (tmp_path / "other").mkdir()
         with ssh_server(tmp_path / "other") as another:
             changed = another.known_hosts.read_text().replace(f":{another.port}", f":{server.port}")
-        for key, good in ((line, True), (changed, False), ("", False)):
+        # the good one last: its connection stays open, and serves the next call
+        for key, good in ((changed, False), ("", False), (line, True)):
             known.write_text(key)
             ended = subprocess.run(
                 words, cwd=done.config.parent, env=environment, capture_output=True, text=True, timeout=120,

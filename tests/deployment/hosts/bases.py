@@ -37,9 +37,9 @@ KUBESPRAY = (
 """What kubespray's role system_packages asks for on Ubuntu; where it asks for more, a test that runs it says so."""
 
 DOWNLOADED = {"bionic": ("docker.io",)}
-"""By release; `docker.io` and what kubespray asks for where nothing else is said."""
+"""By release; `docker.io`, the NFS client and what kubespray asks for where nothing else is said."""
 
-RECIPE = 5
+RECIPE = 6
 KEYRING = Path("/usr/share/keyrings/ubuntu-archive-keyring.gpg")
 
 
@@ -90,7 +90,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _downloaded(suite: str) -> tuple[str, ...]:
-    return DOWNLOADED.get(suite, ("docker.io", *KUBESPRAY))
+    return DOWNLOADED.get(suite, ("docker.io", "nfs-common", *KUBESPRAY))
 
 
 def _make(suite: str, target: Path) -> None:
