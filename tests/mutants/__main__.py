@@ -71,8 +71,9 @@ def check(test: str, directory: Path) -> tuple[str, tuple[str, ...]]:
         test,
     ]
     done = subprocess.run(
-        command, cwd=directory, capture_output=True, text=True, check=False, timeout=TEST_SECONDS
-    )
+        command, cwd=directory, capture_output=True, text=True, check=False, timeout=TEST_SECONDS,
+        env=os.environ | {"PYTHONPATH": str(directory)},  # for the command lines that the test starts
+    )  # fmt: skip
     if done.returncode not in (0, 1):
         raise SystemExit(f"the test could not be run:\n{done.stdout}\n{done.stderr}")
     failed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("FAILED ")]
