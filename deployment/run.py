@@ -4,7 +4,7 @@ import contextlib
 import os
 import secrets
 import signal
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -159,6 +159,8 @@ class Run:
             self._check_steps(decisions)
             run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{self.request.action}-{secrets.token_hex(2)}"
             mine = [decision for decision in decisions if decision.verb == RUN]
+            for decision in mine:
+                self._check_indispensable(decision.stage, "nothing was done; --until stops before it")
             if not self.request.check:
                 self.journal.write(
                     event="run", run=run_id, action=self.request.action, options=self.request.options()
@@ -233,8 +235,7 @@ class Run:
         if left_out and len(left_out) == len(self.fleet.hosts_of(stage)):
             self._progress(f"{label}: left out: {listed(left_out)}")
             return
-        if stage.name == KUBERNETES:
-            self._check_indispensable(left_out)
+        self._check_indispensable(stage, f"when the cause is gone, go on with: {self.request.command()}")
         log = self.journal.log_path(run_id, stage.name)
         common = {"run": run_id, "stage": stage.name, "action": self.request.action, "log": str(log)}
         self._progress(f"{label}: {stage.title}" + (f", without {listed(left_out)}" if left_out else ""))
@@ -252,12 +253,12 @@ class Run:
         lost = self.fleet.lost(stage, outcome) if goes_on else {}
         result = VERIFIED if lost else self._result(outcome)
         self.proved[stage.name] = outcome.proved
+        left = [*self.fleet.due(stage, self._due_before(decision, before), left_out), *lost]
         if not self.request.check:
             self.journal.write(
-                event="ended", result=result, digest=decision.digest, inputs=dict(decision.inputs),
+                event="ended", result=result, digest=decision.digest, inputs=dict(decision.inputs), left=left,
                 changed=outcome.changed, hosts=outcome.hosts, proved=outcome.proved,
                 versions=self.site.versions, files=self._files(directory),
-                left=self.fleet.due(stage, self._due_before(decision, before), {*left_out, *lost}),
                 failures=[failure.record() for failure in outcome.failures], **common,
             )  # fmt: skip
         self._report(label, outcome, result)
@@ -270,13 +271,14 @@ class Run:
                 self._record_in_cluster()
             raise self._stage_error(decision, outcome, result, log)
 
-    def _check_indispensable(self, left_out: Mapping[str, str]) -> None:
-        needed = self.fleet.indispensable(left_out)
+    def _check_indispensable(self, stage: stages.Stage, fix: str) -> None:
+        """Raise StageFailed where a stage would leave out hosts that it cannot do without."""
+        left_out = self.fleet.left_out_of(stage)
+        needed = self.fleet.indispensable(left_out) if stage.name == KUBERNETES else []
         if needed:
             raise StageFailed(
-                f"the stage {KUBERNETES} needs every host of the control plane and of etcd: "
-                f"{listed({host: left_out[host] for host in needed})}; when the cause is gone, go on with: "
-                f"{self.request.command()}"
+                f"the stage {stage.name} needs every host of the control plane and of etcd, and not all are there: "
+                f"{listed({host: left_out[host] for host in needed})}; {fix}"
             )
 
     def _due_before(self, decision: Decision, before: StageRecord | None) -> Collection[str]:

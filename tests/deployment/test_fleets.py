@@ -189,6 +189,9 @@ def test_a_host_that_is_lost_in_a_stage_costs_the_others_nothing(fleet: Fleet) -
     fleet.servers["dgx01"].drop_on = ""
     assert fleet.site.muster("resume").returncode == 0
     assert {"docker dgx01", "driver dgx01"} <= set(fleet.done)
+    fleet.servers["dgx01"].drop_on = "driver dgx01"
+    assert fleet.site.muster("install", "--from", "driver", "--until", "driver").returncode == 1
+    assert fleet.plan()["driver"]["reason"].endswith("not done on dgx01 yet"), "half of it may be done there"
 
 
 def test_an_upgrade_stops_at_the_host_that_it_loses(fleet: Fleet) -> None:
@@ -216,6 +219,21 @@ def test_a_run_without_its_control_plane_is_refused_where_kubernetes_would_come(
         "mgmt01: not ready (mgmt01: of the control plane or of etcd); nothing was changed" in refused.stderr
     )
     assert fleet.done == []
+
+
+def test_nor_does_kubernetes_come_while_one_of_three_is_in_maintenance(fleet: Fleet, tmp_path: Path) -> None:
+    deepops_stage(fleet, tmp_path)
+    for name in ("dgx01", "dgx02"):
+        fleet.hosts[name]["roles"] = ["gpu", "control_plane", "etcd"]
+    fleet.hosts["dgx02"]["maintenance"] = "a fan is replaced"
+    fleet.write()
+    refused = fleet.site.call("install")
+    assert refused.returncode == 1
+    assert (
+        "dgx02 (in maintenance: a fan is replaced); nothing was done; --until stops before it"
+        in refused.stderr
+    )
+    assert not (fleet.site.state / "here" / "journal.jsonl").exists()
 
 
 def deepops_stage(fleet: Fleet, tmp_path: Path) -> Path:

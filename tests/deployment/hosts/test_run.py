@@ -140,6 +140,29 @@ def test_a_host_that_loses_power_in_a_stage_is_named_and_the_same_command_goes_o
     assert host.guest.run("dpkg", "--audit").stdout == ""
 
 
+def test_a_host_that_loses_power_in_a_stage_costs_the_other_nothing(site: SiteUnderTest, boot: Boot) -> None:
+    hosts = boot("dgx-os-6"), boot("ubuntu-24.04")
+    describe(site, *hosts)
+    hold(hosts[1])
+    running = site.start("install", "--until", "container_toolkit")
+    until_held(hosts[1], running)
+    hosts[1].guest.kill()
+    said = running.communicate(timeout=400)[0]
+    assert running.returncode == 1
+    assert "host    dgx02 (unreachable)" in said, said
+    assert "container_toolkit: Install the container toolkit, without dgx02 (not reached)" in said, said
+    assert (
+        "dgx02 not reached, and left out; the rest is done. When the cause is gone, go on with: muster resume"
+        in said
+    )
+    assert hosts[0].guest.run("nvidia-ctk", "--version").returncode == 0
+    release(hosts[1])
+    hosts[1].guest.start()
+    resumed = site.muster("resume", seconds=600)
+    assert resumed.returncode == 0, resumed.stderr
+    assert hosts[1].guest.run("nvidia-ctk", "--version").returncode == 0
+
+
 def test_a_connection_that_drops_in_a_stage_costs_nothing(site: SiteUnderTest, boot: Boot) -> None:
     host = boot("ubuntu-24.04")
     describe(site, host)
