@@ -57,6 +57,7 @@ _WORDS: Final = {
 _MAX_CHARACTERS: Final = 60
 _LOGIN: Final = re.compile(r"://[^/\s@]*@")
 """User and password in a URL, which no message repeats."""
+_PASSWORD_IN_URL: Final = re.compile(r"://[^/\s@:]*:[^/\s@]*@")
 
 Place = tuple[str | int, ...]
 
@@ -284,8 +285,17 @@ def _reference_problems(site: Site) -> Iterator[str]:
 
 
 def _text_problems(site: Site) -> Iterator[str]:
-    """Yield texts that a terminal would obey or Ansible would run: all is data, but for a name of vault.yml."""
+    """Yield texts that a terminal would obey or Ansible would run, and URLs with a password in them.
+
+    All is data, but for a name of vault.yml.
+    """
     for place, text in _texts(site.data, ()):
+        if _PASSWORD_IN_URL.search(text) and place[:2] != ("network", "proxy"):
+            yield site.problem(
+                place,
+                f"{'.'.join(map(str, place))}: it has a password in its URL: a secret is never written here; give the "
+                "login to the program that fetches (git: a credential helper; registries: `docker login`)",
+            )
         if _CONTROL.search(text):
             yield site.problem(
                 place, f"{'.'.join(map(str, place))}: it has a control character: write it again"

@@ -62,6 +62,11 @@ REFUSED = {
         HEAD + "network:\n  proxy: {http: 'http://proxy'}\n", 6, "a URL with its port"),
     "a proxy with a password": (
         HEAD + "network:\n  proxy: {http: 'http://me:pw@proxy:1'}\n", 6, "a user or a password"),
+    "a password in a URL": (
+        HEAD + "deepops:\n  repository: https://me:pw@git.example.com/deepops\n", 6,
+        "deepops.repository: it has a password in its URL"),
+    "a password in the URL of a variable": (
+        HEAD + "vars:\n  deepops_http_proxy: http://me:pw@proxy:3128\n", 6, "it has a password in its URL"),
     "a Kubernetes without what keeps projects apart": (
         ON + '"1.29.9"\n', 4, "the orchestrator needs Kubernetes >=1.30"),
     "a GPU host without a model": (HEAD + "hosts:\n  a: {address: a, os: ubuntu-24.04, roles: [gpu]}\n", 6, "`model`"),
