@@ -62,7 +62,7 @@ class Fleet:
 
     @property
     def done(self) -> list[str]:
-        """Stage and host of each piece of work, sorted; the list begins anew with each look."""
+        """Stage and host of each piece of work since the last look, sorted."""
         lines = sorted(self.work.read_text().splitlines()) if self.work.exists() else []
         self.work.unlink(missing_ok=True)
         return lines
@@ -277,9 +277,8 @@ def test_kubespray_knows_no_host_that_is_left_out_and_the_control_plane_always(
     config = deepops_stage(fleet, tmp_path)
     fleet.more["network"] = {"proxy": {"http": "http://proxy.example.com:3128", "no_proxy": [".example.com"]}}
     fleet.write()
-    (
-        tmp_path / "deepops-work" / "broken"
-    ).touch()  # its kubespray fails at once: this is about what it is given
+    # its kubespray fails at once: this is about what it is given
+    (tmp_path / "deepops-work" / "broken").touch()
     done = fleet.site.muster("install", "--limit", "dgx02")
     assert "deepops: Do the deepops, without dgx01 (not in --limit)" in done.stderr, done.stderr
     inventory = (config / "inventory").read_text()
@@ -334,9 +333,8 @@ def test_the_key_of_the_jump_host_is_checked_by_every_connection(
     assert done.returncode == 1
     assert f"dgx01: the key of 127.0.0.1 port {jump.port} is not the known one" in done.stderr, done.stderr
     assert fleet.done == ["preflight controller", "preflight mgmt01"]
-    late = fleet.site.muster(
-        "install", "--from", "driver", "--until", "driver"
-    )  # where no `preflight` looks first, Ansible itself
+    # where no `preflight` looks first, Ansible itself
+    late = fleet.site.muster("install", "--from", "driver", "--until", "driver")
     assert late.returncode == 1
     assert "host    dgx01 (unreachable)" in late.stderr
     assert "cause   the jump host was not reached, or its key is not the one that is known" in late.stderr, (
@@ -381,7 +379,7 @@ def test_a_proxy_with_a_password_is_refused_and_the_password_is_shown_nowhere(fl
     fleet.more["network"] = {"proxy": proxies}
     fleet.write()
     for action in ("plan", "install", "verify", "inventory"):
-        refused = fleet.site.call(action) if action != "inventory" else fleet.site.call("inventory")
+        refused = fleet.site.call(action)
         assert refused.returncode == 2
         assert re.search(rf"site.yml:\d+: network.proxy.{key}: it has a user or a password", refused.stderr)
         assert CANARY not in refused.stdout + refused.stderr

@@ -5,6 +5,7 @@ of one version with the module that was loaded first since the boot or says that
 modules. A toolkit package holds a `nvidia-ctk` that writes what the real one writes.
 """
 
+import atexit
 import hashlib
 import os
 import shutil
@@ -13,6 +14,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 DRIVERS = {"450": "450.248.02", "550": "550.163.01", "580": "580.95.05"}
@@ -319,22 +321,21 @@ def index(place: Path) -> None:
 
 
 def _sign(place: Path, key: Path) -> None:
-    with tempfile.TemporaryDirectory() as home:
-        gpg = [
-            "gpg",
-            "--homedir",
-            home,
-            "--batch",
-            "--quiet",
-            "--yes",
-            "--pinentry-mode",
-            "loopback",
-            "--passphrase",
-            "",
-        ]
-        make = [*gpg, "--quick-generate-key", "tests <tests@example.com>", "rsa2048", "sign", "never"]
-        sign = [*gpg, "--clearsign", "--output", str(place / "InRelease"), str(place / "Release")]
-        show = [*gpg, "--armor", "--output", str(key), "--export"]
-        for arguments in (make, sign, show):
-            subprocess.run(arguments, check=True, capture_output=True)
-        subprocess.run(["gpgconf", "--homedir", home, "--kill", "all"], check=False, capture_output=True)
+    home = _signer()
+    _gpg(home, "--clearsign", "--output", str(place / "InRelease"), str(place / "Release"))
+    _gpg(home, "--armor", "--output", str(key), "--export")
+
+
+@cache
+def _signer() -> str:
+    """Return the home of a key of this process: all repositories of a site are signed by one, as NVIDIA's are."""
+    home = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    _gpg(home, "--quick-generate-key", "tests <tests@example.com>", "rsa2048", "sign", "never")
+    return home
+
+
+def _gpg(home: str, *arguments: str) -> None:
+    quiet = ("--batch", "--quiet", "--yes", "--pinentry-mode", "loopback", "--passphrase", "")
+    subprocess.run(["gpg", "--homedir", home, *quiet, *arguments], check=True, capture_output=True)
+    subprocess.run(["gpgconf", "--homedir", home, "--kill", "all"], check=False, capture_output=True)
