@@ -49,6 +49,7 @@ ROLES = {
         },
         {},
     ),
+    "nfs_client": ({"nfs_client_packages": []}, {"__nfs_client_packages_of": {"Debian": ["nfs-common"]}}),
     "dra": ({"dra_chart": "oci://registry.k8s.io/dra/charts/dra-driver", "dra_version": "0.5.0"}, {}),
 }  # fmt: skip
 
@@ -149,7 +150,10 @@ def _world(net: Internet, root: Path) -> World:
     }
     (site / "site.yml").write_text(yaml.safe_dump({
         "schema": 1, "name": "here", "hosts": {"gpu01": host}, "mirrors": mirrors,
-        "versions": {"kubernetes": "1.34.2", "deepops": "26.07", "trident": "26.06.0", "container_toolkit": "1.0"},
+        "versions": {
+            "kubernetes": "1.34.2", "deepops": "26.07", "trident": "26.06.0", "container_toolkit": "1.0",
+            "dra": "0.5.0",
+        },
         "deepops": {"commit": commit},
         "storage": {"trident": {"sha256": servers.sha256(TRIDENT_ARCHIVE)}},
         "bundle": {
@@ -398,7 +402,7 @@ def test_the_sites_that_come_with_muster_say_what_they_need() -> None:
     assert not {"ruff", "colorama", "pywin32"} & set(names)
     assert {("ansible", "11.13.0"), ("ansible-core", "2.18.19")} <= set(_pins(contents))
     assert [(each.name, each.release) for each in contents.checkouts] == [("deepops", "26.07")]
-    assert [each.name for each in contents.charts] == ["dra-driver-nvidia-gpu"]
+    assert contents.charts == [], "before Kubernetes 1.36 GPUs come by the device plugin"
     assert any(each.url.endswith("/trident-installer-26.06.0.tar.gz") for each in contents.files)
     assert any("muster" in each for each in contents.images)
     assert "registry.k8s.io/sig-storage/csi-provisioner:v6.3.0" in contents.images
