@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from orchestrator.planner.model import PodState
 from tests.world.coverage import Coverage
-from tests.world.facts import add, total
+from tests.world.facts import SECOND_US, add, total
 from tests.world.step import Step, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from orchestrator.planner.model import Amounts, Eviction, Pod, Workload
+    from orchestrator.planner.model import Amounts, Eviction, Pod, Snapshot, Workload
 
 
 def covered_work(step: Step) -> Iterator[Violation]:
@@ -35,6 +35,8 @@ def covered_work(step: Step) -> Iterator[Violation]:
             )
             continue
         node = step.nodes.get(step.pods[eviction.pod].node or "")
+        if _is_given_up(step.before, victim):
+            continue
         is_moved = eviction.pod in step.nominated
         ours, theirs = step.tree.sides(winner.project, victim.project)
         if is_moved or ours is None or theirs is None or (node is not None and node.gpu_model in models):
@@ -56,6 +58,14 @@ def covered_work(step: Step) -> Iterator[Violation]:
             pods = ", ".join(eviction.pod for eviction in evictions)
             facts = f"{pods} evicted for {evictions[0].beneficiary}, the quota of {theirs} covers it"
             yield Violation("covered", facts)
+
+
+def _is_given_up(before: Snapshot, workload: Workload) -> bool:
+    """Whether the gang lost a member so long ago that what is left of it goes, unless it becomes whole."""
+    grace = workload.stale_grace_seconds
+    grace = before.settings.stale_grace_seconds if grace is None else grace
+    since_us = workload.stale_since_us
+    return bool(since_us) and grace >= 0 and before.now_us - since_us >= grace * SECOND_US
 
 
 def _is_covered_beside_gains(

@@ -53,7 +53,7 @@ def kept_rooms(step: Step) -> Iterator[Violation]:
             continue  # the quota, which it must stay within, is smaller than when it was promised
         # Once a part of it is gone to better claims, the rest is of no use to the pod, or to its gang.
         new = [entry for entry in _others(step, workload) if not _is_old(step, entry)]
-        better = [entry for entry in new if _has_better_claim(step, entry, workload)]
+        better = [entry for entry in new if _goes_first(step, entry, workload)]
         if not _has_room(step, workload, together, without=[entry for entry in new if entry not in better]):
             continue
         nodes = {other.nominated_node for other in together}
@@ -108,8 +108,12 @@ def _lacks_a_room(step: Step, workload: Workload, promised: Sequence[Pod]) -> bo
         return False
     if workload.groups is not None or workload.topology is not None:
         return True  # it is placed anew as a whole
-    new = [entry for entry in _others(step, workload) if not _is_old(step, entry)]
-    rooms = list(_rooms_beside(step, workload, promised, new).by_name.values())
+    worse = [
+        entry
+        for entry in _others(step, workload)
+        if not _is_old(step, entry) and not _goes_first(step, entry, workload)
+    ]
+    rooms = list(_rooms_beside(step, workload, promised, worse).by_name.values())
     missing = workload.min_member - len(stays) - len(promised)
     project = step.tree.projects.get(workload.project)
     homeless = [pod for pod in pending(workload) if pod not in promised]
@@ -163,6 +167,16 @@ def _is_void(step: Step, workload: Workload, pod: Pod) -> bool:
         rooms.take(other.nominated_node, other.request, other.nominated_devices)
     names = {other.nominated_node for other in promised if other.nominated_node}
     return any(rooms.by_name[name].uses_lost for name in names) or bool(rooms.faults(names))
+
+
+def _goes_first(step: Step, entry: Binding, loser: Workload) -> bool:
+    """Whether the taker has a better claim, or is moved for somebody who has one."""
+    if _has_better_claim(step, entry, loser):
+        return True
+    movers = {eviction.beneficiary for eviction in step.plan.evictions if eviction.pod == entry.pod}
+    return any(
+        other.workload in movers and _has_better_claim(step, other, loser) for other in _others(step, loser)
+    )
 
 
 def _has_better_claim(step: Step, binding: Binding, loser: Workload) -> bool:
