@@ -129,7 +129,7 @@ class Sampler:
     """Makes a sample of what is to be seen, with the jobs that started since the one before."""
 
     def __init__(self) -> None:
-        self._waiting: frozenset[str] | None = None
+        self._started_before: frozenset[str] | None = None
 
     def sample(self, sight: Sight) -> tuple[Sample, dict[str, Sample]]:
         """Return the sample of the cluster and those of the projects."""
@@ -157,13 +157,18 @@ class Sampler:
         return cluster, samples
 
     def _started(self, sight: Sight) -> Mapping[str, int]:
-        """Return for how many seconds each job had waited that waited at the sample before, by its uid."""
-        before = self._waiting
-        self._waiting = frozenset(view.uid for view in sight.jobs if view.status == "Pending")
+        """Return for how many seconds each job had waited that has started since the sample before, by its uid.
+
+        A job that was evicted waits again, and has not started until it runs again.
+        """
+        started = {view.uid: view for view in sight.jobs if view.started_us is not None}
+        before, self._started_before = self._started_before, frozenset(started)
+        if before is None:
+            return {}
         return {
-            view.uid: max(0, view.started_us - view.created_us) // 1_000_000
-            for view in sight.jobs
-            if before is not None and view.uid in before and view.started_us is not None
+            uid: max(0, (view.started_us or 0) - view.created_us) // 1_000_000
+            for uid, view in started.items()
+            if uid not in before
         }
 
 

@@ -13,11 +13,11 @@ from musterweb.errors import NotThere
 
 MAX_REPORT_BYTES: Final = 64 << 20
 FILE: Final = "report.json"
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 
 class _Narrow(msgspec.Struct, frozen=True, rename="camel"):
-    """What the pages show of a record; the rest is not decoded. Version 2 of the schema in docs/record.md."""
+    """What the pages show of a record; the rest is not decoded. Version 3 of the schema in docs/record.md."""
 
 
 class _Run(_Narrow, frozen=True):

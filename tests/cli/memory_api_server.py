@@ -22,7 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from orchestrator.cluster.resources import ALL, Resource
+from orchestrator.cluster.resources import ALL, VOLUME_SNAPSHOTS, Resource
 from tests.cluster.waiting import DEADLINE_SECONDS
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ class MemoryApiServer:
         self.url = ""
         self.operator_runs = True
         self.requests: list[tuple[str, str]] = []
-        self._resources = list(ALL)
+        # the definitions of snapshots are not Kubernetes' own: who needs them says so
+        self._resources = [resource for resource in ALL if resource is not VOLUME_SNAPSHOTS]
         self._objects: dict[Key, JSON] = {}
         self._refusals: dict[tuple[str, str], tuple[int, str]] = {}
         self.user: JSON = {"username": "ann", "uid": "uid-of-ann", "groups": ["team", "system:authenticated"]}

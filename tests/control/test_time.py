@@ -28,6 +28,7 @@ WRITES_DATES = {
     "control/claim_grants.py": "when a claim was allocated, from which kube-scheduler counts a limit",
     "control/conditions.py": "since when a pod waits, for people",
     "control/events.py": "when an event happened, for people",
+    "control/metrics.py": "when the last decision was, and how long workloads waited, for people",
     "control/projects.py": "since when a condition of a project holds, for people",
     "control/scheduler.py": "when the loop began; from then on it counts the seconds by itself",
     "control/set_aside.py": "since when an object is set aside, for people",

@@ -96,8 +96,10 @@ def test_nothing_outside_of_the_folder_is_read(site: Site, folder: Path, tmp_pat
         (b"[" * 10_000, "cannot be read"),
         (b'{"verdict": "PASS"}', "cannot be read"),
         (
-            record.encode(three_steps()).replace(b'"schemaVersion":2', b'"schemaVersion":9'),
-            "of version 9, not 2",
+            record.encode(three_steps()).replace(
+                b'"schemaVersion":%d' % SCHEMA_VERSION, b'"schemaVersion":9'
+            ),
+            f"of version 9, not {SCHEMA_VERSION}",
         ),
     ],
 )
