@@ -107,6 +107,19 @@ def test_who_has_a_room_keeps_it_where_more_urgent_work_is_to_have_its_turn_late
     assert [(each.workload, each.node) for each in decision.nominations] == [("nominee", "n2")]
 
 
+def test_shares_do_not_fall_while_a_successor_is_not_there_yet() -> None:
+    decision = first_decision("share-of-what-leaves-before-its-successor")
+    assert "claim" in {each.workload for each in decision.nominations}
+    assert "small" not in {each.workload for each in decision.nominations}
+
+
+def test_packing_anew_spares_what_a_quota_covers_where_it_goes_in_vain() -> None:
+    path = Path(__file__).with_name("regressions") / "quota-needs-the-borrowers-and-a-move.yaml"
+    after = settle(load(path), max_decisions=20).after
+    (claim,) = next(workload.pods for workload in after.workloads if workload.id == "claim")
+    assert claim.state is PodState.ALLOCATED
+
+
 def test_promised_parts_wait_until_less_is_used_than_a_lost_gpu_leaves() -> None:
     decision = first_decision("promised-parts-on-a-node-that-lost-a-gpu")
     assert (decision.bindings, len(decision.nominations)) == ((), 5)

@@ -47,7 +47,10 @@ def kept_rooms(step: Step) -> Iterator[Violation]:
         ):
             continue  # its project's limits went to more urgent work, and then the room to somebody else
         if not workload.preemptible and not all(
-            within(add(step.firm_after[name], amounts), step.tree.quota(name))
+            within(
+                add(add(step.firm_after[name], step.promised(name, only_firm=True)), amounts),
+                step.tree.quota(name),
+            )
             for name in step.tree.lineage[workload.project]
         ):
             continue  # the quota, which it must stay within, is smaller than when it was promised

@@ -83,12 +83,13 @@ class Step:
             rooms.take_pod(pod)
         return rooms
 
-    def promised(self, name: str) -> Amounts:
-        """What the plan nominates for the project and what is below it."""
+    def promised(self, name: str, *, only_firm: bool = False) -> Amounts:
+        """What the plan nominates for the project and what is below it; `only_firm`: of what cannot be taken back."""
         return total(
             self.pods[entry.pod]
             for entry in self.plan.nominations
             if name in self.tree.lineage[self.workloads[entry.workload].project]
+            and not (only_firm and self.workloads[entry.workload].preemptible)
         )
 
     def tier(

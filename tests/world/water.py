@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from orchestrator.planner.model import DEVICE_MILLI
+from orchestrator.planner.model import DEVICE_MILLI, PodState
 from tests.world.facts import (
     NOTHING,
     add,
@@ -151,7 +151,12 @@ def _demand(snapshot: Snapshot, tree: Tree, project: str) -> int | None:
     for workload in snapshot.workloads:
         if workload.project != project:
             continue
-        for pod in allocated(workload):
+        # who leaves counts until somebody comes in its place
+        leaving = sorted(
+            (pod for pod in workload.pods if pod.state is PodState.RELEASING and not pod.stuck),
+            key=lambda pod: pod.id,
+        )
+        for pod in (*allocated(workload), *leaving[len(pending(workload)) :]):
             held += pod.request.gpu_milli
             node = nodes.get(pod.node or "")
             if node is not None and not node.schedulable:

@@ -1,6 +1,7 @@
 """What each project asks for, as far as the cluster could ever serve it.
 
-Work that runs counts as it is. Of what waits:
+Work that runs counts as it is, and what leaves until somebody comes in its place: shares that fell while a successor is
+not there yet would rise again when it comes, and give work to and fro. Of what waits:
 - a chunk counts for nothing if it cannot start even on empty nodes: no node that admits one of its pods is large
   enough for that, or all of them together are too small for the chunk;
 - what may run only on some of the nodes counts at most what these have in total, with what runs there already.
@@ -11,6 +12,7 @@ nested in each other or disjoint are bounded exactly; sets that overlap otherwis
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from orchestrator.planner.accounting.quota import ProjectTree
 from orchestrator.planner.model import DEVICE_MILLI, Amounts, Constraints, Pod, PodState, Request, Workload
@@ -89,11 +91,16 @@ class Demand:
         mine.total = None
         types = node_types_for(self._tree.projects[workload.project], workload)
         waiting = 0
+        leaving: list[Pod] = []
         for pod in workload.pods:
             if pod.state is PodState.ALLOCATED:
                 self._count_running(mine, types, pod, sign)
             elif pod.state is PodState.PENDING:
                 waiting += 1
+            elif not pod.stuck:
+                leaving.append(pod)
+        for pod in sorted(leaving, key=attrgetter("id"))[waiting:]:
+            self._count_running(mine, types, pod, sign)
         for chunk in chunks:
             waiting -= len(chunk)
             self._count_pending(mine, (types, _parts(chunk)), sign)

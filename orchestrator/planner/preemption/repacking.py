@@ -90,11 +90,12 @@ class _Repacking:
 
     def run(self) -> tuple[Losses, Placed] | None:
         checkpoint = self._ledger.checkpoint()
-        evicted = [piece for piece in self._pieces() if not piece.is_move and self._lift(piece)]
+        losses: Losses = []
+        evicted = [piece for piece in self._pieces() if not piece.is_move and self._lift(piece, losses)]
         if limiting(self._ledger, self._workload, self._requested) is not None:
             self._ledger.rollback(checkpoint)
             return None  # whoever is moved is still there
-        lifted = [piece for piece in self._pieces() if piece.is_move and self._lift(piece)]
+        lifted = [piece for piece in self._pieces() if piece.is_move and self._lift(piece, [])]
         items = [Lifted(self._workload, pod, None) for pod in self._chunk]
         items += [Lifted(piece.workload, piece.victim.pods[0], piece) for piece in lifted]
         items.sort(key=lambda item: (-item.pod.request.gpu_milli, item.piece is not None))
@@ -105,6 +106,7 @@ class _Repacking:
         self._ledger.rollback(checkpoint)
         self._session.work.spend(self._steps * _WORK_OF_STEP)
         if not fits:
+            self._policy.note_in_vain(self._workload, losses)
             return None
         moved = [(item, where) for item, where in places if item.piece is not None]
         outcome = self._carry_out([piece for piece in evicted if id(piece) not in spared], moved, places)
@@ -141,8 +143,8 @@ class _Repacking:
         }
         yield from sorted(pieces.values(), key=self._policy.order(self._workload))
 
-    def _lift(self, piece: Piece) -> bool:
-        """Take the piece off the ledger, if the policy and the budgets let it go."""
+    def _lift(self, piece: Piece, losses: Losses) -> bool:
+        """Take the piece off the ledger, if the policy and the budgets let it go; adds what that loses."""
         if piece.is_gone(self._ledger.evicted) or (piece.is_harmless and piece.is_move):
             return False
         if self._policy.falls_below_quota(self._workload, [piece]) and not self._policy.is_borrowed(
@@ -150,9 +152,11 @@ class _Repacking:
         ):
             return False
         checkpoint = self._ledger.checkpoint()
-        if self._selector.evict(self._workload, self._requested, [piece]) is None:
+        lost = self._selector.evict(self._workload, self._requested, [piece])
+        if lost is None:
             self._ledger.rollback(checkpoint)
             return False
+        losses += lost
         return True
 
     def _put_down_with_fewest_moves(self, items: Sequence[Lifted], places: list[_Place]) -> bool:
