@@ -31,7 +31,7 @@ TRIDENT = [("netapp/trident-operator", "26.06.0"), ("netapp/trident-autosupport"
     )
 ]  # fmt: skip
 TRIDENT_ARCHIVE = b"trident installer" * 5000
-ROLES = {
+ROLES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "container_toolkit": (
         {
             "container_toolkit_version": "1.0", "container_toolkit_package_revision": "1",
@@ -49,7 +49,7 @@ ROLES = {
         },
         {},
     ),
-    "nfs_client": ({"nfs_client_packages": []}, {"__nfs_client_packages_of": {"Debian": ["nfs-common"]}}),
+    "nfs_client": ({"nfs_client_packages": ["nfs-common"]}, {}),
     "dra": ({"dra_chart": "oci://registry.k8s.io/dra/charts/dra-driver", "dra_version": "0.5.0"}, {}),
 }  # fmt: skip
 
