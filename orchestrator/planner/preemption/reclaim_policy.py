@@ -55,8 +55,10 @@ class ReclaimPolicy:
 
     def key(self, workload: Workload) -> tuple[object, ...]:
         """Protection depends on where the lineages part, everything else on the piece's project alone."""
-        spared = (workload.id, *sorted(self._spared)) if self._spared or self._is_served_in_part else ()
-        return ("reclaim", workload.project if self._has_protection else "", *spared)
+        own: tuple[object, ...] = ()
+        if self._spared or self._is_served_in_part:
+            own = (workload.id, self._is_served_in_part, *sorted(self._spared))
+        return ("reclaim", workload.project if self._has_protection else "", *own)
 
     def start(self, workload: Workload, chunk: Chunk) -> None:
         """Note which GPU model is claimed, and spare nobody yet."""
