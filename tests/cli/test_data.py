@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     Muster = Callable[..., Outcome]
 
 NAMESPACE = "muster-team-a"
+CLONE_OF_DATA = {
+    "accessModes": ["ReadWriteMany"],
+    "volumeMode": "Filesystem",
+    "resources": {"requests": {"storage": "10Gi"}},
+    "storageClassName": "fast",
+    "dataSource": {"kind": "PersistentVolumeClaim", "name": "data"},
+}
+"""What a clone of the volume `data` of the fixture `storage` is: as large, and of the same class."""
 CLAIMS = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 GIB = 1 << 30
@@ -128,13 +136,7 @@ def test_a_clone_is_as_large_and_of_the_same_class_as_its_source(
     assert (done.code, done.out) == (0, "Volume copy has been cloned from data (10Gi, Pending)\n")
     kept = storage.find("persistentvolumeclaims", "copy", NAMESPACE)
     assert kept is not None
-    assert kept["spec"] == {
-        "accessModes": ["ReadWriteMany"],
-        "volumeMode": "Filesystem",
-        "resources": {"requests": {"storage": "10Gi"}},
-        "storageClassName": "fast",
-        "dataSource": {"kind": "PersistentVolumeClaim", "name": "data"},
-    }
+    assert kept["spec"] == CLONE_OF_DATA
 
 
 @pytest.mark.parametrize(
@@ -405,13 +407,7 @@ def test_a_job_has_a_clone_of_its_own_that_goes_with_it(muster: Muster, storage:
     assert (done.code, done.err) == (0, "")
     kept = storage.find("persistentvolumeclaims", "pvc-train-1", NAMESPACE)
     assert kept is not None
-    assert kept["spec"] == {
-        "accessModes": ["ReadWriteMany"],
-        "volumeMode": "Filesystem",
-        "resources": {"requests": {"storage": "10Gi"}},
-        "storageClassName": "fast",
-        "dataSource": {"kind": "PersistentVolumeClaim", "name": "data"},
-    }
+    assert kept["spec"] == CLONE_OF_DATA
     job = storage.find("jobs", "train", NAMESPACE)
     assert job is not None
     mounts = job["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]

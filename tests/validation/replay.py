@@ -1,5 +1,8 @@
 """Runs scenarios on a double of a cluster, as `muster validate` does and as pytest does, and says how both end."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +19,7 @@ from validation.session import Settings, acceptance_of, exit_code
 GANG = SHIPPED / "muster" / "gang.scenario.yaml"
 VICTIM = SHIPPED / "muster" / "victim.scenario.yaml"
 TR4858 = SHIPPED / "tr4858"
+SECOND_JUDGE = Path(__file__).with_name("second_judge.py")
 
 
 class Outcome(NamedTuple):
@@ -78,3 +82,17 @@ def both(
     assert report is not None
     other = run_pytest(paths, settings(directory / "pytest", target, **more), *arguments)
     return Outcome(code, other, report, directory / "command")
+
+
+def assert_second_judge_agrees(directory: Path) -> None:
+    """The second judge, a program that knows nothing of ours, has the same verdicts on the record in the directory."""
+    done = subprocess.run(
+        [sys.executable, "-I", SECOND_JUDGE, directory], capture_output=True, text=True, check=True
+    )
+    report = json.loads((directory / "report.json").read_bytes())
+    assert json.loads(done.stdout) == {
+        "checks": {step["id"]: step["verdict"] for step in report["steps"]},
+        "requirements": {entry["id"]: entry["verdict"] for entry in report["requirements"]},
+        "verdict": report["verdict"],
+        "acceptance": report["acceptance"],
+    }

@@ -1,15 +1,13 @@
 """Results of training jobs by both front doors: an honest one passes, and what is left out or made up does not."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from tests.validation.fake_target import FakeTarget
-from tests.validation.replay import both, run_command, run_pytest, settings
+from tests.validation.replay import assert_second_judge_agrees, both, run_command, run_pytest, settings
 from tests.validation.training_targets import (
     NETAPP1,
     SMALL,
@@ -30,7 +28,6 @@ from validation.report.redact import redact
 from validation.report.sources import differences
 from validation.report.verify import verify
 
-PROGRAM = Path(__file__).with_name("second_judge.py")
 FILES = [NETAPP1, SMALL]
 GPU, MOUNTS, CPU = "netapp1/training/resnet50", "netapp1/training/mounts", "muster-training/training/resnet50"
 
@@ -66,26 +63,12 @@ def test_what_is_left_out_or_made_up_is_not_green(
     assert (outcome.command, outcome.pytest) == (1, 1), outcome.report.headline
     step = next(step for step in outcome.report.steps if step.id == check)
     assert (step.verdict, words in step.reason) == (verdict, True), step.reason
-    agrees(outcome.directory)
-
-
-def agrees(directory: Path) -> None:
-    """The second judge has the same verdicts."""
-    done = subprocess.run(
-        [sys.executable, "-I", PROGRAM, directory], capture_output=True, text=True, check=True
-    )
-    report = json.loads((directory / "report.json").read_bytes())
-    assert json.loads(done.stdout) == {
-        "checks": {step["id"]: step["verdict"] for step in report["steps"]},
-        "requirements": {entry["id"]: entry["verdict"] for entry in report["requirements"]},
-        "verdict": report["verdict"],
-        "acceptance": report["acceptance"],
-    }
+    assert_second_judge_agrees(outcome.directory)
 
 
 def test_two_judges_agree_on_jobs_that_trained(tmp_path: Path) -> None:
     run_command(FILES, settings(tmp_path / "r", Trains, profile="current", parts=["training"]))
-    agrees(tmp_path / "r")
+    assert_second_judge_agrees(tmp_path / "r")
 
 
 def test_leaving_the_result_out_with_k_is_not_green(tmp_path: Path) -> None:

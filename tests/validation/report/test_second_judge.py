@@ -1,8 +1,6 @@
 """A judge of its own, written from the documents: it agrees with ours on every verdict of every bundle."""
 
 import ast
-import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,12 +13,19 @@ from tests.validation.fake_target import (
     SwapsDevices,
     WitnessedTarget,
 )
-from tests.validation.replay import GANG, TR4858, VICTIM, run_command, settings
+from tests.validation.replay import (
+    GANG,
+    SECOND_JUDGE,
+    TR4858,
+    VICTIM,
+    assert_second_judge_agrees,
+    run_command,
+    settings,
+)
 from tests.validation.report.test_record import EvictsTheWrongOne, HoldsTwice
 from tests.validation.test_not_fooled import Interrupted, LosesAGang, NeverBinds, NothingThere, waivers
 from validation.scenario.loader import SHIPPED
 
-PROGRAM = Path(__file__).parents[1] / "second_judge.py"
 INTERACTIVE = SHIPPED / "muster" / "interactive.scenario.yaml"
 FRACTIONS = SHIPPED / "muster" / "fractions.scenario.yaml"
 BUNDLES = [
@@ -37,7 +42,7 @@ BUNDLES = [
 
 
 def test_the_second_judge_imports_nothing_of_ours() -> None:
-    tree = ast.parse(PROGRAM.read_text())
+    tree = ast.parse(SECOND_JUDGE.read_text())
     modules = {
         name
         for node in ast.walk(tree)
@@ -61,14 +66,4 @@ def test_two_judges_agree_on_every_verdict(
 ) -> None:
     accepted = waivers(tmp_path, "muster-victim/reclaim")
     run_command(paths, settings(tmp_path / "r", target, waivers=accepted))
-    directory = tmp_path / "r"
-    done = subprocess.run(
-        [sys.executable, "-I", PROGRAM, directory], capture_output=True, text=True, check=True
-    )
-    report = json.loads((directory / "report.json").read_bytes())
-    assert json.loads(done.stdout) == {
-        "checks": {step["id"]: step["verdict"] for step in report["steps"]},
-        "requirements": {entry["id"]: entry["verdict"] for entry in report["requirements"]},
-        "verdict": report["verdict"],
-        "acceptance": report["acceptance"],
-    }
+    assert_second_judge_agrees(tmp_path / "r")
