@@ -190,6 +190,18 @@ def test_nobody_is_evicted_twice_for_a_workload_that_grows(grace_decisions: int)
     assert evicted == {"borrower/single": 1, "borrower/part": 1, "borrower/trio": 3}
 
 
+def test_a_department_lends_what_came_last_of_all_its_projects() -> None:
+    decision = first_decision("department-lends-what-came-last")
+    assert {eviction.workload for eviction in decision.evictions} == {"w011"}
+    assert {nomination.workload for nomination in decision.nominations} == {"w007"}
+
+
+def test_urgent_work_beyond_the_fair_share_leaves_what_the_quota_covers() -> None:
+    decision = first_decision("loop-priority-beyond-the-share")
+    assert decision.evictions == ()
+    assert {binding.workload for binding in decision.bindings} == {"w005", "w006"}
+
+
 def assert_no_gpu_is_given_twice(snapshot: Snapshot) -> None:
     used: dict[tuple[str | None, int], int] = defaultdict(int)
     nodes = {each.name: each for each in snapshot.nodes}

@@ -107,7 +107,7 @@ class Tree:
 
 
 def within(amounts: Amounts, bounds: tuple[int | None, ...], requested: Amounts | None = None) -> bool:
-    """Whether no resource (of those that `asked` asks for) is above its bound. None: unbounded."""
+    """Whether no resource (of those that are `requested`) is above its bound. None: unbounded."""
     return all(
         bound is None or amount <= bound
         for resource, (amount, bound) in enumerate(zip(amounts, bounds, strict=True))

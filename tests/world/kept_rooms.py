@@ -46,6 +46,8 @@ def kept_rooms(step: Step) -> Iterator[Violation]:
             for name in step.tree.lineage[workload.project]
         ):
             continue  # its project's limits went to more urgent work, and then the room to somebody else
+        if _is_over_limit_of_model(step, workload, together):
+            continue  # the same, of a limit for the GPU model
         if not workload.preemptible and not all(
             within(
                 add(add(step.firm_after[name], step.promised(name, only_firm=True)), amounts),
@@ -65,6 +67,22 @@ def kept_rooms(step: Step) -> Iterator[Violation]:
             f"{takers or 'nobody'} takes what {pod.id} was promised on {node.name}, without a better claim"
         )
         yield Violation("nomination-lost", facts)
+
+
+def _is_over_limit_of_model(step: Step, workload: Workload, promised: Iterable[Pod]) -> bool:
+    """Whether a project or department would hold more of a GPU model than its limit with the promised rooms."""
+    requested: dict[str, int] = {}
+    for pod in promised:
+        model = step.nodes[pod.nominated_node].gpu_model if pod.nominated_node in step.nodes else ""
+        requested[model] = requested.get(model, 0) + pod.request.gpu_milli
+    return any(
+        bounds.limit_gpu_milli is not None
+        and _held_of_model(step, bounds.model).get(name, 0) + requested.get(bounds.model, 0)
+        > bounds.limit_gpu_milli
+        for name in step.tree.lineage[workload.project]
+        for bounds in step.tree.projects[name].gpu_models
+        if requested.get(bounds.model)
+    )
 
 
 def _others(step: Step, workload: Workload) -> list[Binding]:

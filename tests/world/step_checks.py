@@ -15,6 +15,7 @@ from tests.world.facts import (
     all_pods,
     gang_is_whole,
     order_in_project,
+    total,
     within,
 )
 from tests.world.kept_rooms import kept_rooms
@@ -110,7 +111,11 @@ def firm_work(step: Step) -> Iterator[Violation]:
     """Work that cannot be taken back stays within the quotas, and is not evicted."""
     firm = [entry for entry in step.plan.bindings if not step.workloads[entry.workload].preemptible]
     for name in _projects_of(step, firm):
-        if not within(step.firm_after[name], step.tree.quota(name)):
+        own = [entry for entry in firm if name in step.tree.lineage[step.workloads[entry.workload].project]]
+        requested = total(
+            step.pods[entry.pod] for entry in own
+        )  # of CPUs alone: GPUs above the quota are no bar
+        if not within(step.firm_after[name], step.tree.quota(name), requested):
             yield Violation("firm", f"{name}: {step.firm_after[name]} above quota {step.tree.quota(name)}")
     for eviction in step.plan.evictions:
         workload, node = step.workloads[eviction.workload], step.nodes.get(step.pods[eviction.pod].node or "")

@@ -53,7 +53,17 @@ def filling_order(workloads: Iterable[Workload]) -> list[Victim]:
     """The workloads in pieces: first what each needs to run, then its surplus pods one by one."""
     # Two stable sorts, as a key with a priority turned round is not made in C.
     by_age = sorted(workloads, key=_BY_AGE)
-    return _in_pieces(sorted(by_age, key=lambda workload: (workload.preemptible, -workload.priority)))
+    return _in_pieces(sorted(by_age, key=_by_priority))
+
+
+def in_filling_order(pieces: Iterable[Victim]) -> list[Victim]:
+    """Pieces of several projects in the order of a department's quota; those of one workload stay as they are."""
+    by_age = sorted(pieces, key=lambda piece: _BY_AGE(piece.workload))
+    return sorted(by_age, key=lambda piece: _by_priority(piece.workload))
+
+
+def _by_priority(workload: Workload) -> tuple[bool, int]:
+    return workload.preemptible, -workload.priority
 
 
 def _in_pieces(workloads: Iterable[Workload]) -> list[Victim]:

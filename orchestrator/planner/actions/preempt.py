@@ -217,21 +217,21 @@ def _is_due_to_others(
 ) -> bool:
     """Whether others have a better claim: projects, to what less urgent work of this one gives back, or the victims.
 
-    A victim that asks for CPUs alone may be entitled to them where the workload borrows GPUs. Unless it fits elsewhere
-    it would take the room of others for them, and these the workload's.
+    A victim may be entitled to what it holds where the workload, with which the project holds more than its fair share,
+    is not. Unless it fits elsewhere it would reclaim the room of others, and these the workload's.
     """
     losses, placed = outcome
     chunk = tuple(pod for pod, _ in placed)
     checkpoint = session.ledger.checkpoint()
     moved = move_elsewhere(session, losses)
+    session.ledger.rollback(checkpoint)
+    for pod, where in placed:
+        session.ledger.unplace(workload, pod, where.node, where.devices)
     entitled = any(
         victim.workload.id not in moved
         and session.tier(victim.workload, victim.pods) is not EntitlementTier.SURPLUS
         for victim, _ in losses
     )
-    session.ledger.rollback(checkpoint)
-    for pod, where in placed:
-        session.ledger.unplace(workload, pod, where.node, where.devices)
     due = entitled and session.tier(workload, chunk) is EntitlementTier.SURPLUS
     due = due or bool(suspended and better_claims(session, workload, chunk, suspended))
     session.ledger.rollback(checkpoint)

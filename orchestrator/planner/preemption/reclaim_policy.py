@@ -7,7 +7,13 @@ while another set of victims exists; where none does, only pieces that no quota 
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from orchestrator.planner.accounting.coverage import Coverage, Victim, coverage, filling_order
+from orchestrator.planner.accounting.coverage import (
+    Coverage,
+    Victim,
+    coverage,
+    filling_order,
+    in_filling_order,
+)
 from orchestrator.planner.accounting.quota import amount_text, gpus, reclaim_min_runtime
 from orchestrator.planner.accounting.quota_checks import keeps_limits
 from orchestrator.planner.gangs import Chunk, chunk_amounts
@@ -325,12 +331,14 @@ class ReclaimPolicy:
         return covered
 
     def _coverage(self, side: str, by_project: Mapping[str, Sequence[Workload]]) -> Coverage:
-        pieces = filling_order(by_project.get(side, ()))
         parts = [self._coverage(child, by_project) for child in self._tree.children.get(side, ())]
-        inside = sorted(
-            (piece for part in parts for piece in part.covered), key=lambda piece: piece.workload.preemptible
-        )
-        pieces += [*inside, *(piece for part in parts for piece in part.borrowed)]
+        own = filling_order(by_project.get(side, ()))
+        if parts:
+            inside = in_filling_order(piece for part in parts for piece in part.covered)
+            outside = in_filling_order([*own, *(piece for part in parts for piece in part.borrowed)])
+            pieces = [*inside, *outside]
+        else:
+            pieces = own
         models = {model: self._tree.model_quota[side, model] for model in self._tree.promised_models}
         return coverage(pieces, self._tree.quota[side], self._tree.resources, models, self._model_of)
 
