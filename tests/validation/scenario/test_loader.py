@@ -130,6 +130,13 @@ def test_every_shipped_expectation_is_what_quotas_alone_lead_to() -> None:
             assert contradictions(step.expectation, step.division) == [], f"{scenario.id}/{step.id}"
 
 
+def test_no_scenario_of_ours_needs_an_image_that_is_on_the_nodes_already() -> None:
+    ours = [scenario for scenario in load(find([])) if "muster" in scenario.path.parts[-2:]]
+    lines = [command.line for scenario in ours for step in scenario.steps for command in step.commands]
+    assert len(lines) > 10
+    assert not [line for line in lines if "--local-image" in line]
+
+
 def test_the_commands_of_the_paper_are_all_there() -> None:
     steps = [step for scenario in load(find()) if scenario.id.startswith("tr4858") for step in scenario.steps]
     submitted = [
