@@ -7,12 +7,12 @@ import msgspec
 
 from validation.judge.convergence import Convergence, ConvergenceResult
 from validation.judge.events import Event
-from validation.judge.evidence import NO_EVIDENCE, Evidence, count, shortfall
+from validation.judge.evidence import NO_EVIDENCE, Evidence, shortfall
 from validation.judge.expectation import Actual, Expectation, differences, observe
 from validation.judge.history import History, Violation
 from validation.judge.invariants import INVARIANTS, SUBJECTS
 from validation.judge.settling import Settling
-from validation.judge.state import State, evictions, fold
+from validation.judge.state import State, evictions
 from validation.judge.timeline import Timeline
 from validation.judge.units import seconds
 from validation.judge.verdict import ACCEPTABLE, Verdict
@@ -225,7 +225,7 @@ def judge_invariant(
         [*timeline.nodes_before(window.from_event), *during], window.ended_ms, since_ms=window.started_ms
     )
     violations = [violation for violation in INVARIANTS[name](history) if violation.t_ms >= window.started_ms]
-    evidence = count(during, fold(history.events), timeline.projects)
+    evidence = timeline.evidence_between(window.from_event, window.until_event)
     noun, count_subjects = SUBJECTS[name]
     subjects = count_subjects(history)
     lacking = shortfall(least, evidence)

@@ -5,8 +5,12 @@ the evidence: it is stored whole in events.jsonl, and every verdict can be deriv
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
+
+ENDED: Final = frozenset({"Succeeded", "Failed"})
+"""The phases of a pod whose containers do not run any more."""
 
 
 class Eviction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -117,14 +121,14 @@ class PodSeen(
     @property
     def finished(self) -> bool:
         """It ended by itself and holds nothing any more."""
-        return self.phase in {"Succeeded", "Failed"}
+        return self.phase in ENDED
 
     @property
     def holds(self) -> bool:
         """It occupies GPUs of a node: bound, not finished, and not yet gone (a terminating pod still holds
         them).
         """
-        return self.change != "deleted" and bool(self.node) and not self.finished
+        return self.node != "" and self.change != "deleted" and self.phase not in ENDED
 
 
 class OutputSeen(

@@ -1,11 +1,6 @@
 """How much a verdict rests on: what was watched, counted, against the least that the check needs."""
 
-from collections.abc import Collection, Sequence
-
 import msgspec
-
-from validation.judge.events import Event, PodSeen
-from validation.judge.state import State
 
 
 class Evidence(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -18,13 +13,6 @@ class Evidence(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
 
 
 NO_EVIDENCE = Evidence()
-
-
-def count(events: Sequence[Event], state: State, projects: Collection[str]) -> Evidence:
-    """The evidence in `events`, which led to `state`, on the pods of `projects`."""
-    pods = [event for event in events if isinstance(event, PodSeen) and event.project in projects]
-    gpus = [gpus for gpus in state.nodes.values() if gpus]
-    return Evidence(len(gpus), sum(gpus), len({pod.uid for pod in pods}), len(pods))
 
 
 def shortfall(least: Evidence, actual: Evidence) -> str:

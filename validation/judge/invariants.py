@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from validation.judge.events import PodSeen
+from validation.judge.events import Event, PodSeen
 from validation.judge.history import History, Invariant, Violation, first_of_each
 from validation.judge.state import State, Workload, evictions, replay
 from validation.judge.units import gpus
@@ -163,7 +163,7 @@ def gang_all_or_none(history: History) -> list[Violation]:
     for event, state in replay(history.events):
         violations += _overdue(watch, event.t_ms, history.window_ms)
         partial = _partial_gangs(state)
-        watch.since = {key: watch.since.get(key, event.t_ms) for key in partial}
+        watch.since = {key: watch.since.get(key, event.t_ms) for key in sorted(partial)}
         watch.reported &= partial
     return violations + _overdue(watch, history.end_ms, history.window_ms)
 
@@ -236,12 +236,12 @@ INVARIANTS: dict[str, Invariant] = {
 
 def _holders(history: History) -> int:
     """Pods that held GPUs."""
-    return len({pod.uid for state in _states(history) for pod in state.holding()})
+    return len({pod.uid for pod in _holding(history)})
 
 
 def _protected_holders(history: History) -> int:
     """Pods that held GPUs and cannot be preempted."""
-    return len({pod.uid for state in _states(history) for pod in state.holding() if not pod.preemptible})
+    return len({pod.uid for pod in _holding(history) if not pod.preemptible})
 
 
 def _evicted_pods(history: History) -> int:
@@ -261,12 +261,14 @@ def _evictions_beside_protected(history: History) -> int:
 
 def _gangs(history: History) -> int:
     """Gangs of more than one pod."""
-    gangs = {
-        key
-        for state in _states(history)
-        for key, pods in state.by_workload().items()
-        if pods[0].min_member > 1
-    }
+    gangs: set[Workload] = set()
+    for begun, event, state in _since(history):
+        if not begun:
+            gangs.update(key for key, pods in state.by_workload().items() if pods[0].min_member > 1)
+        elif isinstance(event, PodSeen):
+            key = (event.project, event.workload)
+            pods = state.by_workload().get(key, ())
+            gangs.update({key} if pods and pods[0].min_member > 1 else ())
     return len(gangs)
 
 
@@ -274,10 +276,11 @@ def _departed(history: History) -> int:
     """Pods that held GPUs and are gone."""
     held: set[str] = set()
     gone: set[str] = set()
-    for event, state in replay(history.events):
+    for event in history.events:
         if isinstance(event, PodSeen) and event.change == "deleted" and event.t_ms >= history.since_ms:
             gone |= {event.uid} & held
-        held |= {pod.uid for pod in state.holding()}
+        elif isinstance(event, PodSeen) and event.holds and event.gpu_milli:
+            held.add(event.uid)
     return len(gone)
 
 
@@ -285,8 +288,22 @@ def _announced(history: History) -> list[PodSeen]:
     return [pod for pod in evictions(history.events) if pod.t_ms >= history.since_ms]
 
 
-def _states(history: History) -> Iterator[State]:
-    return (state for event, state in replay(history.events) if event.t_ms >= history.since_ms)
+def _holding(history: History) -> Iterator[PodSeen]:
+    """Every pod that held GPUs, as it was at the beginning and after each of its events."""
+    for begun, event, state in _since(history):
+        if not begun:
+            yield from state.holding()
+        elif isinstance(event, PodSeen) and event.holds and event.gpu_milli:
+            yield event
+
+
+def _since(history: History) -> Iterator[tuple[bool, Event, State]]:
+    """The events that are judged, with the state that each leads to, and whether there was one before it."""
+    begun = False
+    for event, state in replay(history.events):
+        if event.t_ms >= history.since_ms:
+            yield begun, event, state
+            begun = True
 
 
 SUBJECTS: dict[str, tuple[str, Callable[[History], int]]] = {

@@ -28,6 +28,8 @@ class State:
     """By node and name of a pod, the GPUs that the kubelet gave it."""
     _holding: dict[str, PodSeen] = field(default_factory=dict)
     """By uid, those of the pods that occupy GPUs."""
+    _members: dict[Workload, dict[str, PodSeen]] = field(default_factory=dict)
+    """By workload and uid, the pods that exist."""
 
     def copy(self) -> "State":
         """The same state, to be changed by itself."""
@@ -43,12 +45,15 @@ class State:
             dict(self._said_at),
             dict(self._given),
             dict(self._holding),
+            {key: dict(members) for key, members in self._members.items()},
         )
 
     def apply(self, event: Event) -> None:
         """Bring the state up to `event`."""
         self.applied += 1
         match event:
+            case PodSeen():
+                self._see(event)
             case NodeSeen():
                 self.nodes[event.node] = event.gpus
             case GpusSeen():
@@ -63,12 +68,11 @@ class State:
                 elif event.action == "delete":
                     self.expected -= workloads
                     self.deleted |= workloads
-            case PodSeen():
-                self._see(event)
 
     def _see(self, pod: PodSeen) -> None:
         """Take a pod as it is now."""
         holds = pod.holds
+        self._join(pod)
         if pod.change == "deleted":
             self.pods.pop(pod.uid, None)
             self._bound_at.pop(pod.uid, None)
@@ -80,6 +84,18 @@ class State:
             self._holding[pod.uid] = pod
         else:
             self._holding.pop(pod.uid, None)
+
+    def _join(self, pod: PodSeen) -> None:
+        """Take the pod as one of its workload, or away from there; `pods` has it as it was before."""
+        before = self.pods.get(pod.uid)
+        moved = before is not None and (before.project != pod.project or before.workload != pod.workload)
+        if before is not None and (moved or pod.change == "deleted"):
+            members = self._members[before.project, before.workload]
+            del members[pod.uid]
+            if not members:
+                del self._members[before.project, before.workload]
+        if pod.change != "deleted":
+            self._members.setdefault((pod.project, pod.workload), {})[pod.uid] = pod
 
     def _hear(self, event: GpusSeen) -> None:
         """Take what a kubelet and a driver say; nothing of any GPU takes back what they said."""
@@ -121,10 +137,7 @@ class State:
 
     def by_workload(self) -> dict[Workload, list[PodSeen]]:
         """All pods that exist, by project and workload."""
-        pods: dict[Workload, list[PodSeen]] = defaultdict(list)
-        for pod in self.pods.values():
-            pods[pod.project, pod.workload].append(pod)
-        return dict(pods)
+        return {key: list(members.values()) for key, members in self._members.items()}
 
     def running(self) -> set[Workload]:
         """Workloads of which at least `min_member` pods run and none is being deleted."""

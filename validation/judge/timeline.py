@@ -37,6 +37,7 @@ class Timeline:
         self._gaps: list[tuple[int, WatchSeen]] = []
         self._projects: set[str] = set()
         self._evicted_at: dict[str, int] = {}
+        self._between: tuple[tuple[int, int], Evidence] | None = None
 
     def state_before(self, index: int) -> State:
         """The state that the events before the index lead to, a copy."""
@@ -52,6 +53,17 @@ class Timeline:
             sum(len(before.uids.get(project, ())) for project in projects),
             sum(before.pod_events.get(project, 0) for project in projects),
         )
+
+    def evidence_between(self, from_event: int, until_event: int) -> Evidence:
+        """How much these events say of the pods of all projects, on the nodes that there are after them."""
+        if self._between is None or self._between[0] != (from_event, until_event):
+            nodes = [event for event in self.nodes_before(until_event) if isinstance(event, NodeSeen)]
+            gpus = [gpus for gpus in {event.node: event.gpus for event in nodes}.values() if gpus]
+            during, projects = self.events[from_event:until_event], self.projects
+            uids = [event.uid for event in during if isinstance(event, PodSeen) and event.project in projects]
+            evidence = Evidence(len(gpus), sum(gpus), len(set(uids)), len(uids))
+            self._between = (from_event, until_event), evidence
+        return self._between[1]
 
     def nodes_before(self, index: int) -> list[NodeSeen | GpusSeen]:
         """The events of nodes before the index, and what their witnesses said."""

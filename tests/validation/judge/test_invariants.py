@@ -103,6 +103,13 @@ def test_a_gang_that_stays_in_part_is_seen() -> None:
     assert not violations("gang-all-or-none", member(1, 0), member(2, 1), end_ms=5000)
 
 
+def test_gangs_that_are_late_at_once_are_always_named_in_the_same_order() -> None:
+    names = [f"gang-{letter}" for letter in "hgfedcba"]
+    late = [pod(1, name, devices=(0,), min_member=2) for name in names]
+    messages = violations("gang-all-or-none", *late, end_ms=60_000)
+    assert [message.split()[1] for message in messages] == sorted(names)
+
+
 def test_a_gang_may_bind_one_after_the_other_within_the_window() -> None:
     assert not violations("gang-all-or-none", member(1, 0), member(2, 1), member(3, 2), end_ms=60_000)
 
