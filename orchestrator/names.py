@@ -132,6 +132,12 @@ USER_ANNOTATION: Final = f"{GROUP}/user"
 COMMAND_LINE_ANNOTATION: Final = f"{GROUP}/command-line"
 """On a workload: the command line that made it, for display."""
 
+SNAPSHOT_ON_SUCCESS_ANNOTATION: Final = f"{GROUP}/snapshot-on-success"
+"""On a Job: `true` says that the volumes of its pods are kept as snapshots when it has succeeded."""
+
+SNAPSHOTS_ANNOTATION: Final = f"{GROUP}/snapshots"
+"""On a Job that has succeeded, written by the operator: the snapshots of its volumes, comma separated names."""
+
 TIMED_OUT_ANNOTATION: Final = f"{GROUP}/timed-out-at"
 """On a StatefulSet or Job that was stopped because it ran longer than its project allows: when, RFC 3339."""
 

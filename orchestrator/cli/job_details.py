@@ -92,6 +92,7 @@ def facts(view: WorkloadView, now_us: int) -> dict[str, str]:
         "CREATED BY CLI": str(view.created_by_cli).lower(),
         "SERVICE URL(S)": ",".join(view.urls),
         "COMMAND LINE": view.command_line,
+        "SNAPSHOTS": ",".join(view.snapshots),
         "WAITS BECAUSE": view.waits_because,
     }
     return {title: fact for title, fact in known.items() if fact}

@@ -55,6 +55,7 @@ FLAGS: Final = {
     "ports": "--port",
     "privilege_escalation": "--allow-privilege-escalation",
     "service_type": "--service-type",
+    "snapshot_on_success": "--snapshot-on-success",
     "stdin": "--stdin",
     "tolerations": "--toleration",
     "topology_preferred": "--preferred-pod-topology-key",
@@ -166,6 +167,7 @@ STORAGE: Final = (
         metavar="VOLUME:PATH[:ro|rw]",
         help="A clone of a volume of the project, deleted with the job.",
     ),
+    _flag("--snapshot-on-success", help="Keep the job's volume claims as snapshots when it has succeeded."),
     _flag("--create-home-dir", help="An empty home directory, and HOME set to it."),
 )
 

@@ -153,6 +153,7 @@ class SubmitRequest:
             ),
             "claims": tuple(claim for claim in claims if isinstance(claim, Mount)),
             "new_claims": tuple(claim for claim in claims if isinstance(claim, NewClaim)),
+            "snapshot_on_success": bool(values["snapshot_on_success"]),
             "home_directory": bool(values["create_home_dir"]),
             "mount_propagation": bool(values["mount_propagation"]),
         }

@@ -20,6 +20,8 @@ from orchestrator.cluster.resources import (
     PROJECTS,
     SECRETS,
     STORAGE_CLASSES,
+    VOLUME_SNAPSHOT_CLASSES,
+    VOLUME_SNAPSHOTS,
     Resource,
 )
 from orchestrator.cluster.transport import Transport
@@ -60,6 +62,7 @@ async def preflight(transport: Transport, submission: Submission, scope: Scope) 
         "volume claims": checks.claims(),
         "secrets": checks.secrets(),
         "storage classes": checks.storage_classes(),
+        "snapshot classes": checks.snapshots(),
         "node types": checks.node_type(),
         "the project's node types": checks.project_node_types(),
         "the project's pod security": checks.pod_security(),
@@ -141,6 +144,22 @@ class _Checks:
                     name=name,
                     known=await self._known(STORAGE_CLASSES),
                 )
+
+    async def snapshots(self) -> None:
+        if not self._submission.snapshot_on_success:
+            return
+        fix = "an administrator installs external-snapshotter and a VolumeSnapshotClass of the storage driver"
+        try:
+            await self._transport.list(
+                VOLUME_SNAPSHOTS.path(self._scope.namespace), Object, metadata_only=True
+            )
+            page = await self._transport.list(VOLUME_SNAPSHOT_CLASSES.path(), Object, metadata_only=True)
+        except NotFound as error:
+            raise Missing(
+                "{snapshot_on_success}: this cluster has no VolumeSnapshots: {fix}", fix=fix
+            ) from error
+        if not page.items:
+            raise Missing("{snapshot_on_success}: this cluster has no VolumeSnapshotClass: {fix}", fix=fix)
 
     async def project_node_types(self) -> None:
         node_type = self._submission.node_type

@@ -113,6 +113,9 @@ RESOURCE_CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", "Re
 DRA_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 """Of resource.k8s.io, the best first: slices, classes and claims are read in each of them."""
 VOLUME_SNAPSHOTS: Final = Resource("snapshot.storage.k8s.io", "v1", "volumesnapshots", "VolumeSnapshot")
+VOLUME_SNAPSHOT_CLASSES: Final = Resource(
+    "snapshot.storage.k8s.io", "v1", "volumesnapshotclasses", "VolumeSnapshotClass", namespaced=False
+)
 GPU_NODES: Final = Resource(GROUP, "v1alpha1", "gpunodes", "GpuNode", namespaced=False)
 DAEMON_SETS: Final = Resource("apps", "v1", "daemonsets", "DaemonSet")
 SELF_SUBJECT_ACCESS_REVIEWS: Final = Resource(
@@ -154,6 +157,7 @@ ALL: Final = (
     RESOURCE_QUOTAS,
     EVICTION_RECORDS,
     VOLUME_SNAPSHOTS,
+    VOLUME_SNAPSHOT_CLASSES,
     GPU_NODES,
     DAEMON_SETS,
     SELF_SUBJECT_ACCESS_REVIEWS,

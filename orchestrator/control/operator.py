@@ -25,6 +25,7 @@ from orchestrator.control.projects import ProjectController
 from orchestrator.control.requests import REQUESTS_IN_FLIGHT
 from orchestrator.control.scheduler import SchedulerLoop
 from orchestrator.control.settings_record import SettingsRecord
+from orchestrator.control.success_snapshots import SuccessSnapshots
 from orchestrator.control.time_limits import Caches, TimeLimits
 from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE
 from orchestrator.pages import serving_pages
@@ -178,6 +179,14 @@ async def _lead(
         )
         group.create_task(projects.run())
         group.create_task(limits.run())
+        kept = SuccessSnapshots(
+            transport,
+            observer.jobs.objects,
+            observer.namespaces.objects,
+            observer.projects.objects,
+            is_leader=election.is_leader,
+        )
+        group.create_task(kept.run())
         if limits_memory:
             watch = MemoryWatch(
                 observer.gpu_nodes,

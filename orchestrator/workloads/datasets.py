@@ -189,6 +189,26 @@ def snapshot_manifest(name: str, volume: str, namespace: str, snapshot_class: st
     }
 
 
+def success_snapshots(job: Job) -> list[Manifest]:
+    """Return the snapshots of all claims that a Job's pods mount, one for each, with the Job's name as their label.
+
+    The names depend on the Job alone, so that whoever takes them again takes no others.
+    """
+    claims = dict.fromkeys(
+        volume.persistent_volume_claim.claim_name
+        for volume in job.spec.template.spec.volumes
+        if volume.persistent_volume_claim is not None
+    )
+    metadata = job.metadata
+    manifests = []
+    for index, claim in enumerate(claims):
+        name = f"{metadata.name}-{index}-{metadata.uid[:8]}"
+        manifest = snapshot_manifest(name, claim, metadata.namespace, None)
+        manifest["metadata"]["labels"] = {WORKLOAD_LABEL: metadata.name}
+        manifests.append(manifest)
+    return manifests
+
+
 def source_of(claim: PersistentVolumeClaim) -> DataSource | None:
     """Return what the claim's volume was made from within its namespace; None: nothing, or something elsewhere."""
     source = claim.spec.data_source_ref or claim.spec.data_source

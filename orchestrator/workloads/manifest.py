@@ -58,6 +58,8 @@ def workload_manifest(submission: Submission, placement: Placement) -> Manifest:
         names.USER_ANNOTATION: submission.user,
         names.COMMAND_LINE_ANNOTATION: _for_display(submission.command_line),
     }
+    if submission.snapshot_on_success:
+        annotations[names.SNAPSHOT_ON_SUCCESS_ANNOTATION] = "true"
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,

@@ -31,6 +31,8 @@ from orchestrator.workloads.values import (
 )
 
 DEVICES_VARIABLE: Final = "NVIDIA_VISIBLE_DEVICES"
+MIN_SNAPSHOT_TTL_SECONDS: Final = 60
+"""So long a job stays after its end whose volumes become snapshots: the operator must see that it succeeded."""
 MAX_STRING_BYTES: Final = (128 << 10) - 1
 """Linux gives a program no longer string."""
 MAX_STRINGS_BYTES: Final = 1 << 20
@@ -81,6 +83,8 @@ class Submission:
     """Volume claims that are made with the workload and deleted with it."""
     large_shm: bool = False
     """Shared memory (/dev/shm) as large as the container's memory."""
+    snapshot_on_success: bool = False
+    """Keep the claims as snapshots when it has succeeded."""
     home_directory: bool = False
     """An empty home directory, and HOME set to it."""
     mount_propagation: bool = False
@@ -283,6 +287,25 @@ def _mounts_differ(submission: Submission) -> InvalidField | None:
     )
 
 
+def _snapshots_are_possible(submission: Submission) -> InvalidField | None:
+    if not submission.snapshot_on_success:
+        return None
+    if submission.interactive:
+        return InvalidField(
+            "{snapshot_on_success} does not go with {interactive}: an interactive workload has no end"
+        )
+    if not (submission.claims or submission.new_claims):
+        return InvalidField("{snapshot_on_success} needs volumes to keep: {claims}, {new_claims} or {clones}")
+    if submission.ttl_seconds is not None and submission.ttl_seconds < MIN_SNAPSHOT_TTL_SECONDS:
+        return InvalidField(
+            "{ttl_seconds} {seconds} is too short for {snapshot_on_success}: let the job stay for {minimum} seconds, "
+            "so that its end is seen before its volumes go",
+            seconds=submission.ttl_seconds,
+            minimum=MIN_SNAPSHOT_TTL_SECONDS,
+        )
+    return None
+
+
 def _interactive_is_one_pod(submission: Submission) -> InvalidField | None:
     if not submission.interactive:
         return None
@@ -398,6 +421,7 @@ _CHECKS: Final[tuple[Callable[[Submission], InvalidField | None], ...]] = (
     _ports_differ,
     _mounts_differ,
     _interactive_is_one_pod,
+    _snapshots_are_possible,
     _counts_agree,
     _working_dir_is_a_path,
     _devices_are_ours,

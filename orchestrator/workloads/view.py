@@ -82,6 +82,7 @@ class WorkloadView:
     priority_class: str
     command_line: str
     waits_because: str
+    snapshots: tuple[str, ...]
     pods: tuple[Pod, ...] = field(repr=False)
 
     @property
@@ -176,6 +177,7 @@ def record(view: WorkloadView, now_us: int) -> dict[str, Any]:
         "createdByCli": view.created_by_cli,
         "serviceUrls": list(view.urls),
         "commandLine": view.command_line,
+        "snapshots": list(view.snapshots),
         "chiefName": view.pods[-1].metadata.name if view.pods else "",
         "instances": [
             {
@@ -324,6 +326,7 @@ def _view(source: _Source, projects: Mapping[str, str], addresses: "_Addresses")
         priority_class=source.spec.priority_class_name,
         command_line=annotations.get(names.COMMAND_LINE_ANNOTATION, ""),
         waits_because=next(filter(None, waiting), ""),
+        snapshots=tuple(filter(None, annotations.get(names.SNAPSHOTS_ANNOTATION, "").split(","))),
         pods=source.pods,
     )
 

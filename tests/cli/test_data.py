@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from orchestrator.cluster.resources import VOLUME_SNAPSHOTS
+from orchestrator.cluster.resources import VOLUME_SNAPSHOT_CLASSES, VOLUME_SNAPSHOTS, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,6 +82,16 @@ def storage_class(name: str, provisioner: str = "csi.trident.netapp.io") -> dict
         "kind": "StorageClass",
         "metadata": {"name": name},
         "provisioner": provisioner,
+    }
+
+
+def snapshot_class() -> dict[str, Any]:
+    return {
+        "apiVersion": VOLUME_SNAPSHOT_CLASSES.api_version,
+        "kind": VOLUME_SNAPSHOT_CLASSES.kind,
+        "metadata": {"name": "gold"},
+        "driver": "csi.trident.netapp.io",
+        "deletionPolicy": "Delete",
     }
 
 
@@ -416,6 +426,45 @@ def test_a_job_has_a_clone_of_its_own_that_goes_with_it(muster: Muster, storage:
     assert "it has clones: pvc-train-1" in muster("data", "volume", "delete", "data").err
     assert muster("delete", "train").code == 0
     assert muster("data", "volume", "delete", "data").code == 0
+
+
+KEPT = ("submit", "train", "-i", "image", "--pvc", "data:/work", "--snapshot-on-success")
+
+
+def test_a_job_says_that_its_volumes_are_to_be_kept_and_shows_their_snapshots(
+    muster: Muster, storage: MemoryApiServer
+) -> None:
+    storage.serve(VOLUME_SNAPSHOT_CLASSES)
+    storage.add(snapshot_class())
+    done = muster(*KEPT)
+    assert (done.code, done.err) == (0, "")
+    job = storage.find("jobs", "train", NAMESPACE)
+    assert job is not None
+    annotations = job["metadata"]["annotations"]
+    assert annotations["muster.dev/snapshot-on-success"] == "true"
+    assert "SNAPSHOTS" not in muster("get", "train").out
+    annotations["muster.dev/snapshots"] = "train-0-0a1b2c3d"
+    assert "SNAPSHOTS: train-0-0a1b2c3d" in muster("get", "train").out
+    assert muster("get", "train", "-o", "json").json["snapshots"] == ["train-0-0a1b2c3d"]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "problem"),
+    [
+        ((), "this cluster has no VolumeSnapshots: an administrator installs external-snapshotter"),
+        ((VOLUME_SNAPSHOTS, VOLUME_SNAPSHOT_CLASSES), "this cluster has no VolumeSnapshotClass: an admin"),
+    ],
+)
+def test_what_no_cluster_could_keep_is_refused_when_it_is_submitted(
+    kinds: tuple[Resource, ...], problem: str, muster: Muster, server: MemoryApiServer
+) -> None:
+    server.add(claim("data"))
+    for kind in kinds:
+        server.serve(kind)
+    done = muster(*KEPT)
+    assert (done.code, done.out) == (1, "")
+    assert f"--snapshot-on-success: {problem}" in done.err
+    assert server.writes() == []
 
 
 @pytest.mark.parametrize("how", [(), ("--dry-run",), ("--dry-run=server",)])
