@@ -18,25 +18,21 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 from musterbench.result import Result
+from musterbench.wire_objects import CREATED, JSON, running_pod, server_side
 from orchestrator.cluster.transport import PAGE_SIZE
-from orchestrator.names import ADMITTED_ANNOTATION, GPU_DEVICES_ANNOTATION, PROJECT_LABEL
+from orchestrator.names import PROJECT_LABEL
 from orchestrator.workloads.manifest import Placement, workload_manifest
 from orchestrator.workloads.submission import Submission
 
-JSON = dict[str, Any]
-
 PROJECT: Final = "team-a"
 NAMESPACE: Final = "muster-team-a"
-CREATED: Final = "2026-01-01T00:00:00Z"
 JOBS_PATH: Final = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 PODS_PATH: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 NAMESPACE_PATH: Final = f"/api/v1/namespaces/{NAMESPACE}"
-_MANAGED_FIELDS_BYTES: Final = 2800
-"""What the API server adds to a pod to remember who set which field."""
 _SCRIPT: Final = "import sys; from orchestrator.cli.main import main; sys.exit(main())"
 
 
@@ -163,64 +159,11 @@ def _objects(jobs: int) -> dict[str, list[JSON]]:
             command_line=f"muster submit {name} -i nvcr.io/nvidia/pytorch:24.05-py3 -g 1 -- python train.py",
         )
         job = workload_manifest(submission, placement)
-        job["metadata"] |= _server_side(f"job-{number}")
+        job["metadata"] |= server_side(f"job-{number}")
         job["status"] = {"active": 1, "startTime": CREATED}
         objects[JOBS_PATH].append(job)
-        objects[PODS_PATH].append(_pod(job, number))
+        objects[PODS_PATH].append(running_pod(job, f"dgx1-{number // 8}", str(number % 8)))
     return objects
-
-
-def _pod(job: JSON, number: int) -> JSON:
-    template = job["spec"]["template"]
-    name = job["metadata"]["name"]
-    owner = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "name": name,
-        "uid": f"job-{number}",
-        "controller": True,
-    }
-    annotations = template["metadata"]["annotations"] | {GPU_DEVICES_ANNOTATION: str(number % 8)}
-    annotations[ADMITTED_ANNOTATION] = f"pod-{number}"
-    return {
-        "metadata": {
-            **template["metadata"],
-            **_server_side(f"pod-{number}"),
-            "name": f"{name}-x7x7x",
-            "namespace": NAMESPACE,
-            "annotations": annotations,
-            "ownerReferences": [owner],
-        },
-        "spec": template["spec"] | {"nodeName": f"dgx1-{number // 8}"},
-        "status": {
-            "phase": "Running",
-            "hostIP": "10.61.218.152",
-            "podIP": "10.233.64.17",
-            "startTime": CREATED,
-            "conditions": [
-                {"type": kind, "status": "True", "lastTransitionTime": CREATED}
-                for kind in (
-                    "PodReadyToStartContainers",
-                    "Initialized",
-                    "Ready",
-                    "ContainersReady",
-                    "PodScheduled",
-                )
-            ],
-            "containerStatuses": [
-                {"name": name, "ready": True, "state": {"running": {"startedAt": CREATED}}}
-            ],
-        },
-    }
-
-
-def _server_side(uid: str) -> JSON:
-    return {
-        "uid": uid,
-        "resourceVersion": "1",
-        "creationTimestamp": CREATED,
-        "managedFields": [{"manager": "x", "fieldsV1": {"f:spec": "x" * _MANAGED_FIELDS_BYTES}}],
-    }
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`muster bench`: planner, live, lab, command line, claims (also in a lab) and agent."""
+"""`muster bench`: planner, live, lab, command line, pages, claims (also in a lab) and agent."""
 
 import json
 import signal
@@ -252,6 +252,50 @@ def cli(*, jobs: int, repeats: int, as_json: bool) -> None:
     from musterbench.cli import run
 
     _report(list(run(jobs, repeats, progress=_say)), as_json=as_json)
+
+
+@bench.command()
+@click.option("--nodes", type=click.IntRange(min=4), default=500, show_default=True, help="How many nodes.")
+@click.option("--jobs", type=click.IntRange(min=10), default=4000, show_default=True, help="How many jobs.")
+@click.option(
+    "--viewers",
+    type=click.IntRange(1, 200),
+    default=50,
+    show_default=True,
+    help="How many people have a page open, each with a token of their own.",
+)
+@click.option(
+    "--updates", type=click.IntRange(min=1), default=10, show_default=True, help="How many jobs start."
+)
+@click.option(
+    "--growth/--no-growth",
+    default=False,
+    show_default=True,
+    help="Before it, a quarter and half as many nodes and jobs.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the machine and the results as JSON.")
+def web(*, nodes: int, jobs: int, viewers: int, updates: int, growth: bool, as_json: bool) -> None:
+    """Time the pages of `muster web`: the first ones, and updates for many people at once; and weigh its memory.
+
+    Everybody sees the whole cluster. The exit code is 1 if an update did not reach everybody.
+    """
+    require_extra("bench")
+    require_extra("web")
+    import asyncio
+
+    from musterbench.result import Result
+    from musterbench.web import run
+
+    _end_like_an_interrupt()
+    results: list[Result] = []
+
+    def keep(result: Result) -> None:
+        results.append(result)
+        _say(result.line())
+
+    for part in (4, 2, 1) if growth else (1,):
+        asyncio.run(run(nodes // part, jobs // part, viewers, updates, progress=_say, on_result=keep))
+    _report(results, as_json=as_json)
 
 
 @bench.command()

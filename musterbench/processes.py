@@ -38,7 +38,16 @@ def busy_ms() -> float:
 
 def peak_rss_bytes(pid: int | None = None) -> int:
     """The most memory that a process, or this one, has had at once."""
+    return _status_bytes(pid, "VmHWM")
+
+
+def rss_bytes(pid: int) -> int:
+    """The memory that a process has now."""
+    return _status_bytes(pid, "VmRSS")
+
+
+def _status_bytes(pid: int | None, field: str) -> int:
     for line in Path(f"/proc/{pid or 'self'}/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
+        if line.startswith(field):
             return int(line.split()[1]) * 1024
     return 0

@@ -1,0 +1,361 @@
+"""How quick the pages of `muster web` are, and what they cost: first pages, updates for many people at once, memory.
+
+The server is a process of its own with a history and reports. In front of it are people, each with a token and a session,
+who see the whole cluster; behind it is an API server that takes next to no time. An update is a job that starts: its pod,
+the job, its GPU and the figures of its project change, and with them every page that keeps itself current.
+"""
+
+import asyncio
+import html
+import json
+import re
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import aiohttp
+
+from musterbench.processes import peak_rss_bytes, processor_ms, rss_bytes
+from musterbench.result import Result
+from musterbench.stopwatch import BenchmarkFailed
+from musterbench.web_cluster import GPUS_OF_NODE, PROJECT_COUNT, RECORDER, WebCluster
+
+PAGES: Final = (
+    ("Overview", "/"),
+    ("Projects", "/projects"),
+    ("Jobs", "/jobs"),
+    ("Nodes", "/nodes"),
+    ("Analytics", "/analytics"),
+    ("Reports", "/reports"),
+)
+LIVE: Final = ("/", "/projects", "/jobs", "/nodes")
+"""The pages that keep themselves current; people have one of them open in turn."""
+FIRST_PAGE_SECONDS: Final = 1.0
+UPDATE_SECONDS: Final = 0.2
+MEMORY_BYTES: Final = 200 << 20
+_REPEATS: Final = 5
+_PATIENCE_SECONDS: Final = 120.0
+_REST_SECONDS: Final = 2.0
+"""Between two updates, so that the next finds nobody who still reads the last."""
+_REPORTS: Final = 20
+_HISTORY_STEP_SECONDS: Final = 300
+_HISTORY_SECONDS: Final = 86400
+_MUSTER: Final = (
+    sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """The server that is measured, and the size of its cluster."""
+
+    url: str
+    pid: int
+    nodes: int
+    jobs: int
+
+    def result(self, case: str, seconds: float, problem: str | None = None, **figures: float) -> Result:
+        """Return the result of a case, with the memory of the server so far."""
+        return Result(
+            case=f"web: {case}",
+            nodes=self.nodes,
+            gpus=self.nodes * GPUS_OF_NODE,
+            jobs=self.jobs,
+            seconds=seconds,
+            peak_rss_bytes=peak_rss_bytes(self.pid),
+            problem=problem,
+            figures={**figures, "rss_mib": rss_bytes(self.pid) / 2**20},
+        )
+
+
+async def run(
+    nodes: int,
+    jobs: int,
+    viewers: int,
+    updates: int,
+    *,
+    progress: Callable[[str], None],
+    on_result: Callable[[Result], None],
+) -> None:
+    """Measure one size; `on_result` gets each result as soon as it is there. Raises BenchmarkFailed."""
+    cluster = WebCluster(nodes, jobs)
+    if len(cluster.waiting) < updates:
+        raise BenchmarkFailed(f"of {jobs} jobs {len(cluster.waiting)} wait, fewer than {updates} updates")
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-bench-")))
+        await stack.enter_async_context(cluster.serving())
+        progress("filling history and reports …")
+        await _fill_history(folder / "history.db")
+        _fill_reports(folder / "reports")
+        url, pid = await stack.enter_async_context(_serving(cluster, folder))
+        served = _Served(url, pid, nodes, jobs)
+        people = [await stack.enter_async_context(_Viewer.at(url, number)) for number in range(viewers)]
+        for result in await _pages_of_one(served, people[0]):
+            on_result(result)
+        if viewers > 1:
+            progress(f"{viewers - 1} people more sign in …")
+            on_result(await _first_pages(served, people[1:]))
+        progress(f"{updates} updates for {viewers} people …")
+        on_result(await _updates(served, people, cluster, updates))
+
+
+async def _pages_of_one(served: _Served, person: "_Viewer") -> list[Result]:
+    """The first page after signing in, and every page with everything read."""
+    await person.sign_in()
+    used, took = processor_ms(served.pid), await person.seconds("/")
+    used = processor_ms(served.pid) - used
+    limit_ms = FIRST_PAGE_SECONDS * 1000
+    results = [served.result("first page of one person", took, processor_ms=used, limit_ms=limit_ms)]
+    for name, path in PAGES:
+        used = processor_ms(served.pid)
+        times = [await person.seconds(path) for _ in range(_REPEATS)]
+        used = (processor_ms(served.pid) - used) / _REPEATS
+        figures = {"slowest_ms": max(times) * 1000, "processor_ms": used, "limit_ms": limit_ms}
+        results.append(served.result(name, median(times), **figures))
+    return results
+
+
+async def _first_pages(served: _Served, people: "Sequence[_Viewer]") -> Result:
+    """All others sign in, and open their first page at the same time."""
+    for person in people:
+        await person.sign_in()
+    used = processor_ms(served.pid)
+    times = sorted(await asyncio.gather(*(person.seconds("/") for person in people)))
+    used = processor_ms(served.pid) - used
+    return served.result(
+        f"first pages of {len(people)} more people at once",
+        times[-1],
+        p50_ms=median(times) * 1000,
+        processor_ms_per_person=used / len(people),
+        limit_ms=FIRST_PAGE_SECONDS * 1000,
+    )
+
+
+async def _updates(served: _Served, people: "Sequence[_Viewer]", cluster: WebCluster, updates: int) -> Result:
+    """Each person has a page open while jobs start, one after the other."""
+    problem: str | None = None
+    delays: list[float] = []
+    used = 0.0
+    async with AsyncExitStack() as stack:
+        streams = [
+            await stack.enter_async_context(person.following(LIVE[number % len(LIVE)]))
+            for number, person in enumerate(people)
+        ]
+        await asyncio.gather(*(stream.until(stream.is_there) for stream in streams))
+        await asyncio.sleep(_REST_SECONDS)
+        quiet = processor_ms(served.pid)
+        await asyncio.sleep(_REST_SECONDS)
+        quiet = (processor_ms(served.pid) - quiet) / _REST_SECONDS
+        for _ in range(updates):
+            for stream in streams:
+                stream.forget()
+            before, started = processor_ms(served.pid), time.perf_counter()
+            name = cluster.start_a_job()
+            try:
+                await asyncio.gather(*(stream.until(stream.is_there) for stream in streams))
+            except BenchmarkFailed as error:
+                problem = problem or f"{name} started: {error}"
+                break
+            delays += [stream.at - started for stream in streams]
+            await asyncio.sleep(_REST_SECONDS)
+            spent = (time.perf_counter() - started) * quiet
+            used += max(0.0, processor_ms(served.pid) - before - spent)
+    delays.sort()
+    memory = rss_bytes(served.pid)
+    return served.result(
+        f"an update for {len(people)} people",
+        median(delays) if delays else 0.0,
+        problem,
+        p99_ms=delays[int(len(delays) * 0.99)] * 1000 if delays else 0.0,
+        longest_ms=max(delays, default=0.0) * 1000,
+        server_ms_per_update=used / updates,
+        server_ms_per_person=used / updates / len(people),
+        limit_ms=UPDATE_SECONDS * 1000,
+        quiet_percent_of_a_processor=quiet / 10,
+        memory_mib=memory / 2**20,
+        memory_limit_mib=MEMORY_BYTES / 2**20,
+    )
+
+
+# --- people ------------------------------------------------------------------------------------------------
+
+
+class _Viewer:
+    """A person with a token and a browser."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, number: int) -> None:
+        self._session = session
+        self._url = url
+        self._token = f"viewer-{number}"
+
+    @classmethod
+    @asynccontextmanager
+    async def at(cls, url: str, number: int) -> "AsyncIterator[_Viewer]":
+        """Give the person, until the end."""
+        jar = aiohttp.CookieJar(unsafe=True)  # cookies of an address, not of a name
+        timeout = aiohttp.ClientTimeout(_PATIENCE_SECONDS)
+        async with aiohttp.ClientSession(cookie_jar=jar, timeout=timeout) as session:
+            yield cls(session, url, number)
+
+    async def sign_in(self) -> None:
+        """Begin a session. Raises BenchmarkFailed."""
+        async with self._session.get(f"{self._url}/sign-in") as answer:
+            form = re.search(r'name="form_token" value="([^"]*)"', await answer.text())
+        fields = {"token": self._token, "project": "", "form_token": html.unescape(form[1]) if form else ""}
+        async with self._session.post(
+            f"{self._url}/sign-in", data=fields, headers={"Origin": self._url}, allow_redirects=False
+        ) as answer:
+            if answer.status != 303:
+                raise BenchmarkFailed(f"{self._token} cannot sign in: {answer.status}")
+
+    async def seconds(self, path: str) -> float:
+        """Return how long a page takes, to its last byte. Raises BenchmarkFailed."""
+        started = time.perf_counter()
+        async with self._session.get(f"{self._url}{path}", allow_redirects=False) as answer:
+            text = await answer.text()
+        if answer.status != 200 or 'name="token"' in text:
+            raise BenchmarkFailed(f"{path} of {self._token}: {answer.status}")
+        return time.perf_counter() - started
+
+    @asynccontextmanager
+    async def following(self, path: str) -> "AsyncIterator[_Stream]":
+        """Open the stream of a page."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=_PATIENCE_SECONDS)
+        async with self._session.get(
+            f"{self._url}/events", params={"page": path}, timeout=timeout, read_bufsize=1 << 20
+        ) as answer:
+            if answer.status != 200:
+                raise BenchmarkFailed(f"no stream of {path} for {self._token}: {answer.status}")
+            stream = _Stream(path)
+            task = asyncio.create_task(stream.read(answer.content))
+            try:
+                yield stream
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+
+class _Stream:
+    """What comes of a page that keeps itself current: when its body came last."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.at = 0.0
+        self.is_there = asyncio.Event()
+
+    def forget(self) -> None:
+        """Wait for the next body."""
+        self.is_there.clear()
+
+    async def until(self, event: asyncio.Event) -> None:
+        """Wait. Raises BenchmarkFailed."""
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await event.wait()
+        except TimeoutError as error:
+            raise BenchmarkFailed(f"{self.path} did not change in {_PATIENCE_SECONDS:.0f} s") from error
+
+    async def read(self, content: aiohttp.StreamReader) -> None:
+        """Read for ever."""
+        rest = b""
+        async for chunk in content.iter_any():
+            *lines, rest = (rest + chunk).split(b"\n")
+            if b"event: page" in lines and not self.is_there.is_set():
+                self.at = time.perf_counter()
+                self.is_there.set()
+
+
+# --- the server --------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _serving(cluster: WebCluster, folder: Path) -> AsyncIterator[tuple[str, int]]:
+    """Run `muster web`; give its address and the id of its process."""
+    kubeconfig, token = folder / "config", folder / "token"
+    name = {"name": "bench"}
+    kubeconfig.write_text(
+        json.dumps(
+            {
+                "current-context": "bench",
+                "clusters": [name | {"cluster": {"server": cluster.url}}],
+                "users": [name | {"user": {}}],
+                "contexts": [name | {"context": {"cluster": "bench", "user": "bench"}}],
+            }
+        )
+    )
+    token.write_text(RECORDER)
+    words = [
+        "web",
+        "--listen",
+        "127.0.0.1:0",
+        "--kubeconfig",
+        str(kubeconfig),
+        "--reports",
+        str(folder / "reports"),
+    ]
+    words += ["--history", str(folder / "history.db"), "--history-token", str(token)]
+    process = await asyncio.create_subprocess_exec(*_MUSTER, *words, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert process.stdout is not None  # noqa: S101 - given as PIPE
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            line = (await process.stdout.readline()).decode()
+        address = re.search(r"http://[0-9.:]+", line)
+        if address is None:
+            raise BenchmarkFailed(f"muster web did not start: {line.strip() or 'it said nothing'}")
+        yield address[0], process.pid
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+async def _fill_history(file: Path) -> None:
+    """A day of all projects, in a file as `muster web --history` writes it."""
+    from musterweb.store import Sample, Store
+
+    now = [time.time() - _HISTORY_SECONDS]
+    store = Store(file, clock=lambda: now[0])
+    await store.start()
+    try:
+        for step in range(_HISTORY_SECONDS // _HISTORY_STEP_SECONDS):
+            projects = {
+                f"team-{number:02d}": Sample(
+                    90_000 + step * 10, 100_000, 10_000, 4000, 870, wait_seconds=90, started=2, oldest_wait=60
+                )
+                for number in range(PROJECT_COUNT)
+            }
+            await store.add(Sample(3_600_000, 4_000_000, 400_000, 160_000, 870), projects)
+            now[0] += _HISTORY_STEP_SECONDS
+    finally:
+        await store.close()
+
+
+def _fill_reports(folder: Path) -> None:
+    """Records of `muster validate`, as far as pages show them, of the length of real ones."""
+    requirement = {
+        "id": "REQ-1", "verdict": "PASS", "claim": "A claim. " * 20, "source": "TR-4858 §4.9", "trace": "x" * 2000,
+    }  # fmt: skip
+    step = {
+        "id": "muster/gang/1",
+        "title": "A step. " * 5,
+        "verdict": "PASS",
+        "differences": [],
+        "events": "x" * 4000,
+    }
+    record: dict[str, Any] = {
+        "schemaVersion": 3, "verdict": "PASS", "acceptance": "ACCEPTED", "headline": "Accepted.", "summary": "All.",
+        "scope": {"profile": "full", "profileTitle": "All of it"},
+        "coverage": {"required": 100, "byVerdict": {"PASS": 100}},
+        "requirements": [requirement] * 100, "steps": [step] * 200,
+        "volatile": {"run": {"started": "2026-01-01T00:00:00Z"}},
+    }  # fmt: skip
+    for number in range(_REPORTS):
+        place = folder / f"run-{number:02d}"
+        place.mkdir(parents=True)
+        (place / "report.json").write_text(json.dumps(record))
