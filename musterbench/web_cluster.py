@@ -1,7 +1,7 @@
 """The cluster that `muster bench web` shows: an API server on loopback that answers at once, and lets jobs start.
 
-Its nodes have eight GPUs each, which running jobs of one GPU hold; a part of the jobs waits. Objects are as long as those of
-a real server. Lists are made once, so that the time of this server is not that of the pages.
+Its nodes have eight GPUs each, which running jobs of one GPU hold; a part of the jobs waits. Objects are as long as
+those of a real server. Lists are made once, so that the time of this server is not that of the pages.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ class WebCluster:
     def start_a_job(self) -> str:
         """Let the next job start on a free GPU, and tell everybody; return its name."""
         job = self.waiting.pop(0)
-        node, device = self._free.pop(0)
+        node, device = self._free.pop()
         project = job["metadata"]["namespace"].removeprefix(NAMESPACE_PREFIX)
         pod = running_pod(job, node, str(device))
         self._tell(PODS, pod)
@@ -97,7 +97,8 @@ class WebCluster:
     def _fill(self, nodes: int, jobs: int) -> None:
         profile = load(DEFAULT_PROFILE)
         names = [f"{profile.prefix}-{number:04d}" for number in range(nodes)]
-        places = [(name, device) for device in range(GPUS_OF_NODE) for name in names]
+        # so that the last that are free are of the first nodes, which the page of nodes shows first
+        places = [(name, device) for device in range(GPUS_OF_NODE) for name in reversed(names)]
         waiting = max(1, jobs // WAITING_PART)
         running = min(jobs - waiting, len(places) - waiting)
         holders: dict[tuple[str, int], JSON] = {}

@@ -27,6 +27,7 @@ from musterweb.person import sign_in
 from musterweb.reports import Reports
 from musterweb.security import MAX_FIELDS, Guard, cookie_name, new_secret, read_form, set_cookie
 from musterweb.sessions import Session, Sessions
+from musterweb.sights import Sights
 from musterweb.tables import csv_text
 from orchestrator.client.jobs import NoSuchWorkload
 from orchestrator.client.projects import NoSuchProject
@@ -47,6 +48,8 @@ LIVE: Final[dict[str, PageFunction]] = {
     "/jobs/{project}/{name}": job_pages.job_page,
 }
 """Pages that keep themselves current."""
+OF_SIGHT: Final = frozenset({"/", "/projects", "/jobs", "/nodes"})
+"""Those of them that show nothing but what the person's watches brought; the others read with the person's token."""
 STILL: Final[dict[str, PageFunction]] = {
     "/analytics": analytics_page,
     "/reports": report_pages.reports_page,
@@ -91,10 +94,12 @@ class Web:
         *,
         is_secure: bool,
         sessions: Sessions,
+        sights: Sights,
         history: History | None,
         reports: Reports | None,
     ) -> None:
         self.access = access
+        self.sights = sights
         self.history = history
         self.reports = reports
         self.is_secure = is_secure
@@ -212,7 +217,11 @@ class Web:
                 async with aclosing(
                     follow(
                         session.person,
-                        lambda: session.person.body(target, lambda: self.body(session, target)),
+                        lambda: session.person.body(
+                            target,
+                            lambda: self.body(session, target),
+                            is_shared=urlsplit(target).path in OF_SIGHT,
+                        ),
                         is_over,
                     )
                 ) as events:
@@ -267,7 +276,7 @@ class Web:
         try:
             if len(token) > MAX_TOKEN or not _TOKEN.fullmatch(token):
                 raise SignInNeeded("that is no token: paste it whole, and nothing else")
-            person = await sign_in(self.access, token, project or None)
+            person = await sign_in(self.access, token, project or None, self.sights)
             if old := request.cookies.get(self.session_cookie):
                 self.sessions.remove(old)
             try:
@@ -325,14 +334,23 @@ def make_application(
     *,
     is_secure: bool,
     sessions: Sessions | None = None,
+    sights: Sights | None = None,
     history: History | None = None,
     reports: Reports | None = None,
 ) -> Guard:
     """Return the application for the cluster; of `access` everything but credentials is used.
 
-    `history` is started and closed with it; `reports` are the records of the acceptance test.
+    `history` is started and closed with it, and may have the same `sights`; `reports` are the records of the acceptance
+    test.
     """
-    web = Web(access, is_secure=is_secure, sessions=sessions or Sessions(), history=history, reports=reports)
+    web = Web(
+        access,
+        is_secure=is_secure,
+        sessions=Sessions() if sessions is None else sessions,
+        sights=Sights() if sights is None else sights,
+        history=history,
+        reports=reports,
+    )
     pages = [Route(path, web.page(function)) for path, function in (LIVE | STILL).items()]
     files = [Route(path, web.file(function, name)) for path, (function, name) in FILES.items()]
     forms = [

@@ -14,6 +14,7 @@ from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from musterweb.history import History
+    from musterweb.sights import Sights
     from orchestrator.cluster.kubeconfig import Access
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:8480"
@@ -132,6 +133,7 @@ def web(
     require_extra("web")
     from musterweb.reports import Reports
     from musterweb.server import serve
+    from musterweb.sights import Sights
     from orchestrator.cluster.kubeconfig import load_server
 
     logging.basicConfig(
@@ -139,13 +141,15 @@ def web(
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
     )
     access = load_server(kubeconfig, context)
-    past = _history(access, prometheus, history, history_token)
+    sights = Sights()
+    past = _history(access, sights, prometheus, history, history_token)
     serve(
         access,
         where.host,
         where.port,
         certificate=tls_certificate,
         key=tls_key,
+        sights=sights,
         history=past,
         reports=None if reports is None else Reports(reports),
         say=click.echo,
@@ -153,7 +157,7 @@ def web(
 
 
 def _history(
-    access: "Access", prometheus: str | None, file: Path | None, token: Path | None
+    access: "Access", sights: "Sights", prometheus: str | None, file: Path | None, token: Path | None
 ) -> "History | None":
     """Return where the figures of the past come from, if anywhere."""
     if prometheus is not None:
@@ -166,7 +170,7 @@ def _history(
 
         store = Store(file)
         store.check()
-        return RecordedHistory(store, access, token)
+        return RecordedHistory(store, access, token, sights)
     return None
 
 

@@ -7,8 +7,9 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from musterweb.history import History
-from musterweb.person import Person, Sight
+from musterweb.person import Person
 from musterweb.reports import Reports
+from musterweb.sights import Sight
 from musterweb.tables import Table
 from orchestrator.errors import UsageError
 

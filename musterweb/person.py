@@ -10,12 +10,13 @@ seen last stays to be shown, labelled with its time, until everything has been r
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from musterweb.errors import SignInNeeded
+from musterweb.sights import Rights, Seen, Sight, Sights, are_same
 from orchestrator.client.aio import AsyncClient
 from orchestrator.client.identity import IdentityClient
 from orchestrator.client.jobs import Scope
@@ -23,7 +24,6 @@ from orchestrator.client.projects import ProjectClient
 from orchestrator.client.watching import Caches, JobCaches, NodeCaches, ProjectCaches, visible_node_kinds
 from orchestrator.cluster.errors import ClusterError, Forbidden, Unauthorized, Unreachable
 from orchestrator.cluster.kubeconfig import Access
-from orchestrator.cluster.objects import Project
 from orchestrator.cluster.resources import (
     INGRESSES,
     JOBS,
@@ -35,9 +35,7 @@ from orchestrator.cluster.resources import (
     STATEFUL_SETS,
 )
 from orchestrator.errors import MusterError
-from orchestrator.workloads.gpus import GpuView
-from orchestrator.workloads.nodes import NodeView
-from orchestrator.workloads.view import WorkloadView, newest_first
+from orchestrator.workloads.view import newest_first
 
 log = logging.getLogger(__name__)
 
@@ -60,27 +58,6 @@ ENDED: Final = "The API server no longer accepts your token: sign in again"
 
 
 @dataclass(frozen=True, slots=True)
-class Rights:
-    """What a person may list: all jobs (`scopes` is None) or those of some projects; nodes; projects."""
-
-    scopes: tuple[Scope, ...] | None
-    nodes: bool
-    projects: bool
-    edits_projects: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """What was to be seen at a moment. What the person may not see is None."""
-
-    at_us: int
-    jobs: list[WorkloadView]
-    gpus: dict[str, tuple[GpuView, ...]]
-    nodes: list[NodeView] | None
-    projects: list[Project] | None
-
-
-@dataclass(frozen=True, slots=True)
 class Watched:
     """The caches of what a person may see; of what they may not see there are none."""
 
@@ -94,15 +71,26 @@ class Watched:
         """All of them."""
         return [cache for cache in (*self.jobs, self.nodes, self.projects) if cache is not None]
 
+    @property
+    def objects(self) -> list[Mapping[str, Any]]:
+        """The objects of all of them, as they are now."""
+        return [objects for cache in self.caches for objects in cache.objects()]
+
+    @property
+    def with_parts(self) -> list[JobCaches | NodeCaches]:
+        """Those that make what is shown sooner by what was shown before."""
+        return [*self.jobs, *([self.nodes] if self.nodes else [])]
+
 
 class Person:
     """One signed-in person; see the module. Close it at the end."""
 
-    def __init__(self, client: AsyncClient, user: str, project: str | None) -> None:
+    def __init__(self, client: AsyncClient, user: str, project: str | None, sights: Sights) -> None:
         self.client = client
         self.user = user
         self.rights: Rights | None = None
-        self.sight: Sight | None = None
+        self._sights = sights
+        self._seen: Seen | None = None
         self.problem = ""
         self.is_ended = False
         self._project = project
@@ -113,6 +101,11 @@ class Person:
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._bodies: dict[str, tuple[int, str]] = {}
+
+    @property
+    def sight(self) -> Sight | None:
+        """What is to be seen, or was last."""
+        return self._seen.sight if self._seen is not None else None
 
     @property
     def is_live(self) -> bool:
@@ -169,8 +162,19 @@ class Person:
                 await asyncio.wait_for(self._news.wait(), seconds)
         return self._number
 
-    async def body(self, target: str, render: Callable[[], Awaitable[str]]) -> str:
-        """Return the body of a page, rendered once for all who look at the same sight of it."""
+    async def body(self, target: str, render: Callable[[], Awaitable[str]], *, is_shared: bool) -> str:
+        """Return the body of a page, rendered once for all who look at the same sight of it.
+
+        Those of other people are among them where the page shows nothing but rights and sight (`is_shared`).
+        """
+        seen = self._seen
+        if is_shared and seen is not None:
+            shared = seen.bodies.get(target)
+            if shared is None:
+                shared = await render()
+                if self._seen is seen:
+                    seen.keep_body(target, shared)
+            return shared
         number, text = self._bodies.get(target, (-1, ""))
         if number != self._number:
             number, text = self._number, await render()
@@ -181,7 +185,7 @@ class Person:
 
     def end(self) -> None:
         """Show nothing any more: the token is refused."""
-        self.is_ended, self.sight = True, None
+        self.is_ended, self._seen = True, None
         self._tell()
 
     async def close(self) -> None:
@@ -211,7 +215,7 @@ class Person:
                     self._tell()
                     await asyncio.sleep(RETRY_SECONDS)
                 if self._is_idle():
-                    self.sight, self.problem = None, ""
+                    self._seen, self.problem = None, ""
                     return
         except Exception:
             log.exception("what %s sees cannot be kept current", self.user)
@@ -226,20 +230,21 @@ class Person:
         if rights != self.rights:
             self._forget()
         self.rights = rights
+        shared = self._sights.objects
         jobs = [
-            JobCaches(self.client.transport, scope, self._changed)
+            JobCaches(self.client.transport, scope, self._changed, shared)
             for scope in (rights.scopes if rights.scopes is not None else (None,))
         ]
         nodes = None
         if rights.nodes:
             nodes = NodeCaches(
-                self.client.transport, await visible_node_kinds(self.client.transport), self._changed
+                self.client.transport, await visible_node_kinds(self.client.transport), self._changed, shared
             )
         projects = None
         if rights.projects and rights.scopes is not None:
-            projects = ProjectCaches(self.client.transport, self._changed)
+            projects = ProjectCaches(self.client.transport, self._changed, shared)
         watched = Watched(rights, jobs, nodes, projects)
-        async with _held(watched.caches) as ready:
+        async with _held(watched.caches, self._sights.reading) as ready:
             asking = asyncio.create_task(self._ask_for_other_rights(rights))
             try:
                 await self._watch_over(watched, ready, asking)
@@ -282,25 +287,26 @@ class Person:
             await asyncio.wait_for(awaited.wait(), 1.0)
 
     def _look(self, watched: Watched) -> None:
-        jobs, nodes = watched.jobs, watched.nodes
+        """See what the caches have: what others see of the same objects, or else something new."""
         now_us = time.time_ns() // 1000
-        gpus = nodes.gpus(now_us) if nodes else {}
-        listed = watched.projects or (jobs[0] if watched.rights.scopes is None else None)
-        views = [view for cache in jobs for view in cache.jobs()]
-        self.sight = Sight(
-            at_us=now_us,
-            jobs=views if len(jobs) == 1 else sorted(views, key=newest_first),
-            gpus=gpus,
-            nodes=nodes.nodes(jobs[0].pods(), gpus) if nodes else None,
-            projects=listed.projects() if listed else None,
-        )
-        self.problem = ""
-        self._tell()
+        newest = self._sights.newest(watched.rights)
+        if (
+            newest is not None
+            and now_us - newest.sight.at_us < AGE_SECONDS * 1_000_000
+            and are_same(newest.objects, watched.objects)
+        ):
+            seen = newest
+        else:
+            seen = _see(watched, newest, now_us)
+            self._sights.add(watched.rights, seen)
+        if seen is not self._seen or self.problem:
+            self._seen, self.problem = seen, ""
+            self._tell()
 
     def _forget(self) -> None:
         """Show nothing of before: with other rights something else is to be seen."""
-        if self.sight is not None:
-            self.sight = None
+        if self._seen is not None:
+            self._seen = None
             self._bodies.clear()
             self._tell()
 
@@ -356,7 +362,30 @@ class Person:
         return tuple(scopes[:MAX_SCOPES])
 
 
-async def sign_in(access: Access, token: str, project: str | None) -> Person:
+def _see(watched: Watched, newest: Seen | None, now_us: int) -> Seen:
+    """Return what the caches have now; parts that are made of the same objects as those of `newest` are those."""
+    jobs, nodes = watched.jobs, watched.nodes
+    objects = [dict(objects) for objects in watched.objects]
+    if newest is not None:
+        for cache, known in zip(watched.with_parts, newest.known, strict=True):
+            cache.known = known
+    gpus = nodes.gpus(now_us) if nodes else {}
+    listed = watched.projects or (jobs[0] if watched.rights.scopes is None else None)
+    views = [view for cache in jobs for view in cache.jobs()]
+    sight = Sight(
+        at_us=now_us,
+        jobs=views if len(jobs) == 1 else sorted(views, key=newest_first),
+        gpus=gpus,
+        nodes=nodes.nodes(jobs[0].pods(), gpus) if nodes else None,
+        projects=listed.projects() if listed else None,
+    )
+    parts = [cache.known for cache in watched.with_parts]
+    for cache in watched.with_parts:
+        cache.known = {}  # or everybody would keep those of the last time that they made some
+    return Seen(sight, objects, parts)
+
+
+async def sign_in(access: Access, token: str, project: str | None, sights: Sights) -> Person:
     """Return the person whose token it is, as the API server says. Raises SignInNeeded, MusterError."""
     own = replace(access, user="", token=lambda: token, token_blocks=False, as_user=None, as_groups=())
     client = AsyncClient(own)
@@ -379,17 +408,21 @@ async def sign_in(access: Access, token: str, project: str | None) -> Person:
             except (Forbidden, ClusterError) as error:
                 raise SignInNeeded(str(client.with_hint(error))) from error
         stack.pop_all()
-    return Person(client, user.username, project)
+    return Person(client, user.username, project, sights)
 
 
 @asynccontextmanager
-async def _held(caches: Sequence[Caches]) -> AsyncIterator[asyncio.Event]:
-    """Keep caches current for as long as the context lasts; the event is set when all are there."""
+async def _held(caches: Sequence[Caches], reading: asyncio.Semaphore) -> AsyncIterator[asyncio.Event]:
+    """Keep caches current for as long as the context lasts; the event is set when all are there.
+
+    How many people's caches are read for the first time at once is bounded by `reading`.
+    """
     ready = asyncio.Event()
 
     async def hold() -> None:
         async with AsyncExitStack() as stack:
-            await asyncio.gather(*(stack.enter_async_context(cache.running()) for cache in caches))
+            async with reading:
+                await asyncio.gather(*(stack.enter_async_context(cache.running()) for cache in caches))
             ready.set()
             await asyncio.Event().wait()
 

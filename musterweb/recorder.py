@@ -14,7 +14,8 @@ from typing import Final
 
 from musterweb.errors import HistoryAway, SignInNeeded
 from musterweb.history import Record, Span
-from musterweb.person import Person, Sight, sign_in
+from musterweb.person import Person, sign_in
+from musterweb.sights import Sight, Sights
 from musterweb.store import Sample, Store
 from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.kubeconfig import Access
@@ -32,13 +33,17 @@ RETRY_SECONDS: Final = 10.0
 
 
 class RecordedHistory:
-    """The store, and who writes into it: every `record_seconds`, and after a failure in `retry_seconds`."""
+    """The store, and who writes into it: every `record_seconds`, and after a failure in `retry_seconds`.
+
+    `sights` are those of the pages, so that what is the same is not made twice.
+    """
 
     def __init__(
         self,
         store: Store,
         access: Access,
         token_file: Path,
+        sights: Sights,
         *,
         record_seconds: float = RECORD_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
@@ -46,6 +51,7 @@ class RecordedHistory:
         self._store = store
         self._access = access
         self._token_file = token_file
+        self._sights = sights
         self._record_seconds = record_seconds
         self._retry_seconds = retry_seconds
         self._sampler = Sampler()
@@ -72,7 +78,7 @@ class RecordedHistory:
     async def _record(self) -> None:
         while True:
             try:
-                person = await sign_in(self._access, self._token(), None)
+                person = await sign_in(self._access, self._token(), None, self._sights)
             except MusterError as error:
                 self._note(str(error))
             else:

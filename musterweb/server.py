@@ -13,6 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from musterweb.application import make_application
 from musterweb.history import History
 from musterweb.reports import Reports
+from musterweb.sights import Sights
 from orchestrator.cluster.kubeconfig import Access
 from orchestrator.errors import ConfigurationError
 
@@ -29,6 +30,7 @@ def serve(
     *,
     certificate: Path | None = None,
     key: Path | None = None,
+    sights: Sights | None = None,
     history: History | None = None,
     reports: Reports | None = None,
     say: Callable[[str], None] = print,
@@ -36,7 +38,7 @@ def serve(
     """Serve until interrupted. `say` is told the address. Raises ConfigurationError."""
     is_secure = certificate is not None
     config = uvicorn.Config(
-        make_application(access, is_secure=is_secure, history=history, reports=reports),
+        make_application(access, is_secure=is_secure, sights=sights, history=history, reports=reports),
         host=host,
         port=port,
         ssl_certfile=certificate,

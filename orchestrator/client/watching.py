@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from operator import is_not
 from typing import TYPE_CHECKING, Any, Final
@@ -48,9 +48,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from orchestrator.client.jobs import Scope
+    from orchestrator.client.shared_objects import SharedObjects
     from orchestrator.cluster.errors import ClusterError
     from orchestrator.cluster.resources import Resource
     from orchestrator.cluster.transport import Transport
+    from orchestrator.cluster.wire import Object
     from orchestrator.workloads.gpus import GpuView
     from orchestrator.workloads.nodes import NodeView
     from orchestrator.workloads.published_gpus import PublishedGpus
@@ -79,13 +81,18 @@ async def watch_jobs(transport: Transport, scope: Scope | None) -> AsyncGenerato
 class Caches:
     """Caches that are kept current together. `changed` is set when something in one of them is different.
 
-    Several of them may share one `changed`.
+    Several of them may share one `changed`, and with caches of others the objects (`shared`).
     """
 
     def __init__(
-        self, transport: Transport, namespace: str | None = None, changed: asyncio.Event | None = None
+        self,
+        transport: Transport,
+        namespace: str | None = None,
+        changed: asyncio.Event | None = None,
+        shared: SharedObjects | None = None,
     ) -> None:
         self.changed = changed or asyncio.Event()
+        self._shared = shared
         self._transport = transport
         self._namespace = namespace
         self._caches: list[Reflector[Any]] = []
@@ -95,18 +102,23 @@ class Caches:
         """Why one of them is not current, None if all are as far as is known."""
         return next((cache.problem for cache in self._caches if cache.problem is not None), None)
 
+    def objects(self) -> list[Mapping[str, Any]]:
+        """Return the objects of each cache by their uids: live views."""
+        return [cache.objects for cache in self._caches]
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Keep the caches current; the body begins when all are there."""
-        tasks = [asyncio.ensure_future(cache.run()) for cache in self._caches]
-        try:
-            for cache in self._caches:
-                await cache.synced()
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        with self._shared.used_by(self._caches) if self._shared is not None else nullcontext():
+            tasks = [asyncio.ensure_future(cache.run()) for cache in self._caches]
+            try:
+                for cache in self._caches:
+                    await cache.synced()
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
 
     def _cache(
         self, resource: Resource, kind: type[Any], on_change: OnChange | None = None, **params: str
@@ -117,6 +129,7 @@ class Caches:
             kind,
             namespace=self._namespace if resource.namespaced else None,
             params=params or None,
+            decode=None if self._shared is None else self._shared.decoder(kind),
             on_change=on_change or self._see,
         )
         self._caches.append(cache)
@@ -127,12 +140,20 @@ class Caches:
 
 
 class JobCaches(Caches):
-    """Caches of all that is shown of the jobs of a project, or with None of all."""
+    """Caches of all that is shown of the jobs of a project, or with None of all.
+
+    `known` are the jobs of each namespace and what they were made of, the last time; it may be set to what other caches
+    of the same scope have.
+    """
 
     def __init__(
-        self, transport: Transport, scope: Scope | None, changed: asyncio.Event | None = None
+        self,
+        transport: Transport,
+        scope: Scope | None,
+        changed: asyncio.Event | None = None,
+        shared: SharedObjects | None = None,
     ) -> None:
-        super().__init__(transport, scope.namespace if scope else None, changed)
+        super().__init__(transport, scope.namespace if scope else None, changed, shared)
         self._scope = scope
         self._jobs = self._cache(JOBS, Job, self._see_owner)
         self._stateful_sets = self._cache(STATEFUL_SETS, StatefulSet, self._see_owner)
@@ -143,9 +164,7 @@ class JobCaches(Caches):
             transport, {JOBS: self._jobs, STATEFUL_SETS: self._stateful_sets},
             tell=self._see, wake=self.changed.set, namespace=self._namespace,
         )  # fmt: skip
-        self._touched: set[str] = set()
-        self._views: dict[str, list[WorkloadView]] = {}
-        self._shown: Mapping[str, str] = {}
+        self.known: Mapping[str, tuple[Listing, list[WorkloadView]]] = {}
         if scope is None:
             self._namespaces = self._cache(NAMESPACES, Namespace, labelSelector=names.PROJECT_LABEL)
             self._projects = self._cache(PROJECTS, Project)
@@ -160,29 +179,27 @@ class JobCaches(Caches):
             finally:
                 self._owners.stop()
 
+    def objects(self) -> list[Mapping[str, Any]]:
+        """Return the objects of each cache by their uids, also of owners' kinds: live views."""
+        ours = super().objects()
+        return [*ours, *(cache.objects for cache in self._owners.reflectors() if cache not in self._caches)]
+
     def pods(self) -> list[Pod]:
-        """Return the pods, also those of no job."""
-        return list(self._pods.objects.values())
+        """Return the pods, also those of no job, by namespace and name."""
+        return sorted(self._pods.objects.values(), key=_place)
 
     def jobs(self) -> list[WorkloadView]:
         """Return the jobs as they are now: what `list_jobs` returns.
 
-        Jobs of a namespace in which nothing has changed are those of the last time.
+        Jobs of a namespace that is made of the same objects as the last time are those of the last time.
         """
-        shown = self._namespaces_to_show()
-        projects_before, self._shown = self._shown, shown
-        stale = {
-            namespace
-            for namespace, project in shown.items()
-            if namespace in self._touched
-            or namespace not in self._views
-            or projects_before.get(namespace) != project
-        }
-        self._touched.clear()
-        self._views = {namespace: views for namespace, views in self._views.items() if namespace in shown}
-        for namespace, listing in self._listings({name: shown[name] for name in stale}).items():
-            self._views[namespace] = workload_views(listing)
-        return sorted((view for views in self._views.values() for view in views), key=newest_first)
+        known = {}
+        for namespace, listing in self._listings(self._namespaces_to_show()).items():
+            before = self.known.get(namespace)
+            is_same = before is not None and before[0] == listing
+            known[namespace] = before if before and is_same else (listing, workload_views(listing))
+        self.known = known
+        return sorted((view for _, views in known.values() for view in views), key=newest_first)
 
     def projects(self) -> list[Project]:
         """Return all projects by name; only the caches of all jobs have them."""
@@ -213,10 +230,6 @@ class JobCaches(Caches):
             for namespace, project in projects.items()
         }
 
-    def _see(self, change: Change[Any]) -> None:
-        self._touched.add(change.object.metadata.namespace)
-        super()._see(change)
-
     def _see_owner(self, change: Change[Any]) -> None:
         self._owners.see_owner(change)
 
@@ -226,21 +239,33 @@ class JobCaches(Caches):
 
 
 def _by_namespace(caches: Iterable[Reflector[Any]], namespaces: Iterable[str]) -> dict[str, list[Any]]:
-    """The objects of these namespaces, by namespace."""
+    """The objects of these namespaces, by namespace, in the order of their names."""
     listed: dict[str, list[Any]] = {namespace: [] for namespace in namespaces}
     if listed:
         for cache in caches:
             for cached in cache.objects.values():
                 if (items := listed.get(cached.metadata.namespace)) is not None:
                     items.append(cached)
+    for items in listed.values():
+        items.sort(key=_place)
     return listed
+
+
+def _place(item: Object) -> tuple[str, str]:
+    """The order in which the API server lists objects; that of a cache is the order in which they came."""
+    return item.metadata.namespace, item.metadata.name
 
 
 class ProjectCaches(Caches):
     """A cache of the projects alone, for those who may see no more of the whole cluster."""
 
-    def __init__(self, transport: Transport, changed: asyncio.Event | None = None) -> None:
-        super().__init__(transport, changed=changed)
+    def __init__(
+        self,
+        transport: Transport,
+        changed: asyncio.Event | None = None,
+        shared: SharedObjects | None = None,
+    ) -> None:
+        super().__init__(transport, changed=changed, shared=shared)
         self._projects = self._cache(PROJECTS, Project)
 
     def projects(self) -> list[Project]:
@@ -251,17 +276,22 @@ class ProjectCaches(Caches):
 class NodeCaches(Caches):
     """Caches of all that is shown of nodes but their pods: the nodes, and what agents and drivers say of their GPUs.
 
-    `kinds` are those that are there and may be seen (`visible_node_kinds`).
+    `kinds` are those that are there and may be seen (`visible_node_kinds`). `known` are the nodes and what they were
+    made of, the last time; it may be set to what other caches of the same kinds have.
     """
 
     def __init__(
-        self, transport: Transport, kinds: Sequence[Resource], changed: asyncio.Event | None = None
+        self,
+        transport: Transport,
+        kinds: Sequence[Resource],
+        changed: asyncio.Event | None = None,
+        shared: SharedObjects | None = None,
     ) -> None:
-        super().__init__(transport, changed=changed)
+        super().__init__(transport, changed=changed, shared=shared)
         by_plural = {kind.plural: kind for kind in kinds}
         self._nodes = self._cache(NODES, Node)
         self._gpu_nodes = self._cache(GPU_NODES, GpuNode) if GPU_NODES.plural in by_plural else None
-        self._views: dict[str, tuple[tuple[Any, ...], PublishedGpus | None, NodeView]] = {}
+        self.known: Mapping[str, tuple[tuple[Any, ...], PublishedGpus | None, NodeView]] = {}
         slices = by_plural.get(RESOURCE_SLICES.plural)
         self._slices = self._cache(slices, ResourceSlice) if slices else None
 
@@ -284,13 +314,13 @@ class NodeCaches(Caches):
         for node in self._nodes.objects.values():
             name = node.metadata.name
             by_driver, made_of = published.get(name), (node, *pods_by_node.get(name, ()))
-            known = self._views.get(name)
+            known = self.known.get(name)
             if known is not None and known[1] == by_driver and _are_same(known[0], made_of):
                 view = known[2]
             else:
                 (view,) = node_views([node], made_of[1:], published=published)
             views[name] = (made_of, by_driver, view)
-        self._views = views
+        self.known = views
         return [replace(views[name][2], gpus=gpus.get(name, ())) for name in sorted(views)]
 
 

@@ -202,14 +202,18 @@ class Reflector(Generic[T]):
         self.state = State.LISTING
         self.counters.lists += 1
         self.counters.relists += self.is_synced
-        page = await self._transport.list(
-            self._path, msgspec.Raw, params=self._params, metadata_only=self._metadata_only
+        undecodable: dict[str, tuple[Metadata, str]] = {}
+        page = await self._transport.list_decoded(
+            self._path,
+            lambda raw: self._decode(raw, undecodable),
+            params=self._params,
+            metadata_only=self._metadata_only,
         )
         objects: dict[str, T] = {}
         self._undecodable.clear()
-        for number, raw in enumerate(page.items, start=1):
-            decoded = self._decode(raw)
+        for number, decoded in enumerate(page.items, start=1):
             if isinstance(decoded, Metadata):
+                self._undecodable[decoded.uid] = undecodable[decoded.uid]
                 if decoded.uid in self._objects:
                     objects[decoded.uid] = self._objects[decoded.uid]
             else:
@@ -277,7 +281,7 @@ class Reflector(Generic[T]):
             log.warning("watch %s: an event of type %r was ignored", self._path, event.type)
             return
         self.counters.events += 1
-        decoded = self._decode(event.object)
+        decoded = self._decode(event.object, self._undecodable)
         metadata = decoded if isinstance(decoded, Metadata) else decoded.metadata
         self._advance(metadata)
         old = self._objects.get(metadata.uid)
@@ -299,8 +303,8 @@ class Reflector(Generic[T]):
         if metadata.resource_version:
             self._resource_version = metadata.resource_version
 
-    def _decode(self, raw: msgspec.Raw) -> T | Metadata:
-        """Return the object, or where it cannot be decoded its metadata alone."""
+    def _decode(self, raw: msgspec.Raw, undecodable: dict[str, tuple[Metadata, str]]) -> T | Metadata:
+        """Return the object, or where it cannot be decoded its metadata alone; `undecodable` then has the reason."""
         try:
             return self._decode_object(raw)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -313,7 +317,7 @@ class Reflector(Generic[T]):
                 metadata.name,
                 error,
             )
-            self._undecodable[metadata.uid] = (metadata, str(error))
+            undecodable[metadata.uid] = (metadata, str(error))
             return metadata
 
     def _metadata(self, raw: msgspec.Raw) -> Metadata:

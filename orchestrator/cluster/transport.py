@@ -7,6 +7,7 @@ inflating a list of pods costs more than sending it over a cluster's network.
 from __future__ import annotations
 
 import asyncio
+import builtins
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -32,10 +33,12 @@ if TYPE_CHECKING:
     from orchestrator.cluster.kubeconfig import Access
 
     T = TypeVar("T", default=dict[str, Any])
+    U = TypeVar("U")
 else:
     from typing import TypeVar
 
     T = TypeVar("T")
+    U = TypeVar("U")
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
@@ -158,29 +161,58 @@ class Transport:
         If the server forgets the first pages before the last is read (410), starts again, and at the third
         time asks for everything at once.
         """
+        return await self._list(resource_path, kind, builtins.list, params, metadata_only=metadata_only)
+
+    async def list_decoded(
+        self,
+        resource_path: str,
+        decode: Callable[[msgspec.Raw], U],
+        *,
+        params: Params | None = None,
+        metadata_only: bool = False,
+    ) -> Page[U]:
+        """Return the whole collection as `list` does. Of a page only what `decode` makes of its items is kept."""
+
+        def decoded(items: Sequence[msgspec.Raw]) -> builtins.list[U]:
+            return [decode(item) for item in items]
+
+        return await self._list(resource_path, msgspec.Raw, decoded, params, metadata_only=metadata_only)
+
+    async def _list(
+        self,
+        path: str,
+        kind: type[T],
+        convert: Callable[[Sequence[T]], builtins.list[U]],
+        params: Params | None,
+        *,
+        metadata_only: bool,
+    ) -> Page[U]:
+        accept = METADATA_LIST if metadata_only else JSON
         limits = (PAGE_SIZE, PAGE_SIZE, 0)
         for attempt, limit in enumerate(limits, start=1):
+            query: dict[str, str | int | bool] = {"limit": limit, **(params or {})}
+            if not limit:
+                del query["limit"]
             try:
-                return await self._list(
-                    resource_path, kind, dict(params or {}), limit, METADATA_LIST if metadata_only else JSON
-                )
+                return await self._list_once(path, kind, convert, query, accept)
             except Gone:
                 if attempt == len(limits):
                     raise
         raise AssertionError("the last attempt returns or raises")
 
-    async def _list(
-        self, path: str, kind: type[T], params: dict[str, str | int | bool], limit: int, accept: str
-    ) -> Page[T]:
-        if limit:
-            params.setdefault("limit", limit)
-        else:
-            params.pop("limit", None)
-        items: list[T] = []
+    async def _list_once(
+        self,
+        path: str,
+        kind: type[T],
+        convert: Callable[[Sequence[T]], builtins.list[U]],
+        params: dict[str, str | int | bool],
+        accept: str,
+    ) -> Page[U]:
+        items: builtins.list[U] = []
         version = ""
         async with aclosing(self._pages(path, kind, params, accept)) as pages:
             async for page in pages:
-                items += page.items
+                items += convert(page.items)
                 version = page.resource_version
         return Page(items, version)
 

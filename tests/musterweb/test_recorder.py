@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from musterweb.recorder import RecordedHistory
+from musterweb.sights import Sights
 from musterweb.store import Store
 from orchestrator.cluster.kubeconfig import load_server
 from tests.cluster.waiting import DEADLINE_SECONDS
@@ -42,7 +43,7 @@ def site(
     people.by_token[ROBOT] = Someone("recorder")
     access = load_server(kubeconfig)
     history = RecordedHistory(
-        Store(tmp_path / "history.db"), access, token_file, record_seconds=0.2, retry_seconds=0.2
+        Store(tmp_path / "history.db"), access, token_file, Sights(), record_seconds=0.2, retry_seconds=0.2
     )
     with serving(access, history=history) as port:
         yield Site(port, server, people)

@@ -1,0 +1,86 @@
+"""What people may see and what is to be seen, and how those who see the same share it.
+
+Everybody has lists and watches with a token of their own. Whoever has the same rights, and was sent the same objects,
+sees the same: that is made once, and so are the bodies of pages that show nothing else. Whether the objects are the
+same is compared, never assumed.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+from orchestrator.client.jobs import Scope
+from orchestrator.client.shared_objects import SharedObjects
+from orchestrator.cluster.objects import Project
+from orchestrator.workloads.gpus import GpuView
+from orchestrator.workloads.nodes import NodeView
+from orchestrator.workloads.view import WorkloadView
+
+MAX_READING: Final = 2
+"""So many people's lists are read at once: each takes memory for text that nobody needs once it is read."""
+MAX_BODIES: Final = 50
+"""So many bodies of one sight are kept; queries make any number of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What a person may list: all jobs (`scopes` is None) or those of some projects; nodes; projects."""
+
+    scopes: tuple[Scope, ...] | None
+    nodes: bool
+    projects: bool
+    edits_projects: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What was to be seen at a moment. What the person may not see is None."""
+
+    at_us: int
+    jobs: list[WorkloadView]
+    gpus: dict[str, tuple[GpuView, ...]]
+    nodes: list[NodeView] | None
+    projects: list[Project] | None
+
+
+@dataclass(eq=False)
+class Seen:
+    """A sight, the objects that it was made of, and what was made of it.
+
+    `known` are the parts of it by which the next one is made sooner, one mapping for each set of caches that has some.
+    """
+
+    sight: Sight
+    objects: list[dict[str, Any]]
+    known: list[Mapping[str, Any]]
+    bodies: dict[str, str] = field(default_factory=dict)
+
+    def keep_body(self, target: str, text: str) -> None:
+        """Keep the body of a page of this sight; the oldest goes where there are too many."""
+        if len(self.bodies) >= MAX_BODIES:
+            del self.bodies[next(iter(self.bodies))]
+        self.bodies[target] = text
+
+
+class Sights:
+    """The newest that was seen with each rights, for as long as anybody shows it, and the objects of all."""
+
+    def __init__(self) -> None:
+        self.objects = SharedObjects()
+        self.reading = asyncio.Semaphore(MAX_READING)
+        self._newest: WeakValueDictionary[Rights, Seen] = WeakValueDictionary()
+
+    def newest(self, rights: Rights) -> Seen | None:
+        """Return what was seen last with these rights, whatever it was made of."""
+        return self._newest.get(rights)
+
+    def add(self, rights: Rights, seen: Seen) -> None:
+        """Note what is seen now."""
+        self._newest[rights] = seen
+
+
+def are_same(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether two lists of caches have the same objects."""
+    return len(before) == len(now) and all(old == new for old, new in zip(before, now, strict=True))
