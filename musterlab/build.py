@@ -1,8 +1,8 @@
 """Builds programs from the Go module proxy, as `go.mod` and `go.sum` pin them.
 
-There are three sets here: the control plane, what real nodes need, and Kubernetes' own scheduler, which muster is
-measured beside; `musterlab.gpus` has a fourth. All but the first are built only when they are needed; containerd has a
-module of its own, so that its dependencies do not move those of Kubernetes.
+There are four sets here: the control plane, what real nodes need, Kubernetes' own scheduler, which muster is measured
+beside, and an ingress controller; `musterlab.gpus` has a fifth. All but the first are built only when they are needed;
+containerd and Traefik have modules of their own, so that their dependencies do not move those of Kubernetes.
 """
 
 import contextlib
@@ -126,6 +126,14 @@ KUBE_SCHEDULER = Recipe(
     programs=("kube-scheduler",),
     parts=(Part(_MODULE, ("k8s.io/kubernetes/cmd/kube-scheduler",), _FLAGS),),
     minutes="1 to 8 minutes",
+)
+
+INGRESS_CONTROLLER = Recipe(
+    what="Traefik",
+    prefix="ingress-",
+    programs=("traefik",),
+    parts=(Part(_MODULE / "traefik", ("tool",), ("-trimpath", "-ldflags", "-s -w")),),
+    minutes="5 to 30 minutes",
 )
 
 

@@ -132,9 +132,9 @@ def cgroup_folders(directory: Path, real: Sequence[RealNode]) -> list[Path]:
 def processes(directory: Path, real: Sequence[RealNode]) -> Iterator[tuple[str, list[str]]]:
     """Give name and command of each process: the network, which comes first, and the nodes."""
     folder = directory / FOLDER
-    yield NETWORK, _python("network", folder / f"{NETWORK}-specification.json")
+    yield NETWORK, python("network", folder / f"{NETWORK}-specification.json")
     for node in real:
-        yield node.name, _python("machine", folder / node.name / "specification.json")
+        yield node.name, python("machine", folder / node.name / "specification.json")
 
 
 def api_server_flags(directory: Path) -> list[str]:
@@ -151,8 +151,9 @@ def api_server_flags(directory: Path) -> list[str]:
     ]
 
 
-def _python(module: str, specification: Path) -> list[str]:
-    # the lab's own modules and the standard library, nothing that is installed
+def python(module: str, specification: Path) -> list[str]:
+    """Return the command that runs `main` of a module of this folder, with the standard library alone."""
+    # of all packages those of the lab alone
     code = (
         f"import sys; sys.path.insert(0, {str(_PACKAGES)!r}); "
         f"from musterlab.realnodes import {module} as it; sys.exit(it.main(sys.argv[1]))"

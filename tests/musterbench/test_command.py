@@ -205,3 +205,15 @@ def test_the_benchmark_of_the_agent_says_when_there_is_no_driver(tmp_path: Path)
     (result,) = json.loads(done.stdout)["results"]
     assert result["problem"] == f"NVML: libnvidia-ml.so.1 is not in {tmp_path}"
     assert set(result) >= FIELDS | {"processor_percent", "writes", "scrapes"}
+
+
+def test_the_benchmark_of_pages_brings_every_update_to_everybody() -> None:
+    sizes = ("--nodes", "8", "--jobs", "60", "--viewers", "4", "--updates", "1")
+    results = bench("web", *sizes)["results"]
+    assert isinstance(results, list)
+    assert not [result["problem"] for result in results if "problem" in result]
+    cases = [result["case"] for result in results]
+    assert cases[0] == "web: first page of all, of one person"
+    assert cases[-2:] == ["web: first pages of 3 more people", "web: an update for 4 people"]
+    assert results[-1]["server_ms_per_person"] >= 0
+    assert all(result["rss_mib"] > 1 for result in results)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from musterweb.history import History
     from musterweb.reports import Reports
     from musterweb.sessions import Sessions
+    from musterweb.sights import Sights
     from orchestrator.cluster.kubeconfig import Access
 
 
@@ -35,10 +36,13 @@ def serving(
     sessions: Sessions | None = None,
     history: History | None = None,
     reports: Reports | None = None,
+    sights: Sights | None = None,
 ) -> Iterator[int]:
     """Serve the pages; yields the port."""
     config = uvicorn.Config(
-        make_application(access, is_secure=False, sessions=sessions, history=history, reports=reports),
+        make_application(
+            access, is_secure=False, sessions=sessions, sights=sights, history=history, reports=reports
+        ),
         host="127.0.0.1", port=0, http=Impatient, ws="none", log_config=None, access_log=False,
         timeout_graceful_shutdown=1,
     )  # fmt: skip

@@ -1,0 +1,107 @@
+"""An ingress controller for the real nodes of a lab: Traefik, in their network, at their gateway.
+
+A lab starts none by itself. It serves the Ingresses of one class, and writes into their status the name under which the
+site would have it in its DNS. From the machine it is reached as the API server reaches pods, through `connect`.
+"""
+
+import asyncio
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Final
+
+from musterlab import binaries, build, components, pki
+from musterlab.cluster import Lab
+from musterlab.errors import LabError
+from musterlab.realnodes import network, plan
+from orchestrator.cluster.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Resource
+from orchestrator.cluster.transport import Transport
+from orchestrator.progress import Reporter
+
+NAME: Final = "traefik"
+PORT: Final = 80
+CONTROLLER: Final = "traefik.io/ingress-controller"
+"""What Traefik calls itself in the `controller` of an IngressClass."""
+INGRESS_CLASSES: Final = Resource(
+    "networking.k8s.io", "v1", "ingressclasses", "IngressClass", namespaced=False
+)
+
+_USER: Final = "muster-lab:traefik"
+_ANSWER_BYTES: Final = 4096
+_SECONDS: Final = 30.0
+_READ: Final = ["get", "list", "watch"]
+_RULES: Final = (
+    {"apiGroups": [""], "resources": ["services", "secrets", "nodes"], "verbs": _READ},
+    {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": _READ},
+    {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses", "ingressclasses"], "verbs": _READ},
+    {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses/status"], "verbs": ["update"]},
+)
+"""As Traefik's documentation has them, for Ingresses alone."""
+
+
+async def find(reporter: Reporter) -> Path:
+    """Find the program, or build it.
+
+    Raises:
+        BinariesError: it is nowhere and cannot be built.
+    """
+    programs = await asyncio.to_thread(binaries.find, reporter, build.INGRESS_CONTROLLER)
+    return programs.paths[NAME]
+
+
+async def permit(transport: Transport, ingress_class: str) -> None:
+    """Make the class, and give the controller its rights."""
+    metadata = {"name": _USER}
+    role = {"kind": "ClusterRole", "apiGroup": CLUSTER_ROLES.group, "name": _USER}
+    user = {"kind": "User", "apiGroup": CLUSTER_ROLES.group, "name": _USER}
+    for resource, body in (
+        (CLUSTER_ROLES, {"metadata": metadata, "rules": list(_RULES)}),
+        (CLUSTER_ROLE_BINDINGS, {"metadata": metadata, "roleRef": role, "subjects": [user]}),
+        (INGRESS_CLASSES, {"metadata": {"name": ingress_class}, "spec": {"controller": CONTROLLER}}),
+    ):
+        kinds = {"apiVersion": resource.api_version, "kind": resource.kind}
+        await transport.create(resource.path(), {**kinds, **body})
+
+
+def configure(lab: Lab, directory: Path, program: Path, *, ingress_class: str, domain: str) -> list[str]:
+    """Write what it reads into `directory`; return the command that runs it, for a lab with real nodes."""
+    certificates = lab.state_directory / "pki"
+    pki.Authority.load(certificates, "ca").issue(NAME, user=_USER)
+    account = directory / f"{NAME}.kubeconfig"
+    components.write_kubeconfig(account, certificates, NAME, lab.server, NAME)
+    ingress = "--providers.kubernetesingress"
+    specification = {
+        "network": str(plan.published(lab.state_directory)),
+        "command": [
+            str(program),
+            f"--entrypoints.web.address={network.GATEWAY}:{PORT}",
+            ingress,
+            f"{ingress}.ingressclass={ingress_class}",
+            f"{ingress}.ingressendpoint.hostname={domain}",
+            "--global.checknewversion=false",
+            "--global.sendanonymoususage=false",
+            "--log.level=INFO",
+        ],
+        "environment": {"KUBECONFIG": str(account), "PATH": os.defpath},
+    }
+    file = directory / f"{NAME}.json"
+    file.write_text(json.dumps(specification))
+    return plan.python("inside", file)
+
+
+def connect(lab: Lab) -> socket.socket:
+    """Return a connection to the controller's port. Raises LabError while it does not listen."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(_SECONDS)
+    try:
+        connection.connect(str(plan.egress_socket(lab.state_directory)))
+        connection.sendall(f"CONNECT {network.GATEWAY}:{PORT} HTTP/1.1\r\n\r\n".encode())
+        answer = connection.recv(_ANSWER_BYTES)
+    except OSError as error:
+        connection.close()
+        raise LabError(f"the network of lab {lab.name!r} is not reached: {error.strerror}") from error
+    if b" 200 " not in answer.split(b"\r\n")[0]:
+        connection.close()
+        raise LabError(f"{NAME} does not listen at {network.GATEWAY}:{PORT}")
+    return connection

@@ -1,0 +1,32 @@
+"""That equal objects of several caches are kept once, and no object is taken for another."""
+
+from __future__ import annotations
+
+import msgspec
+
+from orchestrator.client.shared_objects import SharedObjects
+from orchestrator.cluster.objects import Job, Pod
+
+
+def raw(uid: str, version: str = "1", **metadata: object) -> msgspec.Raw:
+    return msgspec.Raw(
+        msgspec.json.encode({"metadata": {"name": "a", "uid": uid, "resourceVersion": version, **metadata}})
+    )
+
+
+def test_an_equal_object_is_the_one_that_is_there() -> None:
+    decode = SharedObjects().decoder(Pod)
+    assert decode(raw("u")) is decode(raw("u"))
+
+
+def test_an_object_that_claims_to_be_another_is_not_taken_for_it() -> None:
+    decode = SharedObjects().decoder(Pod)
+    ours = decode(raw("u", labels={"team": "b"}))
+    theirs = decode(raw("u", labels={"team": "a"}))
+    assert (ours.metadata.labels, theirs.metadata.labels) == ({"team": "b"}, {"team": "a"})
+
+
+def test_kinds_do_not_mix() -> None:
+    shared = SharedObjects()
+    shared.decoder(Pod)(raw("u"))
+    assert isinstance(shared.decoder(Job)(raw("u")), Job)

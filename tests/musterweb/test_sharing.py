@@ -1,0 +1,54 @@
+"""What people see alike is made once, and nobody sees by it what is another's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from musterweb.sights import Sights
+from orchestrator.cluster.kubeconfig import load_server
+from tests.musterweb.conftest import Site, add_job, fill
+from tests.musterweb.people import People, Someone
+from tests.musterweb.running import serving
+from tests.musterweb.test_events import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.memory_api_server import MemoryApiServer
+
+
+def test_each_sees_on_the_same_page_what_their_rights_show(site: Site) -> None:
+    people = {name: site.browser(name, "team-a" if name == "vic" else "") for name in ("ada", "sue", "vic")}
+    for path, word, who in (("/jobs", "b-secret", "ada sue"), ("/projects", "/projects/new", "ada")):
+        for _ in range(2):
+            for name, browser in people.items():
+                with browser.events(path) as events:
+                    page = until(events, lambda kind, _: kind == "page")
+                assert (word in page["html"]) == (name in who), (path, name)
+
+
+def test_what_is_shown_to_one_is_not_shown_to_the_other_after_a_change(site: Site) -> None:
+    sue, vic = site.browser("sue"), site.browser("vic", "team-a")
+    with sue.events("/jobs") as all_jobs, vic.events("/jobs") as own_jobs:
+        until(all_jobs, lambda kind, _: kind == "page")
+        until(own_jobs, lambda kind, _: kind == "page")
+        add_job(site.server, "people-of-b", "b-new", gpus=1, why="no GPU is free")
+        add_job(site.server, "muster-team-a", "a-new", gpus=1, why="no GPU is free")
+        until(all_jobs, lambda kind, event: kind == "page" and "b-new" in event["html"])
+        page = until(own_jobs, lambda kind, event: kind == "page" and "a-new" in event["html"])
+    assert "b-new" not in page["html"]
+
+
+def test_an_object_of_two_people_is_there_once_and_goes_with_the_last(
+    server: MemoryApiServer, people: People, kubeconfig: Path
+) -> None:
+    fill(server)
+    people.by_token["token-of-sam"] = Someone("sam")
+    sights = Sights()
+    with serving(load_server(kubeconfig), sights=sights) as port:
+        sue, sam = (Site(port, server, people).browser(name) for name in ("sue", "sam"))
+        sue.get("/jobs")
+        alone = len(sights.objects)
+        sam.get("/jobs")
+        assert len(sights.objects) == alone > 5
+    assert len(sights.objects) == 0
