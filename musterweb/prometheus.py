@@ -31,6 +31,8 @@ LIMIT_SECONDS: Final = 10.0
 MAX_ANSWER_BYTES: Final = 32 << 20
 MAX_NAMED: Final = 200
 """Of more projects than so many the answer is chosen from here alone: the request would become too long."""
+MAX_SERIES: Final = 2000
+"""Of so many projects an answer may have figures: each line takes memory, however little is in it."""
 MAX_CLOCK_SECONDS: Final = 60.0
 _QUERIES_AT_ONCE: Final = 4
 _SHORTEST_WINDOW: Final = 120
@@ -55,6 +57,8 @@ NEWEST_QUERY: Final = "max(muster_operator_last_decision_timestamp_seconds)"
 """When the operator made what is scraped: an operator that stands still, or a Prometheus that no longer scrapes it."""
 _GREATEST: Final = {"utilization": 1.0}
 _POSSIBLE: Final = 1e12
+_LATEST: Final = 253_402_300_799
+"""The end of the year 9999: no calendar goes on from there."""
 
 
 class PrometheusHistory:
@@ -125,6 +129,8 @@ class PrometheusHistory:
         """Return the values at the times of the span, by project; "" where there is none."""
         words = {"query": query, "start": str(span.start), "end": str(span.end), "step": str(span.step)}
         result = await self._ask("query_range", words, "matrix")
+        if len(result) > MAX_SERIES:
+            raise HistoryAway(f"{self.source} has figures of more than {MAX_SERIES} projects")
         places: dict[int | None, int] = {at: place for place, at in enumerate(span.times)}
         lines: dict[str, list[float | None]] = {}
         for series in result:
@@ -147,9 +153,9 @@ class PrometheusHistory:
             return None
         try:
             value = float(result[0]["value"][1])
-        except (KeyError, IndexError, TypeError, ValueError) as error:
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
             raise HistoryAway(f"{self.source} answered what is no figure") from error
-        return value if math.isfinite(value) else None
+        return value if 0 <= value <= _LATEST else None
 
     async def _ask(self, call: str, words: Mapping[str, str], kind: str) -> list[Any]:
         """Return the result of a query. Raises HistoryAway."""
@@ -235,7 +241,7 @@ def _series(series: Any, source: str) -> tuple[str, list[tuple[int | None, objec
     try:
         project = str(series["metric"].get("project", ""))
         pairs = [(float(at), value) for at, value in series["values"]]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise HistoryAway(f"{source} answered what is no series") from error
     return project, [(int(at) if at.is_integer() else None, value) for at, value in pairs]
 

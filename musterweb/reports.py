@@ -90,23 +90,26 @@ class Reports:
     def names(self) -> list[str]:
         """Return the names of the directories with a record, the newest first."""
         try:
-            entries = [entry for entry in self._folder.iterdir() if _is_record(entry)]
+            entries = [
+                ((entry / FILE).stat().st_mtime_ns, entry.name)
+                for entry in self._folder.iterdir()
+                if _is_record(entry)
+            ]
         except OSError as error:
             raise NotThere(f"the folder of reports cannot be read: {error.strerror}") from error
-        entries.sort(key=lambda entry: ((entry / FILE).stat().st_mtime_ns, entry.name), reverse=True)
-        return [entry.name for entry in entries]
+        return [name for _, name in sorted(entries, reverse=True)]
 
     def read(self, name: str) -> Report:
         """Return a record. Raises NotThere where there is none of that name, or none that can be read."""
         path = self._folder / name
         # a name is one step down: no path, and no link to elsewhere
-        if path.parent != self._folder or name in ("", ".", "..") or not _is_record(path):
-            raise NotThere(f"there is no report {name}")
         try:
+            if path.parent != self._folder or name in ("", ".", "..") or not _is_record(path):
+                raise NotThere(f"there is no report {name}")
             if (path / FILE).stat().st_size > MAX_REPORT_BYTES:
                 raise NotThere(f"the report {name} is larger than {MAX_REPORT_BYTES >> 20} MiB")
             report = msgspec.json.decode((path / FILE).read_bytes(), type=Report)
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, msgspec.MsgspecError, RecursionError) as error:
             raise NotThere(f"the report {name} cannot be read: {error}") from error
         if report.schema_version != SCHEMA_VERSION:
             raise NotThere(f"the report {name} is of version {report.schema_version}, not {SCHEMA_VERSION}")

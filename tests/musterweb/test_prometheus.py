@@ -7,6 +7,7 @@ import json
 import math
 import time
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
@@ -20,6 +21,7 @@ from musterweb.history import OTHERS, Span
 from musterweb.prometheus import (
     CLUSTER_QUERIES,
     MAX_ANSWER_BYTES,
+    MAX_SERIES,
     NEWEST_QUERY,
     PROJECT_QUERIES,
     PrometheusHistory,
@@ -183,6 +185,8 @@ async def test_figures_of_other_times_and_of_a_project_twice_are_left_out_and_sa
     [
         (None, "has no figures of muster's operator"),
         ("NaN", "has no figures of muster's operator"),
+        ("1e300", "has no figures of muster's operator"),
+        ("-1e18", "has no figures of muster's operator"),
         (str(NOW - 660), "11 minutes old: nothing here is current"),
         (str(NOW + 3600), "a time that has not come yet"),
     ],
@@ -194,6 +198,12 @@ async def test_what_is_old_is_never_called_current(newest: str | None, words: st
     async with asked(fake) as history:
         record = await history.read(SPAN, None)
     assert any(words in problem for problem in record.problems)
+    assert record.as_of is None or datetime.fromtimestamp(record.as_of, UTC)
+
+
+def series(*pairs: list[object], count: int = 1) -> web.StreamResponse:
+    result = [{"metric": {"project": f"p{number}"}, "values": list(pairs)} for number in range(count)]
+    return web.json_response({"status": "success", "data": {"resultType": "matrix", "result": result}})
 
 
 def large(_document: Json) -> web.StreamResponse:
@@ -216,6 +226,8 @@ def large(_document: Json) -> web.StreamResponse:
             ),
             "refused|no series",
         ),
+        (lambda _document: series([10**400, "1"]), "refused|no series"),
+        (lambda _document: series(count=MAX_SERIES + 1), "refused|more than 2000 projects"),
         (large, "answers with more than"),
     ],
 )  # fmt: skip

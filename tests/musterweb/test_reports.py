@@ -74,6 +74,7 @@ def test_who_does_not_see_everything_sees_no_report(site: Site) -> None:
         "first%2f..%2ffirst",
         "first%2freport.json",
         "%00",
+        "a" * 300,
         "link",
         "secret",
     ],
@@ -94,6 +95,7 @@ def test_nothing_outside_of_the_folder_is_read(site: Site, folder: Path, tmp_pat
     [
         (b"", "cannot be read"),
         (b"[" * 10_000, "cannot be read"),
+        (b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "cannot be read"),
         (b'{"verdict": "PASS"}', "cannot be read"),
         (
             record.encode(three_steps()).replace(
