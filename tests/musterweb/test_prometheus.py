@@ -198,7 +198,7 @@ async def test_what_is_old_is_never_called_current(newest: str | None, words: st
     async with asked(fake) as history:
         record = await history.read(SPAN, None)
     assert any(words in problem for problem in record.problems)
-    assert record.as_of is None or datetime.fromtimestamp(record.as_of, UTC)
+    assert record.as_of is None or datetime.fromtimestamp(record.as_of, UTC).year < 10_000
 
 
 def series(*pairs: list[object], count: int = 1) -> web.StreamResponse:
