@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from musterweb.sights import Sights
+from musterweb.sights import Sights, are_same
 from orchestrator.cluster.kubeconfig import load_server
 from tests.musterweb.conftest import Site, add_job, fill
 from tests.musterweb.people import People, Someone
@@ -52,3 +52,9 @@ def test_an_object_of_two_people_is_there_once_and_goes_with_the_last(
         sam.get("/jobs")
         assert len(sights.objects) == alone > 5
     assert len(sights.objects) == 0
+
+
+def test_caches_are_the_same_only_with_the_same_objects() -> None:
+    assert are_same([{"u": "one"}, {}], [{"u": "one"}, {}])
+    for other in ([{"u": "two"}, {}], [{"v": "one"}, {}], [{"u": "one"}], [{}, {"u": "one"}]):
+        assert not are_same([{"u": "one"}, {}], other)
