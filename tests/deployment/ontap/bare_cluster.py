@@ -67,7 +67,9 @@ def seed() -> dict[str, list[Record]]:
         "network/ethernet/ports": ports,
         "network/ethernet/broadcast-domains": [domain],
         "storage/aggregates": aggregates,
+        "snapmirror/relationships": [],
         "storage/volumes": [],
+        "support/ems/application-logs": [],
         "svm/peers": [],
         "svm/svms": [],
     }

@@ -3,16 +3,13 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from tests.deployment.ontap import volumes
 from tests.deployment.ontap.bare_cluster import identity
 from tests.deployment.ontap.bodies import Record, Refused, merge
 
 
-class Cluster(Protocol):
+class Cluster(volumes.Cluster, Protocol):
     """Where the other records are."""
-
-    collections: dict[str, list[Record]]
-
-    def find(self, path: str, name: str, otherwise: str) -> Record: ...
 
     def port(self, node: str, name: str) -> Record: ...
 
@@ -101,7 +98,8 @@ def _ethernet_port(store: Cluster, record: Record) -> None:
 
 
 def _policy(store: Cluster, record: Record) -> None:
-    record["id"] = 8589934593 + len(store.collections["protocols/nfs/export-policies"])
+    policies = store.collections["protocols/nfs/export-policies"]
+    record["id"] = max((policy["id"] for policy in policies), default=8589934592) + 1
     record.setdefault("rules", [])
 
 
@@ -158,6 +156,7 @@ COMPLETE: dict[str, Callable[[Cluster, Record], None]] = {
     "protocols/nfs/export-policies": _policy,
     "storage/qos/policies": _qos,
     "storage/snapshot-policies": _snapshots,
+    "storage/volumes": volumes.complete,
     "security/roles": _role,
     "security/accounts": _account,
 }

@@ -144,19 +144,21 @@ class Double:
         if fault is not None:
             for key in fault.lost:
                 record[key] = [] if isinstance(record.get(key), list) else None
-        if request.path in self.store.slow or fault is not None:
+        if self.store.is_slow(request.path) or fault is not None:
             return 202, self._job(request, fault)
         return 201, {"num_records": 1, "records": [_shown(record)]}
 
     def _patch(self, request: Request) -> tuple[int, Any]:
         self.store.change(request.path, nested(request.body), request.query)
         fault = self._fault(request)
-        if request.path.rpartition("/")[0] in self.store.slow or fault is not None:
+        if self.store.is_slow(request.path.rpartition("/")[0]) or fault is not None:
             return 202, self._job(request, fault)
         return 200, {}
 
     def _delete(self, request: Request) -> tuple[int, Any]:
         self.store.delete(request.path)
+        if self.store.is_slow(request.path.rpartition("/")[0]):
+            return 202, self._job(request, None)
         return 200, {}
 
     def _fault(self, request: Request) -> JobFault | None:

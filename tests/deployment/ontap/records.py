@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tests.deployment.ontap import volumes
 from tests.deployment.ontap.bare_cluster import SECURITY, SVM_OWNED, seed
 from tests.deployment.ontap.bodies import Record, Refused, merge
 from tests.deployment.ontap.completion import COMPLETE, assign_aggregates
@@ -24,6 +25,11 @@ class Store:
 
     collections: dict[str, list[Record]] = field(default_factory=seed)
     slow: frozenset[str] = frozenset({"svm/svms", "storage/volumes", "protocols/nfs/services"})
+    disks: volumes.Disks | None = None
+
+    def is_slow(self, collection: str) -> bool:
+        """Whether the cluster answers a change in a collection with a job."""
+        return collection in self.slow or collection.endswith("/snapshots")
 
     def collection(self, path: str) -> list[Record] | None:
         """Return the records of a collection, or None where the path names one record."""
@@ -32,7 +38,8 @@ class Store:
         parent, _, leaf = path.rpartition("/")
         match parent.rpartition("/")[0], leaf:
             case "protocols/nfs/export-policies", "rules":
-                return list(self.item(parent)["rules"])
+                rules: list[Record] = self.item(parent)["rules"]
+                return rules
             case "storage/snapshot-policies", "schedules":
                 return list(self.item(parent)["copies"])
         if parent.startswith("security/roles/") and leaf == "privileges":
@@ -78,6 +85,8 @@ class Store:
         if path not in self.collections:
             raise Refused(f"API not found: /api/{path}", status=404, code="3")
         record = copy.deepcopy(body)
+        if path.endswith("/snapshots"):
+            return volumes.create_snapshot(self, self.item(path.rpartition("/")[0]), record)
         self._resolve(record)
         complete = COMPLETE.get(path)
         if complete is not None:
@@ -85,16 +94,21 @@ class Store:
         record.setdefault("uuid", str(uuid.uuid4()))
         self._refuse_twice(path, record)
         self.collections[path].append(record)
+        volumes.created(self, path, record)
         return record
 
     def _resolve(self, record: Record) -> None:
         """Turn the names of owners into references, and refuse those that do not exist."""
         for key in ("svm", "owner"):
             if key in record:
-                svm = self.find(
-                    "svm/svms", record[key]["name"], f'SVM "{record[key]["name"]}" does not exist'
-                )
+                svm = self._svm(record[key])
                 record[key] = {"name": svm["name"], "uuid": svm["uuid"]}
+
+    def _svm(self, reference: Record) -> Record:
+        if "uuid" in reference:
+            return self._one(self.collections["svm/svms"], lambda r: bool(r["uuid"] == reference["uuid"]))
+        name = reference["name"]
+        return self.find("svm/svms", name, f'SVM "{name}" does not exist')
 
     def find(self, path: str, name: str, otherwise: str) -> Record:
         """Return the record of this name, or refuse the request with this message."""
@@ -129,6 +143,7 @@ class Store:
         }
         merge(rule, body)
         rules.append(rule)
+        volumes.export(self)
         return rule
 
     def _license(self, body: Record) -> Record:
@@ -153,6 +168,7 @@ class Store:
         if "new_index" in query:
             body["index"] = int(query["new_index"])
         merge(record, body)
+        volumes.changed(self, path, record)
         if path.startswith("network/ip/interfaces/"):
             record["state"] = "up" if record["enabled"] else "down"
 
@@ -181,7 +197,10 @@ class Store:
         for collection in SECURITY:
             if parent.startswith(f"{collection}/"):
                 parent = collection
-        self.collections[parent].remove(record)
+        collection_records = self.collection(parent)
+        assert collection_records is not None
+        collection_records.remove(record)
+        volumes.deleted(self, parent, record)
 
     def _delete_svm(self, svm: Record) -> None:
         if any(volume["svm"]["name"] == svm["name"] for volume in self.collections["storage/volumes"]):
@@ -191,18 +210,5 @@ class Store:
 
     def add_volume(self, name: str, svm: str) -> None:
         """Put a volume with data into an SVM, as Trident would have done."""
-        owner = self.find("svm/svms", svm, f'SVM "{svm}" does not exist')
-        self.collections["storage/volumes"].append(
-            {
-                "name": name,
-                "uuid": str(uuid.uuid4()),
-                "svm": {"name": svm, "uuid": owner["uuid"]},
-                "state": "online",
-                "style": "flexvol",
-                "type": "rw",
-                "is_svm_root": False,
-                "nas": {"path": f"/{name}"},
-                "space": {"size": 1 << 30, "used": 1 << 20, "snapshot": {}},
-                "aggregates": [{"name": "aggr1_a800_01"}],
-            }
-        )
+        record = {"name": name, "svm": {"name": svm}, "size": 1 << 30, "nas": {"path": f"/{name}"}}
+        self.create(volumes.VOLUMES, record | {"aggregates": [{"name": "aggr1_a800_01"}]})

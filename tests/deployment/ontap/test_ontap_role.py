@@ -164,7 +164,15 @@ def test_drift_is_found_by_verify_and_repaired_by_a_run(prepared: Double, run: R
     assert "no rule for 10.61.1.7" in failures
     assert "trident of SVM svm_ai is missing, locked" in failures
     account["locked"] = False
-    assert run().changes == ["Provide the interfaces", "Allow the nodes to mount"]
+    (role,) = prepared.store.collections["security/roles"]
+    role["privileges"] = [each for each in role["privileges"] if each["path"] != "/api/storage/volumes"]
+    (unauthorized,) = run(part="verify", ontap_lifs=[], ontap_export_rules=[]).failures
+    assert "The role muster_trident of SVM svm_ai does not grant all on /api/storage/volumes:" in unauthorized
+    assert run().changes == [
+        "Provide the interfaces",
+        "Allow the nodes to mount",
+        "Give Trident a role of least privilege",
+    ]
 
 
 def test_uninstall_keeps_the_data_and_says_so(prepared: Double, run: Run) -> None:

@@ -1,0 +1,169 @@
+"""NetApp's real Trident against the stand-in, with the account that the role `ontap` made: volumes, and bytes over NFS.
+
+Not run here: a real ONTAP, and the kernel's NFS client. The server is nfs-ganesha and the clients are libnfs' tools,
+all in user space, in network namespaces of their own; the server lets in whom Trident's export policies name.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+import yaml
+from grpclib.exceptions import GRPCError
+
+from tests.deployment.ontap import nfs, trident
+from tests.deployment.ontap.conftest import TRIDENT_PASSWORD
+from tests.deployment.ontap.double import Double
+from tests.deployment.ontap.rights import endpoint
+from tests.deployment.ontap.trident import Trident
+from tests.upstream import trident_programs
+
+pytestmark = [pytest.mark.lab, pytest.mark.rare]
+
+ROLES = Path(__file__).parents[3] / "roles"
+LIF = "192.168.11.11"
+NODES = {"dgx-1": "192.168.11.21", "dgx-2": "192.168.11.22", "dgx-3": "192.168.11.23"}
+SIZE_BYTES = 2 << 30
+DRIVERS = ("ontap-nas", "ontap-nas-flexgroup")
+
+
+def backend(cluster: Double, driver: str) -> dict[str, Any]:
+    """What the role `trident` writes for a backend of the site, with the login in the place of the Secret's name."""
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True)  # noqa: S701 - this is YAML
+    environment.filters |= {"to_json": json.dumps, "combine": lambda one, other: {**one, **other}}
+    text = environment.from_string((ROLES / "trident" / "templates" / "backend.yml.j2").read_text()).render(
+        trident_backend={"name": "a800-nas", "driver": driver, "data_lif": LIF},
+        trident_namespace="trident",
+        trident_management_lif="127.0.0.1",
+        trident_management_port=cluster.port,
+        trident_svm="svm_ai",
+        trident_export_cidrs=["192.168.11.0/24"],
+    )
+    spec: dict[str, Any] = yaml.safe_load(text)["spec"]
+    assert spec.pop("credentials") == {"name": "ontap-credentials"}
+    assert spec.pop("deletionPolicy") == "retain"
+    return spec | {"username": "trident", "password": TRIDENT_PASSWORD}
+
+
+@pytest.fixture(autouse=True)
+def _program() -> None:
+    trident_programs.program()
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Trident]:
+    """A Trident that knows the nodes."""
+    with trident.running(tmp_path) as started:
+        for name, address in NODES.items():
+            started.add_node(name, address)
+        yield started
+
+
+@pytest.fixture
+def network() -> Iterator[nfs.Network]:
+    """The storage system's data LIF and the nodes."""
+    with nfs.network(LIF, NODES) as made:
+        yield made
+
+
+@pytest.fixture
+def served(prepared: Double, network: nfs.Network, tmp_path: Path) -> Iterator[Double]:
+    """A cluster on which the role has run, whose volumes are served at its data LIF."""
+    folder = tmp_path / "disks"
+    folder.mkdir()
+    exports = nfs.Exports(network, folder)
+    exports.start()
+    prepared.store.disks = exports
+    yield prepared
+    exports.stop()
+
+
+def volumes(cluster: Double) -> dict[str, dict[str, Any]]:
+    """The volumes of the cluster by their names."""
+    return {record["name"]: record for record in cluster.store.collections["storage/volumes"]}
+
+
+def parameters(driver: str) -> dict[str, str]:
+    """Those of a storage class of muster."""
+    return {"backendType": driver, "storagePools": "a800-nas:.*", "snapshots": "true"}
+
+
+async def live(cluster: Double, running: Trident, driver: str) -> None:
+    """Do with a volume all that is done with volumes, once. Raises what fails, with Trident's words."""
+    error = running.add_backend(backend(cluster, driver))
+    assert not error, error
+    controller, options = running.controller, parameters(driver)
+    volume = await controller.create_volume("pvc-data", SIZE_BYTES, options)
+    await controller.publish_volume(volume, "dgx-1")
+    snapshot = await controller.create_snapshot("before", volume)
+    restored = await controller.create_volume("pvc-restored", SIZE_BYTES, options, snapshot=snapshot)
+    cloned = await controller.create_volume("pvc-cloned", SIZE_BYTES, options, volume=volume)
+    assert await controller.expand_volume(volume, 2 * SIZE_BYTES) == 2 * SIZE_BYTES
+    assert volumes(cluster)["muster_pvc_data"]["size"] == 2 * SIZE_BYTES
+    for name in (cloned, restored):
+        await controller.delete_volume(name)
+    await controller.delete_snapshot(snapshot)
+    await controller.unpublish_volume(volume, "dgx-1")
+    await controller.delete_volume(volume)
+    running.delete_backend("a800-nas")
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+async def test_volumes_snapshots_and_clones_come_and_go(
+    prepared: Double, running: Trident, driver: str
+) -> None:
+    await live(prepared, running, driver)
+    for request in prepared.requests:
+        print(request.method, endpoint(request.path), request.path)
+    assert volumes(prepared) == {}
+
+
+def granted() -> list[str]:
+    paths = yaml.safe_load((ROLES / "ontap" / "vars" / "main.yml").read_text())["__ontap_trident_paths"]
+    return [path for group in ("base", "nfs") for names in paths[group].values() for path in names]
+
+
+@pytest.mark.parametrize("path", granted())
+async def test_with_one_right_less_trident_fails(prepared: Double, running: Trident, path: str) -> None:
+    (role,) = prepared.store.collections["security/roles"]
+    role["privileges"] = [each for each in role["privileges"] if each["path"] != path]
+    with pytest.raises((AssertionError, GRPCError)) as failure:
+        await live(prepared, running, "ontap-nas")
+    print("RIGHT", path, str(failure.value)[:600])
+
+
+async def test_bytes_written_on_one_node_are_read_on_another_that_may_mount(
+    served: Double, running: Trident, network: nfs.Network, tmp_path: Path
+) -> None:
+    error = running.add_backend(backend(served, "ontap-nas"))
+    assert not error, error
+    controller, options = running.controller, parameters("ontap-nas")
+    volume = await controller.create_volume("pvc-data", SIZE_BYTES, options)
+    for node in ("dgx-1", "dgx-2"):
+        told = await controller.publish_volume(volume, node)
+    assert (told["nfsServerIp"], told["nfsPath"]) == (LIF, "/muster_pvc_data")
+
+    folder = told["nfsPath"]
+    early, late = os.urandom(nfs.LARGEST_FILE_BYTES), os.urandom(nfs.LARGEST_FILE_BYTES)
+    assert network.write("dgx-1", f"{folder}/early", early, tmp_path) == ""
+    assert network.read("dgx-2", f"{folder}/early") == (early, "")
+    nothing, refusal = network.read("dgx-3", f"{folder}/early")
+    assert nothing == b""
+    assert "NFS4ERR_NOENT" in refusal, "a node that Trident has published nothing to sees no volume"
+
+    snapshot = await controller.create_snapshot("before", volume)
+    assert network.write("dgx-2", f"{folder}/late", late, tmp_path) == ""
+    restored = await controller.create_volume("pvc-restored", SIZE_BYTES, options, snapshot=snapshot)
+    cloned = await controller.create_volume("pvc-cloned", SIZE_BYTES, options, volume=volume)
+    for name, expected in ((restored, b""), (cloned, late)):
+        copied = (await controller.publish_volume(name, "dgx-1"))["nfsPath"]
+        assert network.read("dgx-1", f"{copied}/early") == (early, "")
+        assert network.read("dgx-1", f"{copied}/late")[0] == expected
+
+    await controller.unpublish_volume(volume, "dgx-2")
+    assert network.read("dgx-2", f"{folder}/early")[0] == b""
+    assert network.read("dgx-1", f"{folder}/early") == (early, "")

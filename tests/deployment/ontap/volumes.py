@@ -1,0 +1,153 @@
+"""Volumes of a cluster, their snapshots and clones: what a cluster adds to them, and where their bytes are.
+
+The snapshots of a volume are a collection of their own, named by its uuid, that comes and goes with it.
+"""
+
+import datetime
+import uuid
+from pathlib import Path
+from typing import Protocol
+
+from tests.deployment.ontap.bodies import Record, Refused, merge
+
+VOLUMES = "storage/volumes"
+
+
+class Disks(Protocol):
+    """Where the bytes of volumes are; `path` is None for a volume that is at no junction."""
+
+    def create(self, volume: str, source: Path | None) -> None: ...
+
+    def content(self, volume: str, snapshot: str = "") -> Path: ...
+
+    def keep(self, volume: str, snapshot: str) -> None: ...
+
+    def forget(self, volume: str, snapshot: str = "") -> None: ...
+
+    def export(self, volumes: list[Record], policies: list[Record]) -> None: ...
+
+
+class Cluster(Protocol):
+    """Where the other records are, and the bytes of volumes, if they are kept."""
+
+    collections: dict[str, list[Record]]
+    disks: Disks | None
+
+    def find(self, path: str, name: str, otherwise: str) -> Record: ...
+
+
+def snapshots_path(volume: str) -> str:
+    """Return the name of the collection of a volume's snapshots."""
+    return f"{VOLUMES}/{volume}/snapshots"
+
+
+def complete(store: Cluster, record: Record) -> None:
+    """Add to a volume what a cluster adds, and refuse what it refuses.
+
+    Raises:
+        Refused: its aggregate, its export policy or what it is a clone of does not exist, or it has no size.
+    """
+    record["uuid"] = str(uuid.uuid4())
+    parent = record.get("clone", {}).get("parent_volume")
+    whole: Record = {
+        "state": "online",
+        "style": "flexvol",
+        "type": "rw",
+        "comment": "",
+        "is_svm_root": False,
+        "create_time": _now(),
+        "snapshot_directory_access_enabled": True,
+        "nas": {"security_style": "unix", "unix_permissions": 755, "export_policy": {"name": "default"}},
+        "guarantee": {"type": "none"},
+        "snapshot_policy": {"name": "none"},
+        "space": {"snapshot": {"reserve_percent": 0}, "used": 0, "logical_space": {"used": 0}},
+    }
+    if parent:
+        source = store.find(VOLUMES, parent["name"], f'volume "{parent["name"]}" does not exist')
+        merge(whole, {key: source[key] for key in ("size", "style", "guarantee", "space")})
+        snapshot = record["clone"].setdefault("parent_snapshot", {"name": f"clone_{record['name']}"})
+        if all(
+            kept["name"] != snapshot["name"] for kept in store.collections[snapshots_path(source["uuid"])]
+        ):
+            create_snapshot(store, source, {"name": snapshot["name"]})
+        whole["nas"]["export_policy"] = dict(source["nas"]["export_policy"])
+    for aggregate in record.get("aggregates", []):
+        name = aggregate["name"]
+        aggregate |= {
+            "uuid": store.find("storage/aggregates", name, f'aggregate "{name}" does not exist')["uuid"]
+        }
+    merge(whole, record)
+    record.update(whole)
+    if not record.get("size"):
+        raise Refused("A volume needs a size.", code="917535")
+    _check_policy(store, record)
+    record["space"]["size"] = record["size"]
+    store.collections[snapshots_path(record["uuid"])] = []
+
+
+def create_snapshot(store: Cluster, volume: Record, record: Record) -> Record:
+    """Keep what a volume holds now; return the snapshot."""
+    path = snapshots_path(volume["uuid"])
+    if any(kept["name"] == record["name"] for kept in store.collections[path]):
+        raise Refused(f'Snapshot copy "{record["name"]}" already exists', status=409, code="1638464")
+    record |= {
+        "uuid": str(uuid.uuid4()),
+        "create_time": _now(),
+        "svm": dict(volume["svm"]),
+        "volume": {"name": volume["name"], "uuid": volume["uuid"]},
+    }
+    store.collections[path].append(record)
+    if store.disks:
+        store.disks.keep(volume["uuid"], record["name"])
+    return record
+
+
+def created(store: Cluster, path: str, record: Record) -> None:
+    """Follow with the bytes what was created."""
+    if path != VOLUMES or not store.disks:
+        return
+    source = None
+    if "clone" in record:
+        clone = record["clone"]
+        (parent,) = (
+            each for each in store.collections[VOLUMES] if each["name"] == clone["parent_volume"]["name"]
+        )
+        source = store.disks.content(parent["uuid"], clone["parent_snapshot"]["name"])
+    store.disks.create(record["uuid"], source)
+    export(store)
+
+
+def changed(store: Cluster, path: str, record: Record) -> None:
+    """Follow with sizes and exports what was changed."""
+    if path.startswith(f"{VOLUMES}/"):
+        _check_policy(store, record)
+        record["space"]["size"] = record["size"]
+        export(store)
+
+
+def deleted(store: Cluster, collection: str, record: Record) -> None:
+    """Follow with snapshots and bytes what was deleted."""
+    if collection == VOLUMES:
+        store.collections.pop(snapshots_path(record["uuid"]), None)
+        if store.disks:
+            store.disks.forget(record["uuid"])
+            export(store)
+    elif collection.startswith(f"{VOLUMES}/") and store.disks:
+        store.disks.forget(record["volume"]["uuid"], record["name"])
+
+
+def export(store: Cluster) -> None:
+    """Let the NFS server serve what is at a junction now, to those whom its export policy names."""
+    if store.disks:
+        store.disks.export(store.collections[VOLUMES], store.collections["protocols/nfs/export-policies"])
+
+
+def _check_policy(store: Cluster, volume: Record) -> None:
+    name = volume["nas"]["export_policy"]["name"]
+    policies = store.collections["protocols/nfs/export-policies"]
+    if name != "default" and all(policy["name"] != name for policy in policies):
+        raise Refused(f'export policy "{name}" does not exist', code="917536")
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
