@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -168,6 +169,9 @@ async def test_storage_fails_clearly_comes_is_proved_and_goes(
 
     backend = await fetch(kubeconfig, BACKENDS.path("trident", "a800-nas"))
     assert backend["spec"]["useREST"] is True
+    port = re.search(r"https_port: (\d+)", site.file.read_text())
+    assert port
+    assert backend["spec"]["managementLIF"] == f"127.0.0.1:{port[1]}"
     assert backend["spec"]["credentials"] == {"name": "ontap-credentials"}
     assert backend["spec"]["deletionPolicy"] == "retain"
     storage_class = await fetch(kubeconfig, CLASSES.path(None, "ontap-nas-a800"))

@@ -20,7 +20,7 @@ from typing import Any
 from tests.cluster.certificates import Authority
 from tests.deployment.ontap.bodies import Record, Refused, matches, nested
 from tests.deployment.ontap.records import Store
-from tests.deployment.ontap.rights import check
+from tests.deployment.ontap.rights import check, endpoint
 
 RESERVED = {
     *("fields", "return_timeout", "return_records", "max_records", "order_by", "new_index", "force"),
@@ -63,6 +63,8 @@ class Double:
     version: tuple[int, int, int] = (9, 16, 1)
     store: Store = field(default_factory=Store)
     requests: list[Request] = field(default_factory=list)
+    refused: set[tuple[str, str]] = field(default_factory=set)
+    """Method and endpoint of requests that nobody who asked had the right to."""
     job_fault: JobFault | None = None
     jobs: dict[str, Record] = field(default_factory=dict)
     port: int = 0
@@ -212,6 +214,7 @@ class _Handler(BaseHTTPRequestHandler):
             authorization = self.headers.get("Authorization", "")
             check(self.cluster.store, authorization, administrator, self.command, path)
         except Refused as refused:
+            self.cluster.refused.add((self.command, endpoint(path)))
             self._send(refused.status, {"error": {"message": str(refused), "code": refused.code}})
             return
         query = dict(urllib.parse.parse_qsl(parts.query))

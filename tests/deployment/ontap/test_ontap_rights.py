@@ -1,6 +1,7 @@
 """What Trident asks when it takes a backend up is granted by the role of its account, and nothing of it too much.
 
-The requests are those that Trident 26.06 made, in their order; the privileges are read from the role `ontap`.
+The requests are those that Trident 26.06 made, in their order, to take up a backend and over the life of a volume;
+`test_trident_on_ontap.py` holds them to Trident itself. The privileges are read from the role `ontap`.
 """
 
 import base64
@@ -16,6 +17,7 @@ import pytest
 import yaml
 
 from tests.deployment.ontap.double import Double
+from tests.deployment.ontap.rights import METHODS, endpoint
 
 VARIABLES = Path(__file__).parents[3] / "roles" / "ontap" / "vars" / "main.yml"
 PASSWORD = "swordfish-4858"
@@ -29,6 +31,26 @@ REQUESTS = [
     "storage/aggregates?fields=block_storage.primary.disk_type&name=*",
     "network/ip/interfaces?services=data_nfs&svm.uuid={svm}&fields=ip.address,state",
 ]
+LIFE = frozenset(
+    (method, f"/api/{path}")
+    for path, methods in {
+        "cluster": "GET",
+        "cluster/jobs": "GET",
+        "cluster/nodes": "GET",
+        "network/ip/interfaces": "GET",
+        "protocols/nfs/export-policies": "GET POST DELETE",
+        "protocols/nfs/export-policies/rules": "GET POST DELETE",
+        "snapmirror/relationships": "GET",
+        "storage/aggregates": "GET",
+        "storage/volumes": "GET POST PATCH DELETE",
+        "storage/volumes/snapshots": "GET POST DELETE",
+        "svm/peers": "GET",
+        "svm/svms": "GET",
+    }.items()
+    for method in methods.split()
+)
+"""What Trident 26.06 asks from a backend's begin to its end, with volumes, clones and snapshots between."""
+
 Ask = Callable[..., tuple[int, Any]]
 
 
@@ -87,15 +109,29 @@ def test_the_account_may_ask_all_that_trident_asks(cluster: Double, ask: Ask) ->
 
 
 @pytest.mark.parametrize("path", ["/api/network/ip/interfaces", "/api/storage/aggregates", "/api/svm/svms"])
-def test_with_one_right_less_the_refusal_names_it(cluster: Double, ask: Ask, path: str) -> None:
+def test_with_one_right_less_a_request_is_refused(cluster: Double, ask: Ask, path: str) -> None:
     svm = provide(cluster, privileges(without=path))
     refused = [
-        body["error"]["message"]
-        for status, body in (ask(request.format(svm=svm)) for request in REQUESTS)
+        (request, body["error"])
+        for request in REQUESTS
+        for status, body in [ask(request.format(svm=svm))]
         if status == 403
     ]
     assert refused
-    assert all(f"GET {path}" in message for message in refused)
+    for request, error in refused:
+        assert endpoint(request.format(svm=svm).partition("?")[0]) == path
+        assert error == {"message": "not authorized for that command", "code": "6"}
+
+
+def test_the_role_grants_what_a_life_of_a_volume_asks_for_and_nothing_else() -> None:
+    methods: dict[str, set[str]] = {"/api/support/ems/application-logs": {"POST"}}  # once a day
+    for method, path in LIFE:
+        methods.setdefault(path, set()).add(method)
+    least = {
+        path: next(access for access, allowed in METHODS.items() if asked <= set(allowed))
+        for path, asked in methods.items()
+    }
+    assert {privilege["path"]: privilege["access"] for privilege in privileges()} == least
 
 
 def test_the_account_may_nothing_else(cluster: Double, ask: Ask) -> None:

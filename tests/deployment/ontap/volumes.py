@@ -134,6 +134,8 @@ def deleted(store: Cluster, collection: str, record: Record) -> None:
             export(store)
     elif collection.startswith(f"{VOLUMES}/") and store.disks:
         store.disks.forget(record["volume"]["uuid"], record["name"])
+    elif collection.startswith("protocols/nfs/export-policies"):
+        export(store)
 
 
 def export(store: Cluster) -> None:
