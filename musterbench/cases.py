@@ -6,17 +6,8 @@ The sizes follow the nodes: at 500 nodes of 8 GPUs they are the cases that other
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.planner.model import (
-    Node,
-    Plan,
-    Pod,
-    PodState,
-    Project,
-    Request,
-    Settings,
-    Snapshot,
-    Workload,
-)
+from orchestrator.planner.model import Node, Plan, Pod, PodState, Project, Request, Snapshot, Workload
+from orchestrator.planner.settings import Settings
 
 CPUS_MILLI = 256_000
 MEMORY_BYTES = 2 << 40

@@ -18,11 +18,11 @@ from orchestrator.planner.model import (
     PodState,
     Project,
     Request,
-    Settings,
     Snapshot,
     TopologyRule,
     Workload,
 )
+from orchestrator.planner.settings import Settings
 
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 BLOCK_LABEL: Final = "topology.example.com/block"

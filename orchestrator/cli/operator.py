@@ -20,13 +20,12 @@ from orchestrator.control.operator_config import (
     OperatorConfig,
 )
 from orchestrator.errors import UsageError
-from orchestrator.planner.model import Settings
+from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
 from orchestrator.workloads.protection import PolicyMode
 
 _LABEL: Final = re.compile(
     r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 )
-_DEFAULTS: Final = Settings()
 
 
 def _duration(seconds: int | None) -> str:
@@ -46,21 +45,21 @@ _CONFIG_OPTIONS: Final = (
     click.option(
         "--not-ready-grace",
         metavar="DURATION",
-        default=_duration(_DEFAULTS.not_ready_grace_seconds),
+        default=_duration(DEFAULT_SETTINGS.not_ready_grace_seconds),
         show_default=True,
         help="So long a node may be not ready before its preemptible work is moved.",
     ),
     click.option(
         "--reservation-after",
         metavar="DURATION",
-        default=_duration(_DEFAULTS.reservation_after_seconds),
+        default=_duration(DEFAULT_SETTINGS.reservation_after_seconds),
         show_default=True,
         help="Keep GPUs for a large job that has waited for so long; never: not at all.",
     ),
     click.option(
         "--stale-grace",
         metavar="DURATION",
-        default=_duration(_DEFAULTS.stale_grace_seconds),
+        default=_duration(DEFAULT_SETTINGS.stale_grace_seconds),
         show_default=True,
         help="So long what is left of a gang that lost a member may go on.",
     ),
@@ -68,7 +67,7 @@ _CONFIG_OPTIONS: Final = (
         "--max-moves",
         type=click.IntRange(min=0),
         metavar="N",
-        default=_DEFAULTS.max_consolidation_victims,
+        default=DEFAULT_SETTINGS.max_consolidation_victims,
         show_default=True,
         help="Move at most so many pods to make room for one job. 0: none.",
     ),

@@ -1,13 +1,13 @@
 """What an administrator sets for the operator: the options of `muster operator` and `muster operator-yaml`.
 
-The defaults of what decisions go by are those of the planner's `Settings`.
+The defaults of what decisions go by are in `orchestrator.planner.settings`.
 """
 
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from orchestrator.planner.model import Settings
+from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
 from orchestrator.workloads.protection import MAX_GRACE_SECONDS, PolicyMode
 
 MAX_CHECKPOINT_GRACE_SECONDS: Final = MAX_GRACE_SECONDS
@@ -56,7 +56,7 @@ class OperatorConfig:
 
     def arguments(self) -> list[str]:
         """Return the options of `muster operator` that say the same; what has its default is left out."""
-        settings, defaults = self.settings, Settings()
+        settings, defaults = self.settings, DEFAULT_SETTINGS
         options: list[str] = []
         if settings.max_evictions != defaults.max_evictions:
             options.append(f"--max-evictions={settings.max_evictions}")

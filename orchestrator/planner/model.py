@@ -17,6 +17,7 @@ from orchestrator.planner.devices.model import (
     DynamicResources,
 )
 from orchestrator.planner.labels import LabelRequirement
+from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
 
 DEVICE_MILLI = 1000
 """One whole GPU, in `gpu_milli`."""
@@ -284,29 +285,6 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What an administrator may choose. None: no cap.
-
-    `max_consolidation_victims` caps the pods that are moved for one workload, `max_evictions` the pods that one
-    decision evicts. `spread` places pods on the emptiest node instead of the fullest. Work on a node that is not ready
-    is moved after `not_ready_grace_seconds`. For a workload that asks for more than one GPU, is entitled to them and
-    has waited for `reservation_after_seconds`, room is kept; None: never.
-    `topology_levels` are the node labels of the cluster's topology from the widest to the closest, which workloads may
-    name. `max_work` bounds what one decision does on up to 500 nodes (`work_bound` says how it grows), in units of
-    about a microsecond on one processor (a node or a victim that is looked at); None: no bound.
-    """
-
-    max_consolidation_victims: int | None = 16
-    max_evictions: int | None = None
-    stale_grace_seconds: int = 60
-    spread: bool = False
-    not_ready_grace_seconds: int = 120
-    reservation_after_seconds: int | None = 600
-    topology_levels: tuple[str, ...] = ()
-    max_work: int | None = 350_000
-
-
-@dataclass(frozen=True, slots=True)
 class Budget:
     """Of these pods (ids) only so many may be evicted in this decision; `name` is what people are told."""
 
@@ -326,7 +304,7 @@ class Snapshot:
     projects: tuple[Project, ...]
     workloads: tuple[Workload, ...]
     now_us: int = 0
-    settings: Settings = Settings()
+    settings: Settings = DEFAULT_SETTINGS
     budgets: tuple[Budget, ...] = ()
     left_over: tuple[str, ...] = ()
     dynamic: DynamicResources = NO_DYNAMIC_RESOURCES

@@ -30,7 +30,8 @@ from orchestrator.cluster.resources import (
 )
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import ConfigurationError
-from orchestrator.planner.model import Settings, Snapshot
+from orchestrator.planner.model import Snapshot
+from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
 from orchestrator.simulation.settings import SettingsUnknown, settings_in_force
 from orchestrator.workloads.claim_reader import DynamicObject
 from orchestrator.workloads.owner_lists import list_owners
@@ -95,7 +96,7 @@ async def _settings(transport: Transport) -> tuple[Settings, str]:
     try:
         return await settings_in_force(transport), ""
     except SettingsUnknown as error:
-        return Settings(), f"the operator's settings are taken to be the defaults: {error}"
+        return DEFAULT_SETTINGS, f"the operator's settings are taken to be the defaults: {error}"
 
 
 async def _budgets(transport: Transport) -> tuple[list[PodDisruptionBudget], list[str]]:

@@ -14,7 +14,7 @@ from orchestrator.cluster.resources import CONFIG_MAPS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import MusterError
 from orchestrator.names import SETTINGS_CONFIG_MAP, SYSTEM_NAMESPACE
-from orchestrator.planner.model import Settings
+from orchestrator.planner.settings import Settings
 from orchestrator.simulation.extra_fields import camel, file_type, from_file
 
 KEY: Final = "settings.yaml"

@@ -21,6 +21,7 @@ from orchestrator.cluster.reflector import Change
 from orchestrator.names import SCHEDULER_NAME
 from orchestrator.planner import model
 from orchestrator.planner.devices.model import ObservedClaim
+from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
 from orchestrator.workloads.budgets import planner_budgets
 from orchestrator.workloads.claim_reader import ClaimReader, DynamicObject, may_have_claims
 from orchestrator.workloads.device_reader import DeviceReader, Miscounted
@@ -45,10 +46,9 @@ _NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 _NO_ASSUMPTIONS: Final[Mapping[str, Assumption]] = MappingProxyType({})
 _NO_NOMINATIONS: Final[Mapping[str, Assumption | None]] = MappingProxyType({})
 _NO_CLAIMS: Final[Mapping[str, ObservedClaim]] = MappingProxyType({})
-_DEFAULT_SETTINGS: Final = model.Settings()
 
 
-def read(observed: Observed, settings: model.Settings = _DEFAULT_SETTINGS) -> Reading:
+def read(observed: Observed, settings: Settings = DEFAULT_SETTINGS) -> Reading:
     """Build the planner's snapshot. What cannot be read is left out and named."""
     reader = Reader(settings)
     for observed_object in chain(
@@ -78,7 +78,7 @@ class Reader:
 
     def __init__(
         self,
-        settings: model.Settings = _DEFAULT_SETTINGS,
+        settings: Settings = DEFAULT_SETTINGS,
         *,
         longest_grace_seconds: int = MAX_GRACE_SECONDS,
     ) -> None:

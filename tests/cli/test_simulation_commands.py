@@ -12,7 +12,7 @@ import yaml
 from orchestrator.cluster.resources import EVICTION_RECORDS
 from orchestrator.control.audit import EvictionRecord
 from orchestrator.names import SETTINGS_CONFIG_MAP, SYSTEM_NAMESPACE
-from orchestrator.planner.model import Settings
+from orchestrator.planner.settings import Settings
 from orchestrator.simulation.settings import KEY as SETTINGS_KEY
 from orchestrator.simulation.settings import encoded as encoded_settings
 from tests.cli.memory_api_server import pod_of, secret_of

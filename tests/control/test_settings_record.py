@@ -13,7 +13,7 @@ from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.control.operator_config import OperatorConfig
 from orchestrator.control.settings_record import LOOK_SECONDS, RETRY_SECONDS, SettingsRecord
 from orchestrator.names import SETTINGS_CONFIG_MAP, SYSTEM_NAMESPACE
-from orchestrator.planner.model import Settings
+from orchestrator.planner.settings import Settings
 from orchestrator.simulation.settings import settings_in_force
 from tests.cluster.fake_api_server import Answer, access_to, refusal, serving
 from tests.cluster.waiting import ManualClock, running, until

@@ -20,12 +20,12 @@ from orchestrator.planner.model import (
     PodState,
     Project,
     Request,
-    Settings,
     Snapshot,
     SubGroup,
     TopologyRule,
     Workload,
 )
+from orchestrator.planner.settings import Settings
 
 Case = Mapping[str, Any]
 

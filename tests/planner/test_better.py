@@ -10,13 +10,13 @@ from orchestrator.planner.model import (
     Pod,
     PodState,
     Project,
-    Settings,
     Snapshot,
     SubGroup,
     TopologyRule,
     Waiting,
     Workload,
 )
+from orchestrator.planner.settings import Settings
 from tests.planner.builders import Cluster, node, project, workload
 
 

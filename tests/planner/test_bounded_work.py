@@ -1,7 +1,8 @@
 """One decision does a bounded amount of work; whom it does not reach is first in the next one."""
 
 from orchestrator.planner import plan
-from orchestrator.planner.model import Plan, Settings, Snapshot, Workload
+from orchestrator.planner.model import Plan, Snapshot, Workload
+from orchestrator.planner.settings import Settings
 from orchestrator.planner.work_bound import work_of_decision
 from tests.planner.builders import node, project, workload
 from tests.planner.test_better import running

@@ -11,12 +11,12 @@ from orchestrator.planner.model import (
     Node,
     Plan,
     Project,
-    Settings,
     Snapshot,
     SubGroup,
     TopologyRule,
     Workload,
 )
+from orchestrator.planner.settings import Settings
 from tests.planner.builders import node, project, workload
 from tests.planner.test_better import running, victims
 

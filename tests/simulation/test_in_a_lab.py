@@ -20,7 +20,7 @@ from orchestrator.cluster.resources import (
     SERVICE_ACCOUNTS,
 )
 from orchestrator.cluster.transport import Transport
-from orchestrator.planner.model import Settings
+from orchestrator.planner.settings import Settings
 from orchestrator.simulation.capture import capture
 from orchestrator.simulation.reader import load
 from tests.cluster.waiting import DEADLINE_SECONDS

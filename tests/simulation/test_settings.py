@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.planner.model import Settings
+from orchestrator.planner.settings import Settings
 from orchestrator.simulation.settings import KEY, SettingsUnknown, decoded, encoded
 
 

@@ -37,7 +37,7 @@ from orchestrator.names import (
 )
 from orchestrator.planner import plan
 from orchestrator.planner.model import PodState
-from orchestrator.planner.model import Settings as PlannerSettings
+from orchestrator.planner.settings import Settings as PlannerSettings
 from orchestrator.workloads.budgets import Budgets
 from orchestrator.workloads.reader import Reader
 from tests.control.poison import nested

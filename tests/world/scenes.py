@@ -15,12 +15,12 @@ from orchestrator.planner.model import (
     PodState,
     Project,
     Request,
-    Settings,
     Snapshot,
     SubGroup,
     TopologyRule,
     Workload,
 )
+from orchestrator.planner.settings import Settings
 from tests.world.facts import NOTHING, Tree, add, admits, total, within
 from tests.world.rooms import Rooms
 

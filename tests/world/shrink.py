@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.planner.model import PodState, Settings, Snapshot
+from orchestrator.planner.model import PodState, Snapshot
+from orchestrator.planner.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

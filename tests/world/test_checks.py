@@ -17,11 +17,11 @@ from orchestrator.planner.model import (
     Plan,
     PodState,
     Request,
-    Settings,
     Snapshot,
     SubGroup,
     Workload,
 )
+from orchestrator.planner.settings import Settings
 from tests.planner.builders import node, project, workload
 from tests.world.packing import Item, fits
 from tests.world.rest_checks import check_rest

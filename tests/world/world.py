@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from orchestrator.planner import Planner
-from orchestrator.planner.model import DEVICE_MILLI, Budget, PodState, Settings, Snapshot
+from orchestrator.planner.model import DEVICE_MILLI, Budget, PodState, Snapshot
+from orchestrator.planner.settings import Settings
 from orchestrator.simulation.apply_plan import Departures
 from tests.world.facts import SECOND_US, allocated, gang_is_whole, pending
 from tests.world.scenes import LEVELS, START_US, Maker, Style

@@ -7,16 +7,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from orchestrator.planner import plan
-from orchestrator.planner.model import (
-    Node,
-    Plan,
-    PodState,
-    Project,
-    Settings,
-    Snapshot,
-    Waiting,
-    Workload,
-)
+from orchestrator.planner.model import Node, Plan, PodState, Project, Snapshot, Waiting, Workload
+from orchestrator.planner.settings import Settings
 from orchestrator.simulation.apply_plan import after_decision
 from tests.planner.builders import node, project, workload
 

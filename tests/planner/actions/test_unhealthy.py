@@ -6,7 +6,8 @@ import pytest
 
 from orchestrator.planner import plan
 from orchestrator.planner.accounting.ledger import capacity_gpu_milli
-from orchestrator.planner.model import Node, Plan, Project, Settings, Snapshot, Workload
+from orchestrator.planner.model import Node, Plan, Project, Snapshot, Workload
+from orchestrator.planner.settings import Settings
 from orchestrator.simulation.diagnosis import diagnose
 from tests.planner.builders import node, project, workload
 from tests.planner.test_better import running

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.planner import plan
-from orchestrator.planner.model import Budget, Plan, Settings, Snapshot, Workload
+from orchestrator.planner.model import Budget, Plan, Snapshot, Workload
 from orchestrator.planner.preemption.budgets import Budgets
+from orchestrator.planner.settings import Settings
 from tests.planner.builders import node, project, workload
 from tests.planner.test_better import running
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.planner import plan
-from orchestrator.planner.model import Binding, Plan, Pod, PodState, Settings, Snapshot, Workload
+from orchestrator.planner.model import Binding, Plan, Pod, PodState, Snapshot, Workload
+from orchestrator.planner.settings import Settings
 from tests.planner.builders import node, project, workload
 from tests.planner.test_better import running
 

@@ -14,7 +14,6 @@ from orchestrator.planner.model import (
     PendingReason,
     PodState,
     Request,
-    Settings,
     Snapshot,
     Waiting,
     Workload,
@@ -22,6 +21,7 @@ from orchestrator.planner.model import (
 from orchestrator.planner.reasons.node_texts import Fragmented
 from orchestrator.planner.reasons.texts import Hindrances, Nominated
 from orchestrator.planner.reasons.wording import amounts_text
+from orchestrator.planner.settings import Settings
 from tests.planner.builders import node, project, workload
 from tests.planner.test_better import running
 
