@@ -44,7 +44,7 @@ def log_line(event: dict[str, Any]) -> str:
     kind = event["kind"]
     if kind in {"play", "task"}:
         return f"    {kind.upper()} [{event['name']}]"
-    message = f": {message_of(event['told'])}" if "told" in event else ""
+    message = f": {message_of(event['message'])}" if "message" in event else ""
     return f"    {kind}: [{event['host']}]{message}"
 
 
@@ -54,6 +54,6 @@ def failure_of(event: dict[str, Any]) -> Failure:
         host=event["host"],
         task=event["task"],
         place=event["place"],
-        message=message_of(event["told"]),
+        message=message_of(event["message"]),
         unreachable=event["kind"] == "unreachable",
     )

@@ -294,8 +294,8 @@ class _Listener:
             where = "" if data.get("host") == CONTROLLER else f"{data.get('host')}: "
             self._outcome.proved.append(where + self._hide(message_of(data.get("res", {}))))
         elif kind == "runner_on_ok" and str(data.get("task", "")).endswith(EFFECTS):
-            told = self._hide(message_of(data.get("res", {})))
-            self._progress(f"{self._label}: {data.get('host')}: {told}")
+            message = self._hide(message_of(data.get("res", {})))
+            self._progress(f"{self._label}: {data.get('host')}: {message}")
         elif kind in {"runner_on_failed", "runner_on_unreachable"} and not data.get("ignore_errors"):
             self._failed(data, unreachable=kind == "runner_on_unreachable")
         elif kind == "playbook_on_stats":

@@ -39,7 +39,7 @@ WATCH_FIGURES = ("watch_lag_p50_ms", "watch_lag_p99_ms", "watch_lag_longest_ms",
 _LAG = re.compile(
     r"the watch was behind .* p50 ([\d.]+) ms, p99 ([\d.]+) ms, longest ([\d.]+) ms; it was begun again (\d+) times"
 )
-_MOST_LOG_TAIL = 500
+_MAX_LOG_TAIL = 500
 _STOP_SECONDS = 30
 _DELETE_TRIES = 5
 _QUIET_SECONDS = 3.0
@@ -300,7 +300,7 @@ class _Bench:
         return self._log.read_text(errors="replace").splitlines()
 
     def _log_tail(self) -> str:
-        return " ".join(" ".join(self._log_lines()).split())[-_MOST_LOG_TAIL:]
+        return " ".join(" ".join(self._log_lines()).split())[-_MAX_LOG_TAIL:]
 
     async def _create(
         self,

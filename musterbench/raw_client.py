@@ -25,7 +25,7 @@ from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.names import CLAIM_FINALIZER, GPU_DEVICES_ANNOTATION
 
 _NS_PER_MS: Final = 1_000_000
-_MOST_LOG_TAIL: Final = 500
+_MAX_LOG_TAIL: Final = 500
 _COMMAND: Final = (sys.executable, "-P", "-m", "musterbench.raw_client")
 
 
@@ -49,7 +49,7 @@ async def run_apart(kubeconfig: Path, pods: Sequence[dict[str, Any]]) -> dict[st
             process.kill()
     if process.returncode:
         raise BenchmarkFailed(
-            f"the raw client ended with {process.returncode}: {error.decode()[-_MOST_LOG_TAIL:]}"
+            f"the raw client ended with {process.returncode}: {error.decode()[-_MAX_LOG_TAIL:]}"
         )
     return dict(json.loads(output))
 

@@ -30,7 +30,7 @@ MUSTER: Final = (
 )
 _VERSION_SECONDS: Final = 30
 _STOP_SECONDS: Final = 30
-_LONGEST_LOG_TAIL: Final = 500
+_MAX_LOG_TAIL: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Scheduler:
     def ended(self, status: int) -> BenchmarkFailed:
         """The error that says with what status it ended, and the last that it logged."""
         text = " ".join(self.log.read_text(errors="replace").split())
-        return BenchmarkFailed(f"{self.name} ended with {status}: {text[-_LONGEST_LOG_TAIL:]}")
+        return BenchmarkFailed(f"{self.name} ended with {status}: {text[-_MAX_LOG_TAIL:]}")
 
 
 async def muster(lab: Lab, transport: Transport, directory: Path) -> Scheduler:

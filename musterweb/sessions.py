@@ -14,7 +14,7 @@ from musterweb.security import new_secret
 
 IDLE_SECONDS: Final = 30 * 60
 """Without a page being opened for so long, a session ends; a page that is open and updates itself does not count."""
-LONGEST_SECONDS: Final = 8 * 3600
+MAX_SECONDS: Final = 8 * 3600
 MAX_SESSIONS: Final = 200
 MAX_OWN_SESSIONS: Final = 10
 """So many sessions of one user; who signs in once more ends the one that was used longest ago."""
@@ -119,7 +119,7 @@ class Sessions:
 
     def _is_over(self, session: Session) -> bool:
         now = self._clock()
-        return now - session.used_at > IDLE_SECONDS or now - session.began_at > LONGEST_SECONDS
+        return now - session.used_at > IDLE_SECONDS or now - session.began_at > MAX_SECONDS
 
 
 def _digest(secret: str) -> bytes:

@@ -25,7 +25,7 @@ class GpuHealth:
 
     def __init__(self, xid_failure: str = "") -> None:
         self._xid_failure = xid_failure
-        self._trouble = ""
+        self._problem = ""
         self._bad_samples = 0
         self._good_since: float | None = None
         self._rows_failed = False
@@ -34,12 +34,12 @@ class GpuHealth:
     @property
     def failure(self) -> str:
         """Why it must not be used, "" if it may."""
-        return self._xid_failure or self._trouble or (ROW_REMAP_FAILED if self._rows_failed else "")
+        return self._xid_failure or self._problem or (ROW_REMAP_FAILED if self._rows_failed else "")
 
     @property
     def is_lost(self) -> bool:
         """Whether it does not answer, whatever else speaks against it."""
-        return bool(self._trouble)
+        return bool(self._problem)
 
     @property
     def xids(self) -> Mapping[int, int]:
@@ -51,15 +51,15 @@ class GpuHealth:
         self._bad_samples = 0
         if self._good_since is None:
             self._good_since = now
-        if self._trouble and now - self._good_since >= _GOOD_SECONDS:
-            self._trouble = ""
+        if self._problem and now - self._good_since >= _GOOD_SECONDS:
+            self._problem = ""
 
     def has_failed(self, kind: str) -> None:
         """A sample could not be read."""
         self._good_since = None
         self._bad_samples += 1
         if self._bad_samples >= _TRIES.get(kind, 1):
-            self._trouble = kind
+            self._problem = kind
 
     def has_xid(self, xid: int) -> None:
         """The driver told of an error."""

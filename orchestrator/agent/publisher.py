@@ -11,7 +11,7 @@ from orchestrator.cluster.errors import ClusterError
 logger = logging.getLogger(__name__)
 
 FIRST_WAIT_SECONDS: Final = 1.0
-LONGEST_WAIT_SECONDS: Final = 60.0
+MAX_WAIT_SECONDS: Final = 60.0
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class Publisher(Generic[T]):
                 logger.log(level, "%s was not written, and is tried again: %s", self._about, error)
                 self._changed.set()
                 await self._sleep(self._uniform(wait / 2, wait))
-                wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+                wait = min(2 * wait, MAX_WAIT_SECONDS)
                 continue
             if wait != FIRST_WAIT_SECONDS:
                 logger.warning("%s is written again", self._about)

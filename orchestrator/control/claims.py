@@ -42,7 +42,7 @@ class ClaimNotReady(MusterError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Requested:
     """For which pod a node was written on a claim; `before` is the claim's version until then, if it was we."""
 
     pod: str
@@ -72,7 +72,7 @@ class Claims:
         self._missing_seconds = missing_seconds
         self._look_seconds = look_seconds
         self._changed = asyncio.Event()
-        self._asked: dict[Key, _Asked] = {}
+        self._requested: dict[Key, _Requested] = {}
         self._forbidden: dict[Key, str] = {}
 
     def see(self, change: Change[Any]) -> None:
@@ -103,8 +103,8 @@ class Claims:
         finally:
             for key in keys:
                 self._forbidden.pop(key, None)
-                if key in self._asked and self._asked[key].pod == uid:
-                    del self._asked[key]
+                if key in self._requested and self._requested[key].pod == uid:
+                    del self._requested[key]
 
     async def _step(self, key: Key, node: str, uid: str) -> str:
         """Do what is to be done for one claim; say what it still waits for, "" if nothing."""
@@ -145,15 +145,15 @@ class Claims:
     async def _select(self, key: Key, claim: PersistentVolumeClaim, node: str, uid: str) -> str:
         waits = f"the claim {key[1]} has no volume on {node}"
         selected = claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION, "")
-        waiting = self._asked.get(key)
+        waiting = self._requested.get(key)
         if waiting is not None and waiting.pod != uid:
             return f"the claim {key[1]} gets its volume for another pod, on {waiting.node}"
         if selected == node:
-            self._asked.setdefault(key, _Asked(uid, node))
+            self._requested.setdefault(key, _Requested(uid, node))
         elif waiting is None and self._is_leader():
-            self._asked[key] = _Asked(uid, node, claim.metadata.resource_version)
+            self._requested[key] = _Requested(uid, node, claim.metadata.resource_version)
             if not await self._annotate(key, claim, node):
-                del self._asked[key]
+                del self._requested[key]
         elif waiting is not None and claim.metadata.resource_version != waiting.before:
             raise ClaimNotReady(
                 f"{waits}: its provisioner has given the node back, see the events of the claim"
@@ -163,7 +163,7 @@ class Claims:
     async def _take_back(self, keys: list[Key], uid: str) -> None:
         """The node that was written for the pod goes again, so that the next decision is free."""
         for key in keys:
-            waiting, claim = self._asked.get(key), self._volumes.claim(key)
+            waiting, claim = self._requested.get(key), self._volumes.claim(key)
             if waiting is None or waiting.pod != uid or claim is None or claim.status.phase == "Bound":
                 continue
             if claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION) == waiting.node and self._is_leader():

@@ -104,7 +104,7 @@ class Announcer:
         self._sleep = sleep
         self._waiting: deque[tuple[str, dict[str, Any]]] = deque(maxlen=MAX_WAITING)
         self._background = BackgroundWriter(self._create_all)
-        self._told: dict[tuple[str, str], None] = {}
+        self._sent: dict[tuple[str, str], None] = {}
 
     def waits(self, pod: Pod, message: str) -> None:
         """Announce that a pod waits; the message begins with the code of the reason. Never waits and never fails."""
@@ -115,11 +115,11 @@ class Announcer:
     def warns(self, pod: Pod, reason: str, message: str) -> None:
         """Warn a pod that runs of what may become of it; the same words once for a pod."""
         known = (pod.metadata.uid, message)
-        if known in self._told:
+        if known in self._sent:
             return
-        self._told[known] = None
-        while len(self._told) > MAX_REMEMBERED:
-            del self._told[next(iter(self._told))]
+        self._sent[known] = None
+        while len(self._sent) > MAX_REMEMBERED:
+            del self._sent[next(iter(self._sent))]
         self._announce(pod, f"{pod.metadata.uid[:8]}.{_digest(message)}", reason, message)
 
     def sets_aside(self, entry: SetAside) -> None:

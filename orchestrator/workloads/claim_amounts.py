@@ -67,8 +67,10 @@ class GpuClasses:
         """What a claim asks for."""
         total = GpuAmounts()
         for choice in spec.requests:
-            asked = (self._amounts(request) for request in choice.alternatives)
-            total = total.plus(next((amounts for amounts in asked if amounts != GpuAmounts()), GpuAmounts()))
+            requested = (self._amounts(request) for request in choice.alternatives)
+            total = total.plus(
+                next((amounts for amounts in requested if amounts != GpuAmounts()), GpuAmounts())
+            )
         return total
 
     def _amounts(self, request: DeviceRequest) -> GpuAmounts:

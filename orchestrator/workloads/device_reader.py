@@ -127,9 +127,9 @@ class DeviceReader:
             self._take_places(pod_of, assumed, nominated)
         for name in self._touched:
             tenants = self._others.get(name, _NOTHING)
-            told = _told(tenants, self._given.get(name, _NOTHING_GIVEN))
-            devices = self._work_out(name, tenants, told) if tenants else {}
-            put(self._miscounted, name, tuple(_miscounted(tenants, told)) or None)
+            assigned = _assigned(tenants, self._given.get(name, _NOTHING_GIVEN))
+            devices = self._work_out(name, tenants, assigned) if tenants else {}
+            put(self._miscounted, name, tuple(_miscounted(tenants, assigned)) or None)
             for uid, tenant in tenants.items():
                 if self._devices.get(uid) != devices[uid]:
                     self._devices[uid] = devices[uid]
@@ -179,20 +179,20 @@ class DeviceReader:
         self._assumed, self._kept = binding, kept
 
     def _work_out(
-        self, name: str, tenants: Mapping[str, Tenant], told: dict[str, tuple[int, ...]]
+        self, name: str, tenants: Mapping[str, Tenant], assigned: dict[str, tuple[int, ...]]
     ) -> dict[str, tuple[int, ...]]:
         """By uid, the devices of the pods on a node that muster did not bind, or of all where an agent tells."""
         node = NodeDevices(self._gpus_of(name))
-        for uid, devices in told.items():
+        for uid, devices in assigned.items():
             node.occupy(tenants[uid].request, devices)
         for tenant in self._admitted.get(name, _NOTHING).values():
             node.occupy(tenant.request, devices_of(tenant.pod))
         for request, devices in self._assumed.get(name, _NO_PLACES).values():
             node.occupy(request, devices)
         in_order = [
-            tenants[uid] for uid in sorted(tenants, key=lambda uid: _age(tenants[uid])) if uid not in told
+            tenants[uid] for uid in sorted(tenants, key=lambda uid: _age(tenants[uid])) if uid not in assigned
         ]
-        held = told | _settle(node, (tenant for tenant in in_order if _is_as_muster_writes(tenant)))
+        held = assigned | _settle(node, (tenant for tenant in in_order if _is_as_muster_writes(tenant)))
         in_order = [tenant for tenant in in_order if tenant.pod.metadata.uid not in held]
         held |= _settle(node, (tenant for tenant in in_order if _is_there(tenant)))
         for request, devices in self._kept.get(name, _NO_PLACES).values():
@@ -210,7 +210,7 @@ class DeviceReader:
         return GpuNode(health.gpu_count, health.unhealthy_gpus, health.lost_gpus, gpu_memory_mib(node))
 
 
-def _told(tenants: Mapping[str, Tenant], given: Given) -> dict[str, tuple[int, ...]]:
+def _assigned(tenants: Mapping[str, Tenant], given: Given) -> dict[str, tuple[int, ...]]:
     """By uid, the devices of pods of which an agent has told.
 
     Those with whole GPUs that hold as many as they ask for; those with parts, that another pod holds for them.
@@ -225,8 +225,10 @@ def _told(tenants: Mapping[str, Tenant], given: Given) -> dict[str, tuple[int, .
     return answer
 
 
-def _miscounted(tenants: Mapping[str, Tenant], told: Mapping[str, tuple[int, ...]]) -> Iterator[Miscounted]:
-    for uid, devices in told.items():
+def _miscounted(
+    tenants: Mapping[str, Tenant], assigned: Mapping[str, tuple[int, ...]]
+) -> Iterator[Miscounted]:
+    for uid, devices in assigned.items():
         tenant = tenants[uid]
         if (
             _is_as_muster_writes(tenant)
@@ -273,7 +275,7 @@ def _settle(node: NodeDevices, tenants: Iterable[Tenant]) -> dict[str, tuple[int
 
 def _why(tenant: Tenant, devices: tuple[int, ...]) -> str:
     pod, request = tenant.pod, tenant.request
-    asked = request.shared_devices if request.is_shared else request.gpu_count
+    requested = request.shared_devices if request.is_shared else request.gpu_count
     counts = f"{len(devices)} GPU{'' if len(devices) == 1 else 's'}"
     if request.is_shared:
         counts = f"its part of {counts}"
@@ -283,7 +285,7 @@ def _why(tenant: Tenant, devices: tuple[int, ...]) -> str:
     written = pod.metadata.annotations.get(GPU_DEVICES_ANNOTATION)
     if written is not None and devices_of(pod) != devices:
         words.append(f"its annotation {GPU_DEVICES_ANNOTATION} is {shortened(written)} and ignored")
-    if len(devices) < asked:
+    if len(devices) < requested:
         words.append(f"its node {pod.spec.node_name} has no more for it")
     words.append(f"it counts as holding {counts}" if devices else "it counts as holding no GPU")
     return "; ".join(words)

@@ -331,13 +331,15 @@ def _total(pod: Pod, resource: str, parse: Callable[[str], int]) -> int:
         for init_container in pod.spec.init_containers
         if init_container.restart_policy != "Always"
     ]
-    running = sum(_asked((*pod.spec.containers, *sidecars), resource, parse))
-    starting = max(_asked(starters, resource, parse), default=0)
-    whole = sum(_asked([pod.spec], resource, parse))
+    running = sum(_requested((*pod.spec.containers, *sidecars), resource, parse))
+    starting = max(_requested(starters, resource, parse), default=0)
+    whole = sum(_requested([pod.spec], resource, parse))
     return max(running, starting, whole) + _parsed(pod.spec.overhead, resource, parse)
 
 
-def _asked(askers: Iterable[Container | PodSpec], resource: str, parse: Callable[[str], int]) -> list[int]:
+def _requested(
+    askers: Iterable[Container | PodSpec], resource: str, parse: Callable[[str], int]
+) -> list[int]:
     return [
         _parsed(
             asker.resources.requests if resource in asker.resources.requests else asker.resources.limits,

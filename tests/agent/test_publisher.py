@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.publisher import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, Publisher
+from orchestrator.agent.publisher import FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS, Publisher
 from orchestrator.cluster.errors import Unreachable
 from tests.cluster.waiting import running, until
 
@@ -53,7 +53,7 @@ async def test_while_the_server_is_away_only_the_latest_waits_and_it_is_written_
         await until(lambda: server.written)
     assert server.written[0] == "state 11"
     assert server.waits[:8] == [FIRST_WAIT_SECONDS * 2**power for power in range(6)] + [60, 60]
-    assert max(server.waits) == LONGEST_WAIT_SECONDS
+    assert max(server.waits) == MAX_WAIT_SECONDS
     assert server.results[:13] == ["error"] * 12 + ["ok"]
 
 

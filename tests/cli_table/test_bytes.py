@@ -28,7 +28,7 @@ VALUES = {
     "CONTROL": "\x01\x07\x1b[31m\x7f\t",
     "LONG": "0123456789abcdef" * 4096,
 }
-LONGEST_BYTES = 128 * 1024  # of one argument or variable: the kernel's MAX_ARG_STRLEN
+MAX_BYTES = 128 * 1024  # of one argument or variable: the kernel's MAX_ARG_STRLEN
 
 
 def submit(site: Site, *arguments: str | bytes) -> subprocess.CompletedProcess[bytes]:
@@ -136,7 +136,7 @@ def test_what_cannot_arrive_is_refused(arguments: list[str | bytes], site: Site)
 
 
 def test_a_value_that_is_too_long_for_a_process_is_refused(site: Site) -> None:
-    longest = "x" * (LONGEST_BYTES - len("V=") - 1)
+    longest = "x" * (MAX_BYTES - len("V=") - 1)
     (site.directory / "fits").write_text(f"V={longest}\n")
     (site.directory / "exceeds").write_text(f"V={longest}x\n")
     entries = submit_and_read(

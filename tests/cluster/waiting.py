@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 DEADLINE_SECONDS = 120.0
 """Many times as long as anything takes that a test waits for: a machine may be busy with other things."""
 
-LONGEST_PAUSE_SECONDS = 0.05
+MAX_PAUSE_SECONDS = 0.05
 
 
 async def until(condition: Callable[[], object], *, seconds: float = DEADLINE_SECONDS) -> None:
@@ -25,7 +25,7 @@ async def until(condition: Callable[[], object], *, seconds: float = DEADLINE_SE
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(pause_seconds)
-            pause_seconds = min(pause_seconds * 1.2, LONGEST_PAUSE_SECONDS)
+            pause_seconds = min(pause_seconds * 1.2, MAX_PAUSE_SECONDS)
 
 
 @asynccontextmanager

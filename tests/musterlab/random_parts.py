@@ -20,7 +20,7 @@ from tests.musterlab.parts import Site, part_of
 
 JSON = dict[str, Any]
 
-MOST_PODS: Final = 20
+MAX_PODS: Final = 20
 ORDINARY: Final = {"part": 40, "whole": 12, "delete": 36}
 RESTARTS: Final = ("operator", "agent", "kubelet", "plugin")
 _ENDED: Final = ("Succeeded", "Failed")
@@ -88,7 +88,7 @@ class RandomActions:
             await self._until_nothing_is_left()
 
     async def _do(self, action: str) -> None:
-        if action in ("part", "whole") and len(self._there) < MOST_PODS:
+        if action in ("part", "whole") and len(self._there) < MAX_PODS:
             await self._submit(is_part=action == "part")
         elif action in ("part", "whole", "delete") and self._there:
             await self._delete(self._chance.choice(self._there))

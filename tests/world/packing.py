@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from orchestrator.planner.model import Request
     from tests.world.rooms import Room
 
-MOST_STATES = 20_000
+MAX_STATES = 20_000
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ State = tuple[tuple[int, ...], int, int, int]
 
 
 def fits(items: Sequence[Item], rooms: Sequence[Room]) -> bool | None:
-    """Whether all items fit on what the rooms have free. None: not known within `MOST_STATES` states."""
+    """Whether all items fit on what the rooms have free. None: not known within `MAX_STATES` states."""
     ordered = sorted(
         items,
         key=lambda item: (
@@ -74,7 +74,7 @@ class _Search:
         key = (index, states)
         if key in self._known:
             return False
-        if len(self._known) >= MOST_STATES:
+        if len(self._known) >= MAX_STATES:
             raise _TooMany
         self._known.add(key)
         item = self._items[index]

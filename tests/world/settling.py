@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from orchestrator.planner.model import Plan, Pod, Snapshot
 
-MOST_ACTIVE_DECISIONS = 20
+MAX_ACTIVE_DECISIONS = 20
 """Decisions that bind, evict or move somebody, until a frozen world is at rest."""
 
 
@@ -103,7 +103,7 @@ def settle(
 
     active = 0
     capped = snapshot.settings.max_evictions is not None
-    patience = MOST_ACTIVE_DECISIONS + (sum(1 for _ in all_pods(snapshot)) if capped else 0)
+    patience = MAX_ACTIVE_DECISIONS + (sum(1 for _ in all_pods(snapshot)) if capped else 0)
     for decisions in range(1, 1000):
         current = cluster.snapshot
         decision, violations = decide(current, planner, seed and seed + decisions, decider=decider)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.world.step import Violation
 
 OUT = Path("reports", "soak")
-MOST_FILES = 3
+MAX_FILES = 3
 """Failing worlds that are shrunk and written for each check; the others are only counted."""
 PACES = (Pace(), Pace(1), Pace(5), Pace(1, is_late=True), Pace(5, is_mixed=True))
 
@@ -146,7 +146,7 @@ def soak(
         for failure in outcome.failures:
             check = failure.violation.check
             by_check[check] += 1
-            if by_check[check] <= MOST_FILES:
+            if by_check[check] <= MAX_FILES:
                 print(f"{failure.world}: {failure.violation}\n  {write(failure, folder)}", flush=True)
         if time.monotonic() >= next_line:
             next_line = time.monotonic() + 30

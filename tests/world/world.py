@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.planner.model import Node, Project, Workload
     from tests.world.step import Violation
 
-MOST_WORKLOADS = 18
+MAX_WORKLOADS = 18
 
 
 class World:
@@ -98,7 +98,7 @@ class World:
         return [project for project in self.snapshot.projects if project.name not in parents]
 
     def _submit(self) -> None:
-        if len(self.snapshot.workloads) >= MOST_WORKLOADS or not self.snapshot.nodes:
+        if len(self.snapshot.workloads) >= MAX_WORKLOADS or not self.snapshot.nodes:
             return
         team = self._dice.choice(self._teams())
         # a moment apart: what is made at the same microsecond has the order of its name

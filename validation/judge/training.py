@@ -153,23 +153,23 @@ def judge_training(result: TrainingResult) -> Judgement:
     return Judgement(Verdict.PASS)
 
 
-def judge_mounts(result: TrainingResult, asked: int) -> Judgement:
+def judge_mounts(result: TrainingResult, requested: int) -> Judgement:
     """Whether the images came over so many mounts, over each a fair part of them."""
     unfinished = _judge_end(result)
     if unfinished is not None:
         return unfinished
     mounts = result.data.mounts
     points = {mount.mount_point for mount in mounts}
-    if len(mounts) != asked:
-        return Judgement(Verdict.FAIL, f"data was read over {len(mounts)} mounts, not over {asked}")
-    if len(points) != asked or "" in points:
+    if len(mounts) != requested:
+        return Judgement(Verdict.FAIL, f"data was read over {len(mounts)} mounts, not over {requested}")
+    if len(points) != requested or "" in points:
         names = ", ".join(mount.directory for mount in mounts)
         return Judgement(Verdict.FAIL, f"{names} are not on mounts of their own")
     total = sum(mount.images for mount in mounts)
     if total < sum(window.images for window in result.windows):
         return Judgement(Verdict.FAIL, f"only {total} of the images that were trained came over a mount")
     least = min(mounts, key=lambda mount: mount.images)
-    if least.images * asked * 1000 < LEAST_OF_A_MOUNT_PERMILLE * total:
+    if least.images * requested * 1000 < LEAST_OF_A_MOUNT_PERMILLE * total:
         return Judgement(Verdict.FAIL, f"only {least.images} of {total} images came over {least.mount_point}")
     return Judgement(Verdict.PASS)
 

@@ -12,9 +12,9 @@ from validation.report import text
 from validation.report.plots import charts
 from validation.report.record import CheckResult, Report, RequirementResult
 
-MOST_SHOWN = 500
+MAX_SHOWN = 500
 """How many checks and evictions the page has; report.json has all."""
-MOST_CHECKS = 50
+MAX_CHECKS = 50
 """How many checks of one requirement it names."""
 _GRAVITY = {
     "PASS": "pass",
@@ -37,8 +37,8 @@ def render(report: Report) -> str:
         report=report,
         steps_of=steps_of,
         shown=shown,
-        evictions=report.volatile.evictions[:MOST_SHOWN],
-        most_checks=MOST_CHECKS,
+        evictions=report.volatile.evictions[:MAX_SHOWN],
+        max_checks=MAX_CHECKS,
         parts=_by_part(report),
         excluded=[entry for entry in report.requirements if entry.not_applicable],
         charts=[(title, Markup(svg)) for title, svg in charts(report)],  # noqa: S704 - made by us, text escaped
@@ -47,11 +47,11 @@ def render(report: Report) -> str:
 
 def _shown(steps: Sequence[CheckResult]) -> Sequence[CheckResult]:
     """All checks; of very many those that did not pass first, as a page must stay one that can be opened."""
-    if len(steps) <= MOST_SHOWN:
+    if len(steps) <= MAX_SHOWN:
         return steps
     passed = [number for number, step in enumerate(steps) if step.verdict == Verdict.PASS]
     others = [number for number, step in enumerate(steps) if step.verdict != Verdict.PASS]
-    return [steps[number] for number in sorted([*others, *passed][:MOST_SHOWN])]
+    return [steps[number] for number in sorted([*others, *passed][:MAX_SHOWN])]
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 from validation.report.chart import Mark, Plot, render
 from validation.report.record import Report, ScenarioRecord
 
-MOST_MARKS = 200
+MAX_MARKS = 200
 """Of more steps than these the chart has no marks: they would be a surface."""
 
 
@@ -33,7 +33,7 @@ def _plot(report: Report, group: list[ScenarioRecord]) -> Plot:
     marks += [
         Mark(step.volatile.started_ms or 0, step.id.rpartition("/")[2])
         for step in steps
-        if step.kind == "step" and len(steps) <= MOST_MARKS
+        if step.kind == "step" and len(steps) <= MAX_MARKS
     ]
     ends = [s.volatile.ended_ms for s in group if s.volatile.ended_ms is not None]
     ends += [step.volatile.ended_ms or 0 for step in steps]

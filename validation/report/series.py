@@ -7,17 +7,17 @@ from validation.judge.events import Event
 from validation.judge.state import series
 from validation.report.record import Point
 
-MOST_POINTS: Final = 3000
-_PARTS: Final = MOST_POINTS // 3
+MAX_POINTS: Final = 3000
+_PARTS: Final = MAX_POINTS // 3
 
 
 def points(events: Sequence[Event]) -> list[Point]:
-    """The points of the series. Of more than MOST_POINTS only so many: a thousand parts of the time keep three.
+    """The points of the series. Of more than MAX_POINTS only so many: a thousand parts of the time keep three.
 
     These are where all projects together held least and where they held most, the first of several, and the last.
     """
     every = [Point(t_ms, allocated) for t_ms, allocated in series(events)]
-    if len(every) <= MOST_POINTS:
+    if len(every) <= MAX_POINTS:
         return every
     first_ms, span_ms = every[0].t_ms, every[-1].t_ms - every[0].t_ms + 1
     parts: dict[int, list[Point]] = {}

@@ -8,7 +8,7 @@ import urllib3.exceptions
 
 from validation.witness.reader import ReadFailed
 
-MOST_BYTES: Final = 1 << 20
+MAX_BYTES: Final = 1 << 20
 _SECONDS: Final = 10
 
 
@@ -17,7 +17,7 @@ def read_last_line(client: kubernetes.client.ApiClient, namespace: str, pod: str
     parameters = client.param_serialize(
         method="GET",
         resource_path=f"/api/v1/namespaces/{namespace}/pods/{pod}/log",
-        query_params=[("tailLines", "1"), ("limitBytes", str(MOST_BYTES))],
+        query_params=[("tailLines", "1"), ("limitBytes", str(MAX_BYTES))],
         auth_settings=["BearerToken"],
     )
     try:

@@ -33,7 +33,7 @@ def move_off_unhealthy(session: Session) -> None:
             _move(session, workload, struck)
 
 
-def trouble(node: Node, pod: Pod, now_us: int, grace_seconds: int) -> str:
+def problem_of(node: Node, pod: Pod, now_us: int, grace_seconds: int) -> str:
     """What is wrong with what the pod runs on, as far as something has to be done about it; "" for nothing."""
     if node.unhealthy and (
         not node.unhealthy_since_us or now_us >= node.unhealthy_since_us + grace_seconds * _SECOND_US
@@ -50,7 +50,7 @@ def _struck(session: Session, workload: Workload) -> Iterator[tuple[Pod, str]]:
     for pod in workload.pods:
         if pod.state is PodState.ALLOCATED and pod.node in session.ledger.unhealthy:
             node = session.ledger.by_name[pod.node].node
-            why = trouble(node, pod, snapshot.now_us, snapshot.settings.not_ready_grace_seconds)
+            why = problem_of(node, pod, snapshot.now_us, snapshot.settings.not_ready_grace_seconds)
             if why:
                 yield pod, why
 

@@ -51,17 +51,17 @@ class CallbackModule(CallbackBase):  # type: ignore[misc] # Ansible has no types
 
     def v2_runner_on_failed(self, result, ignore_errors=False):  # type: ignore[no-untyped-def]
         hidden = result._result.get("_ansible_no_log")
-        told = {"msg": "its output is hidden (no_log)"} if hidden else self._told(result._result)
-        self._write("ignored" if ignore_errors else "failed", result, told=told)
+        message = {"msg": "its output is hidden (no_log)"} if hidden else self._message(result._result)
+        self._write("ignored" if ignore_errors else "failed", result, message=message)
 
     def v2_runner_on_unreachable(self, result):  # type: ignore[no-untyped-def]
-        self._write("unreachable", result, told=self._told(result._result))
+        self._write("unreachable", result, message=self._message(result._result))
 
     def v2_runner_retry(self, result):  # type: ignore[no-untyped-def]
         self._write("retry", result)
 
     @staticmethod
-    def _told(result):  # type: ignore[no-untyped-def]
+    def _message(result):  # type: ignore[no-untyped-def]
         names = ("msg", "stderr", "stdout", "module_stderr", "reason")
         items = [item for item in result.get("results", ()) if isinstance(item, dict)]
         failed = [item for item in items if item.get("failed")]

@@ -3,24 +3,24 @@
 from typing import Any
 
 
-def take_back(present: dict[str, Any], asked: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """What stays of `present`, into which `asked` was merged where `before` was.
+def take_back(present: dict[str, Any], merged: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """What stays of `present`, in which `merged` stands where `before` did.
 
     A value that is still the one that was asked for becomes what it was before; one that somebody has changed since
     stays as it is.
     """
-    left = dict(present)
-    for key, value in asked.items():
-        if isinstance(value, dict) and isinstance(left.get(key), dict):
+    result = dict(present)
+    for key, value in merged.items():
+        if isinstance(value, dict) and isinstance(result.get(key), dict):
             then = before.get(key)
-            left[key] = take_back(left[key], value, then if isinstance(then, dict) else {})
-            if not left[key] and key not in before:
-                del left[key]
-        elif key in left and left[key] == value:
-            left[key] = before.get(key)
+            result[key] = take_back(result[key], value, then if isinstance(then, dict) else {})
+            if not result[key] and key not in before:
+                del result[key]
+        elif key in result and result[key] == value:
+            result[key] = before.get(key)
             if key not in before:
-                del left[key]
-    return left
+                del result[key]
+    return result
 
 
 class FilterModule:

@@ -11,12 +11,12 @@ from validation.judge.events import Event, PodSeen, ProjectSet
 from validation.report import log, record
 from validation.report.assemble import assemble
 from validation.report.record import Report
-from validation.report.series import MOST_POINTS, points
+from validation.report.series import MAX_POINTS, points
 from validation.report.write import write
 from validation.report_command import report
 
-MOST_PAGE_BYTES = 5_000_000
-MOST_RECORD_BYTES = 25_000_000
+MAX_PAGE_BYTES = 5_000_000
+MAX_RECORD_BYTES = 25_000_000
 """Of 10,000 checks, each with what was expected and what it rests on."""
 
 
@@ -47,7 +47,7 @@ def test_a_long_series_keeps_the_least_the_most_and_the_last_of_every_part() -> 
             )
         )
     kept = points(events)
-    assert 1000 <= len(kept) <= MOST_POINTS
+    assert 1000 <= len(kept) <= MAX_POINTS
     assert kept[-1].t_ms == 9999
     assert {point.allocated_milli["p"] for point in kept} == {0, 1000}
     assert [point.t_ms for point in kept] == sorted(point.t_ms for point in kept)
@@ -58,10 +58,10 @@ def test_ten_thousand_steps_of_a_million_events_are_rendered_in_twenty_seconds(t
     result = judged(tmp_path / "large", steps=10_000, changes=6)
     assert result.volatile.events.events > 970_000
     assert result.verdict == "PASS"
-    assert (tmp_path / "large" / "report.json").stat().st_size < MOST_RECORD_BYTES
+    assert (tmp_path / "large" / "report.json").stat().st_size < MAX_RECORD_BYTES
     begin = time.monotonic()
     done = CliRunner().invoke(report, ["render", str(tmp_path / "large"), "--out", str(tmp_path / "pages")])
     assert done.exit_code == 0, done.output
     assert time.monotonic() - begin < 20
-    assert (tmp_path / "pages" / "report.html").stat().st_size < MOST_PAGE_BYTES
-    assert len(record.read(tmp_path / "large").volatile.series) <= MOST_POINTS
+    assert (tmp_path / "pages" / "report.html").stat().st_size < MAX_PAGE_BYTES
+    assert len(record.read(tmp_path / "large").volatile.series) <= MAX_POINTS

@@ -20,7 +20,7 @@ from tests.validation.witness.kubelet_outputs import (
 from tests.validation.witness.test_reader import kubeconfig
 from validation.judge.events import OutputSeen
 from validation.targets.recorder import GPU_NODES, NAMESPACES, NODES, PODS, SLICES, Recorder
-from validation.witness.outputs import MOST_BYTES, ended, ran_ms, read_last_line
+from validation.witness.outputs import MAX_BYTES, ended, ran_ms, read_last_line
 from validation.witness.reader import ReadFailed, connect
 
 
@@ -36,7 +36,7 @@ async def last_line(directory: Path, *answers: Any) -> str:
             return await asyncio.to_thread(read_last_line, client, NAMESPACE, "p")
         finally:
             (request,) = server.requests
-            assert request.query == {"tailLines": "1", "limitBytes": str(MOST_BYTES)}
+            assert request.query == {"tailLines": "1", "limitBytes": str(MAX_BYTES)}
             assert request.headers["Authorization"] == "Bearer secret"
 
 
