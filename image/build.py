@@ -1,9 +1,9 @@
 """Builds the operator's image without a container engine: `python -m image.build DIRECTORY`, or `make image`.
 
-One layer holds Debian's packages by mmdebstrap, the base dependencies by uv with the hashes of uv.lock, muster's own
-wheel, and the library that limits device memory in containers of jobs, made by this machine's C compiler. Nothing in it
-says when or where it was made, so the same inputs give the same digest. With `--packages DIRECTORY` it stops after the
-Python packages; the Containerfile goes on from there. Standard library only.
+One layer holds Debian's packages by mmdebstrap, the base dependencies and the extra `web` by uv with the hashes of
+uv.lock, muster's own wheel, and the library that limits device memory in containers of jobs, made by this machine's C
+compiler. Nothing in it says when or where it was made, so the same inputs give the same digest. With `--packages
+DIRECTORY` it stops after the Python packages; the Containerfile goes on from there. Standard library only.
 """
 
 import argparse
@@ -34,6 +34,8 @@ SUITE: Final = "bookworm"
 RELEASE: Final = "Debian GNU/Linux 12 (bookworm)"
 PYTHON: Final = "3.11"
 DEBIAN_PACKAGES: Final = (f"python{PYTHON}-minimal", f"libpython{PYTHON}-stdlib", "libstdc++6")
+EXTRAS: Final = ("web",)
+"""Of muster's extras: what runs in a cluster is one image."""
 LIBRARY: Final = "usr/lib/muster/libmuster-gpu-memory.so"
 """The library for containers with a part of a GPU; docs/fractions.md says how it comes to them."""
 SITE_PACKAGES: Final = f"usr/local/lib/python{PYTHON}/dist-packages"
@@ -116,11 +118,14 @@ def build(directory: Path, archives: Sequence[str] = ARCHIVES) -> Path:
 
 
 def install_packages(directory: Path) -> None:
-    """Install muster and its base dependencies into `directory`: exactly the files whose hashes are in uv.lock."""
+    """Install muster, its base dependencies and those of `EXTRAS`: exactly the files whose hashes are in uv.lock."""
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="muster-packages-") as name:
         requirements = Path(name) / "requirements.txt"
-        _uv("export", "--frozen", "--no-dev", "--no-emit-project", "--output-file", str(requirements))
+        extras = [f"--extra={extra}" for extra in EXTRAS]
+        _uv(
+            "export", "--frozen", "--no-dev", "--no-emit-project", *extras, "--output-file", str(requirements)
+        )
         _uv("build", "--wheel", "--out-dir", name)
         (wheel,) = Path(name).glob("*.whl")
         install = (

@@ -374,6 +374,7 @@ def make_application(
 
     application = Starlette(
         routes=[
+            Route("/healthz", _healthy),
             Route("/sign-in", web.sign_in, methods=["GET", "POST"]),
             Route("/sign-out", web.sign_out, methods=["POST"]),
             Route("/events", web.events),
@@ -389,6 +390,11 @@ def make_application(
     )
     # outside of everything: also a mistake of ours is answered with the headers
     return Guard(application, is_secure=is_secure)
+
+
+async def _healthy(_request: Request) -> Response:
+    """Whether the process answers. An API server that is away is said on the pages, and mended by no new pod."""
+    return PlainTextResponse("ok\n")
 
 
 async def _mistake(_request: Request, error: Exception) -> Response:

@@ -11,6 +11,7 @@ import click
 from orchestrator.cli.options import Command
 from orchestrator.distribution import require_extra
 from orchestrator.errors import UsageError
+from orchestrator.manifests.web import PROMETHEUS_URL
 
 if TYPE_CHECKING:
     from musterweb.history import History
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from orchestrator.cluster.kubeconfig import Access
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:8480"
-_URL: Final = re.compile(r"https?://[A-Za-z0-9.\[\]:-]+(/[\w./~-]*)?")
 _LOOPBACK_NAMES: Final = ("localhost",)
 
 
@@ -45,7 +45,7 @@ class Listen(NamedTuple):
     metavar="ADDRESS:PORT",
     default=DEFAULT_ADDRESS,
     show_default=True,
-    help="Where to listen; port 0 takes a free one. Beyond loopback only with a certificate.",
+    help="Where to listen; * is every address, port 0 takes a free one. Beyond loopback only with a certificate.",
 )
 @click.option(
     "--tls-certificate",
@@ -126,7 +126,7 @@ def web(
         raise UsageError("--history and --history-token go together: give both")
     if history is not None and prometheus is not None:
         raise UsageError("--prometheus and --history are two places for the same: give one")
-    if prometheus is not None and not _URL.fullmatch(prometheus):
+    if prometheus is not None and not re.fullmatch(PROMETHEUS_URL, prometheus):
         raise UsageError(
             f"--prometheus {prometheus!r} is not possible: give a URL such as http://127.0.0.1:9090"
         )

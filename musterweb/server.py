@@ -1,6 +1,10 @@
-"""Runs the application in uvicorn, on a socket that is bound before anybody is told where it listens."""
+"""Runs the application in uvicorn, on a socket that is bound before anybody is told where it listens.
+
+A certificate that is renewed in its files is taken up without an end of sessions: cert-manager renews every few weeks.
+"""
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Callable
@@ -17,8 +21,13 @@ from musterweb.sights import Sights
 from orchestrator.cluster.kubeconfig import Access
 from orchestrator.errors import ConfigurationError
 
+log = logging.getLogger(__name__)
+
 MAX_CONNECTIONS: Final = 1000
 _GRACE_SECONDS: Final = 2
+CERTIFICATE_SECONDS: Final = 60.0
+"""So often the files of the certificate are looked at."""
+EVERY_ADDRESS: Final = "*"
 SILENCE_SECONDS: Final = 20.0
 """So long a connection may take to ask for something; uvicorn itself waits for ever."""
 
@@ -54,28 +63,82 @@ def serve(
     )
     try:
         config.load()
-        asyncio.run(_Announcing(config, say).serve())
+        sockets = [_every_address(port)] if host == EVERY_ADDRESS else None
+        asyncio.run(Announcing(config, say).serve(sockets))
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(f"cannot serve at {host}:{port}: {error}") from error
     except SystemExit as error:
         raise ConfigurationError(f"cannot listen at {host}:{port}: is something else there?") from error
 
 
-class _Announcing(uvicorn.Server):
+def _every_address(port: int) -> socket.socket:
+    """Return a socket for all addresses of this machine: of both families where it has both. Raises OSError."""
+    try:
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    except (OSError, ValueError):  # no IPv6 here
+        return socket.create_server(("", port))
+
+
+class Announcing(uvicorn.Server):
     """Says where it listens as soon as it does."""
 
-    def __init__(self, config: uvicorn.Config, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        say: Callable[[str], None],
+        certificate_seconds: float = CERTIFICATE_SECONDS,
+    ) -> None:
         super().__init__(config)
         self._say = say
+        self._certificate_seconds = certificate_seconds
+        self._renewing: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Bind, and say the address."""
         await super().startup(sockets)
+        if self.config.is_ssl:
+            self._renewing = asyncio.create_task(self._renew())
         for server in self.servers:
             for listener in server.sockets:
                 host, port, *_ = listener.getsockname()
                 scheme = "https" if self.config.is_ssl else "http"
                 self._say(f"Serving at {scheme}://{f'[{host}]' if ':' in host else host}:{port}/")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+        await super().shutdown(sockets)
+
+    async def _renew(self) -> None:
+        """Take up a renewed certificate for new connections. One that cannot be used leaves the old one there."""
+        config = self.config
+        if config.ssl is None or config.ssl_certfile is None:
+            return
+        pair = (Path(config.ssl_certfile), Path(config.ssl_keyfile or config.ssl_certfile))
+        loaded = _contents(pair)
+        while True:
+            await asyncio.sleep(self._certificate_seconds)
+            contents = _contents(pair)
+            if contents in (loaded, None):
+                continue
+            try:
+                # one that is refused half way would stay half loaded
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*pair)
+                config.ssl.load_cert_chain(*pair)
+            except (OSError, ssl.SSLError) as error:
+                log.warning("the renewed certificate in %s cannot be used: %s", pair[0], error)
+            else:
+                log.warning("the certificate in %s was renewed", pair[0])
+            loaded = contents
+
+
+def _contents(files: tuple[Path, ...]) -> list[bytes] | None:
+    """Return what is in the files; None while they cannot be read."""
+    try:
+        return [file.read_bytes() for file in files]
+    except OSError:
+        return None
 
 
 class Impatient(H11Protocol):

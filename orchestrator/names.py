@@ -217,6 +217,9 @@ AGENT_ACCOUNT: Final = "muster-agent"
 AGENT_NAMESPACE: Final = "muster-system-agent"
 """Where the agents are: they see their node's processes, which the operator's namespace lets nobody."""
 
+WEB_ACCOUNT: Final = "muster-web"
+"""The ServiceAccount, Deployment and Service of the pages, in the system namespace."""
+
 EVICTION_REASON_ANNOTATION: Final = f"{GROUP}/eviction-reason"
 """On a pod that muster evicts, from before its containers get the signal to end: who takes its GPUs, by which rule."""
 

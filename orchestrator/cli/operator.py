@@ -3,219 +3,15 @@
 import asyncio
 import logging
 import os
-import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
-from orchestrator.control.operator_config import (
-    MAX_CHECKPOINT_GRACE_SECONDS,
-    MAX_PROJECT_OBJECTS,
-    MEMORY_GRACE_SECONDS,
-    UNLIMITED,
-    MemoryLimitsMode,
-    OperatorConfig,
-)
+from orchestrator.cli.operator_options import config_of, web_of, with_config_options, with_web_options
+from orchestrator.control.operator_config import MemoryLimitsMode, OperatorConfig
 from orchestrator.errors import UsageError
-from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
-from orchestrator.workloads.protection import PolicyMode
-
-_LABEL: Final = re.compile(
-    r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-)
-
-
-def _duration(seconds: int | None) -> str:
-    """Return seconds as an option takes them: `90s`, `2m`; None is `never`."""
-    if seconds is None:
-        return "never"
-    return f"{seconds}s" if seconds % 60 else f"{seconds // 60}m"
-
-
-_CONFIG_OPTIONS: Final = (
-    click.option(
-        "--max-evictions",
-        type=click.IntRange(min=0),
-        metavar="N",
-        help="Evict at most so many pods in one decision. Default: as many as are due.",
-    ),
-    click.option(
-        "--not-ready-grace",
-        metavar="DURATION",
-        default=_duration(DEFAULT_SETTINGS.not_ready_grace_seconds),
-        show_default=True,
-        help="So long a node may be not ready before its preemptible work is moved.",
-    ),
-    click.option(
-        "--reservation-after",
-        metavar="DURATION",
-        default=_duration(DEFAULT_SETTINGS.reservation_after_seconds),
-        show_default=True,
-        help="Keep GPUs for a large job that has waited for so long; never: not at all.",
-    ),
-    click.option(
-        "--stale-grace",
-        metavar="DURATION",
-        default=_duration(DEFAULT_SETTINGS.stale_grace_seconds),
-        show_default=True,
-        help="So long what is left of a gang that lost a member may go on.",
-    ),
-    click.option(
-        "--max-moves",
-        type=click.IntRange(min=0),
-        metavar="N",
-        default=DEFAULT_SETTINGS.max_consolidation_victims,
-        show_default=True,
-        help="Move at most so many pods to make room for one job. 0: none.",
-    ),
-    click.option("--spread", is_flag=True, help="Start on the emptiest node instead of the fullest."),
-    click.option(
-        "--topology-level",
-        multiple=True,
-        metavar="LABEL",
-        help="A node label that jobs may name as a level of topology; from the widest to the closest, repeatable.",
-    ),
-    click.option(
-        "--max-checkpoint-grace",
-        metavar="DURATION",
-        default=_duration(MAX_CHECKPOINT_GRACE_SECONDS),
-        show_default=True,
-        help="At most so much time an evicted pod may ask for to save its work.",
-    ),
-    click.option(
-        "--policies",
-        type=click.Choice([mode.value for mode in PolicyMode]),
-        default=PolicyMode.DENY.value,
-        show_default=True,
-        help="What happens to objects in projects' namespaces that break a policy; off: there are none.",
-    ),
-    click.option(
-        "--gpu-memory-limits",
-        type=click.Choice([mode.value for mode in MemoryLimitsMode]),
-        default=MemoryLimitsMode.OFF.value,
-        show_default=True,
-        help="Whether containers with a part of a GPU are held to it; enforce: by the library that agents put on "
-        "their nodes, and by a watch over what their processes have.",
-    ),
-    click.option(
-        "--gpu-memory-grace",
-        metavar="DURATION",
-        default=_duration(MEMORY_GRACE_SECONDS),
-        show_default=True,
-        help="So long a pod may have more memory of a GPU than its part before it is evicted; never: only warned.",
-    ),
-    click.option(
-        "--reservation-image",
-        metavar="IMAGE",
-        default="",
-        help="Image, with `sleep`, of the pods that hold GPUs of device plugins for pods with parts of them. "
-        "Default: the operator's.",
-    ),
-    click.option(
-        "--parts-wait-for-agent",
-        is_flag=True,
-        help="Let pods with parts of GPUs of a device plugin wait where no agent names the GPUs, instead of running "
-        "without a device.",
-    ),
-    click.option(
-        "--no-network-policy",
-        is_flag=True,
-        help="Leave the namespaces of projects without NetworkPolicies.",
-    ),
-    click.option(
-        "--max-project-pods",
-        metavar="N",
-        default=str(MAX_PROJECT_OBJECTS),
-        show_default=True,
-        help="At most so many pods may be in a project's namespace whose Project says nothing else; unlimited.",
-    ),
-    click.option(
-        "--max-project-jobs",
-        metavar="N",
-        default=str(MAX_PROJECT_OBJECTS),
-        show_default=True,
-        help="The same for Jobs, those that have ended among them.",
-    ),
-)
-
-
-def _count(option: str, text: str) -> int | None:
-    """Return how many; None is `unlimited`."""
-    if text == UNLIMITED:
-        return None
-    if not re.fullmatch("[0-9]{1,8}", text) or not int(text):
-        raise UsageError(f"{option} {text!r} is not possible: give a number from 1, or {UNLIMITED}")
-    return int(text)
-
-
-def _with_config_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(_CONFIG_OPTIONS):
-        function = option(function)
-    return function
-
-
-def _config(
-    *,
-    max_evictions: int | None,
-    not_ready_grace: str,
-    reservation_after: str,
-    stale_grace: str,
-    max_moves: int,
-    spread: bool,
-    topology_level: tuple[str, ...],
-    max_checkpoint_grace: str,
-    policies: str,
-    gpu_memory_limits: str,
-    gpu_memory_grace: str,
-    reservation_image: str,
-    parts_wait_for_agent: bool,
-    no_network_policy: bool,
-    max_project_pods: str,
-    max_project_jobs: str,
-) -> OperatorConfig:
-    from orchestrator.workloads.parsing import parse_duration_seconds
-
-    def seconds(option: str, text: str) -> int:
-        return parse_duration_seconds(option, text) or 0
-
-    for level in topology_level:
-        if not _LABEL.fullmatch(level) or topology_level.count(level) > 1:
-            raise UsageError(
-                f"--topology-level {level!r} is not possible: give the key of a node label, each once"
-            )
-    limits = MemoryLimitsMode(gpu_memory_limits)
-    if limits is MemoryLimitsMode.ENFORCE and PolicyMode(policies) is PolicyMode.OFF:
-        raise UsageError(
-            "--gpu-memory-limits enforce needs policies: without them Pod Security refuses the library's directory, "
-            "and whoever made a pod could change its limit; leave out --policies off"
-        )
-    memory_grace = None if gpu_memory_grace == "never" else seconds("--gpu-memory-grace", gpu_memory_grace)
-    never = reservation_after == "never"
-    settings = Settings(
-        max_consolidation_victims=max_moves,
-        max_evictions=max_evictions,
-        stale_grace_seconds=seconds("--stale-grace", stale_grace),
-        spread=spread,
-        not_ready_grace_seconds=seconds("--not-ready-grace", not_ready_grace),
-        reservation_after_seconds=None if never else seconds("--reservation-after", reservation_after),
-        topology_levels=topology_level,
-    )
-    max_grace_seconds = seconds("--max-checkpoint-grace", max_checkpoint_grace)
-    return OperatorConfig(
-        settings,
-        max_checkpoint_grace_seconds=max_grace_seconds,
-        policies=PolicyMode(policies),
-        gpu_memory_limits=limits,
-        gpu_memory_grace_seconds=memory_grace,
-        reservation_image=reservation_image,
-        parts_wait_for_agent=parts_wait_for_agent,
-        network_policy=not no_network_policy,
-        max_project_pods=_count("--max-project-pods", max_project_pods),
-        max_project_jobs=_count("--max-project-jobs", max_project_jobs),
-    )
 
 
 @click.command("operator-yaml")
@@ -249,7 +45,8 @@ def _config(
     help="Where the driver is on the nodes, / for instance: for nodes whose container runtime gives containers no GPUs "
     "when they ask by NVIDIA_VISIBLE_DEVICES. The agents are then privileged.",
 )
-@_with_config_options
+@with_web_options
+@with_config_options
 def operator_yaml(
     *,
     cluster: str,
@@ -259,6 +56,11 @@ def operator_yaml(
     agent: bool | None,
     agent_runtime_class: str,
     agent_driver_root: str,
+    web: bool,
+    web_certificate: str,
+    web_prometheus: str,
+    web_history: bool,
+    web_history_claim: str,
     **config: Any,
 ) -> None:
     """Print what a cluster needs for muster: apply it with kubectl.
@@ -267,13 +69,20 @@ def operator_yaml(
     """
     text = operator_manifests(
         cluster,
-        _config(**config),
+        config_of(**config),
         image=image,
         replicas=replicas,
         require_devices_variable=require_devices_variable,
         agent=agent,
         runtime_class=agent_runtime_class,
         driver_root=agent_driver_root,
+        web=web_of(
+            web=web,
+            web_certificate=web_certificate,
+            web_prometheus=web_prometheus,
+            web_history=web_history,
+            web_history_claim=web_history_claim,
+        ),
     )
     click.echo(text, nl=False)
 
@@ -330,7 +139,7 @@ def operator_manifests(
     type=click.IntRange(0, 65535),
     help="Serve /healthz, /readyz and /metrics on this port of POD_IP, without it of loopback. 0 takes a free one.",
 )
-@_with_config_options
+@with_config_options
 def operator(
     kubeconfig: Path | None,
     context: str | None,
@@ -354,7 +163,7 @@ def operator(
         operate(
             access,
             identity or default_name(),
-            config=_config(**config),
+            config=config_of(**config),
             health_host=host,
             health_port=health_port or 0,
         )

@@ -1,14 +1,14 @@
 """Renders the operator YAML: everything that a cluster needs before muster can schedule on it."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from importlib import resources
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from orchestrator import names
 from orchestrator.distribution import installed_version
+from orchestrator.manifests.templating import fill_in
+from orchestrator.manifests.web import WebDeployment
 from orchestrator.names import (
     MEMBERS_BINDING,
     NAMESPACE_PREFIX,
@@ -109,6 +109,42 @@ INGRESS_WORDS: Final = ("/server-alias", "/host-aliases", "-snippet")
 """How annotations of Ingresses end that no project may have."""
 
 
+OPERATOR_ARGUMENTS: Final = ("operator", "--health-port=8080")
+
+CONSTANTS: Final[Mapping[str, Any]] = {
+    "namespace": SYSTEM_NAMESPACE,
+    "templates_namespace": TEMPLATES_NAMESPACE,
+    "members_binding": MEMBERS_BINDING,
+    "operator_binding": OPERATOR_BINDING,
+    "writer_role": WRITER_ROLE,
+    "objects_quota": OBJECTS_QUOTA,
+    "account": OPERATOR_ACCOUNT,
+    "agent_account": names.AGENT_ACCOUNT,
+    "agent_namespace": names.AGENT_NAMESPACE,
+    "web_account": names.WEB_ACCOUNT,
+    "gpu_node_terms": GPU_NODE_TERMS,
+    "node_name_claim": NODE_NAME_CLAIM,
+    "prefix": NAMESPACE_PREFIX,
+    "claim_finalizer": names.CLAIM_FINALIZER,
+    "selected_node": SELECTED_NODE_ANNOTATION,
+    "priority_classes": PRIORITY_CLASSES,
+    "roles": ROLES,
+    "controllers": CONTROLLERS,
+    "names": names,
+    "project_label": names.PROJECT_LABEL,
+    "operator_account": f"system:serviceaccount:{SYSTEM_NAMESPACE}:{OPERATOR_ACCOUNT}",
+    "operator_annotations": OPERATOR_ANNOTATIONS,
+    "request_annotations": REQUEST_ANNOTATIONS,
+    "baseline_capabilities": sorted(BASELINE_CAPABILITIES),
+    "baseline_sysctls": BASELINE_SYSCTLS,
+    "control_plane_taints": ("", *CONTROL_PLANE_TAINTS),
+    "volume_kinds": ("name", *VOLUME_KINDS),
+    "inline_drivers": INLINE_DRIVERS,
+    "ingress_words": INGRESS_WORDS,
+}
+"""What no site chooses."""
+
+
 def default_image() -> str:
     """The image of this version; sites with a mirror name their own."""
     return f"muster:{installed_version()}"
@@ -127,76 +163,42 @@ def render(
     runtime_class: str = "",
     driver_root: str = "",
     limits_gpu_memory: bool = False,
+    web: WebDeployment | None = None,
 ) -> str:
     """The operator YAML of `cluster` as one text of several documents, the same for the same arguments.
 
     `operator_arguments` are further options of `muster operator`. With `require_devices_variable` pods must say which
     devices the NVIDIA runtime shows them. Without `agent` there are agents where there are replicas; they run by
     `runtime_class`, and with `driver_root` take the driver from that directory of the nodes instead of the runtime.
-    With `limits_gpu_memory` they put the library there that limits device memory in containers.
+    With `limits_gpu_memory` they put the library there that limits device memory in containers. Without `web` there
+    are no pages.
     """
-    environment = Environment(
-        loader=PackageLoader("orchestrator.manifests", "templates"),
-        undefined=StrictUndefined,
-        autoescape=False,  # noqa: S701 - this is YAML; values are quoted as JSON, which YAML contains
-        trim_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["cel"] = _cel_list
-    values = {
-        "cluster": cluster,
-        "image": image or default_image(),
-        "namespace": SYSTEM_NAMESPACE,
-        "templates_namespace": TEMPLATES_NAMESPACE,
-        "members_binding": MEMBERS_BINDING,
-        "operator_binding": OPERATOR_BINDING,
-        "writer_role": WRITER_ROLE,
-        "objects_quota": OBJECTS_QUOTA,
-        "account": OPERATOR_ACCOUNT,
-        "agent": replicas > 0 if agent is None else agent,
-        "agent_account": names.AGENT_ACCOUNT,
-        "agent_namespace": names.AGENT_NAMESPACE,
-        "runtime_class": runtime_class,
-        "driver_root": driver_root,
-        "limits_gpu_memory": limits_gpu_memory,
-        "gpu_node_terms": GPU_NODE_TERMS,
-        "node_name_claim": NODE_NAME_CLAIM,
-        "prefix": NAMESPACE_PREFIX,
-        "claim_finalizer": names.CLAIM_FINALIZER,
-        "selected_node": SELECTED_NODE_ANNOTATION,
-        "priority_classes": PRIORITY_CLASSES,
-        "roles": ROLES,
-        "controllers": CONTROLLERS,
-        "replicas": replicas,
-        "names": names,
-        "project_label": names.PROJECT_LABEL,
-        "operator_account": f"system:serviceaccount:{SYSTEM_NAMESPACE}:muster-operator",
-        "operator_annotations": OPERATOR_ANNOTATIONS,
-        "request_annotations": REQUEST_ANNOTATIONS,
-        "baseline_capabilities": sorted(BASELINE_CAPABILITIES),
-        "baseline_sysctls": BASELINE_SYSCTLS,
-        "control_plane_taints": ("", *CONTROL_PLANE_TAINTS),
-        "volume_kinds": ("name", *VOLUME_KINDS),
-        "inline_drivers": INLINE_DRIVERS,
-        "ingress_words": INGRESS_WORDS,
-        "actions": ACTIONS[policies],
-        "max_grace_seconds": max_grace_seconds,
-        "require_devices_variable": require_devices_variable,
-        "operator_arguments": ["operator", "--health-port=8080", *operator_arguments],
-    }
-    parts = [environment.get_template(name).render(values).strip() for name in _template_names()]
-    return "".join(f"---\n{part.removeprefix('---').strip()}\n" for part in parts if part)
+    pages = web or WebDeployment()
+    parts = fill_in(
+        {
+            **CONSTANTS,
+            "cluster": cluster,
+            "image": image or default_image(),
+            "replicas": replicas,
+            "operator_arguments": [*OPERATOR_ARGUMENTS, *operator_arguments],
+            "actions": ACTIONS[policies],
+            "max_grace_seconds": max_grace_seconds,
+            "require_devices_variable": require_devices_variable,
+            "agent": replicas > 0 if agent is None else agent,
+            "runtime_class": runtime_class,
+            "driver_root": driver_root,
+            "limits_gpu_memory": limits_gpu_memory,
+            "web": web is not None,
+            "web_certificate": pages.certificate,
+            "web_prometheus": pages.prometheus,
+            "web_history": pages.has_history,
+            "web_history_claim": pages.history_claim,
+        }
+    ).values()
+    texts = [part.strip() for part in parts]
+    return "".join(f"---\n{text.removeprefix('---').strip()}\n" for text in texts if text)
 
 
 def documents(text: str) -> list[dict[str, Any]]:
     """The objects of a rendered text, in order."""
     return [document for document in yaml.safe_load_all(text) if document]
-
-
-def _cel_list(values: Iterable[str]) -> str:
-    return "[" + ", ".join(f"'{value}'" for value in values) + "]"
-
-
-def _template_names() -> Iterator[str]:
-    templates = resources.files("orchestrator.manifests") / "templates"
-    yield from sorted(file.name for file in templates.iterdir() if file.name.endswith(".yaml.j2"))

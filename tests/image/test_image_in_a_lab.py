@@ -8,14 +8,18 @@ The lab has no scheduler for pods that are not muster's; Kubernetes' own places 
 import asyncio
 import io
 import json
+import re
+import ssl
 import subprocess
 import tarfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import pytest
 
@@ -24,8 +28,9 @@ from image import build
 from musterbench.schedulers import kube_scheduler
 from musterlab import oci
 from musterlab.cluster import Lab
-from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE, WORKLOAD_LABEL
+from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE, WEB_ACCOUNT, WORKLOAD_LABEL
 from orchestrator.progress import Reporter
+from tests.cluster.certificates import Authority
 from tests.control.operators import must, must_all, muster
 
 pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]
@@ -65,7 +70,7 @@ def test_the_image_is_small_names_itself_and_is_not_for_root(archive: Path) -> N
     assert library.mode == 0o755
     assert library.size > 10_000
     assert config["User"] == "65532:65532"
-    assert {"muster_gpu", "aiohttp", "msgspec"} <= packages
+    assert {"muster_gpu", "aiohttp", "msgspec", "starlette", "uvicorn"} <= packages
     assert not packages & {"pytest", "rich", "ansible", "cryptography", "kubernetes", "pip"}
 
 
@@ -114,6 +119,25 @@ class Cluster:
         created, bound = (datetime.fromisoformat(text) for text in times)
         return (bound - created).total_seconds()
 
+    def list_jobs(self) -> list[dict[str, Any]]:
+        jobs: list[dict[str, Any]] = json.loads(self.muster("list", "-A", "-o", "json"))
+        return jobs
+
+    @contextmanager
+    def forwarded(self, target: str, port: str) -> Iterator[int]:
+        """A port of loopback that leads to one of a pod of muster-system."""
+        command = [
+            str(self.lab.kubectl_directory / "kubectl"), f"--kubeconfig={self.lab.kubeconfig}", "port-forward",
+            "-n", SYSTEM_NAMESPACE, "--address=127.0.0.1", target, f":{port}",
+        ]  # fmt: skip
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                line = process.stdout.readline()  # Forwarding from 127.0.0.1:PORT -> 8443
+                yield int(line.partition("->")[0].rpartition(":")[2])
+            finally:
+                process.terminate()
+
     def wait_until_bound(self, job: str) -> None:
         pods = ("pods", "-n", "muster-team-a", "-l", f"{WORKLOAD_LABEL}={job}", "--timeout=120s")
         self.kubectl("wait", *pods, "--for=create")
@@ -138,6 +162,7 @@ async def test_the_deployment_that_is_shipped_binds_jobs_and_survives_its_leader
 ) -> None:
     async with cluster(archive, tmp_path) as site:
         await asyncio.to_thread(operate, site)
+        await asyncio.to_thread(look_at_pages, site)
 
 
 def operate(site: Cluster) -> None:
@@ -171,6 +196,86 @@ def operate(site: Cluster) -> None:
         for pod in site.operators()
         for status in pod["status"]["containerStatuses"]
     )
+
+
+def look_at_pages(site: Cluster) -> None:
+    """Deploy the pages beside the operator, sign in with a token of one's own, and find the cluster's numbers."""
+    authority = Authority()
+    certificate, key = authority.issue("web", host="localhost")
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {"name": "muster-web-tls", "namespace": SYSTEM_NAMESPACE},
+        "stringData": {"tls.crt": certificate.decode(), "tls.key": key.decode()},
+    }
+    site.kubectl("apply", "-f", "-", given=json.dumps(secret))
+    rendered = site.muster("operator-yaml", "--cluster", "lab", "--web", "--web-history")
+    site.kubectl("apply", "-f", "-", given=rendered)
+    deployment = ("-n", SYSTEM_NAMESPACE, f"deployment/{WEB_ACCOUNT}")
+    site.kubectl("rollout", "status", *deployment, "--timeout=120s")
+
+    site.kubectl("create", "serviceaccount", "sue", "-n", "default")
+    site.kubectl("create", "serviceaccount", "nobody", "-n", "default")
+    role = "--clusterrole=muster-viewer"
+    site.kubectl("create", "clusterrolebinding", "sue", role, "--serviceaccount=default:sue")
+    tokens = {
+        name: site.kubectl("create", "token", name, "-n", "default").strip() for name in ("sue", "nobody")
+    }
+    with site.forwarded(deployment[-1], "8443") as port:
+        browser = SecureBrowser(port, authority)
+        assert browser.get("/healthz") == (200, "ok\n")
+        status, page = browser.sign_in(tokens["sue"])
+        assert status == 200
+        (job,) = [job for job in site.list_jobs() if job["name"] == "first"]
+        assert all(word in page for word in ("first", job["node"], "team-a")), page
+        # what its own account sees, with the role of a viewer, is not what others see
+        _, page = SecureBrowser(port, authority).sign_in(tokens["nobody"])
+        assert "first" not in page
+
+    inside = site.kubectl("exec", *deployment, "--", "python3", "-c", INSIDE)
+    assert inside.split() == ["65532", "False", "['ca.crt']", "True"]
+    selector = f"app.kubernetes.io/name={WEB_ACCOUNT}"
+    pods = site.kubectl("get", "pods", "-n", SYSTEM_NAMESPACE, "-l", selector, "-o", "json")
+    (pod,) = json.loads(pods)["items"]
+    assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
+INSIDE: Final = """
+import os, pathlib
+account = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
+files = sorted(file.name for file in account.iterdir() if not file.name.startswith(".."))
+print(os.getuid(), os.access("/usr", os.W_OK), files, os.path.exists("/history/history.db"))
+"""
+"""Prints who runs the pages, whether its root can be written, what it has of its account, whether it records."""
+
+
+class SecureBrowser:
+    """A browser that trusts one authority, keeps cookies and follows to the page after a form."""
+
+    def __init__(self, port: int, authority: Authority) -> None:
+        context = ssl.create_default_context(cadata=authority.pem.decode())
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        self._origin = f"https://localhost:{port}"
+        self._opener = urllib.request.build_opener(
+            urllib.request.HTTPSHandler(context=context), urllib.request.HTTPCookieProcessor()
+        )
+
+    def get(self, path: str, fields: dict[str, str] | None = None) -> tuple[int, str]:
+        """Open a page, or send a form with these fields; returns the status and the text."""
+        body = None if fields is None else urlencode(fields).encode()
+        request = urllib.request.Request(  # noqa: S310 - its origin is https
+            self._origin + path, body, {"Origin": self._origin}
+        )
+        with self._opener.open(request, timeout=60) as answer:
+            return answer.status, answer.read().decode()
+
+    def sign_in(self, token: str) -> tuple[int, str]:
+        """Sign in; returns the status and the text of the page that follows."""
+        _, form = self.get("/sign-in")
+        found = re.search('name="form_token" value="([^"]*)"', form)
+        assert found
+        return self.get("/sign-in", {"token": token, "project": "", "form_token": found[1]})
 
 
 def test_a_scenario_passes_with_the_operator_of_the_image(archive: Path, tmp_path: Path) -> None:

@@ -1,17 +1,23 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import ssl
 import subprocess
 import urllib.request
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
+import uvicorn
+from cryptography import x509
 
 from musterweb.command import parse_listen
+from musterweb.server import Announcing
 from orchestrator.errors import UsageError
 from tests.cluster.certificates import Authority
+from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.control.operators import MUSTER
 
 if TYPE_CHECKING:
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
         ("[::]:80", "::", 80, False),
         ("localhost.example:80", "localhost.example", 80, False),
         ("10.0.0.1:80", "10.0.0.1", 80, False),
+        ("*:80", "*", 80, False),
     ],
 )
 def test_where_to_listen(text: str, host: str, port: int, is_loopback: bool) -> None:
@@ -63,25 +70,86 @@ def test_what_would_not_be_safe_is_refused_in_one_line(
     assert (words in outcome.err, outcome.err.count("\n")) == (True, 1)
 
 
-def test_it_serves_with_a_certificate_until_it_is_interrupted(kubeconfig: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("address", ["127.0.0.1", "*"])
+def test_it_serves_with_a_certificate_until_it_is_interrupted(
+    kubeconfig: Path, tmp_path: Path, address: str
+) -> None:
     authority = Authority()
     certificate, key = authority.issue("web", host="127.0.0.1")
     (tmp_path / "certificate.pem").write_bytes(certificate)
     (tmp_path / "key.pem").write_bytes(key)
     flags = ("--tls-certificate", str(tmp_path / "certificate.pem"), "--tls-key", str(tmp_path / "key.pem"))
     with subprocess.Popen(
-        [*MUSTER, "web", "--listen", "127.0.0.1:0", *flags],
+        [*MUSTER, "web", "--listen", f"{address}:0", *flags],
         env={**os.environ, "KUBECONFIG": str(kubeconfig)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None
         said = process.stdout.readline()
-        assert said.startswith("Serving at https://127.0.0.1:")
+        assert said.startswith("Serving at https://")
+        url = f"https://127.0.0.1:{urlsplit(said.split()[-1]).port}"
         context = ssl.create_default_context(cadata=authority.pem.decode())
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        with urllib.request.urlopen(f"{said.split()[-1]}sign-in", context=context) as answer:  # noqa: S310
+        with urllib.request.urlopen(f"{url}/sign-in", context=context) as answer:  # noqa: S310
             cookie = answer.headers["Set-Cookie"]
         assert cookie.startswith("__Host-muster-form=")
         assert "Secure" in cookie
         process.send_signal(signal.SIGINT)
         assert process.wait(30) in (0, 130)
+
+
+async def test_a_renewed_certificate_is_taken_up_and_one_that_cannot_be_used_is_not(tmp_path: Path) -> None:
+    authority = Authority()
+    context = ssl.create_default_context(cadata=authority.pem.decode())
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    files = (tmp_path / "certificate.pem", tmp_path / "key.pem")
+
+    def write(certificate: bytes, key: bytes) -> None:
+        for file, content in zip(files, (certificate, key), strict=True):
+            file.write_bytes(content)
+
+    async def shown(port: int) -> int:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        number = writer.get_extra_info("ssl_object").getpeercert()["serialNumber"]
+        writer.close()
+        await writer.wait_closed()
+        return int(number, 16)
+
+    def serial(certificate: bytes) -> int:
+        return x509.load_pem_x509_certificate(certificate).serial_number
+
+    first, second = (authority.issue("web", host="127.0.0.1") for _ in range(2))
+    write(*first)
+    config = uvicorn.Config(
+        _nothing,
+        host="127.0.0.1",
+        port=0,
+        ssl_certfile=files[0],
+        ssl_keyfile=files[1],
+        log_config=None,
+        ws="none",
+    )
+    config.load()
+    server = Announcing(config, lambda _line: None, certificate_seconds=0.01)
+    serving = asyncio.create_task(server.serve())
+    try:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while not server.started:  # noqa: ASYNC110 - uvicorn says it nowhere else
+                await asyncio.sleep(0.01)
+            port = server.servers[0].sockets[0].getsockname()[1]
+            assert await shown(port) == serial(first[0])
+            write(second[0], first[1])
+            assert await shown(port) == serial(first[0])
+            write(*second)
+            while await shown(port) != serial(second[0]):  # noqa: ASYNC110 - no line tells of a handshake
+                await asyncio.sleep(0.01)
+    finally:
+        server.should_exit = True
+        await serving
+
+
+async def _nothing(scope: Any, receive: Any, send: Any) -> None:
+    await receive()
+    await send({"type": f"{scope['type']}.startup.complete"})
+    await receive()
+    await send({"type": f"{scope['type']}.shutdown.complete"})

@@ -1,0 +1,299 @@
+"""The options of `muster operator`, which `muster operator-yaml` and the Helm chart have too, and what they mean."""
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from orchestrator.control.operator_config import (
+    MAX_CHECKPOINT_GRACE_SECONDS,
+    MAX_PROJECT_OBJECTS,
+    MEMORY_GRACE_SECONDS,
+    UNLIMITED,
+    MemoryLimitsMode,
+    OperatorConfig,
+)
+from orchestrator.errors import UsageError
+from orchestrator.manifests.web import DEFAULT_WEB_CERTIFICATE, PROMETHEUS_URL, WebDeployment
+from orchestrator.planner.settings import DEFAULT_SETTINGS
+from orchestrator.workloads.name_rules import is_object_name
+from orchestrator.workloads.protection import PolicyMode
+
+_LABEL: Final = re.compile(
+    r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
+
+
+class Duration(click.ParamType):
+    """A time such as 90s or 1h30m; with `never` also that. `config_of` reads it."""
+
+    name = "duration"
+
+    def __init__(self, *, never: bool = False) -> None:
+        self.never = never
+
+
+class Count(click.ParamType):
+    """A number from 1, or `unlimited`. `config_of` reads it."""
+
+    name = "count"
+
+
+def _duration(seconds: int | None) -> str:
+    """Return seconds as an option takes them: `90s`, `2m`; None is `never`."""
+    if seconds is None:
+        return "never"
+    return f"{seconds}s" if seconds % 60 else f"{seconds // 60}m"
+
+
+CONFIG_OPTIONS: Final = (
+    click.option(
+        "--max-evictions",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Evict at most so many pods in one decision. Default: as many as are due.",
+    ),
+    click.option(
+        "--not-ready-grace",
+        type=Duration(),
+        metavar="DURATION",
+        default=_duration(DEFAULT_SETTINGS.not_ready_grace_seconds),
+        show_default=True,
+        help="So long a node may be not ready before its preemptible work is moved.",
+    ),
+    click.option(
+        "--reservation-after",
+        type=Duration(never=True),
+        metavar="DURATION",
+        default=_duration(DEFAULT_SETTINGS.reservation_after_seconds),
+        show_default=True,
+        help="Keep GPUs for a large job that has waited for so long; never: not at all.",
+    ),
+    click.option(
+        "--stale-grace",
+        type=Duration(),
+        metavar="DURATION",
+        default=_duration(DEFAULT_SETTINGS.stale_grace_seconds),
+        show_default=True,
+        help="So long what is left of a gang that lost a member may go on.",
+    ),
+    click.option(
+        "--max-moves",
+        type=click.IntRange(min=0),
+        metavar="N",
+        default=DEFAULT_SETTINGS.max_consolidation_victims,
+        show_default=True,
+        help="Move at most so many pods to make room for one job. 0: none.",
+    ),
+    click.option("--spread", is_flag=True, help="Start on the emptiest node instead of the fullest."),
+    click.option(
+        "--topology-level",
+        multiple=True,
+        metavar="LABEL",
+        help="A node label that jobs may name as a level of topology; from the widest to the closest, repeatable.",
+    ),
+    click.option(
+        "--max-checkpoint-grace",
+        type=Duration(),
+        metavar="DURATION",
+        default=_duration(MAX_CHECKPOINT_GRACE_SECONDS),
+        show_default=True,
+        help="At most so much time an evicted pod may ask for to save its work.",
+    ),
+    click.option(
+        "--policies",
+        type=click.Choice([mode.value for mode in PolicyMode]),
+        default=PolicyMode.DENY.value,
+        show_default=True,
+        help="What happens to objects in projects' namespaces that break a policy; off: there are none.",
+    ),
+    click.option(
+        "--gpu-memory-limits",
+        type=click.Choice([mode.value for mode in MemoryLimitsMode]),
+        default=MemoryLimitsMode.OFF.value,
+        show_default=True,
+        help="Whether containers with a part of a GPU are held to it; enforce: by the library that agents put on "
+        "their nodes, and by a watch over what their processes have.",
+    ),
+    click.option(
+        "--gpu-memory-grace",
+        type=Duration(never=True),
+        metavar="DURATION",
+        default=_duration(MEMORY_GRACE_SECONDS),
+        show_default=True,
+        help="So long a pod may have more memory of a GPU than its part before it is evicted; never: only warned.",
+    ),
+    click.option(
+        "--reservation-image",
+        metavar="IMAGE",
+        default="",
+        help="Image, with `sleep`, of the pods that hold GPUs of device plugins for pods with parts of them. "
+        "Default: the operator's.",
+    ),
+    click.option(
+        "--parts-wait-for-agent",
+        is_flag=True,
+        help="Let pods with parts of GPUs of a device plugin wait where no agent names the GPUs, instead of running "
+        "without a device.",
+    ),
+    click.option(
+        "--no-network-policy",
+        is_flag=True,
+        help="Leave the namespaces of projects without NetworkPolicies.",
+    ),
+    click.option(
+        "--max-project-pods",
+        type=Count(),
+        metavar="N",
+        default=str(MAX_PROJECT_OBJECTS),
+        show_default=True,
+        help="At most so many pods may be in a project's namespace whose Project says nothing else; unlimited.",
+    ),
+    click.option(
+        "--max-project-jobs",
+        type=Count(),
+        metavar="N",
+        default=str(MAX_PROJECT_OBJECTS),
+        show_default=True,
+        help="The same for Jobs, those that have ended among them.",
+    ),
+)
+
+
+def _count(option: str, text: str) -> int | None:
+    """Return how many; None is `unlimited`."""
+    if text == UNLIMITED:
+        return None
+    if not re.fullmatch("[0-9]{1,8}", text) or not int(text):
+        raise UsageError(f"{option} {text!r} is not possible: give a number from 1, or {UNLIMITED}")
+    return int(text)
+
+
+def with_config_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the command with the options of the operator."""
+    for option in reversed(CONFIG_OPTIONS):
+        function = option(function)
+    return function
+
+
+def config_of(
+    *,
+    max_evictions: int | None,
+    not_ready_grace: str,
+    reservation_after: str,
+    stale_grace: str,
+    max_moves: int,
+    spread: bool,
+    topology_level: tuple[str, ...],
+    max_checkpoint_grace: str,
+    policies: str,
+    gpu_memory_limits: str,
+    gpu_memory_grace: str,
+    reservation_image: str,
+    parts_wait_for_agent: bool,
+    no_network_policy: bool,
+    max_project_pods: str,
+    max_project_jobs: str,
+) -> OperatorConfig:
+    """Return what the options say. Raises UsageError for what is not possible."""
+    from orchestrator.workloads.parsing import parse_duration_seconds
+
+    def seconds(option: str, text: str) -> int:
+        return parse_duration_seconds(option, text) or 0
+
+    for level in topology_level:
+        if not _LABEL.fullmatch(level) or topology_level.count(level) > 1:
+            raise UsageError(
+                f"--topology-level {level!r} is not possible: give the key of a node label, each once"
+            )
+    limits = MemoryLimitsMode(gpu_memory_limits)
+    if limits is MemoryLimitsMode.ENFORCE and PolicyMode(policies) is PolicyMode.OFF:
+        raise UsageError(
+            "--gpu-memory-limits enforce needs policies: without them Pod Security refuses the library's directory, "
+            "and whoever made a pod could change its limit; leave out --policies off"
+        )
+    memory_grace = None if gpu_memory_grace == "never" else seconds("--gpu-memory-grace", gpu_memory_grace)
+    never = reservation_after == "never"
+    settings = Settings(
+        max_consolidation_victims=max_moves,
+        max_evictions=max_evictions,
+        stale_grace_seconds=seconds("--stale-grace", stale_grace),
+        spread=spread,
+        not_ready_grace_seconds=seconds("--not-ready-grace", not_ready_grace),
+        reservation_after_seconds=None if never else seconds("--reservation-after", reservation_after),
+        topology_levels=topology_level,
+    )
+    max_grace_seconds = seconds("--max-checkpoint-grace", max_checkpoint_grace)
+    return OperatorConfig(
+        settings,
+        max_checkpoint_grace_seconds=max_grace_seconds,
+        policies=PolicyMode(policies),
+        gpu_memory_limits=limits,
+        gpu_memory_grace_seconds=memory_grace,
+        reservation_image=reservation_image,
+        parts_wait_for_agent=parts_wait_for_agent,
+        network_policy=not no_network_policy,
+        max_project_pods=_count("--max-project-pods", max_project_pods),
+        max_project_jobs=_count("--max-project-jobs", max_project_jobs),
+    )
+
+
+WEB_OPTIONS: Final = (
+    click.option("--web", is_flag=True, help="Deploy the pages of `muster web` beside the operator."),
+    click.option(
+        "--web-certificate",
+        metavar="NAME",
+        default=DEFAULT_WEB_CERTIFICATE,
+        show_default=True,
+        help="Secret of the type kubernetes.io/tls in muster-system with the certificate of the pages.",
+    ),
+    click.option(
+        "--web-prometheus",
+        metavar="URL",
+        default="",
+        help="A Prometheus with the rules of `muster monitoring`, from which Analytics takes what was.",
+    ),
+    click.option(
+        "--web-history",
+        is_flag=True,
+        help="Instead of a Prometheus: the pages record what was, with the role muster-viewer in the whole cluster.",
+    ),
+    click.option(
+        "--web-history-claim",
+        metavar="NAME",
+        default="",
+        help="PersistentVolumeClaim in muster-system for the record, of 2Gi. Default: it ends with the pod.",
+    ),
+)
+
+
+def with_web_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the command with the options of the pages."""
+    for option in reversed(WEB_OPTIONS):
+        function = option(function)
+    return function
+
+
+def web_of(
+    *, web: bool, web_certificate: str, web_prometheus: str, web_history: bool, web_history_claim: str
+) -> WebDeployment | None:
+    """Return how the pages are deployed; None: not at all. Raises UsageError."""
+    if not web:
+        if web_prometheus or web_history or web_history_claim:
+            raise UsageError("--web-prometheus and --web-history are for the pages: give --web too")
+        return None
+    if web_history and web_prometheus:
+        raise UsageError("--web-prometheus and --web-history are two places for the same: give one")
+    if web_history_claim and not web_history:
+        raise UsageError("--web-history-claim keeps what --web-history records: give both")
+    if web_prometheus and not re.fullmatch(PROMETHEUS_URL, web_prometheus):
+        raise UsageError(
+            f"--web-prometheus {web_prometheus!r} is not possible: give a URL such as http://prometheus.monitoring:9090"
+        )
+    for option, name in (("--web-certificate", web_certificate), ("--web-history-claim", web_history_claim)):
+        if not is_object_name(name) and (name or option == "--web-certificate"):
+            raise UsageError(
+                f"{option} {name!r} is not possible: give the name of an object in muster-system"
+            )
+    return WebDeployment(web_certificate, web_prometheus, web_history, web_history_claim)

@@ -1,0 +1,128 @@
+"""The pages in the operator YAML: what their pod may do and has, and which choices there are."""
+
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from orchestrator.cli.main import muster
+from orchestrator.manifests.render import documents
+
+
+def run(*options: str) -> Result:
+    return CliRunner().invoke(muster, ["operator-yaml", "--cluster", "c", *options])
+
+
+def objects(*options: str) -> dict[str, dict[str, Any]]:
+    result = run("--image", "registry.example/muster:1", *options)
+    assert result.exit_code == 0, result.stderr
+    return {
+        body["kind"]: body for body in documents(result.stdout) if body["metadata"]["name"] == "muster-web"
+    }
+
+
+def pod_spec(*options: str) -> dict[str, Any]:
+    spec: dict[str, Any] = objects("--web", *options)["Deployment"]["spec"]["template"]["spec"]
+    return spec
+
+
+def test_without_the_option_there_is_nothing_of_the_pages() -> None:
+    assert objects() == {}
+
+
+def test_its_account_has_no_rights_and_its_pod_no_token() -> None:
+    kinds = objects("--web")
+    assert set(kinds) == {"ServiceAccount", "Service", "Deployment", "NetworkPolicy"}
+    assert kinds["ServiceAccount"]["automountServiceAccountToken"] is False
+    spec = pod_spec()
+    assert spec["automountServiceAccountToken"] is False
+    sources = [{key for key in volume if key != "name"} for volume in spec["volumes"]]
+    assert sources == [{"configMap"}, {"secret"}]
+    assert spec["volumes"][0]["configMap"]["name"] == "kube-root-ca.crt"
+
+
+def test_it_is_not_root_writes_nothing_and_runs_the_operators_image() -> None:
+    spec = pod_spec()
+    (container,) = spec["containers"]
+    assert container["image"] == "registry.example/muster:1"
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert all(mount["readOnly"] for mount in container["volumeMounts"])
+    assert {container[probe]["httpGet"]["scheme"] for probe in ("livenessProbe", "readinessProbe")} == {
+        "HTTPS"
+    }
+
+
+def test_its_selectors_and_ports_meet() -> None:
+    kinds = objects("--web")
+    labels = kinds["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    for selector in (
+        kinds["Service"]["spec"]["selector"],
+        kinds["Deployment"]["spec"]["selector"]["matchLabels"],
+        kinds["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"],
+    ):
+        assert selector.items() <= labels.items()
+    (port,) = pod_spec()["containers"][0]["ports"]
+    assert kinds["Service"]["spec"]["ports"][0]["targetPort"] == port["name"]
+
+
+def test_from_a_projects_namespace_nobody_reaches_it() -> None:
+    (rule,) = objects("--web")["NetworkPolicy"]["spec"]["ingress"]
+    (peer,) = rule["from"]
+    (expression,) = peer["namespaceSelector"]["matchExpressions"]
+    assert expression == {"key": "muster.dev/project", "operator": "DoesNotExist"}
+
+
+def test_a_prometheus_is_one_argument_and_gives_no_rights() -> None:
+    url = "http://prometheus.monitoring:9090/prom"
+    assert f"--prometheus={url}" in pod_spec("--web-prometheus", url)["containers"][0]["args"]
+    assert "ClusterRoleBinding" not in objects("--web", "--web-prometheus", url)
+
+
+@pytest.mark.parametrize(
+    ("options", "volume"),
+    [
+        ((), {"emptyDir": {"sizeLimit": "2Gi"}}),
+        (("--web-history-claim", "kept"), {"persistentVolumeClaim": {"claimName": "kept"}}),
+    ],
+)
+def test_only_its_own_history_lets_it_read_as_a_viewer_does(
+    options: tuple[str, ...], volume: dict[str, Any]
+) -> None:
+    chosen = ("--web-history", *options)
+    assert objects("--web", *chosen)["ClusterRoleBinding"]["roleRef"]["name"] == "muster-viewer"
+    spec = pod_spec(*chosen)
+    arguments = spec["containers"][0]["args"]
+    assert arguments[-2:] == ["--history=/history/history.db", "--history-token=/history-token/token"]
+    volumes = {entry.pop("name"): entry for entry in spec["volumes"]}
+    assert volumes["history"] == volume
+    assert (
+        volumes["history-token"]["projected"]["sources"][0]["serviceAccountToken"]["expirationSeconds"]
+        == 3600
+    )
+    writable = [mount["name"] for mount in spec["containers"][0]["volumeMounts"] if not mount.get("readOnly")]
+    assert writable == ["history"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--web-history",), "give --web too"),
+        (("--web-prometheus", "http://p:9090"), "give --web too"),
+        (("--web", "--web-history-claim", "kept"), "give both"),
+        (("--web", "--web-history", "--web-prometheus", "http://p:9090"), "give one"),
+        (("--web", "--web-prometheus", "p:9090"), "give a URL"),
+        (("--web", "--web-prometheus", "http://p:9090/ # x"), "give a URL"),
+        (("--web", "--web-certificate", "A b"), "the name of an object"),
+        (("--web", "--web-certificate", ""), "the name of an object"),
+        (("--web", "--web-history", "--web-history-claim", "../x"), "the name of an object"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(options: tuple[str, ...], words: str) -> None:
+    result = run(*options)
+    assert result.exit_code != 0
+    assert words in str(result.exception)
