@@ -47,8 +47,15 @@ from orchestrator.errors import UsageError
 )
 @with_web_options
 @with_config_options
+@click.option(
+    "--helm",
+    metavar="DIRECTORY",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Print nothing: write a Helm chart of the same into this new directory. What is chosen here is its values.",
+)
 def operator_yaml(
     *,
+    helm: Path | None,
     cluster: str,
     image: str | None,
     replicas: int,
@@ -63,7 +70,7 @@ def operator_yaml(
     web_history_claim: str,
     **config: Any,
 ) -> None:
-    """Print what a cluster needs for muster: apply it with kubectl.
+    """Print what a cluster needs for muster: apply it with kubectl. Or write a Helm chart of it.
 
     Applying it again changes nothing. The operator is started with the choices made here.
     """
@@ -84,7 +91,13 @@ def operator_yaml(
             web_history_claim=web_history_claim,
         ),
     )
-    click.echo(text, nl=False)
+    if helm is None:
+        click.echo(text, nl=False)
+    else:
+        from orchestrator.cli.helm_chart import write_chart
+
+        values = {name: value for name, value in click.get_current_context().params.items() if name != "helm"}
+        write_chart(helm, [option for option in operator_yaml.params if option.name in values], values)
 
 
 def operator_manifests(

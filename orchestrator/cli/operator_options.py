@@ -20,7 +20,7 @@ from orchestrator.planner.settings import DEFAULT_SETTINGS
 from orchestrator.workloads.name_rules import is_object_name
 from orchestrator.workloads.protection import PolicyMode
 
-_LABEL: Final = re.compile(
+TOPOLOGY_LABEL: Final = (
     r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 )
 
@@ -51,6 +51,7 @@ CONFIG_OPTIONS: Final = (
     click.option(
         "--max-evictions",
         type=click.IntRange(min=0),
+        default=None,
         metavar="N",
         help="Evict at most so many pods in one decision. Default: as many as are due.",
     ),
@@ -177,6 +178,12 @@ def with_config_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def config_parameters() -> list[click.Option]:
+    """Return the options of the operator, in the order of `OperatorConfig.arguments`."""
+    command = click.command()(with_config_options(lambda **_: None))
+    return [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+
+
 def config_of(
     *,
     max_evictions: int | None,
@@ -203,7 +210,7 @@ def config_of(
         return parse_duration_seconds(option, text) or 0
 
     for level in topology_level:
-        if not _LABEL.fullmatch(level) or topology_level.count(level) > 1:
+        if not re.fullmatch(TOPOLOGY_LABEL, level) or topology_level.count(level) > 1:
             raise UsageError(
                 f"--topology-level {level!r} is not possible: give the key of a node label, each once"
             )

@@ -13,11 +13,11 @@ NAME_RULE: Final = (
 )
 
 _DNS_LABEL: Final = r"[a-z]([-a-z0-9]*[a-z0-9])?"
-_LABEL_VALUE: Final = r"([a-zA-Z0-9]([-._a-zA-Z0-9]{0,61}[a-zA-Z0-9])?)?"
+LABEL_VALUE: Final = r"([a-zA-Z0-9]([-._a-zA-Z0-9]{0,61}[a-zA-Z0-9])?)?"
 _QUALIFIED_NAME: Final = (
     r"([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[a-zA-Z0-9]([-._a-zA-Z0-9]{0,61}[a-zA-Z0-9])?"
 )
-_OBJECT_NAME: Final = r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?"
+OBJECT_NAME: Final = r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?"
 
 
 def is_workload_name(text: str) -> bool:
@@ -27,12 +27,12 @@ def is_workload_name(text: str) -> bool:
 
 def is_object_name(text: str) -> bool:
     """Whether an object could have this name; what could not must never become part of a path or a selector."""
-    return re.fullmatch(_OBJECT_NAME, text) is not None
+    return re.fullmatch(OBJECT_NAME, text) is not None
 
 
 def is_label_value(text: str) -> bool:
     """Whether it can be the value of a label."""
-    return re.fullmatch(_LABEL_VALUE, text) is not None
+    return re.fullmatch(LABEL_VALUE, text) is not None
 
 
 def is_qualified_name(text: str) -> bool:

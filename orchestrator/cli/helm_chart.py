@@ -1,0 +1,231 @@
+"""The Helm chart of the operator YAML: one value for each option of `muster operator-yaml`, and the same templates.
+
+Values have the names of the options, as `notReadyGrace` for `--not-ready-grace`; their texts, types and defaults are
+those of the options.
+"""
+
+import json
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from orchestrator.cli.operator_options import TOPOLOGY_LABEL, Count, Duration, config_parameters
+from orchestrator.control.operator_config import UNLIMITED
+from orchestrator.distribution import installed_version
+from orchestrator.errors import ConfigurationError, UsageError
+from orchestrator.manifests.render import ACTIONS, CONSTANTS, OPERATOR_ARGUMENTS, default_image
+from orchestrator.manifests.templating import Expression, fill_in
+from orchestrator.manifests.web import PROMETHEUS_URL
+from orchestrator.names import SYSTEM_NAMESPACE
+from orchestrator.workloads.name_rules import LABEL_VALUE, OBJECT_NAME
+from orchestrator.workloads.parsing import parse_duration_seconds
+
+NAME: Final = "muster"
+OLDEST_KUBERNETES: Final = "1.30.0"
+"""The first with ValidatingAdmissionPolicies."""
+
+_DURATION: Final = r"([0-9]{1,5}h)?([0-9]{1,7}m)?([0-9]{1,9}s)?"
+_PATTERNS: Final = {
+    "cluster": LABEL_VALUE,
+    "topology_level": TOPOLOGY_LABEL,
+    "web_certificate": OBJECT_NAME,
+    "web_history_claim": f"({OBJECT_NAME})?",
+    "web_prometheus": f"({PROMETHEUS_URL})?",
+}
+_ANNOTATION_WIDTH: Final = 118
+
+
+def write_chart(directory: Path, parameters: Sequence[click.Option], values: Mapping[str, Any]) -> None:
+    """Write the chart into a new or empty directory; `values` of the parameters, by their names, are its own.
+
+    Raises UsageError for a directory with something in it, and ConfigurationError for one that cannot be written.
+    """
+    files = chart_files(parameters, values)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise UsageError(f"--helm {directory}: there is something in this directory; name a new one")
+        (directory / "templates").mkdir()
+        for name, text in files.items():
+            (directory / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"--helm {directory} cannot be written: {error.strerror}") from error
+
+
+def chart_files(parameters: Sequence[click.Option], values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the files of the chart by their paths in it."""
+    fixed = {
+        file.name: file.read_text(encoding="utf-8").replace("@namespace@", SYSTEM_NAMESPACE)
+        for file in (resources.files("orchestrator.manifests") / "chart").iterdir()
+    }
+    fixed["_helpers.tpl"] += "\n" + _operator_arguments()
+    templates = fill_in({**CONSTANTS, **_expressions()}) | fixed
+    return {
+        "Chart.yaml": _chart_yaml(),
+        "values.yaml": _values_yaml(parameters, values),
+        "values.schema.json": json.dumps(_schema(parameters), indent=2) + "\n",
+        **{f"templates/{name}": text for name, text in sorted(templates.items())},
+    }
+
+
+def value_name(parameter: click.Option) -> str:
+    """Return the name of the value for an option."""
+    first, *rest = (parameter.name or "").split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _chart_yaml() -> str:
+    version = installed_version()
+    return f"""\
+apiVersion: v2
+name: {NAME}
+description: Shares the GPUs of a cluster between teams on Kubernetes
+type: application
+version: {version}
+appVersion: "{version}"
+kubeVersion: ">={OLDEST_KUBERNETES}-0"
+"""
+
+
+# --- values ---------------------------------------------------------------------------------------------
+
+
+def _values_yaml(parameters: Sequence[click.Option], values: Mapping[str, Any]) -> str:
+    lines = [
+        "# Each value is the option of `muster operator-yaml` of the same name: notReadyGrace is --not-ready-grace.",
+        "# Written by `muster operator-yaml --helm`; change values, not templates.",
+    ]
+    for parameter in parameters:
+        text = textwrap.wrap(parameter.help or "", _ANNOTATION_WIDTH)
+        value = _value(parameter, values[parameter.name or ""])
+        lines += ["", *(f"# {line}" for line in text), f"{value_name(parameter)}: {json.dumps(value)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _value(parameter: click.Option, given: Any) -> Any:
+    """Return what an option was given as the value of the chart: durations in whole units, no text as an empty one."""
+    if isinstance(parameter.type, Duration):
+        return given if given == "never" else f"{parse_duration_seconds(parameter.opts[0], given)}s"
+    if isinstance(parameter.type, Count):
+        return given if given == UNLIMITED else str(int(given))
+    if parameter.multiple:
+        return list(given)
+    if given is None and isinstance(parameter.type, click.types.StringParamType):
+        return ""
+    return given
+
+
+def _schema(parameters: Sequence[click.Option]) -> dict[str, Any]:
+    properties = {
+        value_name(parameter): {"description": parameter.help, **_type(parameter)} for parameter in parameters
+    }
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": f"Values of the chart {NAME}",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {**properties, "global": {"type": "object", "description": "Helm's own; not used."}},
+    }
+
+
+def _type(parameter: click.Option) -> dict[str, Any]:
+    kind = parameter.type
+    if isinstance(kind, click.types.BoolParamType):
+        return (
+            {"type": "boolean"} if parameter.is_flag and not parameter.secondary_opts else _or_null("boolean")
+        )
+    if isinstance(kind, click.IntRange):
+        return {**_or_null("integer"), "minimum": kind.min, "maximum": 2**31 - 1}
+    if isinstance(kind, click.Choice):
+        return {"enum": list(kind.choices)}
+    if isinstance(kind, Duration):
+        never = "never|" if kind.never else ""
+        return {"type": "string", "minLength": 1, "pattern": f"^({never}{_DURATION})$"}
+    if isinstance(kind, Count):
+        number = {"minimum": 1, "maximum": 10**8 - 1}
+        return {"type": ["integer", "string"], **number, "pattern": f"^([1-9][0-9]{{0,7}}|{UNLIMITED})$"}
+    pattern = _PATTERNS.get(parameter.name or "")
+    text = {"type": "string"} | ({"pattern": f"^({pattern})$"} if pattern else {})
+    return {"type": "array", "uniqueItems": True, "items": text} if parameter.multiple else text
+
+
+def _or_null(kind: str) -> dict[str, Any]:
+    return {"type": [kind, "null"]}
+
+
+# --- templates ------------------------------------------------------------------------------------------
+
+
+def _expressions() -> dict[str, Expression]:
+    """Return what a site chooses, by its name in the templates."""
+    agent = 'include "muster.agent" .'
+    actions = " ".join(
+        f"{json.dumps(mode.value)} (list {' '.join(json.dumps(action) for action in actions)})"
+        for mode, actions in ACTIONS.items()
+    )
+    choice = f"get (dict {actions}) .Values.policies"
+    plain = {
+        "require_devices_variable": "requireDevicesVariable",
+        "runtime_class": "agentRuntimeClass",
+        "driver_root": "agentDriverRoot",
+        "web": "web",
+        "web_certificate": "webCertificate",
+        "web_prometheus": "webPrometheus",
+        "web_history": "webHistory",
+        "web_history_claim": "webHistoryClaim",
+    }
+    return {
+        "cluster": Expression(".Values.cluster"),
+        "image": Expression(f".Values.image | default {json.dumps(default_image())}"),
+        "replicas": Expression(".Values.replicas | int64"),
+        "operator_arguments": Expression('include "muster.operatorArguments" . | fromJsonArray'),
+        "actions": Expression(choice, choice),
+        "max_grace_seconds": Expression('include "muster.seconds" .Values.maxCheckpointGrace'),
+        "agent": Expression(agent, agent),
+        "limits_gpu_memory": Expression("", 'eq .Values.gpuMemoryLimits "enforce"'),
+        **{name: Expression(f".Values.{value}", f".Values.{value}") for name, value in plain.items()},
+    }
+
+
+def _operator_arguments() -> str:
+    """Return the Helm template that does what `OperatorConfig.arguments` does: a JSON list of options."""
+    words = " ".join(json.dumps(word) for word in OPERATOR_ARGUMENTS)
+    lines = [
+        "{{- /* The arguments of the operator: what is not its default. */ -}}",
+        '{{- define "muster.operatorArguments" -}}',
+        f"{{{{- $arguments := list {words} -}}}}",
+    ]
+    for parameter in config_parameters():
+        lines += _argument(parameter)
+    return "\n".join([*lines, "{{- $arguments | toJson -}}", "{{- end -}}"]) + "\n"
+
+
+def _argument(parameter: click.Option) -> Iterator[str]:
+    """Yield the lines that append an option to the arguments where its value is not the default."""
+    option, kind = parameter.opts[0], parameter.type
+    chosen = value = f".Values.{value_name(parameter)}"
+    if parameter.multiple:
+        yield _append(f"range {chosen}", f'(printf "{option}=%s" .)')
+        return
+    if isinstance(kind, click.types.BoolParamType):
+        yield _append(f"if {chosen}", f'"{option}"')
+        return
+    if isinstance(kind, Duration):
+        value = f'(include "muster.duration" {chosen})'
+    elif isinstance(kind, click.IntRange):
+        value = f"({chosen} | int64)"
+    elif isinstance(kind, Count):
+        value = f'(ternary {chosen} ({chosen} | int64) (kindIs "string" {chosen}) | toString)'
+    elif parameter.name == "reservation_image":
+        value = f"({chosen} | default .Values.image)"
+    default = _value(parameter, parameter.get_default(click.Context(click.Command("chart"))))
+    is_chosen = f'not (kindIs "invalid" {chosen})' if default is None else f"ne {value} {json.dumps(default)}"
+    yield _append(f"if {is_chosen}", f'(printf "{option}=%v" {value})')
+
+
+def _append(when: str, argument: str) -> str:
+    return f"{{{{- {when} }}}}{{{{ $arguments = append $arguments {argument} }}}}{{{{ end -}}}}"

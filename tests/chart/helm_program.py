@@ -1,0 +1,49 @@
+"""Helm for tests: a Go module like the lab's other programs, built once into the cache.
+
+`helm/go.mod` pins the version and `go.sum` what it is made of.
+"""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from musterlab import binaries
+from musterlab.build import Part, Recipe
+from musterlab.errors import BinariesError
+from orchestrator.progress import Reporter
+
+_SET = "-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0" + "".join(
+    f" -X helm.sh/helm/v3/pkg/{package}.k8sVersion{part}={number}"
+    for package in ("chartutil", "lint/rules")
+    for part, number in (("Major", 1), ("Minor", 37))
+)
+"""What Helm's Makefile sets: its version, and the Kubernetes that it renders charts for, that of its client-go."""
+
+RECIPE = Recipe(
+    what="Helm",
+    prefix="helm-",
+    programs=("helm",),
+    parts=(Part(Path(__file__).parent / "helm", ("tool",), ("-trimpath", "-ldflags", _SET)),),
+    minutes="1 to 3 minutes",
+)
+
+
+def program() -> Path:
+    """Helm; skips the test where it is not at hand."""
+    try:
+        return binaries.find(Reporter(lambda _line: None), RECIPE).paths["helm"]
+    except BinariesError as error:
+        pytest.skip(f"Helm is not at hand: {error}")
+
+
+def helm(
+    home: Path, *arguments: str, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run Helm with caches and settings under `home` alone; the caller looks at the exit code."""
+    own = {"HOME": str(home), "PATH": os.environ["PATH"], **(environment or {})}
+    return subprocess.run(
+        [str(program()), *arguments], env=own, capture_output=True, text=True, timeout=300, check=False
+    )
