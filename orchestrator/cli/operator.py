@@ -97,7 +97,8 @@ def operator_yaml(
         from orchestrator.cli.helm_chart import write_chart
 
         values = {name: value for name, value in click.get_current_context().params.items() if name != "helm"}
-        write_chart(helm, [option for option in operator_yaml.params if option.name in values], values)
+        options = [option for option in operator_yaml.params if isinstance(option, click.Option)]
+        write_chart(helm, [option for option in options if option.name in values], values)
 
 
 def operator_manifests(

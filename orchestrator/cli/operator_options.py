@@ -25,7 +25,7 @@ TOPOLOGY_LABEL: Final = (
 )
 
 
-class Duration(click.ParamType):
+class Duration(click.types.StringParamType):
     """A time such as 90s or 1h30m; with `never` also that. `config_of` reads it."""
 
     name = "duration"
@@ -34,7 +34,7 @@ class Duration(click.ParamType):
         self.never = never
 
 
-class Count(click.ParamType):
+class Count(click.types.StringParamType):
     """A number from 1, or `unlimited`. `config_of` reads it."""
 
     name = "count"
