@@ -17,6 +17,14 @@ from tests.control.operators import must
 pytestmark = pytest.mark.lab
 
 
+PROJECT = {
+    "apiVersion": "muster.dev/v1alpha1",
+    "kind": "Project",
+    "metadata": {"name": "team-a"},
+    "spec": {"gpu": {"quota": 1}},
+}
+
+
 @dataclass
 class Site:
     lab: Lab
@@ -63,7 +71,7 @@ def test_helm_installs_upgrades_and_uninstalls_and_projects_stay(site: Site) -> 
     site.kubectl("wait", "--for=condition=Established", "crd/projects.muster.dev", "--timeout=60s")
     rendered = must(site.lab.kubeconfig, "operator-yaml", "--cluster", "here")
     assert site.kubectl("diff", "-f", "-", given=rendered) == ""
-    must(site.lab.kubeconfig, "project", "create", "team-a", "-g", "1")
+    site.kubectl("apply", "-f", "-", given=json.dumps(PROJECT))
 
     notes = site.helm("upgrade", "muster", str(site.chart), "--set", "web=true,spread=true")
     assert "kubectl create secret tls muster-web-tls -n muster-system" in notes
