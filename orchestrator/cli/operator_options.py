@@ -16,7 +16,7 @@ from orchestrator.control.operator_config import (
 )
 from orchestrator.errors import UsageError
 from orchestrator.manifests.web import DEFAULT_WEB_CERTIFICATE, PROMETHEUS_URL, WebDeployment
-from orchestrator.planner.settings import DEFAULT_SETTINGS
+from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
 from orchestrator.workloads.name_rules import is_object_name
 from orchestrator.workloads.protection import PolicyMode
 
