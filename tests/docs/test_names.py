@@ -20,7 +20,7 @@ WALK_ROW = re.compile(r"^\| \d+ \| `([^`]+)` \|", re.MULTILINE)
 CARRIER = re.compile(
     r"^\| (?!word)(?P<word>[^|]+) \| [^|]+ \| (?:`(?P<name>[\w.]+)`, )?`(?P<path>[\w/.]+)` \|$", re.MULTILINE
 )
-MAX_TERMS = 67
+MAX_TERMS = 60
 
 
 def loaded(path: Path) -> Any:
