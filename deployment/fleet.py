@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from deployment.playbook import ALWAYS, Stage
 from deployment.runner import Outcome
 from deployment.site import Site
-from deployment.stages import ALWAYS, Stage
 from orchestrator.errors import UsageError
 
 KUBERNETES: Final = "deepops"

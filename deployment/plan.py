@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from deployment.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, StageRecord
-from deployment.stages import ALWAYS, Stage
+from deployment.playbook import ALWAYS, Stage
 
 RUN: Final = "run"
 DONE: Final = "done"

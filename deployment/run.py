@@ -15,11 +15,11 @@ from deployment import (
     content,
     inventory,
     matrix,
+    playbook,
     proxy,
     reachability,
     readiness,
     site,
-    stages,
     upgrade,
     vault,
 )
@@ -55,7 +55,7 @@ class Run:
         self.inventory = inventory.build(self.site, request.state_dir)
         self._bundle = self._open_bundle()
         self.groups = inventory.groups(self.inventory)
-        self.stages = stages.read(self._content, PLAYBOOKS[request.action])
+        self.stages = playbook.read(self._content, PLAYBOOKS[request.action])
         self._check_names()
         self.fleet = Fleet(self.site, self.groups, request.limit)
         self.journal = Journal(inventory.directory_of(self.site.name, request.state_dir))
@@ -271,7 +271,7 @@ class Run:
                 self._record_in_cluster()
             raise self._stage_error(decision, outcome, result, log)
 
-    def _check_indispensable(self, stage: stages.Stage, fix: str) -> None:
+    def _check_indispensable(self, stage: playbook.Stage, fix: str) -> None:
         """Raise StageFailed where a stage would leave out hosts that it cannot do without."""
         left_out = self.fleet.left_out_of(stage)
         needed = self.fleet.indispensable(left_out) if stage.name == KUBERNETES else []
@@ -364,14 +364,14 @@ class Run:
             environment=proxy.environment(self.site) | (self._bundle.environment() if self._bundle else {}),
         )  # fmt: skip
 
-    def _facts(self, stage: stages.Stage) -> Facts:
+    def _facts(self, stage: playbook.Stage) -> Facts:
         values = inventory.stage_variables(self.inventory, stage.name)
         bundled = self._bundle is not None or self.request.action == TEARDOWN
         left_out = self.fleet.left_out_of(stage)
         return Facts(
             stage, tuple(host for host in self.groups.get(stage.hosts, ()) if host not in left_out),
-            inputs_of(values, stages.content_digest(stage, self._content)),
-            stages.not_applicable(stage, self.site, self.groups, bundle=bundled),
+            inputs_of(values, playbook.content_digest(stage, self._content)),
+            playbook.not_applicable(stage, self.site, self.groups, bundle=bundled),
             left_out, self.fleet.of_whole_site(stage, upgrade=self.request.action == UPGRADE),
         )  # fmt: skip
 

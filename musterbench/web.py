@@ -322,7 +322,7 @@ async def _serving(cluster: WebCluster, folder: Path) -> AsyncIterator[tuple[str
 
 async def _fill_history(file: Path) -> None:
     """A day of all projects, in a file as `muster web --history` writes it."""
-    from musterweb.store import Sample, Store  # noqa: PLC0415 - of another extra
+    from musterweb.history_store import Sample, Store  # noqa: PLC0415 - of another extra
 
     now = [time.time() - _HISTORY_SECONDS]
     store = Store(file, clock=lambda: now[0])

@@ -165,8 +165,8 @@ def _history(
 
         return PrometheusHistory(prometheus)
     if file is not None and token is not None:
+        from musterweb.history_store import Store
         from musterweb.recorder import RecordedHistory
-        from musterweb.store import Store
 
         store = Store(file)
         store.check()

@@ -14,9 +14,9 @@ from typing import Final
 
 from musterweb.errors import HistoryAway, SignInNeeded
 from musterweb.history import Record, Span
+from musterweb.history_store import Sample, Store
 from musterweb.person import Person, sign_in
 from musterweb.sights import Sight, Sights
-from musterweb.store import Sample, Store
 from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.kubeconfig import Access
 from orchestrator.errors import MusterError

@@ -14,7 +14,7 @@ import jinja2
 import yaml
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from deployment import inventory, matrix, stages, variables
+from deployment import inventory, matrix, playbook, variables
 from deployment.bundle import registry
 from deployment.bundle import wheels as pip
 from deployment.bundle.git import Checkout
@@ -70,7 +70,7 @@ class Derivation:
         self._inventory = inventory.build(site)
         groups = inventory.groups(self._inventory)
         self._stages = {
-            stage.name for stage in stages.read(content) if not stages.not_applicable(stage, site, groups)
+            stage.name for stage in playbook.read(content) if not playbook.not_applicable(stage, site, groups)
         }
 
     def contents(self) -> Contents:

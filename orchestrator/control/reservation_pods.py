@@ -10,7 +10,7 @@ from orchestrator.cluster.resources import PODS
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.requests import Requests, Task
 from orchestrator.names import SYSTEM_NAMESPACE
-from orchestrator.workloads.reservations import NAME_PREFIX, reservation_pod
+from orchestrator.workloads.reservation_manifest import NAME_PREFIX, reservation_pod
 
 logger = logging.getLogger(__name__)
 

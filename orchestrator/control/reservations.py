@@ -23,14 +23,14 @@ from orchestrator.control.requests import Requests
 from orchestrator.control.reservation_pods import GpuReservation, ReservationPods
 from orchestrator.names import SYSTEM_NAMESPACE
 from orchestrator.planner.model import DEVICE_MILLI, Binding
-from orchestrator.workloads.published_gpus import PublishedGpus
-from orchestrator.workloads.request import gpu_request, is_reservation
-from orchestrator.workloads.reservations import (
+from orchestrator.workloads.gpu_shares import (
     Share,
     free_instead,
     gpu_of_reservation,
     shares_of,
 )
+from orchestrator.workloads.published_gpus import PublishedGpus
+from orchestrator.workloads.request import gpu_request, is_reservation
 from orchestrator.workloads.snapshot import Assumption
 
 logger = logging.getLogger(__name__)

@@ -16,11 +16,11 @@ from orchestrator.cluster.quantity import shortened
 from orchestrator.names import GPU_DEVICES_ANNOTATION, SCHEDULER_NAME
 from orchestrator.planner.model import Request
 from orchestrator.workloads.dict_ops import discard, put
+from orchestrator.workloads.gpu_shares import shares_of
 from orchestrator.workloads.health import gpu_memory_mib, node_health
 from orchestrator.workloads.holdings import NO_GPUS, GpuNode, NodeDevices
 from orchestrator.workloads.nominations import nomination_of
 from orchestrator.workloads.request import concerns_gpus, devices_of, gpu_request, is_admitted
-from orchestrator.workloads.reservations import shares_of
 from orchestrator.workloads.snapshot import Assumption
 from orchestrator.workloads.unreadable import SetAside
 

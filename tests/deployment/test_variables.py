@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deployment import inventory, site, stages, variables
+from deployment import inventory, playbook, site, variables
 from deployment.content import find
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +63,9 @@ def test_what_the_site_file_sets_is_what_the_roles_take(directory: Path) -> None
 def test_every_variable_that_a_stage_cannot_do_without_is_set(directory: Path) -> None:
     loaded = site.load(directory)
     groups = inventory.groups(inventory.build(loaded))
-    running = {each.name for each in stages.read(find()) if not stages.not_applicable(each, loaded, groups)}
+    running = {
+        each.name for each in playbook.read(find()) if not playbook.not_applicable(each, loaded, groups)
+    }
     required = {name for role in running for name, option in options(role).items() if option.get("required")}
     assert required <= given(directory)
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from musterweb.history_store import Store
 from musterweb.recorder import RecordedHistory
 from musterweb.sights import Sights
-from musterweb.store import Store
 from orchestrator.cluster.kubeconfig import load_server
 from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.musterweb.conftest import Site, add_job, fill

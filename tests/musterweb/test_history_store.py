@@ -10,7 +10,7 @@ import pytest
 
 from musterweb.errors import HistoryAway
 from musterweb.history import OTHERS, Span
-from musterweb.store import (
+from musterweb.history_store import (
     DAY_SECONDS,
     MAX_BYTES,
     MAX_PROJECTS,

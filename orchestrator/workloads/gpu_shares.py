@@ -1,30 +1,23 @@
-"""Reservations: pods of muster's own, each of which holds one GPU of a device plugin for pods with parts of that GPU.
+"""Parts of GPUs that pods have by reservations, on nodes with a device plugin.
 
-A device plugin knows whole GPUs only: what nobody holds by a pod of Kubernetes it gives away. Which GPU a reservation
-got, the plugin decides; the agent of the node learns it from the kubelet. What a pod has by reservations is written on
-it in the request that binds it. Pure.
+Which GPU a reservation got, the plugin decides; the agent of the node learns it from the kubelet. What a pod has by
+reservations is written on it in the request that binds it. Pure.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from orchestrator.cluster.gpu_nodes import GpuNode, GpuState
 from orchestrator.cluster.objects import FINISHED, Pod
-from orchestrator.cluster.resources import PODS
 from orchestrator.names import (
     GPU_DEVICES_ANNOTATION,
     GPU_RESERVATIONS_ANNOTATION,
-    GPU_RESOURCE,
     GPU_UUIDS_ANNOTATION,
-    RESERVATION_LABEL,
-    RESERVATION_PRIORITY_CLASS,
     SYSTEM_NAMESPACE,
 )
-from orchestrator.workloads.protection import RESTRICTED_POD, restricted
 from orchestrator.workloads.request import devices_of, devices_text, is_admitted
 
-NAME_PREFIX: Final = "gpu-reservation-"
 _WRITTEN: Final = (GPU_UUIDS_ANNOTATION, GPU_RESERVATIONS_ANNOTATION)
 
 
@@ -35,36 +28,6 @@ class Share:
     reservation: str
     index: int
     uuid: str
-
-
-def reservation_pod(name: str, node: str, image: str) -> dict[str, Any]:
-    """Return the pod that holds a GPU of the node: it sleeps, may do nothing, and stays whatever taints come."""
-    container = {
-        "name": "reservation",
-        "image": image,
-        "command": ["sleep", "2147483647"],
-        "resources": {"limits": {GPU_RESOURCE: "1", "cpu": "10m", "memory": "32Mi"}},
-        "securityContext": restricted({}),
-    }
-    return {
-        "apiVersion": PODS.api_version,
-        "kind": PODS.kind,
-        "metadata": {
-            "name": name,
-            "namespace": SYSTEM_NAMESPACE,
-            "labels": {"app.kubernetes.io/part-of": "muster", RESERVATION_LABEL: "true"},
-        },
-        "spec": {
-            "nodeName": node,
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": 1,
-            "priorityClassName": RESERVATION_PRIORITY_CLASS,
-            "tolerations": [{"operator": "Exists"}],
-            "securityContext": RESTRICTED_POD | {"runAsUser": 65532},
-            "containers": [container],
-        },
-    }
 
 
 def shares_of(pod: Pod) -> tuple[Share, ...]:
