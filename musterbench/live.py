@@ -78,11 +78,12 @@ class _Memory:
         self._watches: dict[str, asyncio.Queue[WatchEvent]] = {}
         self.events = 0
 
-    async def list(self, path: str, _kind: Any, **_options: Any) -> Page[msgspec.Raw]:
+    async def list_decoded(
+        self, path: str, decode: Callable[[msgspec.Raw], Any], **_options: Any
+    ) -> Page[Any]:
         objects = self._lists.get(path, lambda: iter(()))()
-        # made one by one as they are read: the whole text would be larger than all that is kept of it
-        lazily: Any = (msgspec.Raw(msgspec.json.encode(item)) for item in objects)
-        return Page(lazily, "1")
+        # encoded one by one as they are decoded: the whole text would be larger than all that is kept of it
+        return Page([decode(msgspec.Raw(msgspec.json.encode(item))) for item in objects], "1")
 
     async def watch(self, path: str, **_options: Any) -> AsyncGenerator[WatchEvent, None]:
         queue = self._watches.setdefault(path, asyncio.Queue())
