@@ -111,6 +111,17 @@ def vectors(draw: st.DrawFn) -> list[str]:
     return [*rest[:place], *words, *rest[place:]] if draw(st.booleans()) else [*words, *rest]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _folder_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Commands that write into a folder of any name do so away from the repository."""
+    before = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("random"))
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[MemoryApiServer]:
     with serving() as server, tempfile.TemporaryDirectory() as folder:
