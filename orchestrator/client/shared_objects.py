@@ -7,18 +7,24 @@ equal to it in every field, so nobody gets anything of another's; what is saved 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
-
-from orchestrator.cluster.wire import Object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from orchestrator.cluster.reflector import Reflector
+    from orchestrator.cluster.resources import Resource
+    from orchestrator.cluster.wire import Metadata
 
-T = TypeVar("T", bound=Object)
+
+class _Object(Protocol):
+    @property
+    def metadata(self) -> Metadata: ...
+
+
+T = TypeVar("T", bound=_Object)
 
 _SPARE: Final = 1000
 """So many objects may be kept that no cache has any more, beside twice as many as are in use."""
@@ -28,7 +34,7 @@ class SharedObjects:
     """The newest of each object that the caches were sent; those that no cache has any more go now and then."""
 
     def __init__(self) -> None:
-        self._objects: dict[tuple[str, str], Object] = {}
+        self._objects: dict[tuple[str, str], _Object] = {}
         self._caches: dict[str, list[Reflector[Any]]] = {}
         self._sweep_at = _SPARE
 
@@ -47,10 +53,13 @@ class SharedObjects:
                 self._caches[cache.kind].remove(cache)
             self._sweep()
 
-    def decoder(self, kind: type[T]) -> Callable[[msgspec.Raw], T]:
-        """Return a function that decodes an object of the kind, and returns the one that is there if it is equal."""
+    def decoder(self, resource: Resource, kind: type[T]) -> Callable[[msgspec.Raw], T]:
+        """Return a function that decodes an object of the resource, and returns the one that is there if it is equal.
+
+        The kind alone does not name the resource: slices and claims are read in whichever version the server has.
+        """
         decode = msgspec.json.Decoder(kind).decode
-        name = kind.resource.kind
+        name = resource.kind
 
         def shared(raw: msgspec.Raw) -> T:
             decoded = decode(raw)

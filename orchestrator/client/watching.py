@@ -129,7 +129,7 @@ class Caches:
             kind,
             namespace=self._namespace if resource.namespaced else None,
             params=params or None,
-            decode=None if self._shared is None else self._shared.decoder(kind),
+            decode=None if self._shared is None else self._shared.decoder(resource, kind),
             on_change=on_change or self._see,
         )
         self._caches.append(cache)

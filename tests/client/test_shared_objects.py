@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from orchestrator.client.shared_objects import SharedObjects
+from orchestrator.cluster.device_objects import ResourceSlice
 from orchestrator.cluster.objects import Job, Pod
+from orchestrator.cluster.resources import JOBS, PODS, RESOURCE_SLICES
 
 
 def raw(uid: str, version: str = "1", **metadata: object) -> msgspec.Raw:
@@ -15,12 +17,12 @@ def raw(uid: str, version: str = "1", **metadata: object) -> msgspec.Raw:
 
 
 def test_an_equal_object_is_the_one_that_is_there() -> None:
-    decode = SharedObjects().decoder(Pod)
+    decode = SharedObjects().decoder(PODS, Pod)
     assert decode(raw("u")) is decode(raw("u"))
 
 
 def test_an_object_that_claims_to_be_another_is_not_taken_for_it() -> None:
-    decode = SharedObjects().decoder(Pod)
+    decode = SharedObjects().decoder(PODS, Pod)
     ours = decode(raw("u", labels={"team": "b"}))
     theirs = decode(raw("u", labels={"team": "a"}))
     assert (ours.metadata.labels, theirs.metadata.labels) == ({"team": "b"}, {"team": "a"})
@@ -28,5 +30,12 @@ def test_an_object_that_claims_to_be_another_is_not_taken_for_it() -> None:
 
 def test_kinds_do_not_mix() -> None:
     shared = SharedObjects()
-    shared.decoder(Pod)(raw("u"))
-    assert isinstance(shared.decoder(Job)(raw("u")), Job)
+    shared.decoder(PODS, Pod)(raw("u"))
+    assert isinstance(shared.decoder(JOBS, Job)(raw("u")), Job)
+
+
+def test_objects_whose_version_the_server_chooses_are_shared_too() -> None:
+    decode = SharedObjects().decoder(RESOURCE_SLICES, ResourceSlice)
+    spec = {"driver": "gpu.nvidia.com", "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1}}
+    slice_ = msgspec.Raw(msgspec.json.encode({"metadata": {"name": "a", "uid": "u"}, "spec": spec}))
+    assert decode(slice_) is decode(slice_)
