@@ -14,7 +14,7 @@ import aiohttp
 from tests.cluster.waiting import DEADLINE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
 FLAGS: Final = (
@@ -51,7 +51,9 @@ class Tab:
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._session = ""
-        self._loaded = asyncio.Event()
+        self._frame = ""
+        self._loaded: list[str] = []  # the loader of every document whose load event was seen
+        self._load = asyncio.Event()
 
     async def listen(self) -> None:
         """Take what the browser says until it is gone."""
@@ -59,8 +61,11 @@ class Tab:
             told = message.json()
             if "id" in told:
                 self._answers.pop(told["id"]).set_result(told)
-            elif told["method"] == "Page.loadEventFired":
-                self._loaded.set()
+            elif told["method"] == "Page.lifecycleEvent":
+                params = told["params"]
+                if params["name"] == "load" and params["frameId"] == self._frame:
+                    self._loaded.append(params["loaderId"])
+                    self._load.set()
             elif told["method"] == "Runtime.exceptionThrown":
                 self.problems.append(str(told["params"]["exceptionDetails"]))
             elif told["method"] == "Log.entryAdded" and told["params"]["entry"]["level"] == "error":
@@ -87,13 +92,26 @@ class Tab:
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
             await self.call(f"{domain}.enable")
+        self._frame = (await self._document())["id"]
+        await self.call("Page.setLifecycleEventsEnabled", enabled=True)
+
+    async def _document(self) -> dict[str, Any]:
+        """The frame of the page with the loader of its present document."""
+        tree = await self.call("Page.getFrameTree")
+        frame: dict[str, Any] = tree["frameTree"]["frame"]
+        return frame
+
+    async def _until_loaded(self, is_awaited: Callable[[str], bool]) -> None:
+        """Wait for the load of a document; a load event of the one before it may still come and is not it."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while not any(map(is_awaited, self._loaded)):
+                self._load.clear()
+                await self._load.wait()
 
     async def go(self, url: str) -> None:
         """Open an address; return when it is loaded."""
-        self._loaded.clear()
-        await self.call("Page.navigate", url=url)
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            await self._loaded.wait()
+        loader = (await self.call("Page.navigate", url=url))["loaderId"]
+        await self._until_loaded(lambda loaded: loaded == loader)
 
     async def look(self, *, width: int, theme: str, height: int = 900) -> None:
         """Be so wide, a phone if it is narrow, and in a theme: light or dark."""
@@ -124,10 +142,9 @@ class Tab:
 
     async def submit(self, selector: str) -> None:
         """Press a button that opens another page, and wait for that."""
-        self._loaded.clear()
+        before = {*self._loaded, (await self._document())["loaderId"]}
         await self.js(f"document.querySelector({selector!r}).click()")
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            await self._loaded.wait()
+        await self._until_loaded(lambda loaded: loaded not in before)
 
     async def press(self, key: str, code: int, text: str = "") -> None:
         """Press and release a key."""
