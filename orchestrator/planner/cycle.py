@@ -4,11 +4,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from orchestrator.planner.actions.allocate import allocate, allocate_released
 from orchestrator.planner.actions.consolidate import consolidate
+from orchestrator.planner.actions.consolidate_or_reclaim import (
+    consolidate_or_reclaim_within_fair_share,
+    consolidate_or_reclaim_within_quota,
+)
 from orchestrator.planner.actions.double_claims import evict_double_holders
 from orchestrator.planner.actions.evicting import move_to_what_later_claims_freed
-from orchestrator.planner.actions.make_room import make_room_within_fair_share, make_room_within_quota
 from orchestrator.planner.actions.preempt import preempt
-from orchestrator.planner.actions.remake import remake_lost_rooms
+from orchestrator.planner.actions.remake import remake_lost_nominations
 from orchestrator.planner.actions.reserve import reserve, start_reserved
 from orchestrator.planner.actions.stale import evict_stale
 from orchestrator.planner.actions.unhealthy import move_off_unhealthy
@@ -21,14 +24,14 @@ from orchestrator.planner.session import Session
 ACTIONS: Sequence[tuple[tuple[str, ...], Callable[[Session], None]]] = (
     (("double_claims",), evict_double_holders),
     (("nominations",), restore_nominations),
-    (("nominations",), remake_lost_rooms),
+    (("nominations",), remake_lost_nominations),
     (("unhealthy",), move_off_unhealthy),
     (("reserve",), reserve),
     (("allocate",), allocate),
     # The better founded a claim is the earlier room is made for it: it would take what others got before it.
-    (("consolidate", "reclaim"), make_room_within_quota),
+    (("consolidate", "reclaim"), consolidate_or_reclaim_within_quota),
     (("allocate",), allocate_released),
-    (("consolidate", "reclaim"), make_room_within_fair_share),
+    (("consolidate", "reclaim"), consolidate_or_reclaim_within_fair_share),
     (("consolidate",), consolidate),
     (("preempt",), preempt),
     (("start_reserved",), start_reserved),

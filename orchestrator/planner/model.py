@@ -359,6 +359,16 @@ class Waiting(enum.Enum):
     CLAIMS = "ClaimsNotAllocatable"
 
 
+CAPACITY_REASONS = (
+    Waiting.CLUSTER_FULL,
+    Waiting.FRAGMENTED,
+    Waiting.AT_FAIR_SHARE,
+    Waiting.RESERVED,
+    Waiting.HELD,
+)
+"""Why a workload waits that would start with more capacity, and for nothing else."""
+
+
 @dataclass(frozen=True, slots=True)
 class PendingReason:
     """Why a workload waits, and what would make it fit."""

@@ -4,11 +4,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar, cast
 
-from orchestrator.planner.accounting.claim_grants import grant_claims, held_in_vain
+from orchestrator.planner.accounting.claim_grants import claims_to_deallocate, grant_claims
 from orchestrator.planner.accounting.gpu_models import GpuModels
 from orchestrator.planner.accounting.quota import preempt_min_runtime, reclaim_min_runtime
 from orchestrator.planner.accounting.quota_checks import incomplete, violation
-from orchestrator.planner.accounting.reserved_limits import kept_back
+from orchestrator.planner.accounting.reserved_limits import reserved_limit
 from orchestrator.planner.accounting.shares import fair_shares
 from orchestrator.planner.accounting.tiers import EntitlementTier, tier, tier_with_model
 from orchestrator.planner.cluster_state import ClusterState
@@ -39,8 +39,8 @@ from orchestrator.planner.reasons.texts import (
     ClaimsOvertaken,
     GangEvicted,
     Hindrances,
-    LimitKept,
     LimitReached,
+    LimitReserved,
     Nominated,
     NoProject,
     Obstacle,
@@ -91,7 +91,7 @@ class Session:
         self._bindings: dict[str, Binding] = {}
         self._granted: dict[str, dict[str, list[Placed]]] = {}
         self._nominations: dict[str, Binding] = {}
-        self._rooms: dict[str, dict[str, tuple[Pod, Placement]]] = {}
+        self._nominated_places: dict[str, dict[str, tuple[Pod, Placement]]] = {}
         self._nominees: set[str] = set()
         self._evictions: dict[str, Eviction] = {}
         self._evicted: list[str] = []
@@ -162,11 +162,13 @@ class Session:
         protected = self.tree.nearest(workload.project, reclaim_min_runtime)
         return workload.preemptible and claim is EntitlementTier.SURPLUS and not protected
 
-    def violation(self, workload: Workload, chunk: Chunk) -> LimitReached | QuotaReached | LimitKept | None:
+    def violation(
+        self, workload: Workload, chunk: Chunk
+    ) -> LimitReached | QuotaReached | LimitReserved | None:
         """Why the project may not hold the chunk too: its limits, its quota, or what is kept of them for another."""
-        return violation(self.ledger, workload, chunk_amounts(chunk)) or self.kept_back(workload, chunk)
+        return violation(self.ledger, workload, chunk_amounts(chunk)) or self.reserved_limit(workload, chunk)
 
-    def kept_back(self, workload: Workload, chunk: Chunk) -> LimitKept | None:
+    def reserved_limit(self, workload: Workload, chunk: Chunk) -> LimitReserved | None:
         """Whether its project's limits are kept for a workload that starves, and the chunk would be in its way."""
         for reservation in self.reservations:
             ours = reservation.workload
@@ -175,7 +177,9 @@ class Session:
                 continue
             if all(self._goes_in_time(workload, pod, reservation) for pod in chunk):
                 continue
-            if (reason := kept_back(self.ledger, reservation, workload, chunk_amounts(chunk))) is not None:
+            if (
+                reason := reserved_limit(self.ledger, reservation, workload, chunk_amounts(chunk))
+            ) is not None:
                 return reason
         return None
 
@@ -242,7 +246,7 @@ class Session:
         known, touched, running = self._state.workloads, self._touched, self._state.running
         if not touched:
             return [known[name] for name in running]
-        nominees = (name for name in self._rooms if name not in running)
+        nominees = (name for name in self._nominated_places if name not in running)
         current = (touched.get(name) or known[name] for name in (*running, *nominees))
         return [
             workload
@@ -264,7 +268,7 @@ class Session:
         self._stages[workload.id] = min(_GROWS, self._stages[workload.id] + 1)
         # The whole chunk waits: pods that ran ahead of their gang would hold GPUs and do nothing.
         if after_evictions or self._waits(workload, placed):
-            self._hold(workload, placed)
+            self._nominate_as_running(workload, placed)
             return
         self.reasons.pop(workload.id, None)
         self._bindings.update((pod.id, _binding(workload, pod, where)) for pod, where in placed)
@@ -274,7 +278,7 @@ class Session:
         """Whether some of the chunk, or of what the workload was given before, waits for a release."""
         return (
             any(placement.promised for _, placement in placed)
-            or workload.id in self._rooms
+            or workload.id in self._nominated_places
             or any(pod.state is PodState.PENDING and pod.id in self._nominations for pod in workload.pods)
         )
 
@@ -309,16 +313,16 @@ class Session:
             return
         self._chunks[workload.id].pop()
         self._stages[workload.id] = min(_GROWS, self._stages[workload.id] + 1)
-        self._hold(workload, placed)
+        self._nominate_as_running(workload, placed)
         self._nominees.add(workload.id)
 
-    def _hold(self, workload: Workload, placed: Placed) -> None:
+    def _nominate_as_running(self, workload: Workload, placed: Placed) -> None:
         """Nominate pods that wait, and count them as running.
 
         What else grows is judged beside them, and a better claim, be it of this decision, finds them.
         """
         self.nominate(workload, placed)
-        places = self._rooms.setdefault(workload.id, {})
+        places = self._nominated_places.setdefault(workload.id, {})
         places.update((pod.id, (pod, where)) for pod, where in placed)
         current = self.workload(workload.id)
         pods = tuple(
@@ -334,20 +338,21 @@ class Session:
     def waiting_nominees(self) -> list[Workload]:
         """Workloads whose nominations of earlier decisions wait on, in the order of their queues."""
         return sorted(
-            (self.workload(name) for name in self._nominees & self._rooms.keys()), key=workload_order
+            (self.workload(name) for name in self._nominees & self._nominated_places.keys()),
+            key=workload_order,
         )
 
-    def has_room(self, workload: Workload) -> bool:
-        """Whether some of the workload waits for room that was made for it."""
-        return workload.id in self._rooms
+    def has_nomination(self, workload: Workload) -> bool:
+        """Whether some of the workload waits for a place that it is nominated to."""
+        return workload.id in self._nominated_places
 
     def nominated_places(self, workload: Workload) -> Placed:
         """Where the workload's nominations are, on the ledger."""
-        return list(self._rooms[workload.id].values())
+        return list(self._nominated_places[workload.id].values())
 
     def bind_nominated(self, workload: Workload, placed: Placed) -> None:
         """Bind nominated pods to other places, which are on the ledger and free."""
-        del self._rooms[workload.id]
+        del self._nominated_places[workload.id]
         for pod, where in placed:
             del self._nominations[pod.id]
             self._bindings[pod.id] = _binding(workload, pod, where)
@@ -427,8 +432,8 @@ class Session:
                 del self._bindings[pod.id]
         self._stages[workload.id] = _stage(self.workload(workload.id))
 
-    def lacks_room(self, workload: Workload, codes: Collection[Waiting]) -> bool:
-        """Whether the workload waits for room, or for another of these reasons."""
+    def waits_for(self, workload: Workload, codes: Collection[Waiting]) -> bool:
+        """Whether the workload waits for one of these reasons, or for one that is not known yet."""
         reason = self.reasons.get(workload.id)
         return reason is None or reason.code in codes
 
@@ -482,7 +487,7 @@ class Session:
                 continue
             if eviction.pod in self._nominations:
                 # what this decision moved has a new room, which ends only where its gang does
-                if eviction.pod in self._rooms.get(eviction.workload, ()):
+                if eviction.pod in self._nominated_places.get(eviction.workload, ()):
                     self._withdraw(eviction)
                 continue
             workload = self.workload(eviction.workload)
@@ -502,10 +507,10 @@ class Session:
         """End a nomination, because somebody with a better claim takes the room; the pod waits again."""
         name = eviction.workload
         del self._nominations[eviction.pod]
-        places = self._rooms[name]
+        places = self._nominated_places[name]
         del places[eviction.pod]
         if not places:
-            del self._rooms[name]
+            del self._nominated_places[name]
         self._touched[name] = self._back_in_queue(self.workload(name), {eviction.pod})
         self.reasons.pop(name, None)
 
@@ -536,11 +541,11 @@ class Session:
     def promise(self, workload: Workload, placed: Placed) -> None:
         """Reserve places for pods that were evicted, so that they come back there."""
         waiting = {pod.id for pod in self.workload(workload.id).pods if pod.state is PodState.PENDING}
-        rooms = [(pod, where) for pod, where in placed if pod.id in waiting]
+        places = [(pod, where) for pod, where in placed if pod.id in waiting]
         for pod, where in placed:
             self._nominations[pod.id] = _binding(workload, pod, where)
-        if rooms:  # they lost another room to whom the rest of the workload is evicted for
-            self._hold(workload, rooms)
+        if places:  # they lost another room to whom the rest of the workload is evicted for
+            self._nominate_as_running(workload, places)
             self._regroup(workload.id)
 
     def end_useless_promises(self, name: str) -> tuple[Pod, ...]:
@@ -549,11 +554,11 @@ class Session:
         Returns those of them that ran, as they ran, and that this decision evicts.
         """
         workload = self.workload(name)
-        rooms = self._rooms.get(name, ())
+        places = self._nominated_places.get(name, ())
         moved = [
             pod
             for pod in workload.pods
-            if pod.id in self._nominations and pod.state is not PodState.ALLOCATED and pod.id not in rooms
+            if pod.id in self._nominations and pod.state is not PodState.ALLOCATED and pod.id not in places
         ]
         if not moved or any(pod.state is PodState.ALLOCATED for pod in workload.pods):
             return ()
@@ -593,7 +598,7 @@ class Session:
             nominations=tuple(self._nominations.values()),
             left_over=tuple(sorted(filter(self._is_left_over, self._left_over))),
             endangered={key: self.endangered[key] for key in sorted(self.endangered)},
-            deallocations=held_in_vain(self.ledger, map(self.workload, self.reasons), bindings),
+            deallocations=claims_to_deallocate(self.ledger, map(self.workload, self.reasons), bindings),
         )
 
     def _is_left_over(self, name: str) -> bool:

@@ -105,8 +105,8 @@ class Cluster:
         self.workloads = {each.id: each for each in after_decision(snapshot, decision).workloads}
         return decision
 
-    def settle(self, most_steps: int = 50) -> Plan:
-        for _ in range(most_steps):
+    def settle(self, max_steps: int = 50) -> Plan:
+        for _ in range(max_steps):
             decision = self.step()
             if not decision.bindings and not decision.evictions:
                 return decision

@@ -64,7 +64,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Ask:
+class ClaimRequest:
     """What a claim asks for, as a brute force reads it. `alternatives` of (count, model)."""
 
     alternatives: tuple[tuple[int, str], ...] = ((1, ""),)
@@ -103,7 +103,7 @@ class World:
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
-        self.asks: dict[str, Ask] = {}
+        self.claim_requests: dict[str, ClaimRequest] = {}
         self.templates: dict[str, list[str]] = {}
         self.generation = 0
         self.gpus: dict[DeviceId, Gpu] = {}
@@ -180,10 +180,10 @@ class World:
     def put_claims(self, claims: Iterable[ObservedClaim]) -> None:
         self.snapshot = replace(self.snapshot, dynamic=replace(self.snapshot.dynamic, claims=tuple(claims)))
 
-    def make_claim(self, team: str, ask: Ask) -> str:
+    def make_claim(self, team: str, claim_request: ClaimRequest) -> str:
         self.generation += 1
-        made = Claim(f"uid-{self.generation}", team, f"claim-{self.generation}", ask.spec())
-        self.asks[made.key] = ask
+        made = Claim(f"uid-{self.generation}", team, f"claim-{self.generation}", claim_request.spec())
+        self.claim_requests[made.key] = claim_request
         self.put_claims([*self.snapshot.dynamic.claims, ObservedClaim(made)])
         return made.key
 
@@ -202,7 +202,7 @@ class World:
         )
         kind = rng.choice(("own", "own", "template", "shared", "old", "two", "extended", "part", "part"))
         if kind in {"extended", "part"}:
-            request, spec = Request(gpu_count=1), Ask().spec()
+            request, spec = Request(gpu_count=1), ClaimRequest().spec()
             if kind == "part":
                 devices = rng.choice((1, 1, 2))
                 spec = ClaimSpec((exactly("gpu-part", count=devices, selectors=(IS_SHAREABLE,)),))
@@ -225,19 +225,22 @@ class World:
             )
             self.snapshot = replace(self.snapshot, workloads=(*self.snapshot.workloads, made))
             return
-        ask = self.draw_ask()
+        claim_request = self.draw_claim_request()
         # A project has one namespace, and a pod finds its claims in its own: teams share none.
         mine = {key for key, listed in self.claims.items() if listed.claim.namespace == team}
-        old = sorted(key for key in mine & self.asks.keys() if key not in self.of_templates())
+        old = sorted(key for key in mine & self.claim_requests.keys() if key not in self.of_templates())
         keys: list[tuple[str, ...]]
         if kind == "old" and old:
             keys = [(rng.choice(old),)] * pods
         elif kind == "shared":
-            keys = [(self.make_claim(team, ask),)] * pods
+            keys = [(self.make_claim(team, claim_request),)] * pods
         elif kind == "two":
-            keys = [(self.make_claim(team, ask), self.make_claim(team, self.draw_ask())) for _ in range(pods)]
+            keys = [
+                (self.make_claim(team, claim_request), self.make_claim(team, self.draw_claim_request()))
+                for _ in range(pods)
+            ]
         else:
-            keys = [(self.make_claim(team, ask),) for _ in range(pods)]
+            keys = [(self.make_claim(team, claim_request),) for _ in range(pods)]
         if kind == "template":
             for pod, own in zip(made.pods, keys, strict=True):
                 self.templates[pod.name] = list(own)
@@ -247,20 +250,20 @@ class World:
         )
         self.snapshot = replace(self.snapshot, workloads=(*self.snapshot.workloads, made))
 
-    def draw_ask(self) -> Ask:
+    def draw_claim_request(self) -> ClaimRequest:
         rng = self.rng
         kind = rng.choice(("count", "count", "model", "numa", "memory", "first", "admin", "nic"))
         count = rng.randint(1, 3)
         if kind == "model":
-            return Ask(((count, rng.choice("xyz")),))
+            return ClaimRequest(((count, rng.choice("xyz")),))
         if kind == "first":
-            return Ask(((count, rng.choice("xyz")), (1, "")))
+            return ClaimRequest(((count, rng.choice("xyz")), (1, "")))
         return {
-            "count": Ask(((count, ""),)),
-            "numa": Ask(((count, ""),), same_numa=True),
-            "memory": Ask(memory_gib=rng.choice((4, 8, 12))),
-            "admin": Ask(admin=True),
-            "nic": Ask(nics=1),
+            "count": ClaimRequest(((count, ""),)),
+            "numa": ClaimRequest(((count, ""),), same_numa=True),
+            "memory": ClaimRequest(memory_gib=rng.choice((4, 8, 12))),
+            "admin": ClaimRequest(admin=True),
+            "nic": ClaimRequest(nics=1),
         }[kind]
 
     def allocate_for_others(self) -> None:
@@ -272,7 +275,7 @@ class World:
             return
         gpu = self.rng.choice(free)
         self.generation += 1
-        claim = Claim(f"uid-{self.generation}", "team", f"other-{self.generation}", Ask().spec())
+        claim = Claim(f"uid-{self.generation}", "team", f"other-{self.generation}", ClaimRequest().spec())
         share = "other" if gpu.shareable else ""
         amounts = (("memory", parse_nano(MEMORY)),) if gpu.shareable else ()
         allocation = Allocation((DeviceResult("gpu", gpu.id, share_id=share, consumed=amounts),))
@@ -314,9 +317,9 @@ class World:
                         f"uid-{self.generation}",
                         key.partition("/")[0],
                         f"claim-{self.generation}-of-{pod.id.replace('+', '-')}",
-                        self.asks[key].spec(),
+                        self.claim_requests[key].spec(),
                     )
-                    self.asks[made.key] = self.asks[key]
+                    self.claim_requests[made.key] = self.claim_requests[key]
                     self.templates[base].append(made.key)
                     self.put_claims([*self.snapshot.dynamic.claims, ObservedClaim(made)])
                     fresh.append(made.key)
@@ -364,9 +367,9 @@ class World:
         for key in counted:
             allocation = claims[key].allocation
             if allocation is None:
-                asked_whole, asked_parts = self.asked(self.asks[key])
-                whole += asked_whole
-                parts += asked_parts
+                requested_whole, requested_parts = self.requested(self.claim_requests[key])
+                whole += requested_whole
+                parts += requested_parts
                 continue
             for result in allocation.results:
                 if result.device_id not in self.gpus or result.admin_access:
@@ -383,12 +386,12 @@ class World:
         read = replace(pod, request=request, devices=tuple(sorted(devices)) if pod.node else ())
         return pod if read == pod else read
 
-    def asked(self, ask: Ask) -> tuple[int, list[int]]:
+    def requested(self, claim_request: ClaimRequest) -> tuple[int, list[int]]:
         """Whole GPUs, and the memory of parts in MiB."""
-        if ask.memory_gib and any(gpu.shareable for gpu in self.gpus.values()):
-            return 0, [ask.memory_gib << 10]
+        if claim_request.memory_gib and any(gpu.shareable for gpu in self.gpus.values()):
+            return 0, [claim_request.memory_gib << 10]
         most = max(Counter(gpu.node for gpu in self.gpus.values()).values(), default=0)
-        return min(ask.gpus, most), []
+        return min(claim_request.gpus, most), []
 
     def step(self) -> tuple[Plan, bool]:
         self.read()
@@ -502,37 +505,41 @@ class World:
             keys = [key for key in pod.claims if claims[key].allocation is None]
             if len(keys) != 1 or len(pod.claims) != 1:
                 continue
-            ask = self.asks[keys[0]]
-            if ask.nics or ask.admin:
+            claim_request = self.claim_requests[keys[0]]
+            if claim_request.nics or claim_request.admin:
                 continue
             need = 1000 * max(1, pod.request.gpu_count)
             if used[workload.project] + need > quotas[workload.project]:
                 continue
-            free = [chosen for node in self.snapshot.nodes for chosen in self.would_do(ask, node.name, held)]
+            free = [
+                chosen
+                for node in self.snapshot.nodes
+                for chosen in self.would_do(claim_request, node.name, held)
+            ]
             assert not free, f"{workload.id} waits beside {free}: {last.pending.get(workload.id)}"
 
     def would_do(
-        self, ask: Ask, node: str, held: dict[DeviceId, list[int | None]]
+        self, claim_request: ClaimRequest, node: str, held: dict[DeviceId, list[int | None]]
     ) -> Iterator[tuple[Gpu, ...]]:
         """Yield the sets of free GPUs of the node that the first alternative asks for."""
-        count, model = ask.alternatives[0]
-        asked = parse_nano(f"{ask.memory_gib}Gi" if ask.memory_gib else MEMORY)
+        count, model = claim_request.alternatives[0]
+        requested = parse_nano(f"{claim_request.memory_gib}Gi" if claim_request.memory_gib else MEMORY)
         usable = [
             gpu
             for gpu in self.gpus.values()
             if gpu.node == node
             and model in {"", gpu.model}
-            and self.has_free(held.get(gpu.id, []), gpu, asked)
+            and self.has_free(held.get(gpu.id, []), gpu, requested)
         ]
         for chosen in combinations(usable, count):
-            if not ask.same_numa or len({gpu.numa for gpu in chosen}) == 1:
+            if not claim_request.same_numa or len({gpu.numa for gpu in chosen}) == 1:
                 yield chosen
 
     @staticmethod
-    def has_free(amounts: list[int | None], gpu: Gpu, asked: int) -> bool:
+    def has_free(amounts: list[int | None], gpu: Gpu, requested: int) -> bool:
         if not gpu.shareable:
             return not amounts
-        return None not in amounts and sum(filter(None, amounts)) + asked <= parse_nano(MEMORY)
+        return None not in amounts and sum(filter(None, amounts)) + requested <= parse_nano(MEMORY)
 
 
 def holders(claims: Iterable[ObservedClaim]) -> dict[DeviceId, list[int | None]]:

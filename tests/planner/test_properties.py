@@ -65,7 +65,7 @@ def lost_for_good(decision: Plan, workloads: dict[str, Workload], project: str) 
     )
 
 
-def assert_everybody_who_waits_is_told_why(before: Snapshot, decision: Plan) -> None:
+def assert_everybody_who_waits_has_a_reason(before: Snapshot, decision: Plan) -> None:
     """P11: one reason with a message for each workload of which a pod waits and is not bound, and for nobody else."""
     bound = {each.pod for each in decision.bindings}
     waiting = {
@@ -203,7 +203,7 @@ class PlannerWalk(RuleBasedStateMachine):
         before = dict(self.cluster.workloads)
         held_before = self.cluster.held()
         decision = self.cluster.step()
-        assert_everybody_who_waits_is_told_why(self.cluster.before, decision)
+        assert_everybody_who_waits_has_a_reason(self.cluster.before, decision)
         for eviction in decision.evictions:
             victim = before[eviction.workload]
             winner = before[eviction.beneficiary]
@@ -227,12 +227,12 @@ class PlannerWalk(RuleBasedStateMachine):
     def come_to_rest(self) -> None:
         """P8: a bounded number of evictions, then nothing changes; P3 and P5 hold at rest."""
         evicted = len(self.cluster.evicted_pods)
-        last = self.cluster.settle(most_steps=20)
+        last = self.cluster.settle(max_steps=20)
         times = Counter(self.cluster.evicted_pods[evicted:])
         assert all(count <= 2 for count in times.values()), (
             "P8: evicted again and again, and nothing happened"
         )
-        assert_everybody_who_waits_is_told_why(self.cluster.before, last)
+        assert_everybody_who_waits_has_a_reason(self.cluster.before, last)
         held = self.cluster.held()
         for name, reason in last.pending.items():
             waiting = self.cluster.workloads[name]

@@ -113,7 +113,7 @@ def test_shares_do_not_fall_while_a_successor_is_not_there_yet() -> None:
     assert "small" not in {each.workload for each in decision.nominations}
 
 
-def test_packing_anew_spares_what_a_quota_covers_where_it_goes_in_vain() -> None:
+def test_packing_anew_spares_what_a_quota_covers_where_its_eviction_does_not_help() -> None:
     path = Path(__file__).with_name("regressions") / "quota-needs-the-borrowers-and-a-move.yaml"
     after = settle(load(path), max_decisions=20).after
     (claim,) = next(workload.pods for workload in after.workloads if workload.id == "claim")
@@ -161,8 +161,8 @@ def test_who_has_a_room_leaves_what_is_free_to_more_urgent_work_of_its_project()
 
 def test_who_waits_for_its_room_keeps_it_where_younger_work_was_promised_one_in_the_same_decision() -> None:
     decision = first_decision("room-promised-in-the-same-decision")
-    rooms = {each.workload: each.node for each in decision.nominations}
-    assert rooms["fair/nominee"] == rooms["owner/claim"] == "n1"
+    places = {each.workload: each.node for each in decision.nominations}
+    assert places["fair/nominee"] == places["owner/claim"] == "n1"
 
 
 def test_of_those_who_are_evicted_the_one_with_the_better_claim_gets_the_place() -> None:

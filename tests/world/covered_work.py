@@ -53,7 +53,7 @@ def covered_work(step: Step) -> Iterator[Violation]:
         if not alike or len(running) - gone < safe:
             if _keeps_quota(step, theirs, total(step.pods[eviction.pod] for eviction in evictions)):
                 continue
-            if not _is_covered_beside_gains(step, workload, evictions, theirs):
+            if not _is_covered_with_gains(step, workload, evictions, theirs):
                 continue
             pods = ", ".join(eviction.pod for eviction in evictions)
             facts = f"{pods} evicted for {evictions[0].beneficiary}, the quota of {theirs} covers it"
@@ -68,7 +68,7 @@ def _is_given_up(before: Snapshot, workload: Workload) -> bool:
     return bool(since_us) and grace >= 0 and before.now_us - since_us >= grace * SECOND_US
 
 
-def _is_covered_beside_gains(
+def _is_covered_with_gains(
     step: Step, workload: Workload, evictions: Sequence[Eviction], theirs: str
 ) -> bool:
     """Whether the victims are covered too once the rest of the decision has come true.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from orchestrator.planner.model import Request
-    from tests.world.rooms import Room
+    from tests.world.capacity import NodeCapacity
 
 MAX_STATES = 20_000
 
@@ -30,7 +30,7 @@ State = tuple[tuple[int, ...], int, int, int]
 """Of one node: free parts of its devices in order, CPU, memory, slots."""
 
 
-def fits(items: Sequence[Item], rooms: Sequence[Room]) -> bool | None:
+def fits(items: Sequence[Item], capacities: Sequence[NodeCapacity]) -> bool | None:
     """Whether all items fit on what the rooms have free. None: not known within `MAX_STATES` states."""
     ordered = sorted(
         items,
@@ -43,23 +43,23 @@ def fits(items: Sequence[Item], rooms: Sequence[Room]) -> bool | None:
             sorted(item.nodes),
         ),
     )
-    states = tuple(_state(room) for room in rooms)
-    return _Search(ordered, rooms).run(states)
+    states = tuple(_state(capacity) for capacity in capacities)
+    return _Search(ordered, capacities).run(states)
 
 
-def _state(room: Room) -> State:
-    free = sorted((max(0, amount) for amount in room.free_milli), reverse=True)
-    lost = room.node.lost_gpus
+def _state(capacity: NodeCapacity) -> State:
+    free = sorted((max(0, amount) for amount in capacity.free_milli), reverse=True)
+    lost = capacity.node.lost_gpus
     idle = [amount for amount in free if amount == DEVICE_MILLI]
     parts = [amount for amount in free if 0 < amount < DEVICE_MILLI]
     usable = (*idle[: max(0, len(idle) - lost)], *parts)
-    return usable, room.cpu_milli, room.memory_bytes, room.pod_slots
+    return usable, capacity.cpu_milli, capacity.memory_bytes, capacity.pod_slots
 
 
 class _Search:
-    def __init__(self, items: Sequence[Item], rooms: Sequence[Room]) -> None:
+    def __init__(self, items: Sequence[Item], capacities: Sequence[NodeCapacity]) -> None:
         self._items = items
-        self._rooms = rooms
+        self._capacities = capacities
         self._known: set[tuple[int, tuple[State, ...]]] = set()
 
     def run(self, states: tuple[State, ...]) -> bool | None:
@@ -78,10 +78,10 @@ class _Search:
             raise _TooMany
         self._known.add(key)
         item = self._items[index]
-        for position, room in enumerate(self._rooms):
-            if room.node.name not in item.nodes:
+        for position, capacity in enumerate(self._capacities):
+            if capacity.node.name not in item.nodes:
                 continue
-            for state in _placements(item.request, part_milli(room.node, item.request), states[position]):
+            for state in _placements(item.request, part_milli(capacity.node, item.request), states[position]):
                 if self._place(index + 1, (*states[:position], state, *states[position + 1 :])):
                     return True
         return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.planner.model import PodState
+from tests.world.capacity import ClusterCapacity
 from tests.world.coverage import Coverage
 from tests.world.facts import (
     SECOND_US,
@@ -25,7 +26,6 @@ from tests.world.facts import (
     within,
 )
 from tests.world.packing import Item, fits
-from tests.world.rooms import Rooms
 from tests.world.step import Violation
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class _Rest:
             return
         for workload in self._snapshot.workloads:
             chunk = next_chunk(workload) if workload.project in self._tree.projects else []
-            if not chunk or not self._may_hold(workload, chunk) or _has_inner_topology(workload):
+            if not chunk or not self._may_have(workload, chunk) or _has_inner_topology(workload):
                 continue
             gang = "-gang" * (len(chunk) > 1)
             names = f"{workload.id} waits with {len(chunk)} pods for {total(chunk)}"
@@ -93,7 +93,7 @@ class _Rest:
             if pending(workload)
         )
 
-    def _may_hold(self, workload: Workload, chunk: list[Pod]) -> bool:
+    def _may_have(self, workload: Workload, chunk: list[Pod]) -> bool:
         requested = total(chunk)
         for name in self._tree.lineage[workload.project]:
             if not within(add(self._held[name], requested), self._tree.limit(name), requested):
@@ -138,21 +138,23 @@ class _Rest:
         self, workload: Workload, chunk: list[Pod], fate: Callable[[Workload, Pod], str]
     ) -> bool | None:
         """Whether the chunk fits when every running pod stays, moves or goes as `fate` says."""
-        rooms = Rooms(self._snapshot.nodes)
+        capacities = ClusterCapacity(self._snapshot.nodes)
         items = []
         for other, pod in self._running:
             decided = fate(other, pod)
             node = next((node for node in self._snapshot.nodes if node.name == pod.node), None)
             if decided == "stays" or node is None or not node.schedulable:
-                rooms.take_pod(pod)
+                capacities.take_pod(pod)
             elif decided == "moves":
                 items.append(self._item(other, pod))
         for other, pod in all_pods(self._snapshot):
             if pod.state is PodState.PENDING and pod.nominated_node and other.id != workload.id:
-                rooms.take(pod.nominated_node, pod.request, pod.nominated_devices)
+                capacities.take(pod.nominated_node, pod.request, pod.nominated_devices)
         for domain in self._domains(workload):
             wanted = [self._item(workload, pod, domain) for pod in chunk]
-            if all(item.nodes for item in wanted) and fits([*wanted, *items], list(rooms.by_name.values())):
+            if all(item.nodes for item in wanted) and fits(
+                [*wanted, *items], list(capacities.by_name.values())
+            ):
                 return True
         return False
 

@@ -21,11 +21,11 @@ from orchestrator.planner.model import (
     Workload,
 )
 from orchestrator.planner.settings import Settings
+from tests.world.capacity import ClusterCapacity
 from tests.world.facts import NOTHING, Tree, add, admits, total, within
-from tests.world.rooms import Rooms
 
 if TYPE_CHECKING:
-    from tests.world.rooms import Room
+    from tests.world.capacity import NodeCapacity
 
 GIB = 1 << 30
 START_US = 1_700_000_000_000_000
@@ -171,7 +171,7 @@ class Maker:
             project = replace(project, reclaim_min_runtime_seconds=300, preempt_min_runtime_seconds=60)
         return project
 
-    def workload(self, project: str, created_at_us: int, most_gpus: int = 8) -> Workload:
+    def workload(self, project: str, created_at_us: int, max_gpus: int = 8) -> Workload:
         """Waiting work of one of the kinds that sites have."""
         dice, style = self.dice, self.style
         self.counter += 1
@@ -183,7 +183,7 @@ class Maker:
             count = minimum = dice.randint(2, 4)
         elif style.gangs and kind < 0.4:
             count, minimum = dice.randint(2, 4), dice.randint(1, 2)
-        request = self._request(most_gpus if count == 1 else max(1, most_gpus // 2))
+        request = self._request(max_gpus if count == 1 else max(1, max_gpus // 2))
         constraints = Constraints()
         if style.pools and dice.random() < 0.3:
             constraints = Constraints(node_selector=(("pool", dice.choice("ab")),))
@@ -223,7 +223,7 @@ class Maker:
             waiting_since_us=created_at_us,
         )
 
-    def _request(self, most_gpus: int) -> Request:
+    def _request(self, max_gpus: int) -> Request:
         dice, style = self.dice, self.style
         cpu_milli = dice.choice((0, 1000, 2000, 4000, 9000)) if style.cpu_short or style.cpu_quotas else 0
         roll = dice.random()
@@ -236,7 +236,7 @@ class Maker:
             )
         if roll > 0.97 and cpu_milli:
             return Request(cpu_milli=cpu_milli)
-        gpus = dice.choice([size for size in (1, 1, 1, 2, 2, 3, 4, 8) if size <= most_gpus])
+        gpus = dice.choice([size for size in (1, 1, 1, 2, 2, 3, 4, 8) if size <= max_gpus])
         return Request(gpu_count=gpus, cpu_milli=cpu_milli)
 
 
@@ -269,7 +269,7 @@ def saturated(seed: int, *, trees: bool, style: Style | None = None) -> Snapshot
 
 def start_some(snapshot: Snapshot, dice: random.Random, part: float) -> Snapshot:
     """The snapshot with that part of the workloads running where there is room, in any order, within the hard rules."""
-    tree, rooms = Tree(snapshot.projects), Rooms(snapshot.nodes)
+    tree, capacities = Tree(snapshot.projects), ClusterCapacity(snapshot.nodes)
     held, firm = dict.fromkeys(tree.projects, NOTHING), dict.fromkeys(tree.projects, NOTHING)
     changed = {workload.id: workload for workload in snapshot.workloads}
     for number, workload in enumerate(dice.sample(snapshot.workloads, len(snapshot.workloads))):
@@ -289,7 +289,7 @@ def start_some(snapshot: Snapshot, dice: random.Random, part: float) -> Snapshot
             for bounds in tree.projects[name].gpu_models
         ):
             continue
-        pods = _placed(snapshot, tree, rooms, dice, workload)
+        pods = _placed(snapshot, tree, capacities, dice, workload)
         if pods is None:
             continue
         changed[workload.id] = replace(workload, pods=pods, started_at_us=1000 + number)
@@ -301,33 +301,37 @@ def start_some(snapshot: Snapshot, dice: random.Random, part: float) -> Snapshot
 
 
 def _placed(
-    snapshot: Snapshot, tree: Tree, rooms: Rooms, dice: random.Random, workload: Workload
+    snapshot: Snapshot, tree: Tree, capacities: ClusterCapacity, dice: random.Random, workload: Workload
 ) -> tuple[Pod, ...] | None:
     placed: list[Pod] = []
     for pod in workload.pods:
         options = [
-            (room, devices)
-            for room in rooms.by_name.values()
-            if admits(room.node, pod, workload, tree.projects[workload.project])
-            and (devices := free_devices(room, pod.request)) is not None
+            (capacity, devices)
+            for capacity in capacities.by_name.values()
+            if admits(capacity.node, pod, workload, tree.projects[workload.project])
+            and (devices := free_devices(capacity, pod.request)) is not None
         ]
         if not options:
             for done in placed:
-                rooms.take_pod(done, -1)
+                capacities.take_pod(done, -1)
             return None
-        room, devices = dice.choice(options)
-        placed.append(replace(pod, state=PodState.ALLOCATED, node=room.node.name, devices=devices))
-        rooms.take_pod(placed[-1])
+        capacity, devices = dice.choice(options)
+        placed.append(replace(pod, state=PodState.ALLOCATED, node=capacity.node.name, devices=devices))
+        capacities.take_pod(placed[-1])
     return tuple(placed)
 
 
-def free_devices(room: Room, request: Request) -> tuple[int, ...] | None:
+def free_devices(capacity: NodeCapacity, request: Request) -> tuple[int, ...] | None:
     """The first devices that have room for the request; None when it does not fit."""
-    if room.cpu_milli < request.cpu_milli or room.memory_bytes < request.memory_bytes or room.pod_slots < 1:
+    if (
+        capacity.cpu_milli < request.cpu_milli
+        or capacity.memory_bytes < request.memory_bytes
+        or capacity.pod_slots < 1
+    ):
         return None
     part = request.gpu_portion_milli or DEVICE_MILLI
     if request.gpu_memory_mib:
-        part = -(-DEVICE_MILLI * request.gpu_memory_mib // room.node.gpu_memory_mib)
+        part = -(-DEVICE_MILLI * request.gpu_memory_mib // capacity.node.gpu_memory_mib)
     count = request.shared_devices if request.is_shared else request.gpu_count
-    fitting = sorted((free, device) for device, free in enumerate(room.free_milli) if free >= part)
+    fitting = sorted((free, device) for device, free in enumerate(capacity.free_milli) if free >= part)
     return None if len(fitting) < count else tuple(sorted(device for _, device in fitting[:count]))

@@ -118,7 +118,7 @@ def settle(
             record([Violation("loop", facts)], snapshot)
             return Settled(first, current, decisions)
         if not cluster.carry_out(decision) and cluster.is_quiet:
-            record([*check_rest(current), *history.in_vain(current)], current)
+            record([*check_rest(current), *history.ineffective(current)], current)
             return Settled(first, current, decisions)
     raise AssertionError("not reached: `patience` ends it")
 
@@ -156,7 +156,7 @@ class History:
             self._bound.add(binding.workload)
             self._waiting.pop(binding.workload, None)
 
-    def in_vain(self, at_rest: Snapshot) -> Iterator[Violation]:
+    def ineffective(self, at_rest: Snapshot) -> Iterator[Violation]:
         """For whom somebody was evicted who did not get the room, and nobody with a better claim did."""
         workloads = {workload.id: workload for workload in at_rest.workloads}
         for name, rule in self._waiting.items():
@@ -176,7 +176,7 @@ class History:
                 )
             ]
             if not better:
-                yield Violation("in-vain", f"evicted for {name} ({rule}), which waits still")
+                yield Violation("ineffective-eviction", f"evicted for {name} ({rule}), which waits still")
 
     def summary(self) -> str:
         """The evictions that were repeated most."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-def shrunk(snapshot: Snapshot, fails: Callable[[Snapshot], bool], most_tries: int = 600) -> Snapshot:
+def shrunk(snapshot: Snapshot, fails: Callable[[Snapshot], bool], max_tries: int = 600) -> Snapshot:
     """The smallest snapshot on the way down by single removals; it fails as well."""
     tries = 0
     smaller = True
@@ -20,7 +20,7 @@ def shrunk(snapshot: Snapshot, fails: Callable[[Snapshot], bool], most_tries: in
         smaller = False
         for candidate in _smaller(snapshot):
             tries += 1
-            if tries > most_tries:
+            if tries > max_tries:
                 return snapshot
             if fails(candidate):
                 snapshot, smaller = candidate, True

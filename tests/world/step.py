@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.planner.model import PodState
+from tests.world.capacity import ClusterCapacity
 from tests.world.facts import (
     Tree,
     add,
@@ -15,7 +16,6 @@ from tests.world.facts import (
     total,
     within,
 )
-from tests.world.rooms import Rooms
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -73,15 +73,15 @@ class Step:
         pods = [self.pods[entry.pod] for entry in entries if entry.workload == workload.id]
         return total(pods[: max(1, workload.min_member - running)])
 
-    def rooms_left(self) -> Rooms:
+    def capacity_left(self) -> ClusterCapacity:
         """What is left of the nodes beside what runs on, once all that can be released is."""
-        rooms = Rooms(self.before.nodes)
+        capacities = ClusterCapacity(self.before.nodes)
         for _, pod in all_pods(self.before):
             if pod.node is not None and pod.state is PodState.RELEASING and pod.stuck:
-                rooms.take_pod(pod)
+                capacities.take_pod(pod)
         for _, pod in self.running:
-            rooms.take_pod(pod)
-        return rooms
+            capacities.take_pod(pod)
+        return capacities
 
     def promised(self, name: str, *, only_firm: bool = False) -> Amounts:
         """What the plan nominates for the project and what is below it; `only_firm`: of what cannot be taken back."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.planner.model import PodState
+from tests.world.capacity import ClusterCapacity, devices_fault
 from tests.world.covered_work import covered_work
 from tests.world.facts import (
     SECOND_US,
@@ -18,8 +19,7 @@ from tests.world.facts import (
     total,
     within,
 )
-from tests.world.kept_rooms import kept_rooms
-from tests.world.rooms import Rooms, devices_fault
+from tests.world.nominations import lost_nominations
 from tests.world.step import Step, Violation
 from tests.world.water import fair_shares
 
@@ -53,21 +53,21 @@ def _unknown_ids(before: Snapshot, decision: Plan) -> list[Violation]:
 
 def capacity(step: Step) -> Iterator[Violation]:
     """Bindings are on what is free now, of nodes that admit the pod."""
-    rooms = Rooms(step.before.nodes)
+    capacities = ClusterCapacity(step.before.nodes)
     for _, pod in all_pods(step.before):
         if pod.node is not None:
-            rooms.take_pod(pod)
+            capacities.take_pod(pod)
     for kind, bindings in (("bound", step.plan.bindings), ("nominated", step.plan.nominations)):
         for binding in bindings:
             yield from (Violation("capacity", line) for line in _misplaced(step, binding, kind))
-    used = {name: room.used for name, room in rooms.by_name.items()}
+    used = {name: capacity.used for name, capacity in capacities.by_name.items()}
     for binding in step.plan.bindings:
-        rooms.take(binding.node, step.pods[binding.pod].request, binding.devices)
-    for line in rooms.faults(binding.node for binding in step.plan.bindings):
+        capacities.take(binding.node, step.pods[binding.pod].request, binding.devices)
+    for line in capacities.faults(binding.node for binding in step.plan.bindings):
         yield Violation("capacity", line)
-    for name, room in rooms.by_name.items():
-        lost = room.node.lost_gpus
-        if room.used > used[name] and room.uses_lost:
+    for name, capacity in capacities.by_name.items():
+        lost = capacity.node.lost_gpus
+        if capacity.used > used[name] and capacity.uses_lost:
             yield Violation("capacity", f"{name} has lost {lost} GPUs, and more than the rest is used")
 
 
@@ -224,10 +224,10 @@ def gangs(step: Step) -> Iterator[Violation]:
 
 def nominations(step: Step) -> Iterator[Violation]:
     """Promised rooms are there once what is being released is gone, belong to pods that still want them, once each."""
-    rooms = step.rooms_left()
+    capacities = step.capacity_left()
     for binding in (*step.plan.bindings, *step.plan.nominations):
-        rooms.take(binding.node, step.pods[binding.pod].request, binding.devices)
-    for line in rooms.faults(binding.node for binding in step.plan.nominations):
+        capacities.take(binding.node, step.pods[binding.pod].request, binding.devices)
+    for line in capacities.faults(binding.node for binding in step.plan.nominations):
         yield Violation("nomination", f"counting what is promised, {line}")
     for name, count in Counter(binding.pod for binding in step.plan.nominations).items():
         if count > 1 or name in step.bound:
@@ -274,7 +274,7 @@ CHECKS: tuple[Callable[[Step], Iterator[Violation]], ...] = (
     caps,
     gangs,
     nominations,
-    kept_rooms,
+    lost_nominations,
     shares,
     reasons,
 )

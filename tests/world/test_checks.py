@@ -23,9 +23,9 @@ from orchestrator.planner.model import (
 )
 from orchestrator.planner.settings import Settings
 from tests.planner.builders import node, project, workload
+from tests.world.capacity import ClusterCapacity
 from tests.world.packing import Item, fits
 from tests.world.rest_checks import check_rest
-from tests.world.rooms import Rooms
 from tests.world.scenes import saturated
 from tests.world.settling import History, Pace, settle
 from tests.world.shrink import shrunk
@@ -200,10 +200,10 @@ def test_a_promise_is_a_room_and_its_own() -> None:
     assert decided(cluster(A1, promised, other), bindings=(bind("a9-0", 2, 3),)) == {"nomination-lost"}
     assert decided(cluster(promised, other), bindings=(bind("a9-0", 0, 1), bind("b1-0", 2, 3))) == set()
     grows = replace(workload("b1", "b", 1000, pods=2, age=3), min_member=1)
-    rooms = [
+    pods = [
         replace(pod, nominated_node="n", nominated_devices=(2 + at,)) for at, pod in enumerate(grows.pods)
     ]
-    small, within_quota = replace(grows, pods=tuple(rooms)), (project("a", 4000), project("b", 1000))
+    small, within_quota = replace(grows, pods=tuple(pods)), (project("a", 4000), project("b", 1000))
     snapshot = cluster(A1, small, workload("a9", "a", 1000, age=9), projects=within_quota)
     assert decided(snapshot, nominations=(bind("a9-0", 3), bind("b1-0", 2))) == set(), "one of two is kept"
     older = workload("b0", "b", 2000, age=1)
@@ -452,8 +452,8 @@ ANY = frozenset({"n", "m"})
     ],
 )
 def test_packing_tries_every_way(requests: list[Request], fit: bool) -> None:
-    rooms = Rooms([node("n", 4), node("m", 2)])
-    assert fits([Item(request, ANY) for request in requests], list(rooms.by_name.values())) is fit
+    capacities = ClusterCapacity([node("n", 4), node("m", 2)])
+    assert fits([Item(request, ANY) for request in requests], list(capacities.by_name.values())) is fit
 
 
 def test_a_failing_world_shrinks_to_what_fails() -> None:

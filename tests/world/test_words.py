@@ -47,7 +47,7 @@ def test_remedies_are_said_at_all() -> None:
 FULL = workload("b", "b", 2000)
 
 
-def told(message: str, *work: Workload, limit: int | None = None, gpus: int = 2) -> list[str]:
+def untrue_words(message: str, *work: Workload, limit: int | None = None, gpus: int = 2) -> list[str]:
     """What is untrue in a message about the first workload."""
     teams = (project("a", 0, limit_gpu_milli=limit), project("b", 4000))
     snapshot = settle(Snapshot((node("n", gpus),), teams, work)).after
@@ -79,7 +79,7 @@ def told(message: str, *work: Workload, limit: int | None = None, gpus: int = 2)
 def test_untrue_words_are_noticed(
     message: str, work: tuple[Workload, ...], limit: int | None, wrong: list[str]
 ) -> None:
-    assert told(message, *work, limit=limit) == wrong
+    assert untrue_words(message, *work, limit=limit) == wrong
 
 
 def test_remedies_are_read_off_a_message() -> None:

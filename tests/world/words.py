@@ -45,13 +45,13 @@ def _starts(changed: Snapshot, workload: Workload) -> bool:
 
 def _end(snapshot: Snapshot, workload: Workload, goes: Callable[[Workload], bool]) -> Snapshot:
     """The snapshot without the running work that goes, and without others that wait for the same room."""
-    kept = [
+    others = [
         one
         for one in snapshot.workloads
         if one.id == workload.id or (allocated(one) and not goes(one) and not _only_waits(one))
     ]
     return replace(
-        snapshot, workloads=tuple(_without_growth(one) if one.id != workload.id else one for one in kept)
+        snapshot, workloads=tuple(_without_growth(one) if one.id != workload.id else one for one in others)
     )
 
 

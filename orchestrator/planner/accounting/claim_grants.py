@@ -1,4 +1,4 @@
-"""What a decision gives to claims: with each binding the devices of its pod's claims, and what is held in vain."""
+"""What a decision gives to claims: with each binding the devices of its pod's claims, and what to deallocate."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -32,7 +32,7 @@ def grant_claims(
     return {name: binding for name, binding in complete.items() if binding.workload not in short}
 
 
-def held_in_vain(
+def claims_to_deallocate(
     ledger: Ledger, waiting: Iterable[Workload], bindings: Mapping[str, Binding]
 ) -> tuple[str, ...]:
     """Keys of claims that hold devices for nobody but pods that wait on: with them elsewhere, these could start."""
@@ -42,4 +42,4 @@ def held_in_vain(
         for pod in workload.pods
         if pod.claims and pod.state is PodState.PENDING and pod.id not in bindings
     ]
-    return tuple(sorted(ledger.claims.in_vain(pods))) if pods else ()
+    return tuple(sorted(ledger.claims.allocated_only_to(pods))) if pods else ()

@@ -229,7 +229,7 @@ class ClaimLedger:
         grants = (*shared, *own)
         return grants, self._devices(node, pod, grants)
 
-    def in_vain(self, pods: Iterable[Pod]) -> list[str]:
+    def allocated_only_to(self, pods: Iterable[Pod]) -> list[str]:
         """Keys of claims that hold devices for nobody but these pods, which wait."""
         waiting = {pod.id for pod in pods}
         keys = dict.fromkeys(key for pod in pods for key in pod.claims)
@@ -300,7 +300,7 @@ class ClaimLedger:
             return None  # such a node gives GPUs to claims alone
         if not missing:
             return ()
-        answer = self._ask(place, missing, chosen, later=later)
+        answer = self._allocate(place, missing, chosen, later=later)
         if isinstance(answer, Allocated):
             return tuple(
                 ClaimGrant(claim, allocation, claim is extended)
@@ -340,7 +340,7 @@ class ClaimLedger:
         users = self._claims[key].reserved_for
         return pod.id in users or len(users) < MAX_USERS
 
-    def _ask(
+    def _allocate(
         self,
         place: NodePlace,
         claims: list[Claim],

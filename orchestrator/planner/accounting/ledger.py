@@ -35,10 +35,10 @@ class NodeAccount:
         "idle_devices",
         "later_milli",
         "lost",
+        "max_free",
         "memory_releasing_bytes",
         "memory_used_bytes",
         "model",
-        "most_free",
         "node",
         "pods_releasing",
         "pods_used",
@@ -54,7 +54,7 @@ class NodeAccount:
         self.node = node
         self.position = position
         self.version = 0
-        self.most_free = (-1, 0, 0)
+        self.max_free = (-1, 0, 0)
         self.model = node.gpu_model
         self.used_milli = [0] * node.gpu_count
         self.releasing_milli = [0] * node.gpu_count
@@ -76,7 +76,7 @@ class NodeAccount:
             self.unused_devices -= 1
         self.idle_devices = max(0, self.unused_devices - self.lost)
 
-    def has_room(self, request: Request, *, later: bool) -> bool:
+    def has_capacity(self, request: Request, *, later: bool) -> bool:
         """Whether CPU, memory and a pod slot are there; `later` counts what is being released."""
         cpu = self.cpu_used_milli - (self.cpu_releasing_milli if later else 0)
         memory = self.memory_used_bytes - (self.memory_releasing_bytes if later else 0)
@@ -92,16 +92,16 @@ class NodeAccount:
         used = self.used_milli[device] - (self.releasing_milli[device] if later else 0)
         return max(0, DEVICE_MILLI - used)
 
-    def most_free_milli(self, *, later: bool) -> int:
+    def max_free_milli(self, *, later: bool) -> int:
         """The most that a pod could take of one device, in `gpu_milli`; counted once until the node changes."""
-        if self.most_free[0] != self.version:
+        if self.max_free[0] != self.version:
             now = max(0, DEVICE_MILLI - min(self.used_milli, default=DEVICE_MILLI))
             then = now
             if any(self.releasing_milli):
                 held_milli = map(sub, self.used_milli, self.releasing_milli)
                 then = max(0, DEVICE_MILLI - min(held_milli, default=DEVICE_MILLI))
-            self.most_free = (self.version, now, then)
-        return self.most_free[2 if later else 1]
+            self.max_free = (self.version, now, then)
+        return self.max_free[2 if later else 1]
 
     def whole_devices(self, *, later: bool) -> list[int]:
         """Indices of the devices that a pod could be given whole; as many unused ones are left out as were lost."""
@@ -192,7 +192,7 @@ class Ledger:
         self.spare_nodes: set[int] = set()
         self.evicted: set[str] = set()
         self.version = 0
-        self.most_free = (-1, 0, 0)
+        self.max_free = (-1, 0, 0)
         self.changes: list[int] = []
         self._log: list[Callable[[], None]] = []
         self.free: FreeIndex | None = None

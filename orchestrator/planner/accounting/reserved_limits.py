@@ -8,12 +8,12 @@ as far as the limits have room for both, or if it goes as soon as it has to.
 from orchestrator.planner.accounting.ledger import Ledger
 from orchestrator.planner.model import Amounts, Workload
 from orchestrator.planner.placement.reservations import Reservation
-from orchestrator.planner.reasons.texts import LimitKept
+from orchestrator.planner.reasons.texts import LimitReserved
 
 
-def kept_back(
+def reserved_limit(
     ledger: Ledger, reservation: Reservation, workload: Workload, requested: Amounts
-) -> LimitKept | None:
+) -> LimitReserved | None:
     """Why the workload, of the same project, may not hold that much more before the other one has started."""
     both = not workload.preemptible and not reservation.workload.preemptible
     for name in ledger.tree.lineage[workload.project]:
@@ -26,5 +26,5 @@ def kept_back(
                 held[resource] - reservation.yielding[resource] + demanded > ledger.tree.limit[name][resource]
             )
             if full or (both and non_preemptible[resource] + demanded > ledger.tree.quota[name][resource]):
-                return LimitKept(name, requested, reservation.requested, reservation.workload.name)
+                return LimitReserved(name, requested, reservation.requested, reservation.workload.name)
     return None

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from orchestrator.planner.accounting.tiers import EntitlementTier, tier, tier_with_model
-from orchestrator.planner.actions.evicting import ROOM_IS_MISSING, better_claims, lacks_only
+from orchestrator.planner.actions.evicting import better_claims, waiting_for
 from orchestrator.planner.actions.hopeless import Hopeless
 from orchestrator.planner.actions.rearrange import Rearranger
 from orchestrator.planner.gangs import chunk_amounts, chunk_gpu_milli
-from orchestrator.planner.model import Workload
+from orchestrator.planner.model import CAPACITY_REASONS, Workload
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.preemption.nominations import start_nominated_elsewhere
@@ -106,7 +106,7 @@ def _prefer_older(session: Session, explainer: Explainer) -> None:
     decides. What the older one would only borrow is not taken from others for it that have a better claim to it.
     """
     hopeless = Hopeless()
-    waiting = sorted(lacks_only(session, ROOM_IS_MISSING), key=workload_order)
+    waiting = sorted(waiting_for(session, CAPACITY_REASONS), key=workload_order)
     last = {
         project: max(workload_order(workload) for workload in granted)
         for project in {workload.project for workload in waiting}
@@ -172,7 +172,7 @@ def _start(
         if placed is None:
             hopeless.add(session, workload, chunk, workload.project)
     if placed is None:
-        session.refuse(workload, explainer.no_room(workload, chunk))
+        session.refuse(workload, explainer.no_capacity(workload, chunk))
         return False
     if _tier_as_placed(session, workload, placed) > level:
         session.ledger.rollback(checkpoint)

@@ -4,14 +4,13 @@ from collections.abc import Iterable
 
 from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.actions.evicting import (
-    ROOM_IS_MISSING,
     carry_out,
-    lacks_only,
     promise_places,
+    waiting_for,
 )
 from orchestrator.planner.actions.hopeless import Hopeless
 from orchestrator.planner.gangs import chunk_amounts, chunk_gpu_milli
-from orchestrator.planner.model import Workload
+from orchestrator.planner.model import CAPACITY_REASONS, Workload
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.preemption.candidates import Candidates
 from orchestrator.planner.preemption.moving import MovePolicy
@@ -44,7 +43,7 @@ def can_consolidate_for(session: Session, level: EntitlementTier) -> list[Worklo
         return []
     waiting = [
         workload
-        for workload in _served(lacks_only(session, ROOM_IS_MISSING))
+        for workload in _served(waiting_for(session, CAPACITY_REASONS))
         if session.tier(workload, session.next_chunk(workload)) is level
     ]
     if not waiting:

@@ -1,4 +1,4 @@
-"""What the actions that evict have in common: who lacks only room, and carrying out what was found."""
+"""What the actions that evict have in common: who waits for capacity alone, and carrying out what was found."""
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -7,30 +7,22 @@ from dataclasses import replace
 from orchestrator.planner.accounting.quota_checks import violation
 from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.gangs import Chunk, chunk_amounts, held_parts
-from orchestrator.planner.model import PodState, Waiting, Workload
+from orchestrator.planner.model import CAPACITY_REASONS, PodState, Waiting, Workload
 from orchestrator.planner.ordering import TurnOrder, workload_order
 from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.preemption.victim_selection import Losses
 from orchestrator.planner.preemption.victims import evictions_for
 from orchestrator.planner.session import Session
 
-ROOM_IS_MISSING = (
-    Waiting.CLUSTER_FULL,
-    Waiting.FRAGMENTED,
-    Waiting.AT_FAIR_SHARE,
-    Waiting.RESERVED,
-    Waiting.HELD,
-)
 
-
-def lacks_only(session: Session, codes: Iterable[Waiting]) -> list[Workload]:
+def waiting_for(session: Session, codes: Iterable[Waiting]) -> list[Workload]:
     """Workloads that wait for one of these reasons and may have others evicted already."""
     reasons = tuple(codes)
     now_us = session.snapshot.now_us
     return [
         workload
         for workload in session.pending()
-        if session.lacks_room(workload, reasons) and not (now_us and now_us < workload.evicts_from_us)
+        if session.waits_for(workload, reasons) and not (now_us and now_us < workload.evicts_from_us)
     ]
 
 
@@ -60,9 +52,9 @@ def better_claims(
     if ours is EntitlementTier.GUARANTEED:
         return False
     checkpoint = session.ledger.checkpoint()
-    aside = {other.id for other in suspended}
+    suspended_ids = {other.id for other in suspended}
     for other in session.granted(workload.project):
-        if other.id not in aside:
+        if other.id not in suspended_ids:
             session.suspend(other)
 
     def goes_first(rival: Workload, theirs: Chunk) -> bool:
@@ -83,10 +75,10 @@ def better_claims(
 
 
 def _one_of_each_kind(session: Session) -> Iterator[Workload]:
-    """Of the workloads that lack room and nothing else, the first of each kind in its project's queue."""
+    """Of the workloads that wait for capacity and nothing else, the first of each kind in its project's queue."""
     if not session.kinds:
         session.kinds[()] = []
-        for workload in sorted(lacks_only(session, ROOM_IS_MISSING), key=workload_order, reverse=True):
+        for workload in sorted(waiting_for(session, CAPACITY_REASONS), key=workload_order, reverse=True):
             chunk = tuple(
                 (pod.request, pod.constraints, pod.sub_group) for pod in session.next_chunk(workload)
             )
@@ -100,15 +92,15 @@ def _one_of_each_kind(session: Session) -> Iterator[Workload]:
             )
             session.kinds.setdefault(kind, []).append(workload.id)
     for names in session.kinds.values():
-        while names and not _lacks_room(session, names[-1]):
+        while names and not _waits_for_capacity(session, names[-1]):
             names.pop()
         if names:
             yield session.workload(names[-1])
 
 
-def _lacks_room(session: Session, name: str) -> bool:
+def _waits_for_capacity(session: Session, name: str) -> bool:
     workload = session.workload(name)
-    return bool(session.next_chunk(workload)) and session.lacks_room(workload, ROOM_IS_MISSING)
+    return bool(session.next_chunk(workload)) and session.waits_for(workload, CAPACITY_REASONS)
 
 
 def carry_out(session: Session, workload: Workload, losses: Losses, placed: Placed) -> None:

@@ -7,16 +7,15 @@ from orchestrator.planner.accounting.quota import preempt_min_runtime
 from orchestrator.planner.accounting.quota_checks import keeps_limits, quota_violation
 from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.actions.evicting import (
-    ROOM_IS_MISSING,
     better_claims,
     carry_out,
-    lacks_only,
     move_elsewhere,
     promise_places,
+    waiting_for,
 )
 from orchestrator.planner.actions.hopeless import Hopeless
 from orchestrator.planner.gangs import Chunk, chunk_amounts
-from orchestrator.planner.model import Amounts, Waiting, Workload
+from orchestrator.planner.model import CAPACITY_REASONS, Amounts, Waiting, Workload
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.preemption.candidates import Candidates, Piece
@@ -97,7 +96,7 @@ class PriorityPolicy:
             session.ledger, workload
         )
 
-    def note_in_vain(self, workload: Workload, losses: Losses) -> None:
+    def note_ineffective(self, workload: Workload, losses: Losses) -> None:
         """No quota covers anything inside a project."""
 
     def spare_robbed(self) -> bool:
@@ -107,7 +106,7 @@ class PriorityPolicy:
 
 def preempt(session: Session) -> None:
     """For every workload that lacks room or stands at its project's limit, in the order of turns."""
-    waiting = lacks_only(session, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT))
+    waiting = waiting_for(session, (*CAPACITY_REASONS, Waiting.PROJECT_LIMIT))
     if not waiting:
         return
     lowest = _lowest_priorities(session, {workload.project for workload in waiting})
@@ -151,7 +150,7 @@ def preempt_lower_for(
     if (
         not chunk
         or quota_violation(session.ledger, workload, requested)
-        or session.kept_back(workload, chunk)
+        or session.reserved_limit(workload, chunk)
     ):
         return False
     owner = (workload.project, workload.priority)

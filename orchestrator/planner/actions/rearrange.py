@@ -6,9 +6,9 @@ could lose it to work that fits elsewhere too, and room would be made for it aga
 
 from collections.abc import Iterable, Sequence
 
-from orchestrator.planner.actions.evicting import ROOM_IS_MISSING, shape_of
+from orchestrator.planner.actions.evicting import shape_of
 from orchestrator.planner.gangs import Chunk, chunk_amounts, chunk_gpu_milli
-from orchestrator.planner.model import Workload
+from orchestrator.planner.model import CAPACITY_REASONS, Workload
 from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.session import Session
 
@@ -29,7 +29,7 @@ class Rearranger:
         """Start the workload's next chunk beside all that is started, if some arrangement has room for them."""
         session = self._session
         chunk = session.next_chunk(workload)
-        if not session.lacks_room(workload, ROOM_IS_MISSING) or len(self._hopeless) >= _FAILURES:
+        if not session.waits_for(workload, CAPACITY_REASONS) or len(self._hopeless) >= _FAILURES:
             return False
         if not 0 < session.count_granted() <= _MAX_STARTED:
             return False

@@ -3,15 +3,14 @@
 from orchestrator.planner.accounting.quota_checks import quota_violation
 from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.actions.evicting import (
-    ROOM_IS_MISSING,
     carry_out,
-    lacks_only,
     move_elsewhere,
     promise_places,
+    waiting_for,
 )
 from orchestrator.planner.actions.hopeless import Hopeless
 from orchestrator.planner.gangs import chunk_amounts
-from orchestrator.planner.model import Waiting, Workload
+from orchestrator.planner.model import CAPACITY_REASONS, Waiting, Workload
 from orchestrator.planner.preemption.candidates import Candidates
 from orchestrator.planner.preemption.moving import MovePolicy
 from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
@@ -28,7 +27,7 @@ def can_reclaim_for(session: Session, level: EntitlementTier) -> list[Workload]:
     """Workloads that only lack room and for which others may be evicted, of that tier in their project."""
     return [
         workload
-        for workload in lacks_only(session, (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT))
+        for workload in waiting_for(session, (*CAPACITY_REASONS, Waiting.PROJECT_LIMIT))
         if session.tier(workload, session.next_chunk(workload), levels=1) is level
     ]
 
@@ -44,7 +43,7 @@ class Reclaim:
         self._moving = MovesWithinQuota(session)
         self._displaced: dict[str, Losses] = {}
 
-    def make_room(self, workload: Workload) -> bool:
+    def evict_for(self, workload: Workload) -> bool:
         """Evict borrowed work of others so that the workload's next chunk fits, or leave everything as it was."""
         session = self._session
         losses = None
@@ -79,7 +78,7 @@ def _may_reclaim(session: Session, workload: Workload, level: EntitlementTier) -
     # The project alone: departments are compared where the lineages part, victim by victim.
     if session.tier(workload, chunk, levels=1) is not level:
         return False
-    return quota_violation(session.ledger, workload, requested) is None and not session.kept_back(
+    return quota_violation(session.ledger, workload, requested) is None and not session.reserved_limit(
         workload, chunk
     )
 

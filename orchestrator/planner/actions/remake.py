@@ -1,4 +1,4 @@
-"""Room for nominations whose place somebody holds: an operator that ended before it could evict had promised it.
+"""Evictions for nominations whose place somebody holds: an operator that ended before it could evict had promised it.
 
 A nomination is written down before the evictions that make its room. The next leader may thus find it on GPUs that are
 in use. The room is made again before anything else is given away: else the free part of it goes to younger work first.
@@ -21,7 +21,7 @@ _WORK_PERCENT = 20
 _MAX_NODES = 24
 
 
-def remake_lost_rooms(session: Session) -> None:
+def remake_lost_nominations(session: Session) -> None:
     """For workloads with a nomination that could not be restored and that fit nowhere now, the oldest first."""
     lost = [
         workload

@@ -14,14 +14,21 @@ from orchestrator.planner.accounting.quota import preempt_min_runtime
 from orchestrator.planner.accounting.quota_checks import violation
 from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.actions.evicting import (
-    ROOM_IS_MISSING,
     carry_out,
-    lacks_only,
     move_elsewhere,
     promise_places,
+    waiting_for,
 )
 from orchestrator.planner.gangs import Chunk, chunk_amounts, chunk_gpu_milli, give_up_chunks
-from orchestrator.planner.model import DEVICE_MILLI, Amounts, Pod, PodState, Waiting, Workload
+from orchestrator.planner.model import (
+    CAPACITY_REASONS,
+    DEVICE_MILLI,
+    Amounts,
+    Pod,
+    PodState,
+    Waiting,
+    Workload,
+)
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.placement.reservations import Reservation, ReservedCapacity
@@ -75,8 +82,8 @@ def reserve(session: Session) -> None:
 
 def start_reserved(session: Session) -> None:
     """Start what room is kept for, when the only thing in its way is work that uses its nodes on loan."""
-    reasons = (*ROOM_IS_MISSING, Waiting.PROJECT_LIMIT)
-    waiting = lacks_only(session, reasons) if session.reservations else []
+    reasons = (*CAPACITY_REASONS, Waiting.PROJECT_LIMIT)
+    waiting = waiting_for(session, reasons) if session.reservations else []
     for reservation in [
         reservation
         for reservation in session.reservations
@@ -152,17 +159,17 @@ def _claim(session: Session, workload: Workload, chunk: Chunk) -> tuple[Entitlem
         for other in session.running()
         if other.project == workload.project and workload_order(other) > workload_order(workload)
     ]
-    _set_aside(session, (other for other in behind if other.preemptible))
+    _evict_on_ledger(session, (other for other in behind if other.preemptible))
     requested = chunk_amounts(chunk)
     limited = violation(session.ledger, workload, requested) is not None
-    _set_aside(session, behind)
+    _evict_on_ledger(session, behind)
     violation_found = violation(session.ledger, workload, requested)
     claim = session.tier(workload, chunk)
     session.ledger.rollback(checkpoint)
     return (None if violation_found is not None or claim is EntitlementTier.SURPLUS else claim), limited
 
 
-def _set_aside(session: Session, workloads: Iterable[Workload]) -> None:
+def _evict_on_ledger(session: Session, workloads: Iterable[Workload]) -> None:
     for workload in workloads:
         for pod in workload.pods:
             if pod.state is PodState.ALLOCATED:

@@ -60,7 +60,7 @@ class DeviceAllocator:
         self._matches = Matches(self._features)
         self._classes: Mapping[str, DeviceClass] = {}
         self._shapes: dict[tuple[ClaimSpec, ...], int] = {}
-        self._in_vain: dict[int, tuple[set[str], int]] = {}
+        self._unsatisfiable_nodes: dict[int, tuple[set[str], int]] = {}
         self.ledger = DeviceLedger()
         self.looked_at = 0
 
@@ -70,9 +70,9 @@ class DeviceAllocator:
         self._inventory.replace(slices)
         if self._inventory.version != before:
             self._matches.keep(self._inventory.slices)
-            self._in_vain.clear()
+            self._unsatisfiable_nodes.clear()
         if classes != self._classes:
-            self._in_vain.clear()
+            self._unsatisfiable_nodes.clear()
         self._classes = classes
 
     def group(self, claims: Sequence[Claim]) -> ClaimGroup:
@@ -80,7 +80,7 @@ class DeviceAllocator:
         specs = tuple(claim.spec for claim in claims)
         if len(self._shapes) >= MAX_SHAPES:
             self._shapes.clear()
-            self._in_vain.clear()
+            self._unsatisfiable_nodes.clear()
         return ClaimGroup(tuple(claims), self._shapes.setdefault(specs, len(self._shapes)))
 
     def allocate(
@@ -95,18 +95,18 @@ class DeviceAllocator:
         A node that did not have it is not searched again for the same, until something of its pools is released.
         `among` are the devices that a claim (key) may have, the best first; if not said, all, in the order of pools.
         """
-        in_vain = self._in_vain_for(group)
-        if place.name in in_vain:
+        unsatisfiable = self._unsatisfiable_for(group)
+        if place.name in unsatisfiable:
             return Unsatisfiable()
         answer = self._searched(self._inventory.on_node(place), group.claims, max_work, among)
         if isinstance(answer, Unsatisfiable) and not among and not any(map(_asks_for_all, group.claims)):
-            in_vain.add(place.name)
+            unsatisfiable.add(place.name)
         return answer
 
     def worth_asking(self, places: Iterable[NodePlace], group: ClaimGroup) -> Iterator[NodePlace]:
         """Yield the nodes of which it is not known that they do not have it."""
-        in_vain = self._in_vain_for(group)
-        return (place for place in places if place.name not in in_vain)
+        unsatisfiable = self._unsatisfiable_for(group)
+        return (place for place in places if place.name not in unsatisfiable)
 
     def overfull(self) -> frozenset[DeviceId]:
         """Return the devices of which more is held than they have: no scheduler alone gives so much away."""
@@ -120,16 +120,16 @@ class DeviceAllocator:
         """Whether this is more than the device has."""
         return self._inventory.is_overfull(device_id, consumed)
 
-    def _in_vain_for(self, group: ClaimGroup) -> set[str]:
+    def _unsatisfiable_for(self, group: ClaimGroup) -> set[str]:
         """Return the names of nodes that did not have it, without those of which something was released since."""
         loosened = self.ledger.loosened
         if len(loosened) > MAX_LOOSENED:
             loosened.clear()
-            self._in_vain.clear()
-        names, known_to = self._in_vain.get(group.shape, (set(), 0))
+            self._unsatisfiable_nodes.clear()
+        names, known_to = self._unsatisfiable_nodes.get(group.shape, (set(), 0))
         for pool_id in loosened[known_to:]:
             names -= self._inventory.nodes_of(pool_id)
-        self._in_vain[group.shape] = names, len(loosened)
+        self._unsatisfiable_nodes[group.shape] = names, len(loosened)
         return names
 
     def _searched(

@@ -17,7 +17,7 @@ class CounterBook:
         self._ledger = ledger
         self._free: dict[Pool, dict[CounterName, int]] = {}
 
-    def has_room(self, candidate: Candidate) -> bool:
+    def has_capacity(self, candidate: Candidate) -> bool:
         """Whether enough is left for the device."""
         free = self._of_pool(candidate.pool)
         return all(nano <= free.get(name, 0) for name, nano in _consumed_by(candidate.device).items())

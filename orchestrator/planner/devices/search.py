@@ -180,7 +180,8 @@ class Search:
         all_of_them = tuple(
             candidate
             for candidate in self._node.candidates
-            if self._is_selected(claim, demand, candidate) and self._has_room(request, candidate) is not None
+            if self._is_selected(claim, demand, candidate)
+            and self._remaining_capacity(request, candidate) is not None
         )
         return _Demand(request, selectors, len(all_of_them), all_of_them)
 
@@ -238,7 +239,7 @@ class Search:
 
     def _decide_device(self, at: Position, demand: _Demand) -> Iterator[Position]:
         claim = self._claims[at.claim]
-        in_vain: set[object] = set()
+        exhausted: set[object] = set()
         candidates = self._candidates[at.claim]
         for index in range(at.start, len(candidates)):
             candidate = candidates[index]
@@ -247,13 +248,13 @@ class Search:
                 continue
             if not self._is_selected(claim, demand, candidate):
                 continue
-            if in_vain and self._likeness(candidate) in in_vain:
+            if exhausted and self._likeness(candidate) in exhausted:
                 continue
             if not self._take(at.claim, demand.request, candidate, must=False):
                 continue
             yield Position(at.claim, at.request, at.alternative, at.device + 1, index + 1)
             self._give_back(at.claim)
-            in_vain.add(self._likeness(candidate))
+            exhausted.add(self._likeness(candidate))
 
     def _work(self) -> None:
         self.looked_at += 1
@@ -286,7 +287,7 @@ class Search:
             ) from failure
         return is_accepted and candidate.is_reachable
 
-    def _has_room(self, request: Request, candidate: Candidate) -> Mapping[str, int] | None:
+    def _remaining_capacity(self, request: Request, candidate: Candidate) -> Mapping[str, int] | None:
         """Return what the request would take of the capacities; None if that is not there."""
         if not self._features.consumable_capacity:
             return _NOTHING
@@ -302,7 +303,7 @@ class Search:
 
     def _take(self, claim: int, request: Request, candidate: Candidate, *, must: bool) -> bool:
         """Choose the device, if nothing forbids it. Raises CannotAllocate if it `must` be and a constraint does."""
-        amounts = self._has_room(request, candidate)
+        amounts = self._remaining_capacity(request, candidate)
         if (amounts is None and not must) or self._is_forbidden(request, candidate):
             return False
         if not self._add_to_constraints(claim, request, candidate):
@@ -323,7 +324,7 @@ class Search:
         device = candidate.device
         if device.counters and not self._features.partitionable_devices:
             return True
-        if self._charges_counters(candidate) and not self._counters.has_room(candidate):
+        if self._charges_counters(candidate) and not self._counters.has_capacity(candidate):
             return True
         return self._features.device_taints and not tolerates_taints(request, device)
 

@@ -14,7 +14,7 @@ from orchestrator.planner.model import DEVICE_MILLI, Constraints, Pod, Project, 
 from orchestrator.planner.placement.node_sets import NodeSet, NodeSets
 from orchestrator.planner.placement.reservations import Reservations
 
-_NODES_A_LOOK = 32
+_LISTED_NODES_PER_LOOKUP = 32
 """So many nodes of a list are gone through in the time that it takes to look at one."""
 
 
@@ -41,7 +41,7 @@ class Placer:
         self.looked_at = 0
         # The most that is free of one device now and later, by position: to ask thousands of nodes for it takes longer
         # than all else. Kept current by the ledger's changes from `_cursor` on.
-        self._most_free: tuple[list[int], list[int]] = ([], [])
+        self._max_free: tuple[list[int], list[int]] = ([], [])
         self._cursor = 0
         self._admitting: dict[tuple[int, tuple[str, ...]], NodeSet] = {}
 
@@ -91,7 +91,9 @@ class Placer:
             devices = tuple(device for _, device in sorted(shared)[: pod.request.shared_devices])
             if len(devices) < pod.request.shared_devices or not self.accepts(account, workload, pod):
                 continue
-            if not account.has_room(pod.request, later=True) or not self._may_take(account, workload, pod):
+            if not account.has_capacity(pod.request, later=True) or not self._may_take(
+                account, workload, pod
+            ):
                 continue
             if not self._leaves_reserved(account, workload, pod, devices, later=True):
                 continue
@@ -111,9 +113,9 @@ class Placer:
         account, request = self.ledger.by_name.get(node), pod.request
         if account is None or not self.accepts(account, workload, pod):
             return None
-        if not account.has_room(request, later=True) or not self._may_take(account, workload, pod):
+        if not account.has_capacity(request, later=True) or not self._may_take(account, workload, pod):
             return None
-        now = account.has_room(request, later=False)
+        now = account.has_capacity(request, later=False)
         if self.ledger.claims.concern(account.node, pod):
             return self._keep_by_claims(account, pod, devices, now=now)
         return self._keep_devices(account, request, devices, now=now)
@@ -136,7 +138,7 @@ class Placer:
         return Placement(account.node.name, devices, promised=not now)
 
     def _keep_by_claims(
-        self, account: NodeAccount, pod: Pod, kept: tuple[int, ...], *, now: bool
+        self, account: NodeAccount, pod: Pod, reserved: tuple[int, ...], *, now: bool
     ) -> Placement | None:
         """The node with whatever devices the pod's claims get there: one is as good as another to a claim.
 
@@ -144,7 +146,7 @@ class Placer:
         """
         is_part = pod.request.is_shared and pod.extended_claim is not None
         for later in (False, True) if now else (True,):
-            devices = self._devices_for(account, "", pod, later=later, among=kept if is_part else None)
+            devices = self._devices_for(account, "", pod, later=later, among=reserved if is_part else None)
             if devices is not None:
                 return Placement(account.node.name, devices, promised=later)
         return None
@@ -196,7 +198,7 @@ class Placer:
 
     def fits_on(self, account: NodeAccount, workload: Workload, pod: Pod) -> tuple[int, ...] | None:
         """Devices on this node once all releases are through, or None."""
-        if not self.accepts(account, workload, pod) or not account.has_room(pod.request, later=True):
+        if not self.accepts(account, workload, pod) or not account.has_capacity(pod.request, later=True):
             return None
         if not self._may_take(account, workload, pod):
             return None
@@ -208,7 +210,7 @@ class Placer:
     def count_on(self, account: NodeAccount, workload: Workload, pod: Pod) -> int:
         """About how many such pods would fit on the node, by GPUs alone where it has CPU and memory for one."""
         request = pod.request
-        if not self.accepts(account, workload, pod) or not account.has_room(request, later=True):
+        if not self.accepts(account, workload, pod) or not account.has_capacity(request, later=True):
             return 0
         if request.is_shared:
             portion = account.share_milli(request)
@@ -234,7 +236,7 @@ class Placer:
             account = nodes[position]
             if not later and account.cpu_used_milli + request.cpu_milli > account.node.cpu_milli:
                 continue  # where CPU is short, most nodes with idle GPUs end here
-            if not admitting >> position & 1 or not account.has_room(request, later=later):
+            if not admitting >> position & 1 or not account.has_capacity(request, later=later):
                 continue
             if not self._may_take(account, workload, pod):
                 continue
@@ -293,17 +295,17 @@ class Placer:
         """The nodes, of `positions` if given, on which one device may have room for the request's part."""
         if positions is not None or request.gpu_memory_mib:
             return range(len(self.ledger.nodes)) if positions is None else positions
-        self.looked_at += len(self.ledger.nodes) // _NODES_A_LOOK
+        self.looked_at += len(self.ledger.nodes) // _LISTED_NODES_PER_LOOKUP
         portion, nodes = request.gpu_portion_milli, self.ledger.nodes
-        now, then = self._most_free
+        now, then = self._max_free
         changes = self.ledger.changes
         changed = range(len(nodes)) if not now else dict.fromkeys(changes[self._cursor :])
         if not now:
             now += [0] * len(nodes)
             then += now
         for position in changed:
-            now[position] = nodes[position].most_free_milli(later=False)
-            then[position] = nodes[position].most_free_milli(later=True)
+            now[position] = nodes[position].max_free_milli(later=False)
+            then[position] = nodes[position].max_free_milli(later=True)
         self._cursor = len(changes)
         return [position for position, free in enumerate(then if later else now) if free >= portion]
 
@@ -320,9 +322,9 @@ class Placer:
             portion = account.share_milli(pod.request)
             if account.later_milli < portion * pod.request.shared_devices:
                 continue
-            if account.most_free_milli(later=later) < portion:
+            if account.max_free_milli(later=later) < portion:
                 continue
-            if not admitting >> account.position & 1 or not account.has_room(pod.request, later=later):
+            if not admitting >> account.position & 1 or not account.has_capacity(pod.request, later=later):
                 continue
             if not self._may_take(account, workload, pod):
                 continue

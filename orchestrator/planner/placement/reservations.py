@@ -86,7 +86,7 @@ class Reservations:
             account, pod, devices, reservation.nodes[account.position], later=later
         ) or self._passes(workload, pod, reservation)
 
-    def kept_milli(
+    def reserved_milli(
         self, accounts: Sequence[NodeAccount], nodes: NodeSet, workload: Workload, pod: Pod
     ) -> tuple[int, Reservation | None]:
         """Of what is free on these nodes, what is kept from the pod, in `gpu_milli`, and for whom first of all."""

@@ -36,9 +36,13 @@ def domains_to_try(
         possible = domains(ledger, below, scope)
         at_home = [domain for domain in possible if set(occupied) <= set(domain)] if occupied else possible
         requested = chunk_gpu_milli(chunk)
-        rooms_of = _rooms(ledger, below, scope)
-        roomy = [(domain, rooms_of(domain)) for domain in at_home]
-        tries += [domain for domain, rooms in sorted(roomy, key=itemgetter(1)) if rooms[-1] >= requested]
+        free_of = _free_by_level(ledger, below, scope)
+        candidates = [(domain, free_of(domain)) for domain in at_home]
+        tries += [
+            domain
+            for domain, free_milli in sorted(candidates, key=itemgetter(1))
+            if free_milli[-1] >= requested
+        ]
     if rule.required is None:
         tries.append(scope)
     return tries
@@ -68,22 +72,22 @@ def _levels_to_try(rule: TopologyRule) -> list[str]:
     return list(reversed(rule.levels[widest : deepest + 1]))
 
 
-def _rooms(
+def _free_by_level(
     ledger: Ledger, levels: Sequence[str], scope: Collection[int] | None
 ) -> Callable[[Domain], list[int]]:
     """What is free, or will be, around a domain at each level, from the widest, in `gpu_milli`."""
-    rooms: dict[tuple[str, ...], int] = {}
+    free_milli: dict[tuple[str, ...], int] = {}
     nodes = ledger.nodes
     for values, positions in ledger.grouped_by(tuple(levels)).items():
         inside = positions if scope is None else [position for position in positions if position in scope]
         free = sum([nodes[position].later_milli for position in inside if nodes[position].node.schedulable])
         for depth in range(len(levels)):
             around = values[: depth + 1]
-            rooms[around] = rooms.get(around, 0) + free
+            free_milli[around] = free_milli.get(around, 0) + free
 
-    def rooms_of(domain: Domain) -> list[int]:
+    def free_of(domain: Domain) -> list[int]:
         labels = nodes[domain[0]].node.labels
         values = tuple([labels.get(level, "") for level in levels])
-        return [rooms[values[: depth + 1]] for depth in range(len(levels))]
+        return [free_milli[values[: depth + 1]] for depth in range(len(levels))]
 
-    return rooms_of
+    return free_of

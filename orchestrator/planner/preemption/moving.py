@@ -52,11 +52,11 @@ class MovePolicy:
         if self._reclaim is not None:
             self._reclaim.start(workload, chunk)
 
-    def note_in_vain(self, workload: Workload, losses: Losses) -> None:
+    def note_ineffective(self, workload: Workload, losses: Losses) -> None:
         """As for reclaim, for what is evicted."""
         if self._reclaim is not None:
             evicted = [(victim, reason) for victim, reason in losses if not victim.is_move]
-            self._reclaim.note_in_vain(workload, evicted)
+            self._reclaim.note_ineffective(workload, evicted)
 
     def spare_robbed(self) -> bool:
         """As for reclaim."""

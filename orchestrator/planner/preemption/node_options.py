@@ -194,7 +194,7 @@ class _Node:
             for index in indices:
                 for device, share in self._held[index].items():
                     freed[device] = freed.get(device, 0) + share
-        excess_of_devices = self._excess_beside_lost if self._lost else self._excess_of_devices
+        excess_of_devices = self._excess_without_lost if self._lost else self._excess_of_devices
         return excess_of_devices(freed, total)
 
     def _excess_of_devices(self, freed: Mapping[int, int], total: int) -> int | None:
@@ -211,7 +211,7 @@ class _Node:
         costs.sort()
         return total - sum(costs[: max(0, missing)])
 
-    def _excess_beside_lost(self, freed: Mapping[int, int], total: int) -> int | None:
+    def _excess_without_lost(self, freed: Mapping[int, int], total: int) -> int | None:
         """As `_excess_of_devices` where devices are lost, nobody knows which: so many whole ones count for nothing."""
         portion, lost = self._need.portion_milli, self._lost
         costs: list[int] = []

@@ -71,9 +71,9 @@ class ReclaimPolicy:
         self._spared = self._robbed = frozenset()
         model = self._session.models.claim(workload, chunk) if self._tree.promised_models else None
         self._claimed_model = model if model in self._tree.promised_models else None
-        self._is_served_in_part = self._session.has_room(workload)
+        self._is_served_in_part = self._session.has_nomination(workload)
 
-    def note_in_vain(self, workload: Workload, losses: Losses) -> None:
+    def note_ineffective(self, workload: Workload, losses: Losses) -> None:
         """Count those as robbed of whom something goes that a quota covers: what they borrow may be more."""
         self._robbed |= {
             victim.workload.project

@@ -106,7 +106,7 @@ class _Repacking:
         self._ledger.rollback(checkpoint)
         self._session.work.spend(self._steps * _WORK_OF_STEP)
         if not fits:
-            self._policy.note_in_vain(self._workload, losses)
+            self._policy.note_ineffective(self._workload, losses)
             return None
         moved = [(item, where) for item, where in places if item.piece is not None]
         outcome = self._carry_out([piece for piece in evicted if id(piece) not in spared], moved, places)

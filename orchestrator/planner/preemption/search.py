@@ -183,19 +183,21 @@ def _search_pods(
     for pod in largest_first(chunk):
         placement = session.placer.find(workload, pod, scope)
         if placement is None:
-            room = _room_for(session, workload, pod, missing, selector=selector, losses=losses, scope=scope)
-            if room is None:
-                selector.policy.note_in_vain(workload, losses)
+            eviction = _evict_for(
+                session, workload, pod, missing, selector=selector, losses=losses, scope=scope
+            )
+            if eviction is None:
+                selector.policy.note_ineffective(workload, losses)
                 session.ledger.rollback(checkpoint)
                 return None
-            losses, placement = room
+            losses, placement = eviction
         session.ledger.place(workload, pod, placement.node, placement.devices)
         placed.append((pod, placement))
         missing = minus(missing, pod.request.amounts)
     return losses, placed
 
 
-def _room_for(
+def _evict_for(
     session: Session,
     workload: Workload,
     pod: Pod,

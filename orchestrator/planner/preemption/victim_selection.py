@@ -25,7 +25,7 @@ Losses = list[tuple[Victim, EvictionReason]]
 """What a search takes for one chunk: the victims, and the rule by which each may go."""
 _FEW_NODES = 64
 """With more nodes than this, CPU and memory are rounded up so that similar pods share what is counted."""
-_WORK_OF_ROOM = 3
+_WORK_OF_CHECK = 3
 Order = Callable[[Piece], tuple[object, ...]]
 
 
@@ -80,7 +80,7 @@ class EvictionPolicy(Protocol):
         """Whether the outcome on the ledger is allowed as a whole; may add to the ledger."""
         ...
 
-    def note_in_vain(self, workload: Workload, losses: Losses) -> None:
+    def note_ineffective(self, workload: Workload, losses: Losses) -> None:
         """These victims were not enough for all of the chunk: others may be."""
         ...
 
@@ -256,8 +256,8 @@ class VictimSelector:
             for pod in self._session.next_chunk(workload):
                 cpu, memory = max(cpu, pod.request.cpu_milli), max(memory, pod.request.memory_bytes)
         largest = Request(cpu_milli=cpu, memory_bytes=memory)
-        self._session.work.spend(_WORK_OF_ROOM * len(self._ledger.nodes))
-        return all(account.has_room(largest, later=True) for account in self._ledger.nodes)
+        self._session.work.spend(_WORK_OF_CHECK * len(self._ledger.nodes))
+        return all(account.has_capacity(largest, later=True) for account in self._ledger.nodes)
 
 
 def _rounded_up(amount: int) -> int:

@@ -22,10 +22,10 @@ from orchestrator.planner.reasons.node_texts import (
     Full,
     GpuMemoryTooLarge,
     HeldForOther,
+    NoCapacity,
     NoClaimMade,
-    NodesKept,
+    NodesReserved,
     NoNodeMatches,
-    NoRoom,
     PartRefused,
     TooLarge,
 )
@@ -33,7 +33,7 @@ from orchestrator.planner.reasons.remedies import Remedies
 from orchestrator.planner.reasons.texts import GangEvicted, Nominated, Obstacle, Overtaken
 from orchestrator.planner.session import Session
 
-_NO_ROOM = NoRoom()
+_NO_CAPACITY = NoCapacity()
 _IDLE = 3
 """Beside the resources: GPUs that are free as a whole."""
 
@@ -91,13 +91,13 @@ class Explainer:
         self._without_slices: NodeSet | None = None
         self.remedies = Remedies(session)
 
-    def no_room(self, workload: Workload, chunk: Chunk) -> Obstacle:
+    def no_capacity(self, workload: Workload, chunk: Chunk) -> Obstacle:
         """Why a chunk that its project may hold found no place: for good, or for now, which is explained later."""
-        return self._impossible(workload, chunk) or _NO_ROOM
+        return self._impossible(workload, chunk) or _NO_CAPACITY
 
     def obstacle(self, workload: Workload, chunk: Chunk) -> Obstacle:
         """Why a chunk that its project may hold has no place, as the ledger stands."""
-        return self._impossible(workload, chunk) or self._lacking(workload, chunk)
+        return self._impossible(workload, chunk) or self._shortage(workload, chunk)
 
     def _impossible(self, workload: Workload, chunk: Chunk) -> Obstacle | None:
         """Why no release would help."""
@@ -114,11 +114,11 @@ class Explainer:
                 self._holding[pod.request] = self._session.node_sets.holding(pod.request)
             if not admitting & self._holding[pod.request]:
                 return self._too_large(pod.request, admitting)
-            if self._lacks_claim(pod, admitting & self._holding[pod.request]):
+            if self._needs_claim(pod, admitting & self._holding[pod.request]):
                 return NoClaimMade(pod.request.is_shared)
         return self._session.models.violation(workload, chunk)
 
-    def _lacks_claim(self, pod: Pod, nodes: NodeSet) -> bool:
+    def _needs_claim(self, pod: Pod, nodes: NodeSet) -> bool:
         """Whether all these nodes give GPUs by claims only, and none can be made for the pod's."""
         if pod.claims or pod.extended_claim is not None or not pod.request.gpu_milli:
             return False
@@ -138,7 +138,7 @@ class Explainer:
             return GpuMemoryTooLarge(request.gpu_memory_mib)
         return TooLarge(requested, short, 0 if short is None else largest[short])
 
-    def _lacking(self, workload: Workload, chunk: Chunk) -> Obstacle:
+    def _shortage(self, workload: Workload, chunk: Chunk) -> Obstacle:
         """What is short at the moment."""
         session = self._session
         requested = chunk_amounts(chunk)
@@ -179,7 +179,7 @@ class Explainer:
         nodes = session.ledger.nodes
         ours = session.reservations.of(workload)
         if ours is not None and ours.nodes:
-            return NodesKept(
+            return NodesReserved(
                 requested,
                 len(chunk),
                 ours.waited_us,
@@ -194,7 +194,7 @@ class Explainer:
         free = self._columns().total(0, admitting)
         if free < requested[0]:
             return None
-        reserved, other = session.reservations.kept_milli(nodes, admitting, workload, pod)
+        reserved, other = session.reservations.reserved_milli(nodes, admitting, workload, pod)
         if other is None or requested[0] <= free - reserved:
             return None
         return HeldForOther(
@@ -216,8 +216,8 @@ class Explainer:
         for account in self._session.ledger.nodes:
             if not admitting >> account.position & 1 or not account.node.published_gpus:
                 continue
-            has_room = account.has_room(request, later=False)
-            if has_room and devices_for(account, request, "", later=False) is not None:
+            has_capacity = account.has_capacity(request, later=False)
+            if has_capacity and devices_for(account, request, "", later=False) is not None:
                 return PartRefused(account.node.name)
         return None
 
@@ -233,7 +233,7 @@ class Explainer:
             len(chunk),
             free=(free.total(0, admitting), free.total(1, admitting), free.total(2, admitting)),
             whole_devices=free.whole(admitting),
-            lack=None,
+            shortage=None,
             pod=first.request.amounts,
             devices=_devices(first.request),
             part_milli=first.request.gpu_portion_milli,
@@ -242,11 +242,11 @@ class Explainer:
             level=level,
         )
         for pod in {pod.request: pod for pod in reversed(largest)}.values():
-            lack, nodes, most = free.lack(pod.request, self._session.placer.admitting(workload, pod))
-            if lack is not None:
+            shortage, nodes, most = free.shortage(pod.request, self._session.placer.admitting(workload, pod))
+            if shortage is not None:
                 return replace(
                     text,
-                    lack=lack,
+                    shortage=shortage,
                     pod=pod.request.amounts,
                     devices=_devices(pod.request),
                     part_milli=pod.request.gpu_portion_milli,
@@ -270,7 +270,7 @@ class _Free:
         self._accounts = accounts
         self._gpu = Column([_free_gpu_milli(account) for account in accounts])
         self._idle = Column([account.idle_devices for account in accounts])
-        self._most = Column([account.most_free_milli(later=False) for account in accounts])
+        self._most = Column([account.max_free_milli(later=False) for account in accounts])
         self._cpu = Column([max(0, account.node.cpu_milli - account.cpu_used_milli) for account in accounts])
         self._memory = Column(
             [max(0, account.node.memory_bytes - account.memory_used_bytes) for account in accounts]
@@ -280,7 +280,7 @@ class _Free:
             len(accounts),
         )
         self._totals: dict[tuple[int, NodeSet], int] = {}
-        self._lacks: dict[tuple[Request, NodeSet], tuple[int | None, int, int]] = {}
+        self._shortages: dict[tuple[Request, NodeSet], tuple[int | None, int, int]] = {}
 
     def total(self, resource: int, nodes: NodeSet) -> int:
         """What is free of the resource on these nodes."""
@@ -294,17 +294,17 @@ class _Free:
         """How many GPUs are free as a whole on these nodes."""
         return self.total(_IDLE, nodes)
 
-    def lack(self, request: Request, nodes: NodeSet) -> tuple[int | None, int, int]:
-        """What no node has enough of for the request, as `Fragmented.lack`; None when one has room.
+    def shortage(self, request: Request, nodes: NodeSet) -> tuple[int | None, int, int]:
+        """What no node has enough of for the request, as `Fragmented.shortage`; None when one has room.
 
         Also how many nodes have the GPUs for it, and what one of these has of the resource at most.
         """
-        known = self._lacks.get((request, nodes))
+        known = self._shortages.get((request, nodes))
         if known is None:
-            known = self._lacks[request, nodes] = self._find_lack(request, nodes)
+            known = self._shortages[request, nodes] = self._find_shortage(request, nodes)
         return known
 
-    def _find_lack(self, request: Request, nodes: NodeSet) -> tuple[int | None, int, int]:
+    def _find_shortage(self, request: Request, nodes: NodeSet) -> tuple[int | None, int, int]:
         having = self._having_gpus(request, nodes)
         count = having.bit_count()
         if not having:

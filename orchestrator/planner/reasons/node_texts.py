@@ -64,13 +64,13 @@ class TooLarge:
 class GpuMemoryTooLarge:
     """A pod asks for more memory of one GPU than any has."""
 
-    asked_mib: int
+    requested_mib: int
     code: ClassVar[Waiting] = Waiting.TOO_LARGE
 
     @property
     def message(self) -> str:
         """What it asks for."""
-        memory = amount_text(self.asked_mib << 20, 2)
+        memory = amount_text(self.requested_mib << 20, 2)
         return f"a pod asks for {memory} of the memory of a GPU, and none on a node that matches has so much"
 
 
@@ -135,7 +135,7 @@ class PartRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class NoRoom:
+class NoCapacity:
     """It found no place so far. What is said of that is worked out when the decision is complete."""
 
     code: ClassVar[Waiting] = Waiting.CLUSTER_FULL
@@ -195,7 +195,7 @@ class Full:
 class Fragmented:
     """Enough is free in total, but not where it is needed.
 
-    `lack` is what no node has enough of for one pod: a resource, POD_SLOT or CPU_AND_MEMORY; None: one pod would fit.
+    `shortage` is what no node has enough of for one pod: a resource, POD_SLOT or CPU_AND_MEMORY; None: one would fit.
     `pod` is what that pod asks for, `devices` and `part_milli` its GPUs (each whole if 0), `nodes` those that have its
     GPUs, `most` what one of them has of the resource at most. `level` is the topology that its pods have to share.
     """
@@ -204,7 +204,7 @@ class Fragmented:
     pods: int
     free: Amounts
     whole_devices: int
-    lack: int | None
+    shortage: int | None
     pod: Amounts
     devices: int
     part_milli: int
@@ -225,27 +225,29 @@ class Fragmented:
         return f"{requests_text(self.requested, self.pods)}; {free}"
 
     def _shortage(self) -> str:
-        if self.lack is None:
+        if self.shortage is None:
             within = f" inside one {self.level}" if self.level else ""
             return (
                 f"its {self.pods} pods did not find places together{within}"
                 if self.pods > 1
                 else "it did not find a place in this decision"
             )
-        if self.lack == 0:
+        if self.shortage == 0:
             return self._short_of_gpus()
         having = f"{self.nodes} node{' has' if self.nodes == 1 else 's have'}"
-        if self.lack == POD_SLOT:
+        if self.shortage == POD_SLOT:
             return (
                 f"{having} the GPUs but no pod slot" if self.devices else "no node has a pod slot beside them"
             )
-        if self.lack == CPU_AND_MEMORY:
+        if self.shortage == CPU_AND_MEMORY:
             both = f"{amount_text(self.pod[1], 1)} and {amount_text(self.pod[2], 2)} together"
             return f"{having} the GPUs but not {both}" if self.devices else f"no node has {both}"
-        most = f"at most {amount_text(self.most, self.lack)} are free"
+        most = f"at most {amount_text(self.most, self.shortage)} are free"
         if not self.devices:
             return f"{most} on one node"
-        return f"{having} the GPUs but not {amount_text(self.pod[self.lack], self.lack)}: {most} there"
+        return (
+            f"{having} the GPUs but not {amount_text(self.pod[self.shortage], self.shortage)}: {most} there"
+        )
 
     def _short_of_gpus(self) -> str:
         if self.part_milli:
@@ -291,7 +293,7 @@ class HeldForOther:
 
 
 @dataclass(frozen=True, slots=True)
-class NodesKept:
+class NodesReserved:
     """Nodes are held for it on which something has still to end. `until_us`: by then at the latest, 0: not known."""
 
     requested: Amounts

@@ -9,19 +9,12 @@ from dataclasses import replace
 
 from orchestrator.planner.accounting.quota_checks import quota_violation
 from orchestrator.planner.gangs import Chunk, chunk_amounts
-from orchestrator.planner.model import PodState, Waiting, Workload
+from orchestrator.planner.model import CAPACITY_REASONS, PodState, Workload
 from orchestrator.planner.placement.reservations import Reservation
 from orchestrator.planner.reasons.texts import LimitReached, ModelPromised, QuotaReached
 from orchestrator.planner.session import Session
 
 _MAX_TRIES = 16
-_LACK_OF_ROOM = (
-    Waiting.CLUSTER_FULL,
-    Waiting.FRAGMENTED,
-    Waiting.AT_FAIR_SHARE,
-    Waiting.RESERVED,
-    Waiting.HELD,
-)
 _MINUTE_US = 60_000_000
 
 
@@ -42,7 +35,7 @@ class Remedies:
             reason = self._session.reasons[workload.id]
             if isinstance(reason, LimitReached):
                 limited.setdefault(reason.project, []).append(workload)
-            elif reason.code in _LACK_OF_ROOM:
+            elif reason.code in CAPACITY_REASONS:
                 return
         for name in sorted(limited, key=lambda name: (len(limited[name]), name))[:_MAX_TRIES]:
             if len(limited[name]) <= _MAX_TRIES and self._start_together(limited[name], name):
@@ -60,7 +53,7 @@ class Remedies:
             not any(self._is_full(above, chunk) for above in tree.lineage[workload.project] if above != name)
             and quota_violation(session.ledger, workload, chunk_amounts(chunk)) is None
             and session.models.violation(workload, chunk) is None
-            and session.kept_back(workload, chunk) is None
+            and session.reserved_limit(workload, chunk) is None
             and session.place_all(workload, chunk, only_now=True) is not None
             for workload, chunk in parts
         )

@@ -114,13 +114,13 @@ class ClaimsOvertaken:
 
 
 @dataclass(frozen=True, slots=True)
-class LimitKept:
+class LimitReserved:
     """What the project may hold is kept for a workload that has waited for longer."""
 
     project: str
     requested: Amounts
     reserved: Amounts
-    kept_for: str
+    reserved_for: str
     code: ClassVar[Waiting] = Waiting.HELD
 
     @property
@@ -128,7 +128,7 @@ class LimitKept:
         """How much is kept, and for whom."""
         return (
             f"asks for {amounts_text(self.requested)}; {self.project} keeps {amounts_text(self.reserved)} of what it "
-            f"may hold for {self.kept_for}, which has waited longer and goes first"
+            f"may hold for {self.reserved_for}, which has waited longer and goes first"
         )
 
 

@@ -211,6 +211,6 @@ def test_books_that_are_kept_count_as_new_ones_do() -> None:
         HUNGRY,
     ]
     planner = Planner()
-    for kept in (everything, everything[::2], everything[1:], [], everything[3:], everything):
-        snapshot = Snapshot(nodes, projects, tuple(kept))
+    for workloads in (everything, everything[::2], everything[1:], [], everything[3:], everything):
+        snapshot = Snapshot(nodes, projects, tuple(workloads))
         assert planner.plan(snapshot).shares_gpu_milli == plan(snapshot).shares_gpu_milli

@@ -326,14 +326,14 @@ def test_limits_count_on_every_level_and_for_every_resource() -> None:
 
 
 def test_limits_for_gpu_models_are_taken_off_on_every_level() -> None:
-    def at_most(gpus: int) -> tuple[GpuModelBounds, ...]:
+    def limits_of(gpus: int) -> tuple[GpuModelBounds, ...]:
         return (GpuModelBounds("H100", limit_gpu_milli=gpus * 1000),)
 
     tree = ProjectTree(
         [
-            Project("research", 0, gpu_models=at_most(5)),
-            Project("vision", 0, gpu_models=at_most(4), parent="research"),
-            Project("speech", 0, gpu_models=at_most(3), parent="research"),
+            Project("research", 0, gpu_models=limits_of(5)),
+            Project("vision", 0, gpu_models=limits_of(4), parent="research"),
+            Project("speech", 0, gpu_models=limits_of(3), parent="research"),
             Project("sales", 0),
         ]
     )

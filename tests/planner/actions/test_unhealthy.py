@@ -53,9 +53,9 @@ def test_work_on_a_node_marked_unhealthy_is_moved_and_has_a_promised_place() -> 
 
 def test_only_what_uses_an_unhealthy_gpu_is_moved_and_the_gpu_is_given_to_nobody() -> None:
     hit = running(workload("hit", "a", 2000), "node-1", 2)
-    beside = running(workload("beside", "a", 2000), "node-1", 0)
+    neighbour = running(workload("beside", "a", 2000), "node-1", 0)
     new = workload("new", "a", 1000)
-    decision = decide([node("node-1", unhealthy_gpus=(3,))], [hit, beside, new])
+    decision = decide([node("node-1", unhealthy_gpus=(3,))], [hit, neighbour, new])
     assert evicted(decision) == ["hit-0"]
     assert decision.nominations[0].devices == (4, 5)
     assert [each.devices for each in decision.bindings] == [(6,)]

@@ -82,7 +82,7 @@ def allocator(
     return built
 
 
-def ask(
+def allocate(
     devices: DeviceAllocator, *claims: Claim, place: NodePlace = NODE, max_work: int = MAX_WORK
 ) -> Answer:
     return devices.allocate(place, devices.group(claims), max_work)
@@ -95,7 +95,7 @@ def names(answer: Answer) -> list[list[str]]:
 
 
 def take(devices: DeviceAllocator, *claims: Claim) -> Allocated:
-    answer = ask(devices, *claims)
+    answer = allocate(devices, *claims)
     assert isinstance(answer, Allocated), answer
     for allocation in answer.allocations:
         devices.ledger.take(allocation)

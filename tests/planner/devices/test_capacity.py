@@ -16,15 +16,15 @@ MEMORY = RequestPolicy(
 SHARES = RequestPolicy(default_nano=NANO, values_nano=(NANO, 2 * NANO, 4 * NANO))
 
 
-def charged(asked: str | None, policy: RequestPolicy | None, value: str = "32Gi") -> int | None:
+def charged(requested: str | None, policy: RequestPolicy | None, value: str = "32Gi") -> int | None:
     device = Device("gpu-0", capacity={"memory": Capacity(parse_nano(value), policy)})
-    capacity = None if asked is None else (("memory", parse_nano(asked)),)
+    capacity = None if requested is None else (("memory", parse_nano(requested)),)
     answer = consumption(Request("gpu", "gpu", "gpu", capacity=capacity), device)
     return None if answer is None else answer["memory"]
 
 
 @pytest.mark.parametrize(
-    ("asked", "policy", "expected"),
+    ("requested", "policy", "expected"),
     [
         (None, None, "32Gi"),
         ("8Gi", None, "8Gi"),
@@ -37,14 +37,14 @@ def charged(asked: str | None, policy: RequestPolicy | None, value: str = "32Gi"
     ],
 )
 def test_what_is_basic_is_rounded_up_to_what_the_driver_allows(
-    asked: str | None, policy: RequestPolicy | None, expected: str
+    requested: str | None, policy: RequestPolicy | None, expected: str
 ) -> None:
-    assert charged(asked, policy) == parse_nano(expected)
+    assert charged(requested, policy) == parse_nano(expected)
 
 
-@pytest.mark.parametrize(("asked", "policy"), [("40Gi", MEMORY), ("5", SHARES)])
-def test_what_the_driver_does_not_allow_cannot_be_had(asked: str, policy: RequestPolicy) -> None:
-    assert charged(asked, policy) is None
+@pytest.mark.parametrize(("requested", "policy"), [("40Gi", MEMORY), ("5", SHARES)])
+def test_what_the_driver_does_not_allow_cannot_be_had(requested: str, policy: RequestPolicy) -> None:
+    assert charged(requested, policy) is None
 
 
 def test_a_capacity_that_the_device_does_not_have_cannot_be_had() -> None:

@@ -24,8 +24,8 @@ from orchestrator.planner.devices.model import (
 )
 from tests.planner.devices.builders import (
     DRIVER,
+    allocate,
     allocator,
-    ask,
     claim,
     counters,
     device,
@@ -196,7 +196,7 @@ def picks_of(world: World, answer: Allocated) -> list[Pick]:
 @settings(max_examples=300, deadline=None)
 @given(worlds())
 def test_devices_are_allocated_exactly_where_a_brute_force_finds_a_way(world: World) -> None:
-    answer = ask(allocator(*world.slices), *world.claims)
+    answer = allocate(allocator(*world.slices), *world.claims)
     is_possible = any(is_right(world, picks) for picks in every_choice(world))
     assert isinstance(answer, Allocated if is_possible else Unsatisfiable)
 
@@ -204,7 +204,7 @@ def test_devices_are_allocated_exactly_where_a_brute_force_finds_a_way(world: Wo
 @settings(max_examples=300, deadline=None)
 @given(worlds())
 def test_what_is_allocated_breaks_no_rule(world: World) -> None:
-    answer = ask(allocator(*world.slices), *world.claims)
+    answer = allocate(allocator(*world.slices), *world.claims)
     if isinstance(answer, Allocated):
         assert is_right(world, picks_of(world, answer))
 
@@ -214,7 +214,7 @@ def test_what_is_allocated_breaks_no_rule(world: World) -> None:
 def test_the_order_in_which_slices_are_listed_does_not_matter(world: World, chance: random.Random) -> None:
     shuffled = list(world.slices)
     chance.shuffle(shuffled)
-    assert ask(allocator(*shuffled), *world.claims) == ask(allocator(*world.slices), *world.claims)
+    assert allocate(allocator(*shuffled), *world.claims) == allocate(allocator(*world.slices), *world.claims)
 
 
 @settings(deadline=None)
@@ -228,7 +228,7 @@ def test_claims_one_after_the_other_never_exceed_what_there_is(
     shares: Counter[tuple[str, str]] = Counter()
     for number, current in enumerate(waiting):
         one_claim = replace(current, uid=str(number))
-        answer = ask(group, one_claim)
+        answer = allocate(group, one_claim)
         if not isinstance(answer, Allocated):
             continue
         allocation = answer.allocations[0]
@@ -240,7 +240,7 @@ def test_claims_one_after_the_other_never_exceed_what_there_is(
         mark = group.ledger.checkpoint()
         group.ledger.take(allocation)
         group.ledger.rollback(mark)
-        assert ask(group, one_claim) == answer
+        assert allocate(group, one_claim) == answer
         group.ledger.take(allocation)
         shares.update(
             (result.device_id[2], result.share_id) for result in allocation.results if result.share_id

@@ -97,7 +97,7 @@ def test_a_node_could_hold_what_an_empty_account_has_devices_and_room_for(
     def holds(node: Node) -> bool:
         account = NodeAccount(node, 0)
         has_devices = devices_for(account, request, "", later=False) is not None
-        return has_devices and account.has_room(request, later=False)
+        return has_devices and account.has_capacity(request, later=False)
 
     assert list(positions_in(NodeSets(nodes).holding(request))) == [
         position for position, node in enumerate(nodes) if holds(node)

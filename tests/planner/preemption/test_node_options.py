@@ -28,6 +28,6 @@ def test_both_ways_to_count_the_excess_agree_where_no_device_is_lost(request_: R
             node = _Node(account, missing_on(account, request_), pieces)
             for index, piece in enumerate(pieces if not account.lost else ()):
                 excess_milli = node._excess_of_devices(node._held[index], piece.gpu_milli)
-                assert excess_milli == node._excess_beside_lost(node._held[index], piece.gpu_milli)
+                assert excess_milli == node._excess_without_lost(node._held[index], piece.gpu_milli)
                 enough += excess_milli is not None
     assert enough

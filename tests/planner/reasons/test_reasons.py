@@ -213,13 +213,13 @@ def test_what_the_bound_on_work_left_over_is_told_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked_mib", "held"), [(40 << 10, 500), (16 << 10, 1000), (8 << 10, 500), (100 << 10, None)]
+    ("requested_mib", "held"), [(40 << 10, 500), (16 << 10, 1000), (8 << 10, 500), (100 << 10, None)]
 )
 def test_gpu_memory_counts_as_part_of_the_smallest_gpu_that_has_so_much(
-    asked_mib: int, held: int | None
+    requested_mib: int, held: int | None
 ) -> None:
     machines = (node("large", 1, gpu_memory_mib=80 << 10), node("small", 1, gpu_memory_mib=16 << 10))
-    new = asking("new", "a", Request(gpu_memory_mib=asked_mib))
+    new = asking("new", "a", Request(gpu_memory_mib=requested_mib))
     decision = plan(Snapshot(machines, (project("a", 2000),), (new,)))
     assert decision.allocated_gpu_milli["a"] == (held or 0)
 
@@ -263,7 +263,7 @@ def test_a_missing_pod_slot_is_named(nodes: int, devices: int, words: str) -> No
         1,
         (8000, 8000, 0),
         8,
-        lack=3,
+        shortage=3,
         pod=requested,
         devices=devices,
         part_milli=0,

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from orchestrator.planner.model import DEVICE_MILLI, PodState
+from tests.world.capacity import ClusterCapacity, devices_fault
 from tests.world.facts import (
     SECOND_US,
     add,
@@ -19,7 +20,6 @@ from tests.world.facts import (
     within,
 )
 from tests.world.packing import Item, fits
-from tests.world.rooms import Rooms, devices_fault
 from tests.world.step import Step, Violation
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from orchestrator.planner.model import Amounts, Binding, Pod, Workload
 
 
-def kept_rooms(step: Step) -> Iterator[Violation]:
+def lost_nominations(step: Step) -> Iterator[Violation]:
     """A room that was promised goes to nobody else, unless those with a better claim leave too little of it."""
     for workload, pod in all_pods(step.before):
         node = step.nodes.get(pod.nominated_node or "")
         if node is None or pod.state is PodState.ALLOCATED or not pod.nominated_devices:
             continue
-        if pod.id in step.bound or _is_kept(step, workload, pod) or _is_void(step, workload, pod):
+        if pod.id in step.bound or _keeps_its_place(step, workload, pod) or _is_void(step, workload, pod):
             continue
         if _is_gang_evicted(step, workload):
             continue
@@ -59,7 +59,9 @@ def kept_rooms(step: Step) -> Iterator[Violation]:
         # Once a part of it is gone to better claims, the rest is of no use to the pod, or to its gang.
         new = [entry for entry in _others(step, workload) if not _is_old(step, entry)]
         better = [entry for entry in new if _goes_first(step, entry, workload)]
-        if not _has_room(step, workload, together, without=[entry for entry in new if entry not in better]):
+        if not _is_still_free(
+            step, workload, together, without=[entry for entry in new if entry not in better]
+        ):
             continue
         nodes = {other.nominated_node for other in together}
         takers = ", ".join(entry.pod for entry in new if entry not in better and entry.node in nodes)
@@ -99,30 +101,32 @@ def _is_old(step: Step, entry: Binding) -> bool:
     )
 
 
-def _has_room(step: Step, workload: Workload, pods: Iterable[Pod], *, without: Collection[Binding]) -> bool:
+def _is_still_free(
+    step: Step, workload: Workload, pods: Iterable[Pod], *, without: Collection[Binding]
+) -> bool:
     """Whether the promised rooms are all there beside what runs and what others get, less some of that."""
     promised = list(pods)
-    rooms = _rooms_beside(step, workload, promised, without)
+    capacities = _capacity_without(step, workload, promised, without)
     names = {pod.nominated_node for pod in promised if pod.nominated_node}
-    return not rooms.faults(names) and not any(
-        rooms.by_name[name].uses_lost for name in names & rooms.by_name.keys()
+    return not capacities.faults(names) and not any(
+        capacities.by_name[name].uses_lost for name in names & capacities.by_name.keys()
     )
 
 
-def _rooms_beside(
+def _capacity_without(
     step: Step, workload: Workload, promised: Iterable[Pod], without: Collection[Binding]
-) -> Rooms:
+) -> ClusterCapacity:
     """What is left beside what runs, what others get, less some of that, and these promised rooms."""
-    rooms = step.rooms_left()
+    capacities = step.capacity_left()
     for entry in _others(step, workload):
         if entry not in without:
-            rooms.take(entry.node, step.pods[entry.pod].request, entry.devices)
+            capacities.take(entry.node, step.pods[entry.pod].request, entry.devices)
     for pod in promised:
-        rooms.take(pod.nominated_node, pod.request, pod.nominated_devices)
-    return rooms
+        capacities.take(pod.nominated_node, pod.request, pod.nominated_devices)
+    return capacities
 
 
-def _lacks_a_room(step: Step, workload: Workload, promised: Sequence[Pod]) -> bool:
+def _misses_a_place(step: Step, workload: Workload, promised: Sequence[Pod]) -> bool:
     """Whether pods that a gang needs have no room any more, nor another: the rooms of the rest are of no use then."""
     stays = [pod for other, pod in step.running if other.id == workload.id]
     if gang_is_whole(workload, [*stays, *promised]):
@@ -134,21 +138,23 @@ def _lacks_a_room(step: Step, workload: Workload, promised: Sequence[Pod]) -> bo
         for entry in _others(step, workload)
         if not _is_old(step, entry) and not _goes_first(step, entry, workload)
     ]
-    rooms = list(_rooms_beside(step, workload, promised, worse).by_name.values())
+    capacities = list(_capacity_without(step, workload, promised, worse).by_name.values())
     missing = workload.min_member - len(stays) - len(promised)
     project = step.tree.projects.get(workload.project)
     homeless = [pod for pod in pending(workload) if pod not in promised]
     items = [
         Item(
             pod.request,
-            frozenset(room.node.name for room in rooms if admits(room.node, pod, workload, project)),
+            frozenset(
+                capacity.node.name for capacity in capacities if admits(capacity.node, pod, workload, project)
+            ),
         )
         for pod in homeless[:missing]
     ]
-    return len(items) < missing or not fits(items, rooms)
+    return len(items) < missing or not fits(items, capacities)
 
 
-def _is_kept(step: Step, workload: Workload, pod: Pod) -> bool:
+def _keeps_its_place(step: Step, workload: Workload, pod: Pod) -> bool:
     """Whether one of the workload still has that room, or as many have a room as had one: they may change places."""
     entries = [e for e in (*step.plan.bindings, *step.plan.nominations) if e.workload == workload.id]
     if any((e.node, e.devices) == (pod.nominated_node, pod.nominated_devices) for e in entries):
@@ -171,7 +177,7 @@ def _is_void(step: Step, workload: Workload, pod: Pod) -> bool:
     """Whether a node cannot keep the room of the pod, or, of a gang, the room of any."""
     is_gang = workload.min_member > 1 or workload.groups is not None
     promised = [other for other in workload.pods if other.nominated_node] if is_gang else [pod]
-    if is_gang and _lacks_a_room(step, workload, promised):
+    if is_gang and _misses_a_place(step, workload, promised):
         return True
     for other in promised:
         node = step.nodes.get(other.nominated_node or "")
@@ -181,13 +187,13 @@ def _is_void(step: Step, workload: Workload, pod: Pod) -> bool:
         if devices_fault(node, other.request, other.nominated_devices):
             return True
     # each alone may still fit on a node that lost a GPU, and all of them not
-    rooms = Rooms(step.before.nodes)
+    capacities = ClusterCapacity(step.before.nodes)
     for _, other in step.running:
-        rooms.take_pod(other)
+        capacities.take_pod(other)
     for other in promised:
-        rooms.take(other.nominated_node, other.request, other.nominated_devices)
+        capacities.take(other.nominated_node, other.request, other.nominated_devices)
     names = {other.nominated_node for other in promised if other.nominated_node}
-    return any(rooms.by_name[name].uses_lost for name in names) or bool(rooms.faults(names))
+    return any(capacities.by_name[name].uses_lost for name in names) or bool(capacities.faults(names))
 
 
 def _goes_first(step: Step, entry: Binding, loser: Workload) -> bool:

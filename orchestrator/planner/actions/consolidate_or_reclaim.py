@@ -1,4 +1,4 @@
-"""Room for whoever has a claim, in the order of turns: by moves where these make it, else by evictions.
+"""Places for whoever has a claim, in the order of turns: consolidation where that makes them, else reclaim.
 
 Moves for all, then evictions for all, would move work for somebody whose room then goes to a better claim.
 """
@@ -10,19 +10,21 @@ from orchestrator.planner.actions.reclaim import Reclaim, can_reclaim_for
 from orchestrator.planner.session import Session
 
 
-def make_room_within_quota(session: Session) -> None:
+def consolidate_or_reclaim_within_quota(session: Session) -> None:
     """For workloads that quotas cover."""
-    _make_room(session, EntitlementTier.GUARANTEED, moves_percent=10, work_percent=40)
+    _consolidate_or_reclaim(session, EntitlementTier.GUARANTEED, moves_percent=10, work_percent=40)
 
 
-def make_room_within_fair_share(session: Session) -> None:
+def consolidate_or_reclaim_within_fair_share(session: Session) -> None:
     """For workloads that fair shares cover; what that frees beyond their need is promised before moves for others."""
-    _make_room(session, EntitlementTier.FAIR, moves_percent=5, work_percent=20)
+    _consolidate_or_reclaim(session, EntitlementTier.FAIR, moves_percent=5, work_percent=20)
     if "allocate" in session.actions:
         allocate_released(session)
 
 
-def _make_room(session: Session, level: EntitlementTier, *, moves_percent: int, work_percent: int) -> None:
+def _consolidate_or_reclaim(
+    session: Session, level: EntitlementTier, *, moves_percent: int, work_percent: int
+) -> None:
     moves = can_consolidate_for(session, level) if "consolidate" in session.actions else []
     takes = can_reclaim_for(session, level) if "reclaim" in session.actions else []
     if not moves and not takes:
@@ -40,6 +42,6 @@ def _make_room(session: Session, level: EntitlementTier, *, moves_percent: int, 
             if workload.id in movable:
                 with session.work.within(part_of_moves):
                     served = session.work.take_turn() and consolidation.move_for(workload)
-            served = served or (workload.id in taking and reclaim.make_room(workload))
+            served = served or (workload.id in taking and reclaim.evict_for(workload))
             turns.settle(workload.project, workload if served and session.next_chunk(workload) else None)
     reclaim.finish()

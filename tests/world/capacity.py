@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from orchestrator.planner.model import Node, Pod, Request
 
 
-class Room:
+class NodeCapacity:
     """One node: what each of its GPUs has free in `gpu_milli` (0 for those that nobody may use), and the rest of it.
 
     Of GPUs that were lost without saying which, as many idle ones are nobody's.
@@ -70,17 +70,17 @@ class Room:
         return lines
 
 
-class Rooms:
+class ClusterCapacity:
     """All nodes by name."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
-        self.by_name = {node.name: Room(node) for node in nodes}
+        self.by_name = {node.name: NodeCapacity(node) for node in nodes}
 
     def take(self, node: str | None, request: Request, devices: Iterable[int], sign: int = 1) -> None:
         """Count a pod's use; a node that is not there is left alone."""
-        room = self.by_name.get(node or "")
-        if room is not None:
-            room.take(request, devices, sign)
+        capacity = self.by_name.get(node or "")
+        if capacity is not None:
+            capacity.take(request, devices, sign)
 
     def take_pod(self, pod: Pod, sign: int = 1) -> None:
         self.take(pod.node, pod.request, pod.devices, sign)
