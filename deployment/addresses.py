@@ -99,11 +99,11 @@ def _overlaps(site: Entries) -> Iterator[str]:
                     f"kubernetes.{what.removesuffix('s')}_subnet",
                 )
     plugin = site.get("kubernetes", "network_plugin", default="calico")
-    room = 2 ** max(_NODE_PREFIX - pods.prefixlen, 0)
-    if plugin != "calico" and pods.version == 4 and room < len(site.hosts):
+    max_hosts = 2 ** max(_NODE_PREFIX - pods.prefixlen, 0)
+    if plugin != "calico" and pods.version == 4 and max_hosts < len(site.hosts):
         yield site.problem(
             at_pods,
-            f"{pods} has room for {room} hosts with {plugin}, there are {len(site.hosts)}: take a larger network",
+            f"{pods} has room for {max_hosts} hosts with {plugin}, there are {len(site.hosts)}: take a larger network",
         )
 
 

@@ -42,7 +42,7 @@ def detect(
     """Read the installed releases. `hosts` are the site's nodes; `dra` is namespace and name of its Helm release."""
     releases: dict[str, Any] = {}
 
-    async def ask(transport: Transport) -> None:
+    async def check(transport: Transport) -> None:
         nodes = await transport.get(NODES.path())
         mine = set(hosts)
         releases["kubelets"] = {
@@ -53,7 +53,7 @@ def detect(
         releases["trident"] = await _trident(transport, trident_namespace)
         releases["dra"] = await _helm_release(transport, *dra)
 
-    problem = call_api_server(kubeconfig, context, ask)
+    problem = call_api_server(kubeconfig, context, check)
     return Installed(**releases, ontap=ontap, problem=problem)
 
 

@@ -177,7 +177,7 @@ class Journal:
             lock.write(f"`muster {action}` (process {os.getpid()}, since {now()})")
             lock.flush()
             self.entries = self._read()
-            self._set_torn_end_aside()
+            self._move_torn_end()
             yield
             lock.truncate(0)
 
@@ -229,7 +229,7 @@ class Journal:
             self._readable_bytes += len(line) + 1
         return entries
 
-    def _set_torn_end_aside(self) -> None:
+    def _move_torn_end(self) -> None:
         """Keep what cannot be read beside the journal, so that new lines follow good ones."""
         if not self.torn:
             return

@@ -131,10 +131,10 @@ class Run:
                     "run `muster upgrade`",
                 )
                 for step in steps
-                if step.irreversible or step.refusal
+                if step.irreversible or step.problem
             ]
         else:
-            problems = [self.site.problem(step.place, step.refusal) for step in steps if step.refusal]
+            problems = [self.site.problem(step.place, step.problem) for step in steps if step.problem]
         if problems:
             raise site.site_error(self.site.document.path, problems)
         for step in steps:

@@ -65,7 +65,7 @@ Place = tuple[str | int, ...]
 class SiteDocument(Document):
     """A site file as data, with the line of every entry."""
 
-    refusal: ClassVar[type[MusterError]] = SiteError
+    error_type: ClassVar[type[MusterError]] = SiteError
 
 
 @dataclass(frozen=True)

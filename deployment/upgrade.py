@@ -23,21 +23,21 @@ _NO_WAY_BACK: Final = {
 
 @dataclass(frozen=True)
 class Step:
-    """A component that changes its release. `irreversible` is why it cannot be undone, `refusal` why it is refused."""
+    """A component that changes its release. `irreversible` is why it cannot be undone, `problem` why it is refused."""
 
     stage: str
     what: str
     before: str
     after: str
     irreversible: str = ""
-    refusal: str = ""
+    problem: str = ""
     place: Place = ()
 
     def line(self) -> str:
         """Return the step as a line for people."""
         change = f"{self.what} {self.before} -> {self.after}"
-        if self.refusal:
-            return f"{change}, refused: {self.refusal}"
+        if self.problem:
+            return f"{change}, refused: {self.problem}"
         return f"{change}, cannot be undone: {self.irreversible}" if self.irreversible else change
 
     def record(self) -> dict[str, Any]:
@@ -62,9 +62,9 @@ def _kubernetes(goal: str, kubelets: dict[str, str]) -> Iterator[Step]:
     if not releases:
         return
     oldest, newest, target = _version(releases[0]), _version(releases[-1]), _version(goal)
-    refusal = ""
+    problem = ""
     if target.release[:2] < newest.release[:2]:
-        refusal = (
+        problem = (
             f"Kubernetes goes from {releases[-1]} up by one minor release at a time and never back to {goal}: "
             "name what runs in versions.kubernetes, or restore the etcd snapshot (docs/install.md)"
         )
@@ -75,12 +75,12 @@ def _kubernetes(goal: str, kubelets: dict[str, str]) -> Iterator[Step]:
             if matrix.installs(following)
             else f"no DeepOps of the matrix installs {following}: install this site anew; the volumes stay"
         )
-        refusal = (
+        problem = (
             f"Kubernetes goes from {releases[0]} up by one minor release at a time, not to {goal}: {way}"
         )
     irreversible = _NO_WAY_BACK["deepops"] if target.release[:2] > oldest.release[:2] else ""
     before = ", ".join(releases)
-    yield Step("deepops", "Kubernetes", before, goal, irreversible, refusal, ("versions", "kubernetes"))
+    yield Step("deepops", "Kubernetes", before, goal, irreversible, problem, ("versions", "kubernetes"))
 
 
 def _component(stage: str, what: str, before: str, after: str, *, minor: int) -> Iterator[Step]:
@@ -88,9 +88,9 @@ def _component(stage: str, what: str, before: str, after: str, *, minor: int) ->
     if not before or not after or _version(before) == _version(after):
         return
     old, new = _version(before).release[:minor], _version(after).release[:minor]
-    refusal = f"{what} does not go back from {before} to {after}: {_NO_WAY_BACK[stage]}" if new < old else ""
+    problem = f"{what} does not go back from {before} to {after}: {_NO_WAY_BACK[stage]}" if new < old else ""
     irreversible = _NO_WAY_BACK[stage] if new > old else ""
-    yield Step(stage, what, before, after, irreversible, refusal, ("versions", stage))
+    yield Step(stage, what, before, after, irreversible, problem, ("versions", stage))
 
 
 def _version(release: str) -> Version:

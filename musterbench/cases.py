@@ -21,14 +21,14 @@ _FIRST_US = 1_700_000_000_000_000
 class Case:
     """One snapshot to decide on. `wrong` tells in a line what is wrong with the decision, or None.
 
-    `jobs` counts the workloads of the snapshot, running and waiting. Where `books_are_kept` the planner has decided
+    `jobs` counts the workloads of the snapshot, running and waiting. Where `keeps_state` the planner has decided
     on the same cluster before, as in every cycle of the operator but its first.
     """
 
     name: str
     snapshot: Snapshot
     wrong: Callable[[Plan], str | None]
-    books_are_kept: bool = False
+    keeps_state: bool = False
 
     @property
     def jobs(self) -> int:
@@ -47,7 +47,7 @@ def first(nodes: int, gpus: int) -> Case:
 
 def quiet(nodes: int, gpus: int) -> Case:
     """The same once more, when nothing has happened since."""
-    return replace(first(nodes, gpus), name="quiet cycle", books_are_kept=True)
+    return replace(first(nodes, gpus), name="quiet cycle", keeps_state=True)
 
 
 def first_shared(nodes: int, gpus: int) -> Case:
@@ -67,7 +67,7 @@ def first_shared(nodes: int, gpus: int) -> Case:
 
 def quiet_shared(nodes: int, gpus: int) -> Case:
     """The same once more, when nothing has happened since."""
-    return replace(first_shared(nodes, gpus), name="quiet cycle, shared GPUs", books_are_kept=True)
+    return replace(first_shared(nodes, gpus), name="quiet cycle, shared GPUs", keeps_state=True)
 
 
 def fill(nodes: int, gpus: int) -> Case:

@@ -35,7 +35,7 @@ from orchestrator.names import GPU_RESOURCE, SCHEDULER_NAME
 RAW_RESOURCE = "example.com/gpu"
 """What the raw client's pods ask for in place of GPUs: pods of the same size, which take none from the operator's."""
 LATENCY_PART = 10
-WATCH_FIGURES = ("watch_lag_p50_ms", "watch_lag_p99_ms", "watch_lag_longest_ms", "watches_begun_again")
+WATCH_FIGURES = ("watch_lag_p50_ms", "watch_lag_p99_ms", "watch_lag_max_ms", "watches_begun_again")
 _LAG = re.compile(
     r"the watch was behind .* p50 ([\d.]+) ms, p99 ([\d.]+) ms, longest ([\d.]+) ms; it was begun again (\d+) times"
 )

@@ -170,7 +170,7 @@ class _Live:
         gpus = self._nodes * GPUS_OF_NODE
         figures = {"slowest_ms": max(seconds) * 1000}
         if stalls is not None:
-            figures["longest_stall_ms"] = max(stalls, default=0.0) * 1000
+            figures["max_stall_ms"] = max(stalls, default=0.0) * 1000
         middle = statistics.median(seconds)
         self._results.append(
             Result(f"live: {case}", self._nodes, gpus, self._pods, middle, rss, problem, figures)

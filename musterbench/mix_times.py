@@ -224,8 +224,8 @@ def _pod_after(pod: Pod, bound: dict[str, Binding], nominated: dict[str, Binding
     if binding := bound.get(pod.id):
         return replace(pod, state=PodState.ALLOCATED, node=binding.node, devices=binding.devices)
     state = PodState.RELEASING if pod.id in evicted else pod.state
-    room = nominated.get(pod.id)
-    node, devices = (room.node, room.devices) if room else (None, ())
+    nomination = nominated.get(pod.id)
+    node, devices = (nomination.node, nomination.devices) if nomination else (None, ())
     if (state, node, devices) == (pod.state, pod.nominated_node, pod.nominated_devices):
         return pod
     return replace(pod, state=state, nominated_node=node, nominated_devices=devices)

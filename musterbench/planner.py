@@ -46,11 +46,11 @@ def measure(build: Builder, nodes: int, gpus: int) -> Result:
     gc.freeze()
     gc.set_threshold(*COLLECTION_THRESHOLDS)  # as the operator does
     planner = Planner()
-    if case.books_are_kept:
+    if case.keeps_state:
         planner.plan(case.snapshot)
     fastest, problem = float("inf"), None
     for _ in range(REPEATS):
-        if not case.books_are_kept:
+        if not case.keeps_state:
             planner = Planner()
         seconds, decision = _timed(planner, case.snapshot)
         fastest = min(fastest, seconds)

@@ -178,7 +178,7 @@ async def _updates(served: _Served, people: "Sequence[_Viewer]", cluster: WebClu
         median(delays) if delays else 0.0,
         problem,
         p99_ms=delays[int(len(delays) * 0.99)] * 1000 if delays else 0.0,
-        longest_ms=max(delays, default=0.0) * 1000,
+        max_ms=max(delays, default=0.0) * 1000,
         server_ms_per_update=used / updates,
         server_ms_per_person=used / updates / len(people),
         limit_ms=UPDATE_SECONDS * 1000,

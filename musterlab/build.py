@@ -37,7 +37,7 @@ _CONTAINERD_FLAGS = ("-trimpath", "-ldflags", f"-s -w -X {_CONTAINERD_VERSION}=v
 _ENVIRONMENT = {"CGO_ENABLED": "0", "GOGC": "off", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
 _INSTALL_GO = "install Go 1.26 or newer (https://go.dev/dl), or point KUBEBUILDER_ASSETS at the programs"
 _TICK_SECONDS = 0.25
-_KEPT_LINES = 40
+_MAX_LINES = 40
 
 _CAUSES: tuple[tuple[str, str], ...] = (
     (
@@ -285,7 +285,7 @@ def _run(
 
 def _drain(process: "subprocess.Popen[bytes]", on_line: Callable[[str], None]) -> tuple[list[str], list[str]]:
     output: list[str] = []
-    messages: deque[str] = deque(maxlen=_KEPT_LINES)
+    messages: deque[str] = deque(maxlen=_MAX_LINES)
     rests = {"output": b"", "messages": b""}
     with selectors.DefaultSelector() as selector:
         for name, pipe in (("output", process.stdout), ("messages", process.stderr)):

@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 from musterweb import cluster_pages, job_pages, project_forms, report_pages
 from musterweb.analytics import analytics_page
 from musterweb.computing import compute
-from musterweb.errors import NoRoom, Refused, SignInNeeded, WebError
+from musterweb.errors import Refused, SignInNeeded, TooMany, WebError
 from musterweb.events import follow, state_of
 from musterweb.history import History
 from musterweb.new_cluster import cluster_yaml, new_cluster_page
@@ -213,7 +213,7 @@ class Web:
 
         async def stream() -> AsyncIterator[bytes]:
             # without room it ends at once; the browser comes again, and is then told why
-            with suppress(NoRoom), self.sessions.streaming(session):
+            with suppress(TooMany), self.sessions.streaming(session):
                 async with aclosing(
                     follow(
                         session.person,
@@ -281,7 +281,7 @@ class Web:
                 self.sessions.remove(old)
             try:
                 secret = self.sessions.add(person)
-            except NoRoom:
+            except TooMany:
                 await person.close()
                 raise
         except MusterError as error:

@@ -49,7 +49,7 @@ class Share:
     pending: int
     held_milli: int
     quota_milli: int
-    most_milli: int
+    max_milli: int
 
 
 def job_row(visit: Visit, view: WorkloadView) -> Sequence[str]:

@@ -3,7 +3,7 @@
 WebError            root
 ├── SignInNeeded        nobody is signed in by this cookie, or no longer
 ├── Refused             the request itself cannot be meant: another site's, too large, without its token
-├── NoRoom              so many people or pages are there that no more are taken
+├── TooMany             so many people or pages are there that no more are taken
 ├── NotThere            there is nothing of that name to be shown, or nothing that can be read
 └── HistoryAway         where the figures of the past are kept gives none
 """
@@ -29,7 +29,7 @@ class Refused(WebError):
     status = 403
 
 
-class NoRoom(WebError):
+class TooMany(WebError):
     """There is no room for more; the message says of what."""
 
     status = 503

@@ -38,7 +38,7 @@ class Tier(NamedTuple):
     """Slots of so many seconds, kept for so many."""
 
     slot_seconds: int
-    kept_seconds: int
+    retention_seconds: int
 
 
 DAY_SECONDS: Final = 86400
@@ -48,7 +48,7 @@ TIERS: Final = (
     Tier(3600, 92 * DAY_SECONDS),
     Tier(6 * 3600, 400 * DAY_SECONDS),
 )
-SLOTS: Final = sum(tier.kept_seconds // tier.slot_seconds + 1 for tier in TIERS)
+SLOTS: Final = sum(tier.retention_seconds // tier.slot_seconds + 1 for tier in TIERS)
 MAX_ROWS: Final = SLOTS * (MAX_PROJECTS + 2)
 """Of all slots, if there are always so many projects: with those that count together, and the cluster."""
 
@@ -190,7 +190,7 @@ class Store:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
                 raise
-            self._make_room()
+            self._drop_oldest()
             self._write(samples, now)
 
     def _write(self, samples: dict[str, Sample], now: int) -> None:
@@ -222,11 +222,11 @@ class Store:
         for number, tier in enumerate(TIERS):
             connection.execute(
                 "DELETE FROM points WHERE tier = ? AND name IN (SELECT id FROM names) AND at < ?",
-                (number, now - tier.kept_seconds),
+                (number, now - tier.retention_seconds),
             )
         connection.execute(_FORGET)
 
-    def _make_room(self) -> None:
+    def _drop_oldest(self) -> None:
         """Drop the oldest tenth of each tier."""
         connection = self._open_connection
         for number in range(len(TIERS)):
@@ -305,7 +305,7 @@ def _columns(sample: Sample) -> tuple[int | None, ...]:
 def _tier_of(span: Span) -> int:
     """Return the coarsest tier that has the span's points, or the finest that goes back as far."""
     length = span.end - span.start
-    reaching = [number for number, tier in enumerate(TIERS) if tier.kept_seconds >= length]
+    reaching = [number for number, tier in enumerate(TIERS) if tier.retention_seconds >= length]
     fine = [number for number in reaching if TIERS[number].slot_seconds <= span.step]
     return max(fine) if fine else min(reaching, default=len(TIERS) - 1)
 

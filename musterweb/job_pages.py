@@ -8,7 +8,7 @@ from musterweb.computing import compute
 from musterweb.page import Page, Visit, job_address
 from musterweb.tables import Table
 from orchestrator.cli import job_details, why_evicted
-from orchestrator.cli.explain import HOLDERS_HEADER, STANDING_HEADER, explanation, read_case
+from orchestrator.cli.explain import ENTITLEMENT_HEADER, HOLDERS_HEADER, explanation, read_case
 from orchestrator.cli.gpus import JOB_GPU_HEADER, job_gpu_rows
 from orchestrator.client.streams import LogRequest
 from orchestrator.cluster.errors import Forbidden, NotFound
@@ -65,7 +65,7 @@ async def explain_page(visit: Visit) -> Page:
     case = await read_case(visit.person.client, name, of)
     result = await compute(lambda: explanation(case))
     tables = [
-        Table("standing", "Where its projects stand", STANDING_HEADER, result.standing),
+        Table("entitlement", "Where its projects stand", ENTITLEMENT_HEADER, result.entitlement),
         Table(
             "holders", "Who holds GPUs", HOLDERS_HEADER, result.holders,
             note=f"and {result.more} more" if result.more else "",

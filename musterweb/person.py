@@ -245,7 +245,7 @@ class Person:
             projects = ProjectCaches(self.client.transport, self._changed, shared)
         watched = Watched(rights, jobs, nodes, projects)
         async with _held(watched.caches, self._sights.reading) as ready:
-            asking = asyncio.create_task(self._ask_for_other_rights(rights))
+            asking = asyncio.create_task(self._request_other_rights(rights))
             try:
                 await self._watch_over(watched, ready, asking)
             finally:
@@ -310,7 +310,7 @@ class Person:
             self._bodies.clear()
             self._tell()
 
-    async def _ask_for_other_rights(self, rights: Rights) -> None:
+    async def _request_other_rights(self, rights: Rights) -> None:
         """Return as soon as the rights are others. Beside the beats, which notice a server that does not answer."""
         while True:
             await asyncio.sleep(RIGHTS_SECONDS)

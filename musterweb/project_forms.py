@@ -12,7 +12,7 @@ from musterweb.page import Page, Visit
 from musterweb.tables import Table
 from orchestrator.cli.outcome import blocks, closing
 from orchestrator.cli.project import WIDE_HEADER, difference, row, spec_of
-from orchestrator.cli.what_if import not_at_rest
+from orchestrator.cli.what_if import unsettled
 from orchestrator.client.aio import AsyncClient
 from orchestrator.cluster.errors import Forbidden
 from orchestrator.cluster.objects import Metadata, Project, ProjectSpec
@@ -217,7 +217,7 @@ async def _preview(
     ]
     notes = [
         closing(result),
-        *([not_at_rest(decisions_before)] if decisions_before else []),
+        *([unsettled(decisions_before)] if decisions_before else []),
         *([captured.doubt] if captured.doubt else []),
         *(f"Left out: {line}" for line in captured.left_out),
     ]

@@ -128,7 +128,7 @@ class PrometheusHistory:
     ) -> dict[str, list[float | None]]:
         """Return the values at the times of the span, by project; "" where there is none."""
         words = {"query": query, "start": str(span.start), "end": str(span.end), "step": str(span.step)}
-        result = await self._ask("query_range", words, "matrix")
+        result = await self._query("query_range", words, "matrix")
         if len(result) > MAX_SERIES:
             raise HistoryAway(f"{self.source} has figures of more than {MAX_SERIES} projects")
         places: dict[int | None, int] = {at: place for place, at in enumerate(span.times)}
@@ -148,7 +148,7 @@ class PrometheusHistory:
         return lines
 
     async def _newest(self) -> float | None:
-        result = await self._ask("query", {"query": NEWEST_QUERY}, "vector")
+        result = await self._query("query", {"query": NEWEST_QUERY}, "vector")
         if len(result) != 1:
             return None
         try:
@@ -157,7 +157,7 @@ class PrometheusHistory:
             raise HistoryAway(f"{self.source} answered what is no figure") from error
         return value if 0 <= value <= _LATEST else None
 
-    async def _ask(self, call: str, words: Mapping[str, str], kind: str) -> list[Any]:
+    async def _query(self, call: str, words: Mapping[str, str], kind: str) -> list[Any]:
         """Return the result of a query. Raises HistoryAway."""
         session = self._session
         if session is None:

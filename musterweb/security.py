@@ -60,8 +60,8 @@ class Guard:
             await send(message)
 
         if not self._is_secure and not is_loopback(Request(scope).headers.get("host", "")):
-            refusal: Response = PlainTextResponse("This server answers on loopback only.\n", 421)
-            await refusal(scope, receive, send_guarded)
+            response: Response = PlainTextResponse("This server answers on loopback only.\n", 421)
+            await response(scope, receive, send_guarded)
             return
         await self._application(scope, receive, send_guarded)
 

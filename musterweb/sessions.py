@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from musterweb.errors import NoRoom, SignInNeeded
+from musterweb.errors import SignInNeeded, TooMany
 from musterweb.person import ENDED, Person
 from musterweb.security import new_secret
 
@@ -49,12 +49,12 @@ class Sessions:
         return len(self._sessions)
 
     def add(self, person: Person) -> str:
-        """Begin a session; return what its cookie says. Raises NoRoom where no further person may sign in."""
+        """Begin a session; return what its cookie says. Raises TooMany where no further person may sign in."""
         own = [digest for digest, session in self._sessions.items() if session.person.user == person.user]
         if len(own) >= MAX_OWN_SESSIONS:
             self._drop(min(own, key=lambda digest: self._sessions[digest].used_at))
         if len(self._sessions) >= MAX_SESSIONS:
-            raise NoRoom("too many people are signed in here: try again in some minutes")
+            raise TooMany("too many people are signed in here: try again in some minutes")
         secret, now = new_secret(), self._clock()
         self._sessions[_digest(secret)] = Session(person, now, now)
         return secret
@@ -79,14 +79,14 @@ class Sessions:
         self._drop(_digest(secret))
 
     def require_stream(self, session: Session) -> None:
-        """Raise NoRoom where no further page may keep itself current."""
+        """Raise TooMany where no further page may keep itself current."""
         everywhere = sum(other.streams for other in self._sessions.values())
         if session.streams >= MAX_STREAMS or everywhere >= MAX_ALL_STREAMS:
-            raise NoRoom("too many pages are open: close some, and open this one anew")
+            raise TooMany("too many pages are open: close some, and open this one anew")
 
     @contextmanager
     def streaming(self, session: Session) -> Iterator[None]:
-        """Count a page that keeps itself current. Raises NoRoom: many may have been let in at once."""
+        """Count a page that keeps itself current. Raises TooMany: many may have been let in at once."""
         self.require_stream(session)
         session.streams += 1
         try:

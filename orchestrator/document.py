@@ -19,9 +19,9 @@ _PART = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 
 
 class Document:
-    """One YAML file, read. Raises `refusal` if it is not readable YAML with string keys, each once."""
+    """One YAML file, read. Raises `error_type` if it is not readable YAML with string keys, each once."""
 
-    refusal: ClassVar[type[MusterError]] = UsageError
+    error_type: ClassVar[type[MusterError]] = UsageError
     """What is raised about the file; a kind of file with an error of its own sets it in a subclass."""
 
     def __init__(self, path: Path) -> None:
@@ -33,29 +33,29 @@ class Document:
             if node is not None:
                 check_size(node, {}, MAX_NODES)
         except OSError as error:
-            raise self.refusal(f"{path}: cannot be read: {error.strerror}") from error
+            raise self.error_type(f"{path}: cannot be read: {error.strerror}") from error
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
-            raise self.refusal(f"{path}:{line}: {error.problem}") from error
+            raise self.error_type(f"{path}:{line}: {error.problem}") from error
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
-            raise self.refusal(f"{path}:{line}: byte {error.start} is no text in UTF-8") from error
+            raise self.error_type(f"{path}:{line}: byte {error.start} is no text in UTF-8") from error
         except yaml.reader.ReaderError as error:
             line = self.text.count("\n", 0, error.position) + 1
-            raise self.refusal(f"{path}:{line}: {error.reason}") from error
+            raise self.error_type(f"{path}:{line}: {error.reason}") from error
         except TooLarge as error:
-            raise self.refusal(f"{path}:{error.line}: {error}") from error
+            raise self.error_type(f"{path}:{error.line}: {error}") from error
         except RecursionError as error:
             raise self._too_deep() from error
         if node is None:
-            raise self.refusal(f"{path}:1: the file is empty")
+            raise self.error_type(f"{path}:1: the file is empty")
         try:
             self.data = self._plain(node, ())
         except RecursionError as error:
             raise self._too_deep() from error
 
     def _too_deep(self) -> MusterError:
-        return self.refusal(
+        return self.error_type(
             f"{self.path}:1: there are entries in entries without an end: does an alias (*) hold itself?"
         )
 
@@ -67,10 +67,10 @@ class Document:
 
     def error(self, place: Path_, message: str) -> MusterError:
         """An error that names file and line."""
-        return self.refusal(f"{self.path}:{self.line(place)}: {message}")
+        return self.error_type(f"{self.path}:{self.line(place)}: {message}")
 
     def convert(self, kind: type[_Kind]) -> _Kind:
-        """The document as `kind`. Raises `refusal` that names file, line and entry."""
+        """The document as `kind`. Raises `error_type` that names file, line and entry."""
         try:
             return msgspec.convert(self.data, kind)
         except msgspec.ValidationError as error:
@@ -92,7 +92,9 @@ class Document:
             for key, value in node.value:
                 name = str(key.value)
                 if name in plain:
-                    raise self.refusal(f"{self.path}:{key.start_mark.line + 1}: key `{name}` is there twice")
+                    raise self.error_type(
+                        f"{self.path}:{key.start_mark.line + 1}: key `{name}` is there twice"
+                    )
                 plain[name] = self._plain(value, (*place, name))
                 self.lines[*place, name] = key.start_mark.line + 1
             return plain

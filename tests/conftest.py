@@ -29,7 +29,7 @@ def pytest_configure() -> None:
 
 
 @functools.cache
-def _lacking_for_real_nodes() -> str:
+def _missing_for_real_nodes() -> str:
     try:
         requirements.find()
     except RealNodesUnavailable as error:
@@ -39,8 +39,8 @@ def _lacking_for_real_nodes() -> str:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip tests of real nodes where the machine cannot have any, with what it lacks as the reason."""
-    if item.get_closest_marker("real_nodes") and (lacking := _lacking_for_real_nodes()):
-        pytest.skip(lacking)
+    if item.get_closest_marker("real_nodes") and (missing := _missing_for_real_nodes()):
+        pytest.skip(missing)
 
 
 @pytest.fixture(scope="session")

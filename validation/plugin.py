@@ -23,7 +23,7 @@ from validation.targets.kinds import CLUSTER, LAB
 
 SETTINGS = pytest.StashKey[Settings]()
 SESSION = pytest.StashKey[ValidationSession]()
-REFUSAL = pytest.StashKey[MusterError]()
+USAGE_ERROR = pytest.StashKey[MusterError]()
 """Why the run cannot begin: what `muster validate` prints as its error."""
 _COLLECTED = pytest.StashKey[bool]()
 NOTHING_TO_RUN = 2
@@ -110,7 +110,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     try:
         check_items = _open_session(config, check_items)
     except MusterError as error:
-        config.stash[REFUSAL] = error
+        config.stash[USAGE_ERROR] = error
         pytest.exit(f"muster: {error}", returncode=error.exit_code)
     selected = set(check_items)
     config.hook.pytest_deselected(

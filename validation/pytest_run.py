@@ -24,7 +24,7 @@ class _Bridge:
         self._settings = settings
         self.session: ValidationSession | None = None
         self.problem = ""
-        self.refusal: MusterError | None = None
+        self.usage_error: MusterError | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
@@ -33,7 +33,7 @@ class _Bridge:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         self.session = session.config.stash.get(plugin.SESSION, None)
-        self.refusal = session.config.stash.get(plugin.REFUSAL, None)
+        self.usage_error = session.config.stash.get(plugin.USAGE_ERROR, None)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -53,8 +53,8 @@ def run(files: list[str], settings: Settings) -> tuple[Report, Path]:
     """
     bridge = _Bridge(settings)
     _run_pytest(files, bridge)
-    if bridge.refusal is not None:
-        raise bridge.refusal
+    if bridge.usage_error is not None:
+        raise bridge.usage_error
     if bridge.session is None or bridge.session.report is None:
         raise ScenarioError(bridge.problem or "pytest collected no step")
     return bridge.session.report, bridge.session.directory

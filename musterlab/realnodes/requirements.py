@@ -63,13 +63,13 @@ def find() -> Distribution:
     runc, plugins, busybox = _runc(), _plugins(), _busybox()
     missing = [
         text
-        for lacks, text in (
+        for is_missing, text in (
             (os.geteuid() != 0, "root"),
             (runc is None, "runc (Debian: runc)"),
             (plugins is None, f"CNI plugins {', '.join(PLUGINS)} (Debian: containernetworking-plugins)"),
             (busybox is None, "a static busybox (Debian: busybox-static)"),
         )
-        if lacks
+        if is_missing
     ]
     if not missing:
         missing = [text for check in _CHECKS if (text := check())]

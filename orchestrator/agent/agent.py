@@ -94,7 +94,7 @@ class Agent:
         """Read and write until cancelled."""
         known = await self._known()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._ask_kubelet())
+            group.create_task(self._query_kubelet())
             group.create_task(self._gpu_node.run())
             group.create_task(self._annotations.run())
             group.create_task(self._read_gpus(known))
@@ -145,7 +145,7 @@ class Agent:
             self._failed = failed
             self._annotations.offer(failed)
 
-    async def _ask_kubelet(self) -> None:
+    async def _query_kubelet(self) -> None:
         while True:
             try:
                 self._held = await pod_resources.list_devices(self._options.socket)

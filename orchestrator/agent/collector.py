@@ -14,7 +14,7 @@ from orchestrator.agent.cgroups import owner_of
 from orchestrator.agent.errors import NvmlUnavailable
 from orchestrator.agent.failures import GpuHealth
 from orchestrator.agent.model import Gpu, GpuReading, Holder, NodeReading, Owner, Process, Sample, Upkeep
-from orchestrator.agent.nvml import GpuTrouble
+from orchestrator.agent.nvml import GpuProblem
 from orchestrator.agent.pod_resources import HeldDevice
 
 logger = logging.getLogger(__name__)
@@ -165,7 +165,7 @@ class Collector:
             if (tick + gpu.index) % UPKEEP_TICKS == 0 or tick == 0:
                 watched.upkeep = self._driver.upkeep(gpu)
                 watched.health.has_rows(failed=watched.upkeep.row_remap_failed)
-        except GpuTrouble as error:
+        except GpuProblem as error:
             watched.health.has_failed(error.kind)
             watched.processes = ()
             logger.debug("GPU %d: %s", gpu.index, error)

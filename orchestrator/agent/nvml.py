@@ -1,7 +1,7 @@
 """The driver's library, NVML, by NVIDIA's own binding: what is read of GPUs, and what its errors mean.
 
 Every call may fail: of what a GPU or a driver does not support, None is kept, and it is not asked again. A GPU that is
-lost raises `GpuTrouble`; when the driver itself is gone, `NvmlUnavailable`, after which `open` is tried again.
+lost raises `GpuProblem`; when the driver itself is gone, `NvmlUnavailable`, after which `open` is tried again.
 """
 
 import ctypes
@@ -39,7 +39,7 @@ _DRIVER_GONE: Final = frozenset(
 LOST: Final = "lost"
 RESET_REQUIRED: Final = "reset-required"
 NO_ANSWER: Final = "no-answer"
-_TROUBLES: Final = {
+_PROBLEMS: Final = {
     pynvml.NVML_ERROR_GPU_IS_LOST: LOST,
     pynvml.NVML_ERROR_GPU_NOT_FOUND: LOST,
     pynvml.NVML_ERROR_RESET_REQUIRED: RESET_REQUIRED,
@@ -58,7 +58,7 @@ THROTTLE_REASONS: Final = {
 _MAX_EVENTS: Final = 64
 
 
-class GpuTrouble(MusterError):
+class GpuProblem(MusterError):
     """A GPU does not answer as it should; `kind` is one of a few words, for labels."""
 
     def __init__(self, kind: str, message: str) -> None:
@@ -127,34 +127,36 @@ class Nvml:
             self.gpus = tuple(gpu if gpu.uuid else self._gpu(gpu.index) for gpu in self.gpus)
 
     def sample(self, gpu: Gpu) -> Sample:
-        """Return what changes from second to second. Raises GpuTrouble and NvmlUnavailable."""
+        """Return what changes from second to second. Raises GpuProblem and NvmlUnavailable."""
         handle = self._handle(gpu)
         used = self._memory_used(gpu, handle)
-        rates = self._ask(gpu, pynvml.nvmlDeviceGetUtilizationRates, handle)
+        rates = self._query(gpu, pynvml.nvmlDeviceGetUtilizationRates, handle)
         clock = pynvml.nvmlDeviceGetClockInfo
         return Sample(
             memory_used_bytes=used,
             utilization_percent=None if rates is None else int(rates.gpu),
             memory_utilization_percent=None if rates is None else int(rates.memory),
-            temperature_celsius=self._ask(
+            temperature_celsius=self._query(
                 gpu, pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU
             ),
-            power_milliwatts=self._ask(gpu, pynvml.nvmlDeviceGetPowerUsage, handle),
-            sm_clock_mhz=self._ask(gpu, clock, handle, pynvml.NVML_CLOCK_SM),
-            memory_clock_mhz=self._ask(gpu, clock, handle, pynvml.NVML_CLOCK_MEM),
+            power_milliwatts=self._query(gpu, pynvml.nvmlDeviceGetPowerUsage, handle),
+            sm_clock_mhz=self._query(gpu, clock, handle, pynvml.NVML_CLOCK_SM),
+            memory_clock_mhz=self._query(gpu, clock, handle, pynvml.NVML_CLOCK_MEM),
             throttle_bits=self._throttle_bits(gpu, handle),
         )
 
     def upkeep(self, gpu: Gpu) -> Upkeep:
-        """Return what changes seldom. Raises GpuTrouble and NvmlUnavailable."""
+        """Return what changes seldom. Raises GpuProblem and NvmlUnavailable."""
         handle = self._handle(gpu)
         corrected, uncorrected = (
-            self._ask(gpu, pynvml.nvmlDeviceGetTotalEccErrors, handle, kind, pynvml.NVML_VOLATILE_ECC)
+            self._query(gpu, pynvml.nvmlDeviceGetTotalEccErrors, handle, kind, pynvml.NVML_VOLATILE_ECC)
             for kind in (pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
         )
-        rows = self._ask(gpu, pynvml.nvmlDeviceGetRemappedRows, handle)
-        pending = self._ask(gpu, pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle)
-        links = [self._ask(gpu, pynvml.nvmlDeviceGetNvLinkState, handle, link) for link in range(gpu.nvlinks)]
+        rows = self._query(gpu, pynvml.nvmlDeviceGetRemappedRows, handle)
+        pending = self._query(gpu, pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle)
+        links = [
+            self._query(gpu, pynvml.nvmlDeviceGetNvLinkState, handle, link) for link in range(gpu.nvlinks)
+        ]
         return Upkeep(
             ecc_corrected=corrected,
             ecc_uncorrected=uncorrected,
@@ -170,14 +172,14 @@ class Nvml:
         )
 
     def processes(self, gpu: Gpu) -> tuple[Process, ...]:
-        """Return who computes or draws on it, by pid. Raises GpuTrouble and NvmlUnavailable."""
+        """Return who computes or draws on it, by pid. Raises GpuProblem and NvmlUnavailable."""
         handle = self._handle(gpu)
         by_pid: dict[int, int | None] = {}
         for call in (
             pynvml.nvmlDeviceGetComputeRunningProcesses,
             pynvml.nvmlDeviceGetGraphicsRunningProcesses,
         ):
-            for process in self._ask(gpu, call, handle) or ():
+            for process in self._query(gpu, call, handle) or ():
                 used = process.usedGpuMemory
                 by_pid[int(process.pid)] = None if used is None else int(used)
         return tuple(Process(pid, used) for pid, used in sorted(by_pid.items()))
@@ -219,52 +221,52 @@ class Nvml:
             return Gpu(index)
         gpu = Gpu(index)
         try:
-            pci = self._ask(gpu, pynvml.nvmlDeviceGetPciInfo, handle)
-            memory = self._ask(gpu, pynvml.nvmlDeviceGetMemoryInfo, handle)
+            pci = self._query(gpu, pynvml.nvmlDeviceGetPciInfo, handle)
+            memory = self._query(gpu, pynvml.nvmlDeviceGetMemoryInfo, handle)
             gpu = Gpu(
                 index,
-                uuid=self._ask(gpu, pynvml.nvmlDeviceGetUUID, handle) or "",
-                model=self._ask(gpu, pynvml.nvmlDeviceGetName, handle) or "",
+                uuid=self._query(gpu, pynvml.nvmlDeviceGetUUID, handle) or "",
+                model=self._query(gpu, pynvml.nvmlDeviceGetName, handle) or "",
                 bus_id=str(pci.busId) if pci else "",
-                minor=self._ask(gpu, pynvml.nvmlDeviceGetMinorNumber, handle),
+                minor=self._query(gpu, pynvml.nvmlDeviceGetMinorNumber, handle),
                 memory_bytes=int(memory.total) if memory else 0,
                 nvlinks=self._count_links(gpu, handle),
             )
             self._index_of_bus[gpu.bus_id] = index
             self._register(gpu, handle)
-        except GpuTrouble as error:
+        except GpuProblem as error:
             logger.debug("GPU %d: %s", index, error)
         return gpu
 
     def _register(self, gpu: Gpu, handle: Any) -> None:
-        known = self._ask(gpu, pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
+        known = self._query(gpu, pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
         if known & pynvml.nvmlEventTypeXidCriticalError:
             kind = pynvml.nvmlEventTypeXidCriticalError
-            self._ask(gpu, pynvml.nvmlDeviceRegisterEvents, handle, kind, self._events)
+            self._query(gpu, pynvml.nvmlDeviceRegisterEvents, handle, kind, self._events)
 
     def _count_links(self, gpu: Gpu, handle: Any) -> int:
         for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-            if self._ask(gpu, pynvml.nvmlDeviceGetNvLinkState, handle, link) is None:
+            if self._query(gpu, pynvml.nvmlDeviceGetNvLinkState, handle, link) is None:
                 return link
         return int(pynvml.NVML_NVLINK_MAX_LINKS)
 
     def _link_errors(self, gpu: Gpu, handle: Any, counter: int) -> int | None:
         call = pynvml.nvmlDeviceGetNvLinkErrorCounter
-        counts = [self._ask(gpu, call, handle, link, counter) for link in range(gpu.nvlinks)]
+        counts = [self._query(gpu, call, handle, link, counter) for link in range(gpu.nvlinks)]
         known = [int(count) for count in counts if count is not None]
         return sum(known) if known else None
 
     def _memory_used(self, gpu: Gpu, handle: Any) -> int | None:
         call = pynvml.nvmlDeviceGetMemoryInfo
-        memory = self._ask(gpu, call, handle, pynvml.nvmlMemory_v2)
+        memory = self._query(gpu, call, handle, pynvml.nvmlMemory_v2)
         if memory is None:  # drivers before 510, whose figure has what the driver keeps for itself in it
-            memory = self._ask(gpu, call, handle)
+            memory = self._query(gpu, call, handle)
         return None if memory is None else int(memory.used)
 
     def _throttle_bits(self, gpu: Gpu, handle: Any) -> int | None:
-        bits = self._ask(gpu, pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
+        bits = self._query(gpu, pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
         if bits is None:  # drivers before 535
-            bits = self._ask(gpu, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+            bits = self._query(gpu, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
         return None if bits is None else int(bits)
 
     def _index_of(self, handle: Any) -> int | None:
@@ -278,10 +280,10 @@ class Nvml:
     def _handle(self, gpu: Gpu) -> Any:
         handle = self._handles.get(gpu.index)
         if handle is None:
-            raise GpuTrouble(LOST, "it did not answer when the driver was opened")
+            raise GpuProblem(LOST, "it did not answer when the driver was opened")
         return handle
 
-    def _ask(self, gpu: Gpu, call: Callable[..., Any], handle: Any, *arguments: Any) -> Any:
+    def _query(self, gpu: Gpu, call: Callable[..., Any], handle: Any, *arguments: Any) -> Any:
         """The answer to one call, None if the GPU or the driver does not support it."""
         key = (gpu.index, call, tuple(number for number in arguments if isinstance(number, int)))
         if key in self._unsupported:
@@ -294,8 +296,8 @@ class Nvml:
                 return None
             if error.value in _DRIVER_GONE:
                 raise NvmlUnavailable(f"NVML: {error}") from error
-            kind = _TROUBLES.get(error.value, NO_ANSWER)
-            raise GpuTrouble(kind, f"{call.__name__}: {error}") from error
+            kind = _PROBLEMS.get(error.value, NO_ANSWER)
+            raise GpuProblem(kind, f"{call.__name__}: {error}") from error
 
 
 def _address(handle: Any) -> int:

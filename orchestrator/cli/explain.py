@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.simulation.diagnosis import Diagnosis
     from orchestrator.workloads.view import WorkloadView
 
-STANDING_HEADER: Final = ("PROJECT", "QUOTA", "LIMIT", "HELD", "FAIR SHARE")
+ENTITLEMENT_HEADER: Final = ("PROJECT", "QUOTA", "LIMIT", "HELD", "FAIR SHARE")
 HOLDERS_HEADER: Final = ("PROJECT", "WORKLOAD", "GPUs", "SINCE", "PREEMPTIBLE", "NODES")
 MAX_HOLDERS: Final = 30
 _UNSEEN: Final = (
@@ -106,7 +106,7 @@ class Explanation:
     answer: dict[str, Any]
     sentences: list[str]
     remedies: list[str] = field(default_factory=list)
-    standing: list[Sequence[str]] = field(default_factory=list)
+    entitlement: list[Sequence[str]] = field(default_factory=list)
     closing: str = ""
     holders: list[Sequence[str]] = field(default_factory=list)
     more: int = 0
@@ -116,7 +116,7 @@ class Explanation:
         lines = [*self.sentences]
         if self.remedies:
             lines += ["", "It would run", *(f"- {remedy}" for remedy in self.remedies)]
-        lines += ["", table(STANDING_HEADER, self.standing)] if self.standing else []
+        lines += ["", table(ENTITLEMENT_HEADER, self.entitlement)] if self.entitlement else []
         lines += ["", self.closing] if self.closing else []
         lines += [table(HOLDERS_HEADER, self.holders)] if self.holders else []
         return [*lines, *([f"and {self.more} more: --json shows all"] if self.more > 0 else [])]
@@ -234,7 +234,7 @@ def _explained(
         remedy.what + (f", which evicts {', '.join(remedy.evicts)}" if remedy.evicts else "")
         for remedy in result.remedies
     ]
-    standing: list[Sequence[str]] = [
+    entitlement: list[Sequence[str]] = [
         (level.name, gpus(level.quota), gpus(level.limit), gpus(level.held), gpus(level.share))
         for level in result.lineage
     ]
@@ -256,7 +256,7 @@ def _explained(
         answer,
         lines,
         remedies,
-        standing,
+        entitlement,
         free if holders else free.partition(" The")[0],
         holders[:MAX_HOLDERS],
         max(0, len(holders) - MAX_HOLDERS),
@@ -271,12 +271,12 @@ def _without_rights(answer: dict[str, Any], view: "WorkloadView", projects: "lis
     sentences = [f"{view.name} of {view.project}: {view.status}."]
     if view.waits_because:
         sentences.append(f"Written by the operator: {view.waits_because}")
-    standing: list[Sequence[str]] = [
+    entitlement: list[Sequence[str]] = [
         tuple(_status(project)[key] for key in ("name", "quota", "limit", "held", "fairShare"))
         for project in projects
         if project.metadata.name == view.project
     ]
-    return Explanation(answer, sentences, standing=standing, closing=_UNSEEN)
+    return Explanation(answer, sentences, entitlement=entitlement, closing=_UNSEEN)
 
 
 def _status(project: "Project") -> dict[str, str]:

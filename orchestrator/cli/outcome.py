@@ -91,7 +91,7 @@ def blocks(result: Outcome) -> list[Block]:
                 for workload in result.waiting
             ],
         ),
-        Block("Projects", PROJECTS_HEADER, [_standing(project) for project in result.projects]),
+        Block("Projects", PROJECTS_HEADER, [_project_row(project) for project in result.projects]),
     ]
 
 
@@ -184,12 +184,12 @@ def _where(places: tuple[Place, ...]) -> str:
     )
 
 
-def _standing(standing: ProjectChange) -> tuple[str, ...]:
+def _project_row(change: ProjectChange) -> tuple[str, ...]:
     return (
-        standing.project,
-        _change(standing.quota_before, standing.quota_after),
-        _change(standing.held_before, standing.held_after),
-        _change(standing.share_before, standing.share_after),
+        change.project,
+        _change(change.quota_before, change.quota_after),
+        _change(change.held_before, change.held_after),
+        _change(change.share_before, change.share_after),
     )
 
 

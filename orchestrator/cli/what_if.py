@@ -72,11 +72,11 @@ def what_if(
 
     result, decisions_before = compare(snapshot, changed)
     if decisions_before:
-        click.echo(not_at_rest(decisions_before), err=True)
+        click.echo(unsettled(decisions_before), err=True)
     show(result, as_json=bool(as_json), more={"decisionsBefore": decisions_before})
 
 
-def not_at_rest(decisions: int) -> str:
+def unsettled(decisions: int) -> str:
     """Return what to say of a cluster that so many decisions would change before anything is changed in it."""
     return f"Note: the cluster is not at rest; compared with what {decisions} more decisions make of it"
 

@@ -21,7 +21,7 @@ HEADER: Final = ("PROJECT", "ROLE")
 @output_option("json", "yaml", "name")
 def whoami(*, output: str | None) -> None:
     """Say who the cluster takes you for, in which groups, and what you may do in which project."""
-    identity, access = run(_ask)
+    identity, access = run(_review)
     if output in ("json", "yaml"):
         answer = {
             "user": identity.user,
@@ -43,7 +43,7 @@ def whoami(*, output: str | None) -> None:
 @click.command("login", cls=Command)
 def login() -> None:
     """Check that the kubeconfig's credentials are good. muster has no accounts of its own."""
-    identity, access = run(_ask)
+    identity, access = run(_review)
     click.echo(
         f"You are {identity.user} at {access.server} (context {access.context}). "
         "muster has no login of its own: the kubeconfig says who you are"
@@ -59,7 +59,7 @@ def logout() -> None:
     )
 
 
-async def _ask(client: "AsyncClient") -> "tuple[Identity, Access]":
+async def _review(client: "AsyncClient") -> "tuple[Identity, Access]":
     return await client.whoami(), client.access
 
 

@@ -93,7 +93,7 @@ class NodeClient:
         """Return what the kubelets of these nodes say, and the refusal if they may not be asked."""
         slots = asyncio.Semaphore(_KUBELETS_AT_ONCE)
 
-        async def ask(name: str) -> tuple[str, Summary] | Forbidden | None:
+        async def summary_of(name: str) -> tuple[str, Summary] | Forbidden | None:
             path = f"{NODES.path(name=name, subresource='proxy')}/stats/summary"
             try:
                 async with slots, asyncio.timeout(KUBELET_SECONDS):
@@ -106,7 +106,7 @@ class NodeClient:
             # several nodes of one address lead to one kubelet, whose figures are one node's only
             return (name, summary) if summary.node_name == name else None
 
-        answers = await asyncio.gather(*map(ask, names))
+        answers = await asyncio.gather(*map(summary_of, names))
         denied = next((answer for answer in answers if isinstance(answer, Forbidden)), None)
         return dict(answer for answer in answers if isinstance(answer, tuple)), denied
 

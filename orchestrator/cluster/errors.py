@@ -10,7 +10,7 @@
     ├── Gone          410     a resourceVersion or a continue token that the server no longer keeps
     ├── Invalid       400, 422
     ├── TooManyRequests 429
-    ├── BudgetRefusal 429     a PodDisruptionBudget forbids an eviction
+    ├── EvictionBlocked 429   a PodDisruptionBudget forbids an eviction
     ├── ServerFault   5xx
     ├── Undecodable           an answer that is not what the caller asked for
     ├── StreamBroken          the streams of a container ended before what runs in it did
@@ -95,7 +95,7 @@ class TooManyRequests(ClusterError):
     """The server is shedding load (429)."""
 
 
-class BudgetRefusal(ClusterError):
+class EvictionBlocked(ClusterError):
     """A PodDisruptionBudget does not allow the eviction now (429)."""
 
 
@@ -169,7 +169,7 @@ def error_of(
         kind = AlreadyExists
     causes = (answer.details.causes if answer.details else None) or ()
     if status == 429 and any(cause.reason == "DisruptionBudget" for cause in causes):
-        kind = BudgetRefusal
+        kind = EvictionBlocked
     text = " ".join(answer.message.split())[:_MESSAGE_LIMIT] or answer.reason or "no message"
     message = f"{what}: {status} {text}" if what else text
     return kind(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cluster.errors import BudgetRefusal, Conflict, Invalid, NotFound, ServerFault
+from orchestrator.cluster.errors import Conflict, EvictionBlocked, Invalid, NotFound, ServerFault
 from orchestrator.cluster.nomination import annotate
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.resources import PODS
@@ -31,7 +31,7 @@ async def evict(
     The containers can read them (downward API) before they get the signal to end. The API server itself adds the
     condition `DisruptionTarget`, which the Job controller reads. `grace_seconds` None leaves the pod its own grace.
     A pod that is gone, or whose name another pod has taken, is success: the one that was meant is no more.
-    Raises BudgetRefusal when a PodDisruptionBudget forbids it, the annotations being taken away again, and the other
+    Raises EvictionBlocked when a PodDisruptionBudget forbids it, the annotations being taken away again, and the other
     leaves of ClusterError; after Unreachable, evicting again is safe.
     """
     path = PODS.path(namespace, name)
@@ -48,12 +48,12 @@ async def evict(
         await annotate(transport, namespace=namespace, name=name, uid=uid, annotations=annotations)
         try:
             await transport.create(f"{path}/eviction", body)
-        except (BudgetRefusal, ServerFault) as error:
-            if not isinstance(error, BudgetRefusal) and _SEVERAL_BUDGETS not in error.message:
+        except (EvictionBlocked, ServerFault) as error:
+            if not isinstance(error, EvictionBlocked) and _SEVERAL_BUDGETS not in error.message:
                 raise
             taken_away = dict.fromkeys(annotations)
             await annotate(transport, namespace=namespace, name=name, uid=uid, annotations=taken_away)
-            raise BudgetRefusal(error.message, status=error.status, reason=error.reason) from error
+            raise EvictionBlocked(error.message, status=error.status, reason=error.reason) from error
     except NotFound:
         return
     except (

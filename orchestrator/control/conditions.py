@@ -30,7 +30,7 @@ MAX_WAIT_FOR_BINDINGS_SECONDS: Final = 1.0
 class ConditionWriter:
     """Writes the reasons that it was last given. `pods` is the live cache, `bindings_done` waits for the executor.
 
-    `on_told` is called with a pod and the message when it was told another kind of reason than before. A pod on which
+    `on_new_reason` is called with a pod and the message when it had another kind of reason before. A pod on which
     nothing `may_be_written`, because its namespace is no project's, is told by that alone.
     """
 
@@ -42,7 +42,7 @@ class ConditionWriter:
         is_leader: Callable[[], bool],
         bindings_done: Callable[[], Awaitable[None]],
         clock: Callable[[], float],
-        on_told: Callable[[Pod, str], None] = lambda _pod, _message: None,
+        on_new_reason: Callable[[Pod, str], None] = lambda _pod, _message: None,
         may_be_written: Callable[[Pod], bool] = lambda _pod: True,
     ) -> None:
         self._transport = transport
@@ -50,7 +50,7 @@ class ConditionWriter:
         self._is_leader = is_leader
         self._bindings_done = bindings_done
         self._clock = clock
-        self._on_told = on_told
+        self._on_new_reason = on_new_reason
         self._may_be_written = may_be_written
         self._wanted: Mapping[str, str] = {}
         self._written: dict[str, tuple[str, float]] = {}
@@ -127,7 +127,7 @@ class ConditionWriter:
             return
         if not self._may_be_written(pod):
             self._written[uid] = (message, self._clock())
-            self._on_told(pod, message)
+            self._on_new_reason(pod, message)
             return
         condition = {
             "type": "PodScheduled",
@@ -153,7 +153,7 @@ class ConditionWriter:
         else:
             self._written[uid] = (message, self._clock())
             if _code(_said(pod) or "") != _code(message):
-                self._on_told(pod, message)
+                self._on_new_reason(pod, message)
 
 
 def _code(message: str) -> str:

@@ -33,7 +33,7 @@ class Health:
         self._leads = True
         self.decided()
 
-    def standing_by(self) -> None:
+    def on_standby(self) -> None:
         """This replica waits for its turn."""
         self._leads = False
         self._set_aside = ()

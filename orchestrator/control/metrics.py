@@ -179,7 +179,7 @@ class OperatorMetrics:
         """This replica leads; `projects` stays current, by whatever key."""
         self._leads, self._projects = True, projects
 
-    def standing_by(self) -> None:
+    def on_standby(self) -> None:
         """This replica waits for its turn: what it knew of projects is another's to say."""
         self._leads, self._projects, self._latest = False, {}, None
         self._starting.clear()

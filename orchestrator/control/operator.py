@@ -114,8 +114,8 @@ async def _lead_in_turn(
     transport: Transport, identity: str, config: OperatorConfig, health: Health, metrics: OperatorMetrics
 ) -> None:
     while True:
-        health.standing_by()
-        metrics.standing_by()
+        health.on_standby()
+        metrics.on_standby()
         _discard_the_caches()
         election = LeaseElection(
             transport,
@@ -179,14 +179,14 @@ async def _lead(
         )
         group.create_task(projects.run())
         group.create_task(limits.run())
-        kept = SuccessSnapshots(
+        success_snapshots = SuccessSnapshots(
             transport,
             observer.jobs.objects,
             observer.namespaces.objects,
             observer.projects.objects,
             is_leader=election.is_leader,
         )
-        group.create_task(kept.run())
+        group.create_task(success_snapshots.run())
         if limits_memory:
             watch = MemoryWatch(
                 observer.gpu_nodes,

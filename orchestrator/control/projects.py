@@ -273,9 +273,9 @@ class ProjectController:
         self._written[key] = hard
 
     async def _write_status(
-        self, project: Project, namespace: str, allowed: Granted, lacks: str = ""
+        self, project: Project, namespace: str, allowed: Granted, no_namespace: str = ""
     ) -> None:
-        """Write the status; `lacks` says why the project has no namespace."""
+        """Write the status; `no_namespace` says why the project has no namespace."""
         key = f"status/{project.metadata.uid}"
         loop = asyncio.get_running_loop()
         due = self._status_due.get(key, 0.0)
@@ -283,14 +283,16 @@ class ProjectController:
             loop.call_at(due, self._changed.set)
             return
         self._status_due[key] = loop.time() + STATUS_SECONDS
-        status = self._status(project, namespace, allowed, lacks)
+        status = self._status(project, namespace, allowed, no_namespace)
         if self._written.get(key) == status:
             return
         path = PROJECTS.path(None, project.metadata.name, "status")
         await self._transport.patch(path, {"status": status}, content_type=MERGE_PATCH)
         self._written[key] = status
 
-    def _status(self, project: Project, namespace: str, allowed: Granted, lacks: str) -> dict[str, Any]:
+    def _status(
+        self, project: Project, namespace: str, allowed: Granted, no_namespace: str
+    ) -> dict[str, Any]:
         name = project.metadata.name
         status: dict[str, Any] = {"namespace": namespace}
         if self._figures is None:
@@ -299,7 +301,7 @@ class ProjectController:
         if figures is None:
             return status
         problem = figures.reading.unreadable_projects.get(name)
-        ready = _Ready("NoNamespace", lacks) if lacks else _Ready("Unreadable", problem or "")
+        ready = _Ready("NoNamespace", no_namespace) if no_namespace else _Ready("Unreadable", problem or "")
         status |= {
             "allocatedGpu": _gpus(figures.decision.allocated_gpu_milli, name),
             "fairShareGpu": _gpus(figures.decision.shares_gpu_milli, name),

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from orchestrator.cluster.errors import (
-    BudgetRefusal,
     ClusterError,
     Conflict,
+    EvictionBlocked,
     Forbidden,
     NotFound,
     ServerFault,
@@ -179,7 +179,7 @@ class Requests:
             raise Unreachable(f"no answer within {self.request_seconds} s") from error
         except (Unreachable, ServerFault, TooManyRequests):
             raise
-        except BudgetRefusal as error:
+        except EvictionBlocked as error:
             self._on_failure("budget")
             logger.info("%s: %s", task.what, error)
             task.refused()

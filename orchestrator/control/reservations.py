@@ -261,8 +261,8 @@ class Reservations:
             if reservation.index == index:
                 return reservation
         for reservation in usable:
-            has_room = self._held_milli(reservation) + portion_milli <= DEVICE_MILLI
-            if reservation.decided == index and has_room:
+            fits = self._held_milli(reservation) + portion_milli <= DEVICE_MILLI
+            if reservation.decided == index and fits:
                 return reservation
         return None
 

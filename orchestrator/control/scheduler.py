@@ -28,7 +28,7 @@ from orchestrator.control.operator_config import DEFAULT_CONFIG, MemoryLimitsMod
 from orchestrator.control.quarantine import PROJECT, Decided, Quarantine
 from orchestrator.control.requeue_holds import RequeueHolds
 from orchestrator.control.reservations import Reservations
-from orchestrator.control.set_aside import MAX_TOLD, SetAsideRecord, quarantined, reasons, undecidable
+from orchestrator.control.set_aside import MAX_LOGGED, SetAsideRecord, quarantined, reasons, undecidable
 from orchestrator.control.watch_lag import WatchLag
 from orchestrator.manifests.render import default_image
 from orchestrator.planner import plan
@@ -48,7 +48,7 @@ MAX_RETRY_SECONDS: Final = 30.0
 IDLE_PART_OF_DECISION: Final = 2.0
 """The loop rests this many times as long as the last decision took, so that bindings get the CPU too."""
 MAX_REST_SECONDS: Final = 1.0
-REFUSAL_SECONDS: Final = 30.0
+FORBIDDEN_SECONDS: Final = 30.0
 """So long a pod that the API server did not evict is not chosen again."""
 UNREADY_SECONDS: Final = 10.0
 """So long a pod whose volumes could not be made ready is not decided on again."""
@@ -90,7 +90,9 @@ class SchedulerLoop:
         self._health = health or Health(loop.time)
         self._metrics = metrics or OperatorMetrics()
         self._set_aside_count = 0
-        self._reader = Reader(config.settings, longest_grace_seconds=config.max_checkpoint_grace_seconds)
+        self._reader = Reader(
+            config.settings, max_checkpoint_grace_seconds=config.max_checkpoint_grace_seconds
+        )
         self._audit = Audit(transport, max_checkpoint_grace_seconds=config.max_checkpoint_grace_seconds)
         self._announcer = Announcer(transport)
         self._lag = WatchLag(loop.time)
@@ -119,7 +121,7 @@ class SchedulerLoop:
             is_leader=is_leader,
             on_refused=self._decide_again_soon,
             on_evicted=self._note_eviction,
-            on_forbidden=self._note_refusal,
+            on_forbidden=self._note_forbidden,
             on_bound=self._note_binding,
             on_failure=self._metrics.request_failed,
             on_unready=self._note_unready,
@@ -141,7 +143,7 @@ class SchedulerLoop:
             is_leader=is_leader,
             bindings_done=self._executor.idle,
             clock=loop.time,
-            on_told=self._announcer.waits,
+            on_new_reason=self._announcer.waits,
             may_be_written=lambda pod: self._reader.is_of_a_project(pod.metadata.namespace),
         )
         self._rest_seconds = 0.0
@@ -163,7 +165,7 @@ class SchedulerLoop:
                     lags.count,
                     lags.p50_ms,
                     lags.p99_ms,
-                    lags.longest_ms,
+                    lags.max_ms,
                     self._observer.pods.counters.watches - 1,
                 )
 
@@ -271,7 +273,7 @@ class SchedulerLoop:
             *quarantined(decided, reading.snapshot, pods),
         ]
         new = self._set_aside.note(everything, left_over=len(decided.plan.left_over))
-        for entry in new[:MAX_TOLD]:
+        for entry in new[:MAX_LOGGED]:
             pod = pods.get(entry.uid)
             if pod is None or pod.spec.node_name:  # a pod that waits is told by its condition, with an event
                 self._announcer.sets_aside(entry)
@@ -334,9 +336,9 @@ class SchedulerLoop:
         self._lag.answered(uid)
         self._metrics.bound(uid)
 
-    def _note_refusal(self, pod: Pod, why: str) -> None:
+    def _note_forbidden(self, pod: Pod, why: str) -> None:
         """Choose other victims for a while; the budget's own status is what counts afterwards."""
-        self._refused[pod.metadata.uid] = (self._clock() + REFUSAL_SECONDS, why)
+        self._refused[pod.metadata.uid] = (self._clock() + FORBIDDEN_SECONDS, why)
 
     def _note_unready(self, pod: Pod, why: str) -> None:
         """Let others have the GPUs for a while."""

@@ -29,7 +29,7 @@ KEY: Final = "set-aside.json"
 MAX_LISTED: Final = 200
 """So many objects are listed: a ConfigMap holds a MiB, and people read the first ones."""
 MAX_CHARACTERS: Final = 400
-MAX_TOLD: Final = 20
+MAX_LOGGED: Final = 20
 """Of so many objects that come at once there are lines in the log and Events."""
 WRITE_SECONDS: Final = 1.0
 """The record is written at most once in this time."""
@@ -126,10 +126,10 @@ class SetAsideRecord:
         there = list(objects)
         new = [entry for entry in there if entry not in self._since]
         at = self._now().strftime("%Y-%m-%dT%H:%M:%SZ") if new else ""
-        for entry in new[:MAX_TOLD]:
+        for entry in new[:MAX_LOGGED]:
             logger.warning("set aside: %s", entry)
-        if len(new) > MAX_TOLD:
-            logger.warning("set aside: %d objects more", len(new) - MAX_TOLD)
+        if len(new) > MAX_LOGGED:
+            logger.warning("set aside: %d objects more", len(new) - MAX_LOGGED)
         gone = len(self._since) + len(new) - len(there)
         if gone:
             logger.info("%d objects are counted with again that were set aside", gone)

@@ -16,7 +16,7 @@ class Lags:
     count: int
     p50_ms: float
     p99_ms: float
-    longest_ms: float
+    max_ms: float
 
 
 class WatchLag:

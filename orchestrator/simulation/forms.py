@@ -200,13 +200,13 @@ class SnapshotForm(Form, frozen=True, kw_only=True):
 def file_form() -> type[SnapshotForm]:
     """The form of a whole file, with every field that the planner's model has by now."""
     request: dict[type, frozenset[str]] = {model.Request: COVERED[model.Request]}
-    ask = request | {model.Constraints: COVERED[model.Constraints]}
+    requested = request | {model.Constraints: COVERED[model.Constraints]}
     foreign: Any = completed(ForeignForm, request)
     node: Any = completed(NodeForm, {model.Node: COVERED[model.Node]}, ("foreign", foreign, ForeignForm()))
     project: Any = completed(ProjectForm, {model.Project: COVERED[model.Project]})
-    pod: Any = completed(PodForm, {model.Pod: COVERED[model.Pod], **ask})
+    pod: Any = completed(PodForm, {model.Pod: COVERED[model.Pod], **requested})
     workload: Any = completed(
-        WorkloadForm, {model.Workload: COVERED[model.Workload], **ask}, ("pods", int | list[pod], 1)
+        WorkloadForm, {model.Workload: COVERED[model.Workload], **requested}, ("pods", int | list[pod], 1)
     )
     return completed(
         SnapshotForm,

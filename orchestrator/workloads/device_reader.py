@@ -65,7 +65,7 @@ class DeviceReader:
         self._devices: dict[str, tuple[int, ...]] = {}
         self._given: dict[str, Given] = {}
         self._assumed: Places = {}
-        self._kept: Places = {}
+        self._nominated_places: Places = {}
         self._touched: set[str] = set()
         self._miscounted: dict[str, tuple[Miscounted, ...]] = {}
 
@@ -164,19 +164,19 @@ class DeviceReader:
             pod = pod_of(uid)
             if pod is not None and not pod.spec.node_name:
                 binding.setdefault(place.node, {})[uid] = (gpu_request(pod), place.devices)
-        kept: Places = {}
+        nominated_places: Places = {}
         for uid in self._nominated.keys() | nominated.keys():
             pod = pod_of(uid)
             if pod is None or pod.spec.node_name or uid in assumed:
                 continue
-            room = nominated[uid] if uid in nominated else nomination_of(pod)
-            if room is not None:
-                kept.setdefault(room.node, {})[uid] = (gpu_request(pod), room.devices)
-        for before, after in ((self._assumed, binding), (self._kept, kept)):
+            nomination = nominated[uid] if uid in nominated else nomination_of(pod)
+            if nomination is not None:
+                nominated_places.setdefault(nomination.node, {})[uid] = (gpu_request(pod), nomination.devices)
+        for before, after in ((self._assumed, binding), (self._nominated_places, nominated_places)):
             self._touched.update(
                 name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
             )
-        self._assumed, self._kept = binding, kept
+        self._assumed, self._nominated_places = binding, nominated_places
 
     def _work_out(
         self, name: str, tenants: Mapping[str, Tenant], assigned: dict[str, tuple[int, ...]]
@@ -195,7 +195,7 @@ class DeviceReader:
         held = assigned | _settle(node, (tenant for tenant in in_order if _is_as_muster_writes(tenant)))
         in_order = [tenant for tenant in in_order if tenant.pod.metadata.uid not in held]
         held |= _settle(node, (tenant for tenant in in_order if _is_there(tenant)))
-        for request, devices in self._kept.get(name, _NO_PLACES).values():
+        for request, devices in self._nominated_places.get(name, _NO_PLACES).values():
             node.occupy(request, devices)
         return held | _settle(node, (tenant for tenant in in_order if not _is_there(tenant)))
 
@@ -266,7 +266,7 @@ def _settle(node: NodeDevices, tenants: Iterable[Tenant]) -> dict[str, tuple[int
     for tenant in tenants:
         pod, request = tenant.pod, tenant.request
         devices = devices_of(pod) if pod.spec.scheduler_name == SCHEDULER_NAME else NO_GPUS
-        if not (devices and node.has_room(request, devices)):
+        if not (devices and node.fits(request, devices)):
             devices = node.choose(request)
         node.occupy(request, devices)
         held[pod.metadata.uid] = devices

@@ -41,7 +41,7 @@ class NodeDevices:
             if device < self._node.count:
                 self._held_milli[device] += share_milli
 
-    def has_room(self, request: Request, devices: Sequence[int]) -> bool:
+    def fits(self, request: Request, devices: Sequence[int]) -> bool:
         """Whether the pod may hold these devices beside all that is entered."""
         share_milli = self._share_milli(request)
         return len(devices) == _count(request) and all(
@@ -59,11 +59,11 @@ class NodeDevices:
         idle = idle[: max(0, len(idle) - self._node.lost)]
         if not request.is_shared:
             return tuple(sorted(idle[:count]))
-        room_milli = DEVICE_MILLI - self._share_milli(request)
+        max_held_milli = DEVICE_MILLI - self._share_milli(request)
         shared = [
             device
             for device in sorted(self._usable, key=lambda device: (-self._held_milli[device], -device))
-            if 0 < self._held_milli[device] <= room_milli
+            if 0 < self._held_milli[device] <= max_held_milli
         ]
         return tuple(sorted([*shared, *idle][:count]))
 

@@ -94,5 +94,5 @@ def _part_bytes(pod: Pod, request: Request, device_bytes: int) -> int:
     """What the pod asks for of a device of that size, rounded down; never more than there is. 0: not known."""
     if request.gpu_portion_milli:
         return device_bytes * request.gpu_portion_milli // DEVICE_MILLI
-    asked_bytes = memory_bytes(pod.metadata.annotations[names.GPU_MEMORY_ANNOTATION])
-    return min(asked_bytes, device_bytes) if device_bytes else asked_bytes
+    requested_bytes = memory_bytes(pod.metadata.annotations[names.GPU_MEMORY_ANNOTATION])
+    return min(requested_bytes, device_bytes) if device_bytes else requested_bytes

@@ -30,12 +30,12 @@ class OutsiderReader:
         devices: DeviceReader,
         claims: ClaimReader,
         project_of: Mapping[str, str],
-        longest_grace_seconds: int,
+        max_checkpoint_grace_seconds: int,
     ) -> None:
         self._devices = devices
         self._claims = claims
         self._project_of = project_of
-        self._longest_grace_seconds = longest_grace_seconds
+        self._max_checkpoint_grace_seconds = max_checkpoint_grace_seconds
         self._pods: dict[str, Pod] = {}
         self._evicted: frozenset[str] = frozenset()
         self._made: dict[str, model.Workload] = {}
@@ -80,7 +80,7 @@ class OutsiderReader:
             devices=self._devices.devices(metadata.uid),
             claims=self._claims.read_pod(pod, readable_request(pod), pod.spec.node_name),
             evicted=metadata.uid in self._evicted,
-            longest_grace_seconds=self._longest_grace_seconds,
+            max_checkpoint_grace_seconds=self._max_checkpoint_grace_seconds,
         )
         return model.Workload(
             id=metadata.uid,

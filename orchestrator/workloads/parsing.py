@@ -32,7 +32,7 @@ from orchestrator.workloads.values import (
     is_image,
 )
 
-_NUMBER_ROOM: Final = 6
+_NUMBER_LENGTH: Final = 6
 """Characters that a name prefix leaves for `-` and a number."""
 
 _GPU = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?|\.[0-9]{1,3}")
@@ -56,9 +56,9 @@ def parse_name(text: str) -> str:
 
 def parse_name_prefix(text: str) -> str:
     """Return what the names of jobs begin with that are numbered; there is room for a number behind it."""
-    longest = MAX_NAME_LENGTH - _NUMBER_ROOM
-    if len(text) > longest or not is_workload_name(text):
-        rule = NAME_RULE.replace(str(MAX_NAME_LENGTH), str(longest))
+    max_length = MAX_NAME_LENGTH - _NUMBER_LENGTH
+    if len(text) > max_length or not is_workload_name(text):
+        rule = NAME_RULE.replace(str(MAX_NAME_LENGTH), str(max_length))
         raise InvalidField("{name_prefix} {text!r} is not possible: {rule}", text=text, rule=rule)
     return text
 

@@ -80,7 +80,7 @@ class Reader:
         self,
         settings: Settings = DEFAULT_SETTINGS,
         *,
-        longest_grace_seconds: int = MAX_GRACE_SECONDS,
+        max_checkpoint_grace_seconds: int = MAX_GRACE_SECONDS,
     ) -> None:
         self._settings = settings
         boundary = Boundary()
@@ -98,11 +98,11 @@ class Reader:
             self._devices,
             self.claims,
             levels=settings.topology_levels,
-            longest_grace_seconds=longest_grace_seconds,
+            max_checkpoint_grace_seconds=max_checkpoint_grace_seconds,
             boundary=boundary,
         )
         self._outsiders = OutsiderReader(
-            self._devices, self.claims, self._namespaces.project_of, longest_grace_seconds
+            self._devices, self.claims, self._namespaces.project_of, max_checkpoint_grace_seconds
         )
 
     @property

@@ -304,16 +304,16 @@ def pod_constraints(pod: Pod, volumes: Terms = ()) -> Constraints:
     )
 
 
-def grace_seconds(pod: Pod, longest_seconds: int) -> int | None:
-    """How long after its eviction the pod may go on to save its work, at most `longest_seconds`.
+def grace_seconds(pod: Pod, max_seconds: int) -> int | None:
+    """How long after its eviction the pod may go on to save its work, at most `max_seconds`.
 
     None where neither its annotation nor its specification says so: then it has what Kubernetes gives it.
     """
     text = pod.metadata.annotations.get(CHECKPOINT_GRACE_ANNOTATION, "").strip()
     if text.isascii() and text.isdecimal():
-        return min(whole_number(text[:MAX_DIGITS]) or 0, longest_seconds)
+        return min(whole_number(text[:MAX_DIGITS]) or 0, max_seconds)
     own_seconds = pod.spec.termination_grace_period_seconds
-    return None if own_seconds is None else min(own_seconds, longest_seconds)
+    return None if own_seconds is None else min(own_seconds, max_seconds)
 
 
 def _total(pod: Pod, resource: str, parse: Callable[[str], int]) -> int:

@@ -245,7 +245,7 @@ def planner_pod(
     part: str = "",
     devices: tuple[int, ...] | None = None,
     claims: PodClaims | None = None,
-    longest_grace_seconds: int = MAX_GRACE_SECONDS,
+    max_checkpoint_grace_seconds: int = MAX_GRACE_SECONDS,
 ) -> model.Pod:
     """The pod in the planner's terms, with a binding or an eviction that is under way. Raises UnreadableRequest.
 
@@ -260,7 +260,7 @@ def planner_pod(
     terms = volumes if claims is None else both(volumes, claims.terms)
     held: tuple[int, ...] = ()
     if node:
-        state = _state(pod, longest_grace_seconds, evicted=evicted)
+        state = _state(pod, max_checkpoint_grace_seconds, evicted=evicted)
         if assumed and not pod.spec.node_name:
             held = assumed.devices
         elif claims is not None and claims.keys:
@@ -296,7 +296,7 @@ def held_pod(
     devices: tuple[int, ...] | None = None,
     claims: PodClaims | None = None,
     evicted: bool = False,
-    longest_grace_seconds: int = MAX_GRACE_SECONDS,
+    max_checkpoint_grace_seconds: int = MAX_GRACE_SECONDS,
 ) -> model.Pod:
     """What a bound pod holds, without all that a decision about it would look at, whether it can be read or not.
 
@@ -312,21 +312,21 @@ def held_pod(
         name=pod.metadata.name,
         request=held_request(readable_request(pod), held) if claims is None else claims.request,
         claims=() if claims is None else claims.keys,
-        state=_state(pod, longest_grace_seconds, evicted=evicted),
+        state=_state(pod, max_checkpoint_grace_seconds, evicted=evicted),
         node=pod.spec.node_name or (assumed.node if assumed else None),
         devices=held,
     )
 
 
-def _state(pod: Pod, longest_grace_seconds: int, *, evicted: bool) -> model.PodState:
+def _state(pod: Pod, max_checkpoint_grace_seconds: int, *, evicted: bool) -> model.PodState:
     return (
         model.PodState.RELEASING
-        if evicted or is_leaving(pod, longest_grace_seconds)
+        if evicted or is_leaving(pod, max_checkpoint_grace_seconds)
         else model.PodState.ALLOCATED
     )
 
 
-def is_leaving(pod: Pod, longest_grace_seconds: int) -> bool:
+def is_leaving(pod: Pod, max_checkpoint_grace_seconds: int) -> bool:
     """Whether a bound pod was deleted and gives back what it has.
 
     One that was deleted with more grace than an eviction leaves it stays, and counts, until it is evicted as well.
@@ -334,7 +334,7 @@ def is_leaving(pod: Pod, longest_grace_seconds: int) -> bool:
     metadata = pod.metadata
     return (
         metadata.deletion_timestamp is not None
-        and (metadata.deletion_grace_period_seconds or 0) <= longest_grace_seconds
+        and (metadata.deletion_grace_period_seconds or 0) <= max_checkpoint_grace_seconds
     )
 
 

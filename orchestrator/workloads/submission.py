@@ -241,7 +241,7 @@ def _words_are_possible(submission: Submission) -> InvalidField | None:
 # --- values together ----------------------------------------------------------------------------------
 
 
-def _one_way_to_ask_for_gpus(submission: Submission) -> InvalidField | None:
+def _one_way_to_request_gpus(submission: Submission) -> InvalidField | None:
     if submission.gpu_milli and submission.gpu_memory_bytes:
         return InvalidField("{gpu_milli} and {gpu_memory_bytes} both ask for GPUs: use one of them")
     if submission.gpu_devices is not None and not (submission.is_fraction or submission.gpu_memory_bytes):
@@ -416,7 +416,7 @@ _CHECKS: Final[tuple[Callable[[Submission], InvalidField | None], ...]] = (
     _gpus_are_possible,
     _numbers_are_possible,
     _words_are_possible,
-    _one_way_to_ask_for_gpus,
+    _one_way_to_request_gpus,
     _service_needs_ports,
     _ports_differ,
     _mounts_differ,

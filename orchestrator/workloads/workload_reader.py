@@ -64,13 +64,13 @@ class WorkloadReader:
         claims: ClaimReader,
         *,
         levels: tuple[str, ...],
-        longest_grace_seconds: int,
+        max_checkpoint_grace_seconds: int,
         boundary: Boundary,
     ) -> None:
         self._boundary = boundary
         self._devices = devices
         self._claims = claims
-        self._longest_grace_seconds = longest_grace_seconds
+        self._max_checkpoint_grace_seconds = max_checkpoint_grace_seconds
         self._project_of = project_of
         self._volumes = volumes
         self._levels = levels
@@ -301,7 +301,7 @@ class WorkloadReader:
             devices=self._devices.devices(uid),
             claims=self._claims.read_pod(pod, readable_request(pod), self._node_of(pod)),
             evicted=uid in self._evicted,
-            longest_grace_seconds=self._longest_grace_seconds,
+            max_checkpoint_grace_seconds=self._max_checkpoint_grace_seconds,
         )
 
     def _together(self, uid: str, pods: list[tuple[Pod, model.Pod]], owners: Chain, now_us: int) -> Together:
@@ -339,7 +339,7 @@ class WorkloadReader:
             part=part,
             devices=devices,
             claims=claims,
-            longest_grace_seconds=self._longest_grace_seconds,
+            max_checkpoint_grace_seconds=self._max_checkpoint_grace_seconds,
         )
         if known is not None and known[2] == planned:
             planned = known[2]

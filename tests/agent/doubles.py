@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from orchestrator.agent.errors import NvmlUnavailable
 from orchestrator.agent.model import Gpu, Process, Sample, Upkeep
-from orchestrator.agent.nvml import GpuTrouble
+from orchestrator.agent.nvml import GpuProblem
 
 MIB = 1 << 20
 
@@ -22,7 +22,7 @@ class FakeDriver:
         self.count = count
         self.utilization = [0] * count
         self.memory = [0] * count
-        self.troubles: dict[int, str] = {}
+        self.problems: dict[int, str] = {}
         self.running: dict[int, tuple[Process, ...]] = {}
         self.upkeeps: dict[int, Upkeep] = {}
         self.events: list[tuple[int | None, int]] = []
@@ -35,7 +35,7 @@ class FakeDriver:
             raise NvmlUnavailable("NVML: NVML Shared Library Not Found")
         self.opened += 1
         self.gpus = tuple(
-            Gpu(index) if self.troubles.get(index) == "lost" else self._gpu(index)
+            Gpu(index) if self.problems.get(index) == "lost" else self._gpu(index)
             for index in range(self.count)
         )
 
@@ -44,15 +44,15 @@ class FakeDriver:
 
     def look_again(self) -> None:
         self.gpus = tuple(
-            gpu if gpu.uuid or gpu.index in self.troubles else self._gpu(gpu.index) for gpu in self.gpus
+            gpu if gpu.uuid or gpu.index in self.problems else self._gpu(gpu.index) for gpu in self.gpus
         )
 
     def sample(self, gpu: Gpu) -> Sample:
         self.samples += 1
         if self.is_missing:
             raise NvmlUnavailable("NVML: Driver Not Loaded")
-        if gpu.index in self.troubles:
-            raise GpuTrouble(self.troubles[gpu.index], "it was told to")
+        if gpu.index in self.problems:
+            raise GpuProblem(self.problems[gpu.index], "it was told to")
         return Sample(
             memory_used_bytes=self.memory[gpu.index],
             utilization_percent=self.utilization[gpu.index],

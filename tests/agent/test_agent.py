@@ -88,9 +88,9 @@ async def test_what_is_seen_is_written_with_the_node_as_its_owner(site: Site) ->
 async def test_a_failed_gpu_is_on_the_node_at_once_and_goes_when_it_is_well(site: Site) -> None:
     async with running(site.agent().run()):
         await until(lambda: site.annotations == [None])
-        site.driver.troubles[1] = "lost"
+        site.driver.problems[1] = "lost"
         await until(lambda: site.annotations == [None, "1"])
-        del site.driver.troubles[1]
+        del site.driver.problems[1]
         site.clock.now += 1
         await until(lambda: site.annotations == [None, "1"])
         samples = site.driver.samples

@@ -17,13 +17,13 @@ class World:
         self.driver = FakeDriver(count)
         self.clock = ManualClock()
         self.held: list[HeldDevice] = []
-        self.asked: list[int] = []
+        self.pids: list[int] = []
         self.collector = Collector(
             self.driver, clock=self.clock, wall_clock=self.clock, find_owner=self._owner, known=known
         )
 
     def _owner(self, pid: int) -> Owner:
-        self.asked.append(pid)
+        self.pids.append(pid)
         return OWNERS.get(pid, Owner())
 
     def after(self, seconds: int) -> NodeReading:
@@ -62,7 +62,7 @@ def test_a_driver_that_goes_is_opened_again_when_it_is_back(world: World) -> Non
 
 def test_one_gpu_that_falls_off_the_bus_is_named_and_the_others_are_read(world: World) -> None:
     world.after(1)
-    world.driver.troubles[0] = "lost"
+    world.driver.problems[0] = "lost"
     world.driver.events.append((0, 79))
     reading = world.after(1)
     assert failures(reading) == ["xid-79", ""]
@@ -76,11 +76,11 @@ def test_a_gpu_that_was_lost_before_the_agent_started_is_known_by_what_was_writt
     world = World(
         known={0: (Gpu(0, uuid(0), "Tesla V100", "b", memory_bytes=MIB), ""), 1: (Gpu(1), "xid-48")}
     )
-    world.driver.troubles[0] = "lost"
+    world.driver.problems[0] = "lost"
     reading = world.after(1)
     assert failures(reading) == ["lost", "xid-48"]
     assert reading.gpus[0].gpu.uuid == uuid(0)
-    del world.driver.troubles[0]
+    del world.driver.problems[0]
     reading = world.after(80)
     assert failures(reading) == ["", "xid-48"]
 
@@ -107,12 +107,12 @@ def test_processes_are_asked_for_every_five_seconds_and_their_owners_once(world:
     world.driver.running[0] = (Process(10, 512 * MIB), Process(11, None))
     reading = world.after(30)
     assert [process.owner for process in reading.gpus[0].processes] == [OWNERS[10], OWNERS[11]]
-    assert world.asked == [10, 11]
+    assert world.pids == [10, 11]
     world.driver.running[0] = ()
     assert world.after(5).gpus[0].processes == ()
     world.driver.running[0] = (Process(10, MIB),)
     world.after(5)
-    assert world.asked == [10, 11, 10]
+    assert world.pids == [10, 11, 10]
 
 
 def test_a_gpu_is_idle_once_nothing_ran_for_a_minute_while_somebody_held_it(world: World) -> None:

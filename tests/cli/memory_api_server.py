@@ -42,14 +42,14 @@ class MemoryApiServer:
         # the definitions of snapshots are not Kubernetes' own: who needs them says so
         self._resources = [resource for resource in ALL if resource is not VOLUME_SNAPSHOTS]
         self._objects: dict[Key, JSON] = {}
-        self._refusals: dict[tuple[str, str], tuple[int, str]] = {}
+        self._scripted_errors: dict[tuple[str, str], tuple[int, str]] = {}
         self.user: JSON = {"username": "ann", "uid": "uid-of-ann", "groups": ["team", "system:authenticated"]}
         self.forbidden: set[tuple[str, str, str]] = set()
         self.summaries: dict[str, JSON] = {}
         self.headers: list[dict[str, str]] = []
         self.admit: Callable[[str, str, str, JSON | None], tuple[int, JSON] | None] = lambda *_: None
         self.closed = threading.Event()
-        self._asked = threading.Condition()
+        self._requested = threading.Condition()
         self._watches: list[tuple[Resource, str, str, queue.Queue[JSON]]] = []
         self._count = 0
         self._lock = threading.RLock()
@@ -60,11 +60,11 @@ class MemoryApiServer:
 
     def refuse(self, method: str, path: str, code: int, reason: str) -> None:
         """Answer every request of that method and path with a failure."""
-        self._refusals[method, path] = (code, reason)
+        self._scripted_errors[method, path] = (code, reason)
 
     def allow(self, method: str, path: str) -> None:
         """Take a refusal back."""
-        del self._refusals[method, path]
+        del self._scripted_errors[method, path]
 
     def add(self, *objects: JSON) -> None:
         """Keep objects as if somebody else had created them."""
@@ -85,8 +85,8 @@ class MemoryApiServer:
 
     def until(self, condition: Callable[[], object], *, seconds: float = DEADLINE_SECONDS) -> None:
         """Wait until a condition holds, which is looked at whenever somebody asks something; fail at the deadline."""
-        with self._asked:
-            assert self._asked.wait_for(condition, timeout=seconds), "it did not come to that in time"
+        with self._requested:
+            assert self._requested.wait_for(condition, timeout=seconds), "it did not come to that in time"
 
     def writes(self) -> list[tuple[str, str]]:
         """Return the requests that change something."""
@@ -101,9 +101,9 @@ class MemoryApiServer:
         events: queue.Queue[JSON] = queue.Queue()
         with self._lock:
             self._watches.append((place[0], place[1], query.get("labelSelector", ""), events))
-        with self._asked:
+        with self._requested:
             self.requests.append(("WATCH", url.path))
-            self._asked.notify_all()
+            self._requested.notify_all()
         return events
 
     def answer(self, method: str, target: str, body: JSON | None, accept: str = "") -> tuple[int, JSON]:
@@ -118,8 +118,8 @@ class MemoryApiServer:
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
         with self._lock:
             self.requests.append((method, url.path))
-            if (method, url.path) in self._refusals:
-                return _failure(*self._refusals[method, url.path], "refused by the test")
+            if (method, url.path) in self._scripted_errors:
+                return _failure(*self._scripted_errors[method, url.path], "refused by the test")
             special = self._special(url.path, body or {})
             if special is not None:
                 return special
@@ -141,8 +141,8 @@ class MemoryApiServer:
         if path.endswith("/selfsubjectreviews"):
             return 201, {**body, "status": {"userInfo": self.user}}
         if path.endswith("/selfsubjectaccessreviews"):
-            asked = body["spec"]["resourceAttributes"]
-            right = (asked["verb"], asked["resource"], asked.get("namespace", ""))
+            attributes = body["spec"]["resourceAttributes"]
+            right = (attributes["verb"], attributes["resource"], attributes.get("namespace", ""))
             return 201, {**body, "status": {"allowed": right not in self.forbidden}}
         if path.endswith("/proxy/stats/summary"):
             summary = self.summaries.get(path.split("/")[4])

@@ -24,16 +24,20 @@ MUSTER = (sys.executable, "-c", "import sys; from orchestrator.cli.main import m
 def complete(kubeconfig: Path) -> Callable[[str], list[str]]:
     """Ask as a shell does: the words so far, the last of which is to be completed."""
 
-    def ask(line: str) -> list[str]:
+    def complete(line: str) -> list[str]:
         words = line.split(" ")
-        asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_MUSTER_COMPLETE": "bash_complete"}
+        environment = {
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(words) - 1),
+            "_MUSTER_COMPLETE": "bash_complete",
+        }
         done = subprocess.run(
-            MUSTER, env={**os.environ, **asked}, capture_output=True, text=True, timeout=120, check=True
+            MUSTER, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120, check=True
         )
         assert done.stderr == ""
         return [each.partition(",")[2] for each in done.stdout.splitlines() if each]
 
-    return ask
+    return complete
 
 
 def test_names_in_the_cluster_are_completed(

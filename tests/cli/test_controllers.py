@@ -115,9 +115,9 @@ def test_explain_calls_a_gang_that_its_pods_ask_for_by_its_jobs_name(
             )
         )
     assert [row[0] for row in rows(muster("list"))] == ["rawjob"]
-    told = muster("explain", "rawjob").out
-    assert told.startswith("rawjob of team-a waits: 18 GPUs in 2 pods.")
-    assert "rawjob-" not in told
+    output = muster("explain", "rawjob").out
+    assert output.startswith("rawjob of team-a waits: 18 GPUs in 2 pods.")
+    assert "rawjob-" not in output
 
 
 def test_bare_pods_that_ask_for_a_gang_of_one_name_are_one_row(

@@ -134,9 +134,9 @@ def test_a_volume_has_exactly_the_bytes_that_were_asked_for(muster: Muster, stor
         "snapshots": [],
         "usedBy": [],
     }
-    kept = storage.find("persistentvolumeclaims", "new", NAMESPACE)
-    assert kept is not None
-    assert kept["spec"]["resources"]["requests"]["storage"] == "1000000001"
+    claim = storage.find("persistentvolumeclaims", "new", NAMESPACE)
+    assert claim is not None
+    assert claim["spec"]["resources"]["requests"]["storage"] == "1000000001"
 
 
 def test_a_clone_is_as_large_and_of_the_same_class_as_its_source(
@@ -144,9 +144,9 @@ def test_a_clone_is_as_large_and_of_the_same_class_as_its_source(
 ) -> None:
     done = muster("data", "volume", "clone", "data", "copy", "--no-wait")
     assert (done.code, done.out) == (0, "Volume copy has been cloned from data (10Gi, Pending)\n")
-    kept = storage.find("persistentvolumeclaims", "copy", NAMESPACE)
-    assert kept is not None
-    assert kept["spec"] == CLONE_OF_DATA
+    claim = storage.find("persistentvolumeclaims", "copy", NAMESPACE)
+    assert claim is not None
+    assert claim["spec"] == CLONE_OF_DATA
 
 
 @pytest.mark.parametrize(
@@ -283,10 +283,10 @@ def test_a_snapshot_is_taken_and_restored_to_a_new_volume(muster: Muster, storag
     done = muster("data", "snapshot", "restore", "monday", "back")
     assert done.code == 1
     assert "the snapshot monday is Pending: wait until it is Ready" in done.err
-    kept = storage.find("volumesnapshots", "monday", NAMESPACE)
-    assert kept is not None
-    assert kept["spec"] == {"source": {"persistentVolumeClaimName": "data"}}
-    kept["status"] = {"readyToUse": True, "restoreSize": "11Gi"}
+    snapshot = storage.find("volumesnapshots", "monday", NAMESPACE)
+    assert snapshot is not None
+    assert snapshot["spec"] == {"source": {"persistentVolumeClaimName": "data"}}
+    snapshot["status"] = {"readyToUse": True, "restoreSize": "11Gi"}
     assert muster("data", "snapshot", "restore", "monday", "back", "--no-wait").code == 0
     restored = storage.find("persistentvolumeclaims", "back", NAMESPACE)
     assert restored is not None
@@ -415,14 +415,14 @@ def test_a_job_has_a_clone_of_its_own_that_goes_with_it(muster: Muster, storage:
         "submit", "train", "-i", "image", "--clone-of", "data:/work", "--pvc-new", "size=1Gi,path=/tmp"
     )
     assert (done.code, done.err) == (0, "")
-    kept = storage.find("persistentvolumeclaims", "pvc-train-1", NAMESPACE)
-    assert kept is not None
-    assert kept["spec"] == CLONE_OF_DATA
+    claim = storage.find("persistentvolumeclaims", "pvc-train-1", NAMESPACE)
+    assert claim is not None
+    assert claim["spec"] == CLONE_OF_DATA
     job = storage.find("jobs", "train", NAMESPACE)
     assert job is not None
     mounts = job["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
     assert {"name": "volume-1", "mountPath": "/work"} in mounts
-    kept["metadata"]["creationTimestamp"] = LATE
+    claim["metadata"]["creationTimestamp"] = LATE
     assert "it has clones: pvc-train-1" in muster("data", "volume", "delete", "data").err
     assert muster("delete", "train").code == 0
     assert muster("data", "volume", "delete", "data").code == 0

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from orchestrator.cluster.errors import Forbidden, NotFound
 from orchestrator.cluster.kubeconfig import load_access
@@ -32,18 +30,19 @@ from orchestrator.cluster.resources import (
 )
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.install import apply, install
+from tests.client.snapshot_definitions import apply_snapshot_definitions
 from tests.cluster.waiting import DEADLINE_SECONDS, running
 from tests.control.operators import muster, until_granted
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from musterlab.cluster import Lab
 
 pytestmark = pytest.mark.lab
 
-DEFINITIONS = Path(__file__).parents[1] / "client" / "snapshot_crds"
 PROJECT = "datasets"
 NAMESPACE = f"muster-{PROJECT}"
 DRIVER = "hostpath.csi.k8s.io"
@@ -81,12 +80,12 @@ class Storage:
                 path = VOLUME_SNAPSHOTS.path(NAMESPACE, name, "status")
                 await self._transport.patch(path, {"status": status})
             elif name == "refused":
-                await self._transport.create(EVENTS.path(NAMESPACE), refusal(uid))
+                await self._transport.create(EVENTS.path(NAMESPACE), warning_event(uid))
             elif not added.spec.volume_name:
                 await self._transport.create(PERSISTENT_VOLUMES.path(), volume_of(added))
 
 
-def refusal(uid: str) -> dict[str, Any]:
+def warning_event(uid: str) -> dict[str, Any]:
     """What external-provisioner 6.4.0 says of a driver that cannot clone."""
     return {
         "apiVersion": "v1",
@@ -174,9 +173,7 @@ async def site(shared_lab: Lab) -> AsyncIterator[Site]:
 
 async def prepare(admin: Transport) -> None:
     await install(admin, "tests", replicas=0)
-    for definition in sorted(DEFINITIONS.glob("*.yaml")):
-        (body,) = (part for part in yaml.safe_load_all(definition.read_text()) if part)
-        await apply(admin, body)
+    await apply_snapshot_definitions(admin)
     project = {"apiVersion": PROJECTS.api_version, "kind": PROJECTS.kind, "metadata": {"name": PROJECT}}
     created = await apply(admin, {**project, "spec": {"gpu": {"quota": 0}}})
     owner = {**project, "name": PROJECT, "uid": created["metadata"]["uid"]}
@@ -236,8 +233,8 @@ async def test_a_dataset_is_cloned_kept_and_restored_as_the_real_api_server_has_
         "name": "monday",
     }
 
-    refusal = await site.refused("volume", "delete", "data")
-    assert "it has clones: copy; it has snapshots: monday" in refusal
+    message = await site.refused("volume", "delete", "data")
+    assert "it has clones: copy; it has snapshots: monday" in message
     assert "volumes were made from it: back" in await site.refused("snapshot", "delete", "monday")
     for words in (
         ("volume", "delete", "back"),
@@ -274,8 +271,8 @@ async def test_a_volume_is_replaced_when_nobody_uses_it(site: Site) -> None:
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "reader"}, "spec": pod}
     await site.admin.create(PODS.path(NAMESPACE), body)
     before = await site.claim("data")
-    refusal = await site.refused("snapshot", "restore", "monday", "--replace")
-    assert "it is used by pod reader" in refusal
+    message = await site.refused("snapshot", "restore", "monday", "--replace")
+    assert "it is used by pod reader" in message
     assert "it is used by pod reader" in await site.refused("volume", "delete", "data", "--force")
     assert (await site.claim("data"))["metadata"]["uid"] == before["metadata"]["uid"]
 
@@ -306,9 +303,9 @@ async def test_beyond_the_quota_of_storage_nothing_is_made_and_nothing_is_lost(s
         ("snapshot", "restore", "monday", "copy"),
         ("snapshot", "restore", "monday", "--replace"),
     ):
-        refusal = await site.refused(*words)
+        message = await site.refused(*words)
         for word in ("requests.storage=3Gi", "used are requests.storage=2Gi", "--storage SIZE"):
-            assert word in refusal
+            assert word in message
     assert await site.volumes() == {"data"}
     after = await site.claim("data")
     assert (after["metadata"]["uid"], after["metadata"].get("deletionTimestamp")) == (
@@ -319,8 +316,8 @@ async def test_beyond_the_quota_of_storage_nothing_is_made_and_nothing_is_lost(s
 
 async def test_what_the_storage_cannot_clone_is_deleted_again(site: Site) -> None:
     await site.must("volume", "create", "data", "--size", "1Gi", "--storage-class", "fast")
-    refusal = await site.refused("volume", "clone", "data", "refused")
-    assert "CLONE_VOLUME capability is not reported" in refusal
+    message = await site.refused("volume", "clone", "data", "refused")
+    assert "CLONE_VOLUME capability is not reported" in message
     await gone(site.admin, CLAIMS.path(NAMESPACE, "refused"))
 
 
@@ -330,8 +327,8 @@ async def test_viewers_see_data_and_change_nothing(site: Site) -> None:
     for kind, name in (("volume", "data"), ("snapshot", "monday")):
         shown = await site.run("vic", kind, "list", "--no-headers")
         assert shown.stdout.split()[0] == name
-        refusal = await site.refused(kind, "delete", name, "--force", user="vic")
-        assert "muster-researcher" in refusal
+        message = await site.refused(kind, "delete", name, "--force", user="vic")
+        assert "muster-researcher" in message
     assert "muster-researcher" in await site.refused("volume", "clone", "data", "copy", user="vic")
     assert "muster-researcher" in await site.refused("snapshot", "create", "data", "x", user="vic")
     assert await site.volumes() == {"data"}

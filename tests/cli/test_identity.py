@@ -41,8 +41,8 @@ def test_whoami_says_who_the_cluster_takes_the_user_for_and_the_role_in_each_pro
         ["team-a", "muster-researcher"],
         ["team-b", "muster-viewer"],
     ]
-    told = muster("whoami", "-o", "json").json
-    assert told["roles"] == {"team-a": "muster-researcher", "team-b": "muster-viewer"}
+    answer = muster("whoami", "-o", "json").json
+    assert answer["roles"] == {"team-a": "muster-researcher", "team-b": "muster-viewer"}
     assert server.writes() == []
 
 

@@ -280,11 +280,11 @@ async def test_a_namespace_that_never_comes_means_that_the_operator_does_not_run
     kubeconfig: Path, server: MemoryApiServer
 ) -> None:
     server.add(project_of("late", 1))
-    told: list[str] = []
+    lines: list[str] = []
     async with Transport(load_access(kubeconfig)) as transport:
         with pytest.raises(OperatorSilent, match="operator does not run"):
-            await ProjectClient(transport, 0.4, told.append).resolve("late", "")
-        assert ["project late" in line for line in told] == [True]
+            await ProjectClient(transport, 0.4, lines.append).resolve("late", "")
+        assert ["project late" in line for line in lines] == [True]
         with pytest.raises(NoSuchProject):
             await ProjectClient(transport, patience_seconds=0.2).resolve("nobody", "")
 

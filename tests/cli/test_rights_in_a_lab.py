@@ -96,8 +96,12 @@ def listed(kubeconfig: Path, user: str) -> set[tuple[str, ...]]:
 
 @pytest.mark.parametrize("user", sorted(ROLES))
 def test_whoami_names_the_role_that_was_given(user: str, kubeconfig: Path) -> None:
-    told = json.loads(run(kubeconfig, user, "whoami", "-o", "json").stdout)
-    assert (told["user"], told["roles"].get(PROJECT), told["clusterAdmin"]) == (user, ROLES[user], False)
+    answer = json.loads(run(kubeconfig, user, "whoami", "-o", "json").stdout)
+    assert (answer["user"], answer["roles"].get(PROJECT), answer["clusterAdmin"]) == (
+        user,
+        ROLES[user],
+        False,
+    )
 
 
 def test_whoami_knows_who_administers_the_cluster(kubeconfig: Path) -> None:
@@ -115,8 +119,8 @@ def test_a_researcher_submits_suspends_resumes_and_deletes_and_a_viewer_sees_it(
         done = run(kubeconfig, "ann", *words)
         assert (done.returncode, done.stderr) == (0, "")
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while (told := listed(kubeconfig, "vic")) != {("mine", "Suspended"), ("note", "Suspended")}:
-        assert time.monotonic() < deadline, f"their pods are gone by now, but {told}"
+    while (answer := listed(kubeconfig, "vic")) != {("mine", "Suspended"), ("note", "Suspended")}:
+        assert time.monotonic() < deadline, f"their pods are gone by now, but {answer}"
     assert run(kubeconfig, "ann", "resume", "--all").returncode == 0
     done = run(kubeconfig, "vic", "delete", "mine")
     assert (done.returncode, done.stdout) == (1, "")
@@ -158,8 +162,8 @@ def test_the_templates_of_the_cluster_reach_every_researcher(kubeconfig: Path) -
 def test_names_are_completed_from_a_real_server(kubeconfig: Path) -> None:
     assert run(kubeconfig, "ann", "submit", "complete-me", "-i", "image").returncode == 0
     line = f"muster delete -p {PROJECT} com"
-    asked = {"COMP_WORDS": line, "COMP_CWORD": "4", "_MUSTER_COMPLETE": "bash_complete"}
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), **asked}
+    environment = {"COMP_WORDS": line, "COMP_CWORD": "4", "_MUSTER_COMPLETE": "bash_complete"}
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), **environment}
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not (
         offered := completed(environment)

@@ -250,21 +250,21 @@ def test_explain_says_why_where_the_project_stands_who_holds_and_what_would_help
 ) -> None:
     run_job(muster, cluster, "one", 2, node="dgx1-1")
     run_job(muster, cluster, "nine", 9, conditions=[WAITS])
-    told = muster("explain", "nine", "--json").json
-    assert (told["reason"], told["writtenByOperator"]) == ("LargerThanAnyNode", "TooLarge: as written")
-    assert told["waiting"] == {"pods": 1, "gpus": "9"}
-    assert told["projects"][0] | {"fairShare": ""} == {
+    answer = muster("explain", "nine", "--json").json
+    assert (answer["reason"], answer["writtenByOperator"]) == ("LargerThanAnyNode", "TooLarge: as written")
+    assert answer["waiting"] == {"pods": 1, "gpus": "9"}
+    assert answer["projects"][0] | {"fairShare": ""} == {
         "name": "team-a",
         "quota": "4",
         "limit": "unlimited",
         "held": "2",
         "fairShare": "",
     }
-    assert [(each["name"], each["gpus"], each["nodes"]) for each in told["holders"]] == [
+    assert [(each["name"], each["gpus"], each["nodes"]) for each in answer["holders"]] == [
         ("one", "2", ["dgx1-1"])
     ]
-    assert (told["gpusFree"], told["gpusTotal"]) == ("14", "16")
-    assert told["wouldFit"] == [{"what": "if it asked for 8 GPUs", "evicts": []}]
+    assert (answer["gpusFree"], answer["gpusTotal"]) == ("14", "16")
+    assert answer["wouldFit"] == [{"what": "if it asked for 8 GPUs", "evicts": []}]
     text = muster("explain", "nine").out
     assert "nine of team-a waits: 9 GPUs in 1 pod." in text
     assert "Written by the operator: TooLarge: as written" in text
@@ -310,11 +310,11 @@ def test_explain_finds_remedies_that_hold_when_they_are_tried(muster: Muster, tm
         FULL.replace("team-b: {quota: 2}", "team-b: {quota: 0, weight: 2}")
         + "  - {name: a-1, project: team-a, gpus: 4}\n"
     )
-    told = muster("explain", "a-1", "--from", str(path), "--json").json
-    whats = {each["what"]: each["evicts"] for each in told["wouldFit"]}
+    answer = muster("explain", "a-1", "--from", str(path), "--json").json
+    whats = {each["what"]: each["evicts"] for each in answer["wouldFit"]}
     assert whats["with a quota of 4 GPUs for team-a"] == ["team-b/b-1", "team-b/b-2"]
-    asked = muster("what-if", "--from", str(path), "--quota", "team-a=4", "--json").json
-    assert sorted(each["name"] for each in asked["wouldBeEvicted"]) == ["b-1", "b-2"]
+    outcome = muster("what-if", "--from", str(path), "--quota", "team-a=4", "--json").json
+    assert sorted(each["name"] for each in outcome["wouldBeEvicted"]) == ["b-1", "b-2"]
 
 
 def eviction(pod: str = "one-0", **changes: Any) -> EvictionRecord:
@@ -360,8 +360,8 @@ def test_why_evicted_says_who_lost_what_to_whom_by_which_rule_and_when(
         *("2026-01-01T00:00:00Z", "one-0", "2", "dgx1-1[0,1]", "team-d/d-2", "quota", "120s"),
         "2 GPUs reclaimed for d-2 of team-d",
     )
-    (told,) = muster("why-evicted", "one", "--json").json
-    assert (told["gpus"], told["devices"], told["beneficiaryProject"]) == ("2", [0, 1], "team-d")
+    (answer,) = muster("why-evicted", "one", "--json").json
+    assert (answer["gpus"], answer["devices"], answer["beneficiaryProject"]) == ("2", [0, 1], "team-d")
 
 
 def test_why_evicted_knows_jobs_that_are_gone_and_refuses_those_that_never_were(

@@ -131,15 +131,15 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("words", "told"), REFUSED, ids=lambda each: each)
+@pytest.mark.parametrize(("words", "message"), REFUSED, ids=lambda each: each)
 def test_a_wrong_value_is_refused_in_one_line_and_nothing_is_created(
-    words: str, told: str, muster: Muster, server: MemoryApiServer
+    words: str, message: str, muster: Muster, server: MemoryApiServer
 ) -> None:
     outcome = muster("submit", "x", *IMAGE, *words.split())
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err.startswith("Error: ")
     assert outcome.err.count("\n") == 1
-    assert told in outcome.err
+    assert message in outcome.err
     assert server.writes() == []
 
 
@@ -162,7 +162,7 @@ def test_every_old_flag_is_in_the_documentation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ("--pvc data:/data", "--pvc data: project team-a has no volume claim of that name; there are: other"),
         ("--pvc-exists claimname=data,path=/x", "--pvc data"),
@@ -175,7 +175,7 @@ def test_every_old_flag_is_in_the_documentation() -> None:
     ],
 )
 def test_what_is_not_there_is_named_and_nothing_is_created(
-    words: str, told: str, muster: Muster, server: MemoryApiServer
+    words: str, message: str, muster: Muster, server: MemoryApiServer
 ) -> None:
     server.add(claim_of("other", NAMESPACE), secret_of("robot", NAMESPACE, password=""))
     server.add(project_of("team-a", 4, nodeAffinity={"train": ["dgx1"]}))
@@ -187,7 +187,7 @@ def test_what_is_not_there_is_named_and_nothing_is_created(
     outcome = muster("submit", "x", *IMAGE, *words.split())
     assert (outcome.code, outcome.out) == (1, "")
     assert outcome.err.count("\n") == 1
-    assert told in outcome.err
+    assert message in outcome.err
     assert len(server.writes()) == writes
 
 
@@ -318,7 +318,7 @@ def test_a_distributed_job_is_a_gang_with_an_index(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ("submit-mpi x --processes 0", "--processes"),
         ("submit-mpi x --processes 2 --workers 2", "use one of them"),
@@ -328,11 +328,11 @@ def test_a_distributed_job_is_a_gang_with_an_index(
     ],
 )
 def test_a_distributed_job_that_cannot_be_meant_is_refused(
-    words: str, told: str, muster: Muster, server: MemoryApiServer
+    words: str, message: str, muster: Muster, server: MemoryApiServer
 ) -> None:
     outcome = muster(*words.split(), *IMAGE)
     assert outcome.code == 2
-    assert told in outcome.err
+    assert message in outcome.err
     assert server.requests == []
 
 

@@ -70,13 +70,13 @@ def test_a_script_sees_projects_nodes_templates_and_itself(client: Client) -> No
     assert [each.name for each in client.list_templates()] == ["small"]
     assert [each.name for each in client.templates_to_apply("small")] == ["small"]
     client.delete_template("small")
-    for error, ask in (
+    for error, call in (
         (NoSuchTemplate, lambda: client.get_template("small")),
         (NoSuchNode, lambda: client.get_node("nobody")),
         (NoSuchProject, lambda: client.get_project("nobody")),
     ):
         with pytest.raises(error):
-            ask()
+            call()
 
 
 def test_a_script_follows_jobs_as_they_change(client: Client, server: MemoryApiServer) -> None:

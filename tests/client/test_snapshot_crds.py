@@ -1,6 +1,5 @@
 """What muster reads and writes of VolumeSnapshots is in their definition, as external-snapshotter publishes it."""
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,8 +8,9 @@ import yaml
 from orchestrator.cluster.resources import VOLUME_SNAPSHOTS
 from orchestrator.cluster.storage_objects import SnapshotError, SnapshotSource, SnapshotSpec, SnapshotStatus
 from orchestrator.workloads.datasets import snapshot_manifest
+from tests.client.snapshot_definitions import FOLDER
 
-PATH = Path(__file__).parent / "snapshot_crds" / "snapshot.storage.k8s.io_volumesnapshots.yaml"
+PATH = FOLDER / "snapshot.storage.k8s.io_volumesnapshots.yaml"
 (CRD,) = (part for part in yaml.safe_load_all(PATH.read_text(encoding="utf-8")) if part)
 (V1,) = (version for version in CRD["spec"]["versions"] if version["name"] == VOLUME_SNAPSHOTS.version)
 SCHEMA: dict[str, Any] = V1["schema"]["openAPIV3Schema"]["properties"]

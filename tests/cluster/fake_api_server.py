@@ -77,7 +77,7 @@ class FakeApiServer:
         """Say what the next requests get. `method` WATCH is a GET with `watch=true`; answers may be functions."""
         self._scripts[method, path].extend(answers)
 
-    def asked(self, method: str, path: str | None = None) -> list[Request]:
+    def requests_of(self, method: str, path: str | None = None) -> list[Request]:
         """Return the requests so far of a method, and of a path if one is given."""
         return [
             request
@@ -170,7 +170,7 @@ def status(code: int, reason: str = "", message: str = "", **details: Any) -> JS
     return {**answer, "details": details} if details else answer
 
 
-def refusal(code: int, reason: str = "", message: str = "", *, retry_after: str = "") -> Answer:
+def error_answer(code: int, reason: str = "", message: str = "", *, retry_after: str = "") -> Answer:
     """Return a whole answer that says no."""
     headers = {"Retry-After": retry_after} if retry_after else {}
     return Answer(status(code, reason, message), code, headers)

@@ -3,7 +3,7 @@
     async with playing(script) as (transport, asked):
         ...
 
-`script` is what the server does with each WebSocket after the handshake; `asked` collects the requests.
+`script` is what the server does with each WebSocket after the handshake; `requests` collects the requests.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ async def playing(
     autoping: bool = True,
 ) -> AsyncIterator[tuple[Transport, list[web.Request]]]:
     """Serve on a free port of 127.0.0.1, and yield a transport to it and the requests so far."""
-    asked: list[web.Request] = []
+    requests: list[web.Request] = []
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        asked.append(request)
+        requests.append(request)
         socket = web.WebSocketResponse(protocols=protocols, autoping=autoping)
         await socket.prepare(request)
         await script(socket, request)
@@ -51,7 +51,7 @@ async def playing(
             server=url, namespace="default", context="fake", user="test", ssl=None, token=lambda: "secret"
         )
         async with Transport(access) as transport:
-            yield transport, asked
+            yield transport, requests
     finally:
         await runner.cleanup()
 

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.cluster import errors
 from orchestrator.cluster.binding import bind
-from tests.cluster.fake_api_server import CUT, Answer, FakeApiServer, pod, refusal, status
+from tests.cluster.fake_api_server import CUT, Answer, FakeApiServer, error_answer, pod, status
 
 if TYPE_CHECKING:
     from orchestrator.cluster.transport import Transport
@@ -36,7 +36,7 @@ async def test_a_bind_names_the_pod_by_uid_and_carries_the_annotations(
 async def test_a_pod_that_is_bound_just_so_already_is_success(
     server: FakeApiServer, transport: Transport
 ) -> None:
-    server.on("POST", BINDING, refusal(409, "Conflict", "pod a is already assigned to node dgx-1"))
+    server.on("POST", BINDING, error_answer(409, "Conflict", "pod a is already assigned to node dgx-1"))
     server.on("GET", PATH, Answer(pod("a", node="dgx-1", annotations={**DEVICES, "other": "x"})))
     await bind_it(transport)
 
@@ -53,14 +53,14 @@ async def test_a_pod_that_is_bound_just_so_already_is_success(
 async def test_a_conflict_says_what_is_in_the_way(
     server: FakeApiServer, transport: Transport, found: dict[str, object], message: str
 ) -> None:
-    server.on("POST", BINDING, refusal(409, "Conflict", "pod a is being deleted"))
+    server.on("POST", BINDING, error_answer(409, "Conflict", "pod a is being deleted"))
     server.on("GET", PATH, Answer(found))
     with pytest.raises(errors.Conflict, match=message):
         await bind_it(transport)
 
 
 async def test_a_pod_that_is_gone_is_not_found(server: FakeApiServer, transport: Transport) -> None:
-    server.on("POST", BINDING, refusal(404, "NotFound"))
+    server.on("POST", BINDING, error_answer(404, "NotFound"))
     with pytest.raises(errors.NotFound):
         await bind_it(transport)
 
@@ -68,8 +68,8 @@ async def test_a_pod_that_is_gone_is_not_found(server: FakeApiServer, transport:
 async def test_a_pod_that_goes_during_a_conflict_is_not_found(
     server: FakeApiServer, transport: Transport
 ) -> None:
-    server.on("POST", BINDING, refusal(409, "Conflict"))
-    server.on("GET", PATH, refusal(404, "NotFound"))
+    server.on("POST", BINDING, error_answer(409, "Conflict"))
+    server.on("GET", PATH, error_answer(404, "NotFound"))
     with pytest.raises(errors.NotFound, match="team/a was deleted"):
         await bind_it(transport)
 

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.cluster import errors
 from orchestrator.cluster.eviction import evict
-from tests.cluster.fake_api_server import Answer, FakeApiServer, pod, refusal, status
+from tests.cluster.fake_api_server import Answer, FakeApiServer, error_answer, pod, status
 
 if TYPE_CHECKING:
     from orchestrator.cluster.transport import Transport
@@ -16,7 +16,7 @@ EVICTION = f"{PATH}/eviction"
 BECAUSE = {"muster.dev/eviction-reason": "team-b reclaims its quota"}
 
 
-def budget_refusal() -> Answer:
+def eviction_blocked() -> Answer:
     """What the API server says when a budget does not allow the eviction."""
     cause = {"reason": "DisruptionBudget", "message": "The disruption budget b needs 1 healthy pods"}
     body = {
@@ -59,7 +59,7 @@ async def test_without_a_grace_of_its_own_the_pod_keeps_the_one_it_has(
 
 
 async def test_a_pod_that_is_gone_is_evicted(server: FakeApiServer, transport: Transport) -> None:
-    server.on("PATCH", PATH, refusal(404, "NotFound"))
+    server.on("PATCH", PATH, error_answer(404, "NotFound"))
     await evict_it(transport)
     assert len(server.requests) == 1
 
@@ -68,40 +68,42 @@ async def test_a_pod_that_goes_between_the_two_writes_is_evicted(
     server: FakeApiServer, transport: Transport
 ) -> None:
     server.on("PATCH", PATH, Answer(pod("a")))
-    server.on("POST", EVICTION, refusal(404, "NotFound"))
+    server.on("POST", EVICTION, error_answer(404, "NotFound"))
     await evict_it(transport)
 
 
-@pytest.mark.parametrize("no", [refusal(409, "Conflict"), refusal(422, "Invalid", "metadata.uid: immutable")])
-@pytest.mark.parametrize("now", [Answer(pod("a", uid="another")), refusal(404, "NotFound")])
+@pytest.mark.parametrize(
+    "no", [error_answer(409, "Conflict"), error_answer(422, "Invalid", "metadata.uid: immutable")]
+)
+@pytest.mark.parametrize("now", [Answer(pod("a", uid="another")), error_answer(404, "NotFound")])
 async def test_a_pod_whose_name_another_has_taken_is_evicted_and_the_other_is_left_alone(
     server: FakeApiServer, transport: Transport, now: Answer, no: Answer
 ) -> None:
     server.on("PATCH", PATH, no)
     server.on("GET", PATH, now)
     await evict_it(transport)
-    assert not server.asked("POST")
+    assert not server.requests_of("POST")
 
 
 async def test_a_conflict_on_the_very_pod_is_raised(server: FakeApiServer, transport: Transport) -> None:
-    server.on("PATCH", PATH, refusal(409, "Conflict"))
+    server.on("PATCH", PATH, error_answer(409, "Conflict"))
     server.on("GET", PATH, Answer(pod("a")))
     with pytest.raises(errors.Conflict):
         await evict_it(transport)
 
 
 async def test_a_pod_is_not_evicted_without_its_reason(server: FakeApiServer, transport: Transport) -> None:
-    server.on("PATCH", PATH, refusal(403, "Forbidden"))
+    server.on("PATCH", PATH, error_answer(403, "Forbidden"))
     with pytest.raises(errors.Forbidden):
         await evict_it(transport)
-    assert not server.asked("POST")
+    assert not server.requests_of("POST")
 
 
 @pytest.mark.parametrize(
     "no",
     [
-        budget_refusal(),
-        refusal(
+        eviction_blocked(),
+        error_answer(
             500, "InternalError", "This pod has more than one PodDisruptionBudget, which is not supported"
         ),
     ],
@@ -112,9 +114,9 @@ async def test_what_a_budget_forbids_is_raised_at_once_and_the_reason_taken_away
 ) -> None:
     server.on("PATCH", PATH, Answer(pod("a")))
     server.on("POST", EVICTION, no)
-    with pytest.raises(errors.BudgetRefusal):
+    with pytest.raises(errors.EvictionBlocked):
         await evict_it(transport)
-    assert len(server.asked("POST")) == 1
+    assert len(server.requests_of("POST")) == 1
     assert server.requests[-1].body == {
         "metadata": {"uid": "uid-a", "annotations": {"muster.dev/eviction-reason": None}}
     }
@@ -122,6 +124,6 @@ async def test_what_a_budget_forbids_is_raised_at_once_and_the_reason_taken_away
 
 async def test_a_server_that_sheds_load_is_no_budget(server: FakeApiServer, transport: Transport) -> None:
     server.on("PATCH", PATH, Answer(pod("a")))
-    server.on("POST", EVICTION, refusal(429, "TooManyRequests"))
+    server.on("POST", EVICTION, error_answer(429, "TooManyRequests"))
     with pytest.raises(errors.TooManyRequests):
         await evict_it(transport)

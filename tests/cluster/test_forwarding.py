@@ -31,28 +31,28 @@ async def test_the_number_of_the_port_is_no_part_of_what_it_says_however_it_is_s
             await socket.send_bytes(message)
         await socket.close()
 
-    async with playing(script) as (transport, asked):
+    async with playing(script) as (transport, requests):
         async with remote_port(transport, PATH, 80) as remote:
             assert [each async for each in remote.received()] == [b"one", b"two"]
-        assert asked[0].query["ports"] == "80"
-        assert asked[0].headers["Sec-WebSocket-Protocol"] == "v4.channel.k8s.io"
+        assert requests[0].query["ports"] == "80"
+        assert requests[0].headers["Sec-WebSocket-Protocol"] == "v4.channel.k8s.io"
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "message"),
     [
         (b"failed: dial tcp4 127.0.0.1:80: connect: connection refused\n", "^connection refused; nothing"),
         (b"no such\nsandbox", "^no such sandbox$"),
     ],
 )
-async def test_what_the_node_could_not_do_is_told(said: bytes, told: str) -> None:
+async def test_what_the_node_could_not_do_is_told(said: bytes, message: str) -> None:
     async def script(socket: web.WebSocketResponse, request: web.Request) -> None:
         await hello(socket)
         await socket.send_bytes(ERROR + said)
         await socket.close()
 
     async with playing(script) as (transport, _), remote_port(transport, PATH, 80) as remote:
-        with pytest.raises(ClusterError, match=told):
+        with pytest.raises(ClusterError, match=message):
             async for _each in remote.received():
                 pass
 

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.cluster.errors import LeaseLost
 from orchestrator.cluster.lease import LeaseElection
-from tests.cluster.fake_api_server import JSON, Answer, FakeApiServer, Hang, Request, refusal
+from tests.cluster.fake_api_server import JSON, Answer, FakeApiServer, Hang, Request, error_answer
 from tests.cluster.waiting import ManualClock, running, until
 
 if TYPE_CHECKING:
@@ -43,16 +43,16 @@ class LeaseStore:
         return Answer(self.lease)
 
     def _get(self, _: Request) -> Answer:
-        return refusal(404, "NotFound") if self.lease is None else Answer(self.lease)
+        return error_answer(404, "NotFound") if self.lease is None else Answer(self.lease)
 
     def _post(self, request: Request) -> Answer:
-        return refusal(409, "AlreadyExists") if self.lease else self._store(request.body)
+        return error_answer(409, "AlreadyExists") if self.lease else self._store(request.body)
 
     def put(self, request: Request) -> Answer:
         if self.lease is None:
-            return refusal(404, "NotFound")
+            return error_answer(404, "NotFound")
         if request.body["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
-            return refusal(409, "Conflict", "the object has been modified")
+            return error_answer(409, "Conflict", "the object has been modified")
         return self._store(request.body)
 
 
@@ -111,8 +111,8 @@ async def test_a_lease_that_is_renewed_is_not_taken(
         await clock.sleep(seconds)
 
     async with running(election(transport, clock, sleep=sleep).acquire()):
-        await until(lambda: len(server.asked("GET")) > 20)
-    assert not server.asked("PUT")
+        await until(lambda: len(server.requests_of("GET")) > 20)
+    assert not server.requests_of("PUT")
 
 
 async def test_a_lease_that_was_given_back_is_taken_at_once(
@@ -158,7 +158,7 @@ async def test_holding_renews_and_stays_the_leader(
     me = election(transport, clock)
     await me.acquire()
     async with running(me.hold()):
-        await until(lambda: len(server.asked("PUT")) > 10)
+        await until(lambda: len(server.requests_of("PUT")) > 10)
         assert me.is_leader()
     assert set(clock.slept) == {4.75}
     assert (store.spec["holderIdentity"], store.spec["leaseTransitions"]) == ("me", 0)
@@ -190,14 +190,14 @@ async def test_a_renewal_whose_answer_was_lost_is_no_loss(
 ) -> None:
     def written_but_not_told(request: Request) -> Answer:
         store.put(request)
-        return refusal(500)
+        return error_answer(500)
 
     me = election(transport, clock)
     await me.acquire()
     server._scripts["PUT", PATH].clear()
     server.on("PUT", PATH, written_but_not_told, store.put)
     async with running(me.hold()):
-        await until(lambda: len(server.asked("PUT")) >= 3)
+        await until(lambda: len(server.requests_of("PUT")) >= 3)
         assert me.is_leader()
 
 
@@ -206,12 +206,12 @@ async def test_a_server_that_fails_too_long_costs_the_leadership(
 ) -> None:
     me = election(transport, clock)
     await me.acquire()
-    server._scripts["PUT", PATH][:] = [refusal(500)]
-    server._scripts["GET", PATH][:] = [refusal(500)]
+    server._scripts["PUT", PATH][:] = [error_answer(500)]
+    server._scripts["GET", PATH][:] = [error_answer(500)]
     with pytest.raises(LeaseLost, match="could not be renewed in time"):
         await me.hold()
     assert 10 <= clock.now - 1000 < 11
-    assert len(server.asked("PUT")) == 6
+    assert len(server.requests_of("PUT")) == 6
 
 
 async def test_a_server_that_does_not_answer_costs_the_leadership_in_time(
@@ -285,7 +285,7 @@ async def test_giving_back_to_a_server_that_fails_is_no_error(
 ) -> None:
     me = election(transport, clock)
     await me.acquire()
-    server._scripts["PUT", PATH][:] = [refusal(500)]
+    server._scripts["PUT", PATH][:] = [error_answer(500)]
     await me.release()
     assert not me.is_leader()
 
@@ -293,8 +293,8 @@ async def test_giving_back_to_a_server_that_fails_is_no_error(
 async def test_a_server_that_fails_is_waited_out_before_leading(
     server: FakeApiServer, store: LeaseStore, transport: Transport, clock: ManualClock
 ) -> None:
-    server._scripts["GET", PATH].insert(0, refusal(500))
-    server._scripts["POST", LEASES].insert(0, refusal(403))
+    server._scripts["GET", PATH].insert(0, error_answer(500))
+    server._scripts["POST", LEASES].insert(0, error_answer(403))
     me = election(transport, clock)
     await me.acquire()
     assert me.is_leader()

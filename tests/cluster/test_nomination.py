@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.cluster import errors
 from orchestrator.cluster.nomination import annotate, nominate
-from tests.cluster.fake_api_server import Answer, FakeApiServer, pod, refusal
+from tests.cluster.fake_api_server import Answer, FakeApiServer, error_answer, pod
 
 if TYPE_CHECKING:
     from orchestrator.cluster.transport import Transport
@@ -32,7 +32,7 @@ async def test_node_and_devices_are_one_write_that_names_the_pods_uid(
 
 @pytest.mark.parametrize(
     ("no", "error"),
-    [(refusal(404, "NotFound"), errors.NotFound), (refusal(422, "Invalid"), errors.Invalid)],
+    [(error_answer(404, "NotFound"), errors.NotFound), (error_answer(422, "Invalid"), errors.Invalid)],
 )
 async def test_a_pod_that_is_gone_or_another_is_an_error(
     server: FakeApiServer, transport: Transport, no: Answer, error: type[Exception]

@@ -142,8 +142,8 @@ async def test_a_watch_from_a_version_that_is_not_there_yet_is_silent_and_ends_w
 
 
 async def test_a_reflector_follows_pods_from_birth_to_end(real: Transport, namespace: str) -> None:
-    told: list[Change[Pod]] = []
-    reflector = Reflector(real, PODS, Pod, namespace=namespace, on_change=told.append)
+    changes: list[Change[Pod]] = []
+    reflector = Reflector(real, PODS, Pod, namespace=namespace, on_change=changes.append)
     await make_pod(real, namespace, "before")
     async with running(reflector.run()):
         await reflector.synced()
@@ -154,8 +154,8 @@ async def test_a_reflector_follows_pods_from_birth_to_end(real: Transport, names
         await until(lambda: reflector.objects[made.metadata.uid].metadata.labels == {"x": "y"})
         await real.delete(PODS.path(namespace, "after"), grace_seconds=0)
         await until(lambda: made.metadata.uid not in reflector.objects)
-    assert [change.type for change in told if change.object.metadata.name == "before"] == ["added"]
-    types = [change.type for change in told if change.object.metadata.name == "after"]
+    assert [change.type for change in changes if change.object.metadata.name == "before"] == ["added"]
+    types = [change.type for change in changes if change.object.metadata.name == "after"]
     assert (types[0], types[-1], set(types[1:-1])) == ("added", "deleted", {"modified"})
     assert reflector.counters.decode_errors == 0
 
@@ -175,15 +175,15 @@ async def test_a_reflector_of_metadata_alone_is_sent_nothing_else(real: Transpor
 
 
 async def test_a_bind_sets_the_node_and_the_devices_in_one_write(real: Transport, namespace: str) -> None:
-    told: list[Change[Pod]] = []
-    reflector = Reflector(real, PODS, Pod, namespace=namespace, on_change=told.append)
+    changes: list[Change[Pod]] = []
+    reflector = Reflector(real, PODS, Pod, namespace=namespace, on_change=changes.append)
     node = (await some_nodes(real))[0]
     async with running(reflector.run()):
         await reflector.synced()
         pod = await make_pod(real, namespace, "a", annotations={"kept": "yes"})
         await bind(real, namespace=namespace, name="a", uid=pod.metadata.uid, node=node, annotations=DEVICES)
-        await until(lambda: any(change.object.spec.node_name for change in told))
-    first = next(change.object for change in told if change.object.spec.node_name)
+        await until(lambda: any(change.object.spec.node_name for change in changes))
+    first = next(change.object for change in changes if change.object.spec.node_name)
     assert first.spec.node_name == node
     assert first.metadata.annotations == {"kept": "yes", **DEVICES}
 
@@ -214,8 +214,8 @@ async def test_a_bind_of_another_pod_of_that_name_is_a_conflict(real: Transport,
 
 
 async def test_an_evicted_pod_says_why_before_it_goes(real: Transport, namespace: str) -> None:
-    told: list[Change[Pod]] = []
-    reflector = Reflector(real, PODS, Pod, namespace=namespace, on_change=told.append)
+    changes: list[Change[Pod]] = []
+    reflector = Reflector(real, PODS, Pod, namespace=namespace, on_change=changes.append)
     node = (await some_nodes(real))[0]
     uid = (await make_pod(real, namespace, "a")).metadata.uid
     await bind(real, namespace=namespace, name="a", uid=uid, node=node, annotations=DEVICES)
@@ -228,11 +228,11 @@ async def test_an_evicted_pod_says_why_before_it_goes(real: Transport, namespace
             uid=uid,
             annotations={EVICTION_REASON_ANNOTATION: "team-b reclaims"},
         )
-        await until(lambda: told[-1].type == "deleted")
-    conditions = {condition.type: condition for condition in told[-1].object.status.conditions}
+        await until(lambda: changes[-1].type == "deleted")
+    conditions = {condition.type: condition for condition in changes[-1].object.status.conditions}
     assert conditions["DisruptionTarget"].status == "True"
     assert conditions["DisruptionTarget"].reason == EVICTION_REASON
-    assert told[-1].object.metadata.annotations[EVICTION_REASON_ANNOTATION] == "team-b reclaims"
+    assert changes[-1].object.metadata.annotations[EVICTION_REASON_ANNOTATION] == "team-b reclaims"
     assert "Ready" in conditions
     await evict(
         real, namespace=namespace, name="a", uid=uid, annotations={EVICTION_REASON_ANNOTATION: "again"}

@@ -16,10 +16,10 @@ from tests.cluster.fake_api_server import (
     Request,
     Watch,
     bookmark,
+    error_answer,
     event,
     page,
     pod,
-    refusal,
     status,
 )
 from tests.cluster.waiting import ManualClock, running, until
@@ -34,7 +34,7 @@ class Recorder:
     """A reflector of pods and what it told."""
 
     def __init__(self, transport: Transport, clock: ManualClock, **options: Any) -> None:
-        self.told: list[tuple[str, str, str]] = []
+        self.change_keys: list[tuple[str, str, str]] = []
         self.changes: list[Change[Pod]] = []
         options = {"clock": clock, "sleep": clock.sleep, "random": lambda: 0.5, **options}
         self.reflector = Reflector(transport, PODS, Pod, on_change=self._take, **options)
@@ -44,7 +44,7 @@ class Recorder:
         assert cached is (None if change.type == "deleted" else change.object)
         self.changes.append(change)
         metadata = change.object.metadata
-        self.told.append((change.type, metadata.uid, metadata.resource_version))
+        self.change_keys.append((change.type, metadata.uid, metadata.resource_version))
 
     @property
     def names(self) -> list[str]:
@@ -74,9 +74,9 @@ async def test_the_cache_is_the_list_and_then_what_the_watch_tells(
     assert (reflector.state, reflector.is_synced) == (State.UNSYNCED, False)
     async with running(reflector.run()):
         await reflector.synced()
-        await until(lambda: len(recorder.told) == 5)
+        await until(lambda: len(recorder.change_keys) == 5)
         assert reflector.state is State.WATCHING
-    assert recorder.told == [
+    assert recorder.change_keys == [
         ("added", "uid-a", "1"),
         ("added", "uid-b", "1"),
         ("added", "uid-c", "11"),
@@ -97,7 +97,7 @@ async def test_a_namespace_and_parameters_narrow_both_the_list_and_the_watch(
     server.on("GET", path, page())
     recorder = Recorder(transport, clock, namespace="team", params={"labelSelector": "x=y"})
     async with running(recorder.reflector.run()):
-        await until(lambda: server.asked("WATCH", path))
+        await until(lambda: server.requests_of("WATCH", path))
     assert [request.query["labelSelector"] for request in server.requests] == ["x=y", "x=y"]
 
 
@@ -108,8 +108,8 @@ async def test_watches_last_five_to_ten_minutes_so_that_they_do_not_end_together
     server.on("GET", PATH, page())
     recorder = Recorder(transport, clock, random=lambda: random)
     async with running(recorder.reflector.run()):
-        await until(lambda: server.asked("WATCH"))
-    assert server.asked("WATCH")[0].query["timeoutSeconds"] == seconds
+        await until(lambda: server.requests_of("WATCH"))
+    assert server.requests_of("WATCH")[0].query["timeoutSeconds"] == seconds
 
 
 async def test_a_watch_that_ended_in_time_goes_on_from_the_last_bookmark(
@@ -118,8 +118,8 @@ async def test_a_watch_that_ended_in_time_goes_on_from_the_last_bookmark(
     server.on("GET", PATH, page(version="10"))
     server.on("WATCH", PATH, Watch(event("ADDED", pod("a", version="11")), bookmark("99"), END))
     async with running(recorder.reflector.run()):
-        await until(lambda: len(server.asked("WATCH")) == 2)
-    assert [request.query["resourceVersion"] for request in server.asked("WATCH")] == ["10", "99"]
+        await until(lambda: len(server.requests_of("WATCH")) == 2)
+    assert [request.query["resourceVersion"] for request in server.requests_of("WATCH")] == ["10", "99"]
     assert (recorder.reflector.counters.bookmarks, recorder.reflector.counters.relists) == (1, 0)
     assert clock.slept == []
 
@@ -130,8 +130,8 @@ async def test_a_watch_that_was_cut_goes_on_from_the_last_event_after_a_pause(
     server.on("GET", PATH, page(version="10"))
     server.on("WATCH", PATH, Watch(event("ADDED", pod("a", version="11")), CUT))
     async with running(recorder.reflector.run()):
-        await until(lambda: len(server.asked("WATCH")) == 2)
-    assert server.asked("WATCH")[1].query["resourceVersion"] == "11"
+        await until(lambda: len(server.requests_of("WATCH")) == 2)
+    assert server.requests_of("WATCH")[1].query["resourceVersion"] == "11"
     assert clock.slept == [0.375]
     assert recorder.reflector.counters.relists == 0
 
@@ -144,9 +144,9 @@ async def test_a_watch_that_expired_lists_again(
     expired = status(410, "Expired", "too old resource version: 10 (20)")
     server.on("WATCH", PATH, Watch(event("ERROR", expired), END) if in_an_event else Answer(expired, 410))
     async with running(recorder.reflector.run()):
-        await until(lambda: len(server.asked("WATCH")) == 2)
+        await until(lambda: len(server.requests_of("WATCH")) == 2)
     assert recorder.names == ["b"]
-    assert server.asked("WATCH")[1].query["resourceVersion"] == "20"
+    assert server.requests_of("WATCH")[1].query["resourceVersion"] == "20"
     assert recorder.reflector.counters.relists == 1
     assert clock.slept == []
 
@@ -155,9 +155,9 @@ async def test_a_watch_that_expires_every_time_is_not_a_storm_of_lists(
     server: FakeApiServer, recorder: Recorder, clock: ManualClock
 ) -> None:
     server.on("GET", PATH, page())
-    server.on("WATCH", PATH, *[refusal(410, "Expired")] * 5)
+    server.on("WATCH", PATH, *[error_answer(410, "Expired")] * 5)
     async with running(recorder.reflector.run()):
-        await until(lambda: len(server.asked("WATCH")) == 6)
+        await until(lambda: len(server.requests_of("WATCH")) == 6)
     assert clock.slept == [0.75, 1.5, 3.0, 6.0]
 
 
@@ -168,12 +168,12 @@ async def test_a_second_list_tells_only_what_differs(server: FakeApiServer, reco
         page(pod("same"), pod("changed"), pod("gone"), pod("reused", uid="first")),
         page(pod("same"), pod("changed", version="5"), pod("reused", uid="second"), pod("new")),
     )
-    server.on("WATCH", PATH, refusal(410, "Expired"))
+    server.on("WATCH", PATH, error_answer(410, "Expired"))
     async with running(recorder.reflector.run()):
         await recorder.reflector.synced()
         before = recorder.reflector.objects["uid-same"]
-        await until(lambda: len(server.asked("WATCH")) == 2)
-    assert recorder.told[4:] == [
+        await until(lambda: len(server.requests_of("WATCH")) == 2)
+    assert recorder.change_keys[4:] == [
         ("deleted", "uid-gone", "1"),
         ("deleted", "first", "1"),
         ("modified", "uid-changed", "5"),
@@ -187,10 +187,10 @@ async def test_the_view_of_the_objects_stays_the_same_through_a_second_list(
     server: FakeApiServer, recorder: Recorder
 ) -> None:
     server.on("GET", PATH, page(pod("a")), page(pod("b")))
-    server.on("WATCH", PATH, refusal(410, "Expired"))
+    server.on("WATCH", PATH, error_answer(410, "Expired"))
     view = recorder.reflector.objects
     async with running(recorder.reflector.run()):
-        await until(lambda: len(server.asked("WATCH")) == 2)
+        await until(lambda: len(server.requests_of("WATCH")) == 2)
     assert list(view) == ["uid-b"]
     with pytest.raises(TypeError):
         view["x"] = "y"  # type: ignore[index]
@@ -199,10 +199,10 @@ async def test_the_view_of_the_objects_stays_the_same_through_a_second_list(
 async def test_a_list_that_fails_is_tried_again_with_growing_pauses(
     server: FakeApiServer, recorder: Recorder, clock: ManualClock
 ) -> None:
-    server.on("GET", PATH, *[refusal(500)] * 8, page(pod("a")))
+    server.on("GET", PATH, *[error_answer(500)] * 8, page(pod("a")))
     async with running(recorder.reflector.run()):
         await recorder.reflector.synced()
-        await until(lambda: server.asked("WATCH"))
+        await until(lambda: server.requests_of("WATCH"))
     assert clock.slept == [0.375, 0.75, 1.5, 3.0, 6.0, 12.0, 22.5, 22.5]
     assert recorder.reflector.counters.failures == 8
 
@@ -212,9 +212,9 @@ async def test_a_watch_that_is_refused_is_tried_again_without_a_list(
     server: FakeApiServer, recorder: Recorder, clock: ManualClock, code: int
 ) -> None:
     server.on("GET", PATH, page(version="10"))
-    server.on("WATCH", PATH, refusal(code))
+    server.on("WATCH", PATH, error_answer(code))
     async with running(recorder.reflector.run()):
-        await until(lambda: len(server.asked("WATCH")) == 2)
+        await until(lambda: len(server.requests_of("WATCH")) == 2)
     assert recorder.reflector.counters.relists == 0
     assert clock.slept == [0.375]
 
@@ -223,9 +223,9 @@ async def test_a_server_that_asks_for_time_is_given_it(
     server: FakeApiServer, recorder: Recorder, clock: ManualClock
 ) -> None:
     server.on("GET", PATH, page(version="10"))
-    server.on("WATCH", PATH, refusal(429, retry_after="45"))
+    server.on("WATCH", PATH, error_answer(429, retry_after="45"))
     async with running(recorder.reflector.run()):
-        await until(lambda: len(server.asked("WATCH")) == 2)
+        await until(lambda: len(server.requests_of("WATCH")) == 2)
     assert clock.slept == [45.0]
 
 
@@ -235,7 +235,7 @@ async def test_an_error_event_of_the_server_is_waited_out(
     server.on("GET", PATH, page(version="10"))
     server.on("WATCH", PATH, Watch(event("ERROR", status(500, "InternalError")), END))
     async with running(recorder.reflector.run()):
-        await until(lambda: len(server.asked("WATCH")) == 2)
+        await until(lambda: len(server.requests_of("WATCH")) == 2)
     assert (clock.slept, recorder.reflector.counters.relists) == ([0.375], 0)
 
 
@@ -243,10 +243,10 @@ async def test_watches_that_fail_again_and_again_lead_to_a_list(
     server: FakeApiServer, recorder: Recorder
 ) -> None:
     server.on("GET", PATH, page(version="1000"), page(version="20"))
-    server.on("WATCH", PATH, *[refusal(504, "Timeout")] * FAILURES_BEFORE_LIST)
+    server.on("WATCH", PATH, *[error_answer(504, "Timeout")] * FAILURES_BEFORE_LIST)
     async with running(recorder.reflector.run()):
-        await until(lambda: len(server.asked("WATCH")) == FAILURES_BEFORE_LIST + 1)
-    assert server.asked("WATCH")[-1].query["resourceVersion"] == "20"
+        await until(lambda: len(server.requests_of("WATCH")) == FAILURES_BEFORE_LIST + 1)
+    assert server.requests_of("WATCH")[-1].query["resourceVersion"] == "20"
 
 
 async def test_watches_that_fail_now_and_then_lead_to_no_list(
@@ -255,9 +255,9 @@ async def test_watches_that_fail_now_and_then_lead_to_no_list(
     server.on("GET", PATH, page())
     good = Watch(event("ADDED", pod("a", version="11")), CUT)
     for _ in range(FAILURES_BEFORE_LIST):
-        server.on("WATCH", PATH, good, refusal(500))
+        server.on("WATCH", PATH, good, error_answer(500))
     async with running(recorder.reflector.run()):
-        await until(lambda: len(server.asked("WATCH")) == 2 * FAILURES_BEFORE_LIST + 1)
+        await until(lambda: len(server.requests_of("WATCH")) == 2 * FAILURES_BEFORE_LIST + 1)
     assert recorder.reflector.counters.lists == 1
 
 
@@ -273,8 +273,8 @@ async def test_a_watch_that_was_silent_to_its_end_leads_to_a_list(
     server.on("GET", PATH, page(version="1000"), page(version="20"))
     server.on("WATCH", PATH, silent)
     async with running(recorder.reflector.run()):
-        await until(lambda: len(server.asked("WATCH")) == 2)
-    assert server.asked("WATCH")[1].query["resourceVersion"] == "20"
+        await until(lambda: len(server.requests_of("WATCH")) == 2)
+    assert server.requests_of("WATCH")[1].query["resourceVersion"] == "20"
     assert clock.slept == []
 
 
@@ -284,7 +284,7 @@ async def test_watches_that_end_at_once_do_not_spin(
     server.on("GET", PATH, page())
     server.on("WATCH", PATH, Watch(END), Watch(END), Watch(END))
     async with running(recorder.reflector.run()):
-        await until(lambda: len(server.asked("WATCH")) == 4)
+        await until(lambda: len(server.requests_of("WATCH")) == 4)
     assert clock.slept == [0.375, 0.75, 1.5]
 
 
@@ -293,9 +293,9 @@ async def test_pauses_start_small_again_once_a_watch_has_worked(
 ) -> None:
     server.on("GET", PATH, page())
     good = Watch(event("ADDED", pod("a", version="11")), CUT)
-    server.on("WATCH", PATH, refusal(500), refusal(500), good, refusal(500))
+    server.on("WATCH", PATH, error_answer(500), error_answer(500), good, error_answer(500))
     async with running(recorder.reflector.run()):
-        await until(lambda: len(server.asked("WATCH")) == 5)
+        await until(lambda: len(server.requests_of("WATCH")) == 5)
     assert clock.slept == [0.375, 0.75, 0.375, 0.75]
 
 
@@ -305,7 +305,7 @@ async def test_unknown_events_are_counted_and_ignored(server: FakeApiServer, rec
         "WATCH", PATH, Watch(event("SHINY", {"new": 1}), event("ADDED", pod("a", version="2")), SILENCE)
     )
     async with running(recorder.reflector.run()):
-        await until(lambda: recorder.told)
+        await until(lambda: recorder.change_keys)
     assert recorder.names == ["a"]
     assert (recorder.reflector.counters.unknown_events, recorder.reflector.counters.events) == (1, 1)
 
@@ -315,12 +315,12 @@ async def test_an_object_that_cannot_be_read_is_kept_as_it_was(
 ) -> None:
     broken = {**pod("a", version="11"), "spec": {"nodeName": 5}}
     server.on("GET", PATH, page(pod("a")), page(broken, {**pod("x"), "spec": []}, pod("b")))
-    server.on("WATCH", PATH, Watch(event("MODIFIED", broken), END), refusal(410))
+    server.on("WATCH", PATH, Watch(event("MODIFIED", broken), END), error_answer(410))
     async with running(recorder.reflector.run()):
-        await until(lambda: len(server.asked("WATCH")) == 3)
-    assert [request.query["resourceVersion"] for request in server.asked("WATCH")] == ["10", "11", "10"]
+        await until(lambda: len(server.requests_of("WATCH")) == 3)
+    assert [request.query["resourceVersion"] for request in server.requests_of("WATCH")] == ["10", "11", "10"]
     assert recorder.names == ["a", "b"]
-    assert recorder.told == [("added", "uid-a", "1"), ("added", "uid-b", "1")]
+    assert recorder.change_keys == [("added", "uid-a", "1"), ("added", "uid-b", "1")]
     assert recorder.reflector.counters.decode_errors == 3
 
 
@@ -330,8 +330,8 @@ async def test_an_object_that_cannot_be_read_and_is_deleted_is_gone(
     server.on("GET", PATH, page(pod("a")))
     server.on("WATCH", PATH, Watch(event("DELETED", {**pod("a", version="11"), "spec": []}), SILENCE))
     async with running(recorder.reflector.run()):
-        await until(lambda: len(recorder.told) == 2)
-    assert recorder.told[-1] == ("deleted", "uid-a", "1")
+        await until(lambda: len(recorder.change_keys) == 2)
+    assert recorder.change_keys[-1] == ("deleted", "uid-a", "1")
     assert recorder.names == []
 
 
@@ -351,7 +351,7 @@ async def test_garbage_in_a_watch_is_waited_out(
     server.on("GET", PATH, page())
     server.on("WATCH", PATH, Watch(line, END), Watch(event("ADDED", pod("a", version="2")), SILENCE))
     async with running(recorder.reflector.run()):
-        await until(lambda: recorder.told)
+        await until(lambda: recorder.change_keys)
     assert len(clock.slept) == 1
 
 
@@ -361,7 +361,7 @@ async def test_the_same_version_told_twice_is_told_once(server: FakeApiServer, r
     server.on("WATCH", PATH, Watch(*again, event("DELETED", pod("other")), bookmark("12"), SILENCE))
     async with running(recorder.reflector.run()):
         await until(lambda: recorder.reflector.counters.bookmarks)
-    assert recorder.told == [("added", "uid-a", "9")]
+    assert recorder.change_keys == [("added", "uid-a", "9")]
 
 
 async def test_an_error_of_the_consumer_ends_the_reflector(
@@ -378,7 +378,7 @@ async def test_an_error_of_the_consumer_ends_the_reflector(
 async def test_the_reflector_says_when_it_last_heard(
     server: FakeApiServer, recorder: Recorder, clock: ManualClock
 ) -> None:
-    server.on("GET", PATH, refusal(500), page())
+    server.on("GET", PATH, error_answer(500), page())
     assert recorder.reflector.last_heard is None
     async with running(recorder.reflector.run()):
         await recorder.reflector.synced()

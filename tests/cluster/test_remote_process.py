@@ -10,7 +10,7 @@ from orchestrator.cluster import remote_process as module
 from orchestrator.cluster.errors import ClusterError, Forbidden, NotExecutable, NotFound, StreamBroken
 from orchestrator.cluster.remote_process import CLOSE, ERROR, RESIZE, STDERR, STDIN, STDOUT, remote_process
 from orchestrator.cluster.transport import Transport
-from tests.cluster.fake_api_server import FakeApiServer, access_to, refusal
+from tests.cluster.fake_api_server import FakeApiServer, access_to, error_answer
 from tests.cluster.fake_streams import last_word, playing
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ async def test_the_request_names_the_command_word_by_word_and_the_protocol() -> 
         await socket.send_bytes(on(ERROR, last_word()))
 
     words = ("sh", "-c", "echo 'ä' && $(x)&y=1", "")
-    async with playing(script) as (transport, asked):
+    async with playing(script) as (transport, requests):
         async with remote_process(
             transport, PATH, container="main", command=words, stdin=True, tty=True
         ) as process:
             assert [each async for each in process.output()] == []
-        (request,) = asked
+        (request,) = requests
         assert (request.method, request.path) == ("GET", PATH)
         assert request.query.getall("command") == list(words)
         flags = {key: request.query[key] for key in ("container", "stdin", "stdout", "stderr", "tty")}
@@ -187,8 +187,10 @@ async def test_what_is_sent_arrives_on_its_channel_in_pieces_that_fit() -> None:
 
 
 async def test_a_refusal_is_told_with_the_servers_words(server: FakeApiServer) -> None:
-    server.on("GET", PATH, refusal(403, "Forbidden", 'pods "train-0" is forbidden: cannot create pods/exec'))
-    server.on("GET", PATH + "x", refusal(404, "NotFound", 'pods "train-0" not found'))
+    server.on(
+        "GET", PATH, error_answer(403, "Forbidden", 'pods "train-0" is forbidden: cannot create pods/exec')
+    )
+    server.on("GET", PATH + "x", error_answer(404, "NotFound", 'pods "train-0" not found'))
     async with Transport(access_to(server)) as transport:
         with pytest.raises(Forbidden, match="cannot create pods/exec"):
             async with remote_process(transport, PATH, container="main"):

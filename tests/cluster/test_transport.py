@@ -30,10 +30,10 @@ from tests.cluster.fake_api_server import (
     Watch,
     access_to,
     bookmark,
+    error_answer,
     event,
     page,
     pod,
-    refusal,
     status,
 )
 from tests.cluster.waiting import DEADLINE_SECONDS
@@ -91,7 +91,7 @@ async def test_requests_say_who_asks_and_what_they_accept(server: FakeApiServer)
 async def test_each_refusal_is_its_own_error(
     server: FakeApiServer, transport: Transport, code: int, reason: str, leaf: type[errors.ClusterError]
 ) -> None:
-    server.on("GET", PATH, refusal(code, reason, "no\nway"))
+    server.on("GET", PATH, error_answer(code, reason, "no\nway"))
     with pytest.raises(errors.ClusterError) as caught:
         await transport.get(PATH)
     assert type(caught.value) is leaf
@@ -148,7 +148,11 @@ async def test_a_refusal_with_retry_after_is_repeated_when_it_says(
     server: FakeApiServer, transport: Transport, clock: ManualClock, method: str
 ) -> None:
     server.on(
-        method, LIST, refusal(429, retry_after="3"), refusal(503, retry_after="1"), Answer({"ok": True})
+        method,
+        LIST,
+        error_answer(429, retry_after="3"),
+        error_answer(503, retry_after="1"),
+        Answer({"ok": True}),
     )
     answer = await (transport.get(LIST) if method == "GET" else transport.create(LIST, {"a": 1}))
     assert answer == {"ok": True}
@@ -159,7 +163,7 @@ async def test_a_refusal_with_retry_after_is_repeated_when_it_says(
 async def test_a_refusal_is_repeated_only_so_often(
     server: FakeApiServer, transport: Transport, clock: ManualClock
 ) -> None:
-    server.on("GET", LIST, refusal(429, "TooManyRequests", retry_after="1"))
+    server.on("GET", LIST, error_answer(429, "TooManyRequests", retry_after="1"))
     with pytest.raises(errors.TooManyRequests) as caught:
         await transport.get(LIST)
     assert len(server.requests) == 4
@@ -169,7 +173,7 @@ async def test_a_refusal_is_repeated_only_so_often(
 async def test_a_refusal_that_asks_for_too_long_a_wait_is_not_repeated(
     server: FakeApiServer, transport: Transport, clock: ManualClock
 ) -> None:
-    server.on("GET", LIST, refusal(429, retry_after="3600"))
+    server.on("GET", LIST, error_answer(429, retry_after="3600"))
     with pytest.raises(errors.TooManyRequests):
         await transport.get(LIST)
     assert clock.slept == []
@@ -195,7 +199,7 @@ async def test_a_write_whose_connection_was_cut_is_not_repeated(
 
 async def test_a_request_refused_for_an_old_token_is_repeated_with_the_new_one(server: FakeApiServer) -> None:
     tokens = iter(["old", "new", "new"])
-    server.on("POST", LIST, refusal(401, "Unauthorized"), Answer({}))
+    server.on("POST", LIST, error_answer(401, "Unauthorized"), Answer({}))
     async with Transport(access_to(server, token=lambda: next(tokens))) as transport:
         await transport.create(LIST, {})
     assert [request.headers["Authorization"] for request in server.requests] == ["Bearer old", "Bearer new"]
@@ -204,7 +208,7 @@ async def test_a_request_refused_for_an_old_token_is_repeated_with_the_new_one(s
 async def test_a_request_refused_for_the_token_that_still_holds_is_not_repeated(
     server: FakeApiServer,
 ) -> None:
-    server.on("GET", LIST, refusal(401, "Unauthorized"))
+    server.on("GET", LIST, error_answer(401, "Unauthorized"))
     async with Transport(access_to(server, token=lambda: "same")) as transport:
         with pytest.raises(errors.Unauthorized):
             await transport.get(LIST)
@@ -230,7 +234,7 @@ async def test_a_list_whose_pages_expire_starts_again_and_at_last_asks_for_all_a
 ) -> None:
     def answer(request: Request) -> Answer:
         if "continue" in request.query:
-            return refusal(410, "Expired")
+            return error_answer(410, "Expired")
         return page(pod("a"), more="two" if "limit" in request.query else "")
 
     server.on("GET", LIST, answer)
@@ -346,7 +350,7 @@ async def test_a_watch_that_is_cut_is_unreachable(server: FakeApiServer, transpo
 
 
 async def test_a_watch_that_is_refused_is_its_own_error(server: FakeApiServer, transport: Transport) -> None:
-    server.on("WATCH", LIST, refusal(403, "Forbidden", "pods is forbidden"))
+    server.on("WATCH", LIST, error_answer(403, "Forbidden", "pods is forbidden"))
     with pytest.raises(errors.Forbidden, match="pods is forbidden"):
         await watched(transport)
 

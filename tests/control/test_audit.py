@@ -188,8 +188,8 @@ async def test_the_newest_records_of_a_namespace_are_kept(
         for number in range(start, start + 100):
             written.note(a_pod(f"{number:03}"), an_eviction(f"{number:03}"))
         await written.write()
-    kept = await evictions_in(transport, NAMESPACE)
-    assert [each.pod_uid for each in kept] == [f"{number:03}" for number in range(100, 300)]
+    records = await evictions_in(transport, NAMESPACE)
+    assert [each.pod_uid for each in records] == [f"{number:03}" for number in range(100, 300)]
     assert len(server.all("evictionrecords")) == MAX_RECORDS
 
 

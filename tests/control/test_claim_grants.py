@@ -22,7 +22,7 @@ from orchestrator.workloads.extended_claims import claim_name, part_claim
 from orchestrator.workloads.request import pod_request
 from orchestrator.workloads.resource_claims import allocation_object
 from orchestrator.workloads.unreadable import Boundary
-from tests.cluster.fake_api_server import CUT, Answer, FakeApiServer, access_to, refusal, serving
+from tests.cluster.fake_api_server import CUT, Answer, FakeApiServer, access_to, error_answer, serving
 from tests.cluster.waiting import ManualClock, until
 from tests.workloads import objects as workload_objects
 
@@ -139,7 +139,7 @@ class ClaimServer:
         return {**self.claim, "metadata": metadata}
 
     def _get(self, _request: Request) -> Answer:
-        return refusal(404, "NotFound") if self.claim is None else Answer(self.object())
+        return error_answer(404, "NotFound") if self.claim is None else Answer(self.object())
 
     def take(self, answer: Answer) -> Any:
         self.writes += 1
@@ -147,11 +147,11 @@ class ClaimServer:
 
     def _patch(self, request: Request) -> Any:
         if self.claim is None:
-            return refusal(404, "NotFound")
+            return error_answer(404, "NotFound")
         metadata = request.body["metadata"]
         same = metadata["uid"] == self.claim["metadata"]["uid"]
         if not same or metadata["resourceVersion"] != str(self.version):
-            return refusal(409, "Conflict", "the object has been modified")
+            return error_answer(409, "Conflict", "the object has been modified")
         status = request.body.get("status", {})
         held = self.claim["status"].get("allocation")
         if held and status.get("allocation"):
@@ -170,7 +170,7 @@ class ClaimServer:
         assert pod.metadata.uid in self.users, "bound without a reservation"
         assert self.claim["metadata"]["finalizers"], "allocated without a finalizer"
         if pod.metadata.uid in self.bound:
-            return refusal(409, "Conflict", "already assigned")
+            return error_answer(409, "Conflict", "already assigned")
         self.bound.append(pod.metadata.uid)
         return self.take(Answer(code=201))
 
@@ -434,7 +434,7 @@ def prepared(kind: str) -> list[dict[str, Any]]:
 
 async def test_a_pod_is_bound_when_its_device_is_prepared(world: World) -> None:
     world.begin(job(), conditions=("ready",))
-    await until(lambda: len(world.api.server.asked("GET", CLAIM)) > 3)
+    await until(lambda: len(world.api.server.requests_of("GET", CLAIM)) > 3)
     assert world.api.held == ["gpu-0"]
     assert not world.api.bound
     world.api.change(devices=prepared("ready"))
@@ -461,7 +461,7 @@ async def test_a_device_that_the_claim_holds_already_is_waited_for_too(world: Wo
     await until(lambda: world.api.held == ["gpu-0"])
     async with taken_over(world) as other:
         other.begin(job(), grants=False)
-        await until(lambda: len(other.api.server.asked("GET", CLAIM)) > 2)
+        await until(lambda: len(other.api.server.requests_of("GET", CLAIM)) > 2)
         assert not other.api.bound
         other.api.change(devices=prepared("ready"))
         await other.settled()
@@ -500,8 +500,8 @@ async def test_a_new_leader_binds_with_the_claim_that_was_made_for_whole_gpus(wo
     world.begin(pod, grants=False)
     await world.settled()
     assert world.api.bound == [pod.metadata.uid]
-    (told,) = world.api.server.asked("PATCH", status)
-    assert told.body["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == name
+    (request,) = world.api.server.requests_of("PATCH", status)
+    assert request.body["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == name
 
 
 @pytest.mark.parametrize("lost", [set(), {1}, {2}, {3}, {1, 2, 3}], ids=str)
@@ -526,7 +526,7 @@ async def test_a_part_is_claimed_and_the_kubelet_told_whichever_answer_is_lost(
 
     def create(request: Request) -> Any:
         if api.claim is not None:
-            return refusal(409, "AlreadyExists")
+            return error_answer(409, "AlreadyExists")
         api.claim = request.body | {"status": {}}
         api.claim["metadata"]["uid"] = "uid-made"
         return api.take(Answer(api.object()))
@@ -544,7 +544,7 @@ async def test_a_part_is_claimed_and_the_kubelet_told_whichever_answer_is_lost(
     (listed,) = api.claim["spec"]["devices"]["requests"]
     assert listed["exactly"]["capacity"] == {"requests": {"memory": "16Gi"}}
     assert api.held == ["gpu-0"]
-    *_, last = api.server.asked("PATCH", status)
+    *_, last = api.server.requests_of("PATCH", status)
     assert last.body["status"]["extendedResourceClaimStatus"] == {
         "resourceClaimName": claim_name(pod),
         "requestMappings": [

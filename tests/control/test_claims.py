@@ -15,7 +15,7 @@ from orchestrator.control.executor import Executor
 from orchestrator.names import SELECTED_NODE_ANNOTATION
 from orchestrator.planner.model import Binding
 from orchestrator.workloads.volumes import StorageObject, Volumes
-from tests.cluster.fake_api_server import Answer, FakeApiServer, access_to, refusal, serving
+from tests.cluster.fake_api_server import Answer, FakeApiServer, access_to, error_answer, serving
 from tests.cluster.waiting import DEADLINE_SECONDS, until
 from tests.workloads.objects import claim, mounting, pod, storage_class, volume
 
@@ -69,12 +69,12 @@ class World:
         return f"/api/v1/namespaces/muster-team-a/pods/{job.metadata.name}/binding"
 
     def bound(self) -> list[str]:
-        return [each.path.split("/")[-2] for each in self.server.asked("POST")]
+        return [each.path.split("/")[-2] for each in self.server.requests_of("POST")]
 
     def selected(self) -> list[Any]:
         return [
             each.body["metadata"]["annotations"][SELECTED_NODE_ANNOTATION]
-            for each in self.server.asked("PATCH", CLAIM)
+            for each in self.server.requests_of("PATCH", CLAIM)
         ]
 
     async def settled(self) -> None:
@@ -124,7 +124,7 @@ async def test_the_pod_is_bound_when_the_claim_is_and_others_do_not_wait(world: 
     world.show(volume("v", {"host": ("n-1",)}))
     await until(lambda: world.bound() == ["other", "job"])
     await world.settled()
-    (request,) = world.server.asked("PATCH", CLAIM)
+    (request,) = world.server.requests_of("PATCH", CLAIM)
     assert request.body["metadata"]["resourceVersion"] == "1"
     assert request.body["metadata"]["uid"] == "uid-data"
     assert world.unready == []
@@ -238,7 +238,7 @@ async def test_a_claim_that_cannot_be_had_says_why(
 @pytest.mark.parametrize("code", [403, 409])
 async def test_a_refused_or_lost_request_is_made_again(world: World, code: int) -> None:
     async with serving() as server, Transport(access_to(server)) as transport:
-        server.on("PATCH", CLAIM, refusal(code), Answer({}))
+        server.on("PATCH", CLAIM, error_answer(code), Answer({}))
         made = World(server, transport, 60)
         async with made.executor:
             made.show(DISK, waiting())
@@ -250,7 +250,7 @@ async def test_a_refused_or_lost_request_is_made_again(world: World, code: int) 
 
 
 async def test_a_claim_on_which_nothing_may_be_written_says_so(hasty: World) -> None:
-    hasty.server._scripts["PATCH", CLAIM] = [refusal(403, "Forbidden", "may not patch")]
+    hasty.server._scripts["PATCH", CLAIM] = [error_answer(403, "Forbidden", "may not patch")]
     hasty.show(DISK, waiting())
     hasty.begin()
     await hasty.settled()

@@ -6,7 +6,15 @@ import pytest
 from orchestrator.cluster.objects import Condition, Metadata, Pod, PodSpec, PodStatus
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.conditions import REFRESH_SECONDS, ConditionWriter
-from tests.cluster.fake_api_server import Answer, FakeApiServer, Request, access_to, pod, refusal, serving
+from tests.cluster.fake_api_server import (
+    Answer,
+    FakeApiServer,
+    Request,
+    access_to,
+    error_answer,
+    pod,
+    serving,
+)
 from tests.cluster.waiting import ManualClock, running, until
 
 STATUS = "/api/v1/namespaces/team/pods/job/status"
@@ -26,14 +34,14 @@ class World:
         self.server = server
         self.pods = {"uid-job": waiting()}
         self.clock = ManualClock()
-        self.told: list[str] = []
+        self.messages: list[str] = []
         self.writer = ConditionWriter(
             transport,
             self.pods,
             is_leader=lambda: True,
             bindings_done=self._nothing_to_wait_for,
             clock=self.clock,
-            on_told=lambda _pod, message: self.told.append(message),
+            on_new_reason=lambda _pod, message: self.messages.append(message),
         )
         server.on("PATCH", STATUS, Answer(pod("job")))
 
@@ -41,7 +49,7 @@ class World:
         pass
 
     def said(self) -> list[str]:
-        return [each.body["status"]["conditions"][0]["message"] for each in self.server.asked("PATCH")]
+        return [each.body["status"]["conditions"][0]["message"] for each in self.server.requests_of("PATCH")]
 
     def want(self, code: str, message: str) -> None:
         self.writer.want({"uid-job": (code, message)})
@@ -75,7 +83,7 @@ async def test_what_a_pod_says_already_is_not_written_again(world: World) -> Non
 async def test_figures_that_change_within_one_reason_are_refreshed_now_and_then(world: World) -> None:
     async with running(world.writer.run()):
         world.want("ClusterFull", "1 GPU is free")
-        await until(lambda: world.told)
+        await until(lambda: world.messages)
         world.want("ClusterFull", "2 GPUs are free")
         world.want("ClusterFull", "3 GPUs are free")
         world.clock.now += REFRESH_SECONDS
@@ -91,27 +99,27 @@ async def test_a_pod_that_was_bound_meanwhile_is_told_nothing(world: World) -> N
     world.writer.want({"uid-job": ("ClusterFull", "x"), "uid-other": ("ClusterFull", "x")})
     world.server.on("PATCH", STATUS.replace("job", "other"), Answer(pod("other")))
     async with running(world.writer.run()):
-        await until(lambda: world.server.asked("PATCH"))
-    assert [each.path for each in world.server.asked("PATCH")] == [STATUS.replace("job", "other")]
+        await until(lambda: world.server.requests_of("PATCH"))
+    assert [each.path for each in world.server.requests_of("PATCH")] == [STATUS.replace("job", "other")]
 
 
 async def test_the_write_names_the_version_so_that_it_cannot_overtake_a_binding(world: World) -> None:
     async with running(world.writer.run()):
         world.want("ClusterFull", "no GPU is free")
         await until(world.said)
-    assert world.server.asked("PATCH")[0].body["metadata"] == {"uid": "uid-job", "resourceVersion": "7"}
+    assert world.server.requests_of("PATCH")[0].body["metadata"] == {"uid": "uid-job", "resourceVersion": "7"}
 
 
 @pytest.mark.parametrize("code", [404, 409, 403, 500])
 async def test_a_write_that_is_refused_does_not_end_the_writer(world: World, code: int) -> None:
     path = "/api/v1/namespaces/team/pods/first/status"
-    world.server.on("PATCH", path, refusal(code))
+    world.server.on("PATCH", path, error_answer(code))
     world.pods["uid-first"] = Pod(metadata=Metadata(name="first", namespace="team", uid="uid-first"))
     async with running(world.writer.run()):
         world.writer.want({"uid-first": ("ClusterFull", "x")})
-        await until(lambda: world.server.asked("PATCH", path))
+        await until(lambda: world.server.requests_of("PATCH", path))
         world.want("ClusterFull", "x")
-        await until(lambda: world.server.asked("PATCH", STATUS))
+        await until(lambda: world.server.requests_of("PATCH", STATUS))
 
 
 async def test_a_pod_that_changed_meanwhile_is_told_at_its_new_version_without_another_decision(
@@ -121,13 +129,13 @@ async def test_a_pod_that_changed_meanwhile_is_told_at_its_new_version_without_a
 
     def answer(request: Request) -> Answer:
         is_current = request.body["metadata"]["resourceVersion"] == "8"
-        return Answer(pod("first")) if is_current else refusal(409, "Conflict")
+        return Answer(pod("first")) if is_current else error_answer(409, "Conflict")
 
     world.server.on("PATCH", path, answer)
     first = Metadata(name="first", namespace="team", uid="uid-first", resource_version="7")
     world.pods["uid-first"] = Pod(metadata=first)
     async with running(world.writer.run()):
         world.writer.want({"uid-first": ("ClusterFull", "x")})
-        await until(lambda: len(world.server.asked("PATCH", path)) >= 3)
+        await until(lambda: len(world.server.requests_of("PATCH", path)) >= 3)
         world.pods["uid-first"] = Pod(metadata=msgspec.structs.replace(first, resource_version="8"))
-        await until(lambda: world.told == ["ClusterFull: x"])
+        await until(lambda: world.messages == ["ClusterFull: x"])

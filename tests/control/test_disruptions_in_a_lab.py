@@ -61,7 +61,7 @@ class Site:
                 found = [each.workload for each in await evictions_in(self.transport, namespace)]
         return await self.json("why-evicted", workload, "-p", namespace.removeprefix("muster-"))
 
-    async def told(self, namespace: str, *reasons: str) -> list[Event]:
+    async def events_with(self, namespace: str, *reasons: str) -> list[Event]:
         """The events of a namespace, as soon as there is one for each of the reasons."""
         events: list[Event] = []
         async with asyncio.timeout(DEADLINE_SECONDS):
@@ -124,13 +124,13 @@ async def test_jobs_leave_an_unhealthy_gpu_and_an_unhealthy_node(site: Site) -> 
     await site.transport.patch(NODES.path(name="dgx1-1"), mark)
     await until(lambda: site.nodes_of("job") == site.nodes_of("hit") == ["dgx1-2"])
     assert site.nodes_of("desk") == ["dgx1-1"], "interactive work is not preemptible and stays"
-    told = await site.json("explain", "desk", "-p", "team-a")
-    assert "dgx1-1 is unhealthy (label muster.dev/unhealthy=xid-79)" in told["endangered"]
+    answer = await site.json("explain", "desk", "-p", "team-a")
+    assert "dgx1-1 is unhealthy (label muster.dev/unhealthy=xid-79)" in answer["endangered"]
     for name, why in (("hit", f"GPU {gpu} of dgx1-1 is unhealthy"), ("job", "xid-79")):
         records = await site.records(name, "muster-team-a")
         assert {each["rule"] for each in records} == {"unhealthy"}
         assert why in records[0]["message"]
-    await site.told("muster-team-a", "MovedOffUnhealthy", "OnUnhealthyHardware")
+    await site.events_with("muster-team-a", "MovedOffUnhealthy", "OnUnhealthyHardware")
 
 
 async def test_a_disruption_budget_protects_a_job_and_the_one_that_waits_is_told(site: Site) -> None:
@@ -178,8 +178,8 @@ async def test_an_evicted_job_has_time_to_save_its_work_and_its_place_is_taken_o
     await site.run("submit", "new", "-i", "quickstart", "-g", "8", "-p", "team-a")
     gone = saves.metadata.uid
     await until(lambda: site.pods.objects[gone].metadata.deletion_timestamp)
-    told = site.pods.objects[gone]
-    assert "by the rule of quota" in told.metadata.annotations["muster.dev/eviction-reason"]
+    victim = site.pods.objects[gone]
+    assert "by the rule of quota" in victim.metadata.annotations["muster.dev/eviction-reason"]
     await until(
         lambda: any(
             each.message.startswith("WaitingForRelease")
@@ -201,7 +201,7 @@ async def test_an_evicted_job_has_time_to_save_its_work_and_its_place_is_taken_o
     assert site.nodes_of("old"), "nobody else was evicted while the place was being left"
 
     await site.transport.patch(path, {"metadata": {"annotations": {"muster.dev/lab-stop-seconds": "0"}}})
-    await until(lambda: site.nodes_of("new") == [told.spec.node_name])
+    await until(lambda: site.nodes_of("new") == [victim.spec.node_name])
     assert site.nodes_of("old")
 
 
@@ -222,7 +222,7 @@ async def test_interactive_work_is_warned_and_stopped_at_its_projects_time_limit
         "desk": "TimedOut",
         "job": "Running",
     }
-    events = await site.told("muster-team-a", "TimeLimit")
+    events = await site.events_with("muster-team-a", "TimeLimit")
     assert any("may run for 20s" in each.message for each in events if each.reason == "TimeLimit")
     again = {"metadata": {"annotations": {TIMED_OUT_ANNOTATION: None}}, "spec": {"replicas": 1}}
     await site.transport.patch(STATEFUL_SETS.path("muster-team-a", "desk"), again)

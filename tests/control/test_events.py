@@ -92,11 +92,11 @@ async def test_only_another_kind_of_reason_is_announced(
 ) -> None:
     pod = a_pod(message=said)
     server.add({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one-x", "namespace": "muster-a"}})
-    told: list[str] = []
-    asked = asyncio.Event()
+    messages: list[str] = []
+    fetched = asyncio.Event()
 
     async def done() -> None:
-        asked.set()
+        fetched.set()
 
     writer = ConditionWriter(
         transport,
@@ -104,10 +104,10 @@ async def test_only_another_kind_of_reason_is_announced(
         is_leader=lambda: True,
         bindings_done=done,
         clock=lambda: 1000.0,
-        on_told=lambda _pod, message: told.append(message),
+        on_new_reason=lambda _pod, message: messages.append(message),
     )
     writer.want({"uid": ("ClusterFull", "1 free")})
     async with running(writer.run()):
         await until(lambda: "uid" in writer._written)
-        await until(lambda: len(told) == announced)
-    assert told == ["ClusterFull: 1 free"] * announced
+        await until(lambda: len(messages) == announced)
+    assert messages == ["ClusterFull: 1 free"] * announced

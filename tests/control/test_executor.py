@@ -22,11 +22,11 @@ from tests.cluster.fake_api_server import (
     Hang,
     Watch,
     access_to,
+    error_answer,
     pod,
-    refusal,
     serving,
 )
-from tests.cluster.test_eviction import budget_refusal
+from tests.cluster.test_eviction import eviction_blocked
 from tests.cluster.waiting import DEADLINE_SECONDS, ManualClock, until
 
 BIND = "/api/v1/namespaces/team/pods/job/binding"
@@ -92,7 +92,12 @@ async def test_a_binding_counts_as_done_from_its_beginning_until_the_watch_shows
 
 @pytest.mark.parametrize(
     "failure",
-    [Watch(CUT), Hang(), refusal(500, "InternalError", "etcdserver: request timed out"), refusal(429)],
+    [
+        Watch(CUT),
+        Hang(),
+        error_answer(500, "InternalError", "etcdserver: request timed out"),
+        error_answer(429),
+    ],
     ids=["cut", "no answer", "fault", "busy"],
 )
 async def test_a_binding_without_an_answer_is_repeated_as_it_was_and_its_gpus_stay_taken(
@@ -100,10 +105,10 @@ async def test_a_binding_without_an_answer_is_repeated_as_it_was_and_its_gpus_st
 ) -> None:
     world.server.on("POST", BIND, failure, failure, Answer(code=201))
     world.begin()
-    await until(lambda: len(world.server.asked("POST", BIND)) >= 2)
+    await until(lambda: len(world.server.requests_of("POST", BIND)) >= 2)
     assert "uid-job" in world.executor.assumed
     await world.settled()
-    bodies = [request.body for request in world.server.asked("POST", BIND)]
+    bodies = [request.body for request in world.server.requests_of("POST", BIND)]
     assert len(bodies) == 3
     assert all(body == bodies[0] for body in bodies)
     assert "uid-job" in world.executor.assumed
@@ -113,7 +118,7 @@ async def test_a_binding_without_an_answer_is_repeated_as_it_was_and_its_gpus_st
 async def test_a_binding_that_happened_although_its_answer_was_lost_is_found_to_be_done(world: World) -> None:
     written = {"muster.dev/gpu-devices": "0,3", "muster.dev/admitted": "uid-job"}
     done = pod("job", node="node-1", annotations=written)
-    world.server.on("POST", BIND, Watch(CUT), refusal(409, "Conflict", "pod job is already assigned"))
+    world.server.on("POST", BIND, Watch(CUT), error_answer(409, "Conflict", "pod job is already assigned"))
     world.server.on("GET", POD, Answer(done))
     world.begin()
     await world.settled()
@@ -130,7 +135,7 @@ async def test_a_binding_replaces_whatever_a_template_says_of_devices_and_says_t
     world.server.on("POST", BIND, Answer(code=201))
     world.executor.begin([], [Binding("uid-job", "workload", "node-1", devices)], {"uid-job": job})
     await world.settled()
-    (request,) = world.server.asked("POST", BIND)
+    (request,) = world.server.requests_of("POST", BIND)
     assert request.body["metadata"]["annotations"] == {
         "muster.dev/gpu-devices": text,
         "muster.dev/admitted": "uid-job",
@@ -139,30 +144,30 @@ async def test_a_binding_replaces_whatever_a_template_says_of_devices_and_says_t
 
 @pytest.mark.parametrize("code", [401, 404, 422])
 async def test_a_binding_that_is_refused_is_forgotten_and_decided_again(world: World, code: int) -> None:
-    world.server.on("POST", BIND, refusal(code))
+    world.server.on("POST", BIND, error_answer(code))
     world.begin()
     await world.settled()
     assert not world.executor.assumed
     assert world.refused == 1
-    assert len(world.server.asked("POST", BIND)) == 1
+    assert len(world.server.requests_of("POST", BIND)) == 1
 
 
 async def test_what_the_operator_may_not_do_yet_is_repeated_until_it_may(world: World) -> None:
     """The role binding in the namespace of a new project reaches the API server's authorizer a moment later."""
-    world.server.on("POST", BIND, refusal(403), refusal(403), Answer(code=201))
+    world.server.on("POST", BIND, error_answer(403), error_answer(403), Answer(code=201))
     world.begin()
     await world.settled()
-    assert len(world.server.asked("POST", BIND)) == 3
+    assert len(world.server.requests_of("POST", BIND)) == 3
     assert world.refused == 0
     assert "uid-job" in world.executor.assumed
 
 
 async def test_an_eviction_that_is_not_allowed_yet_is_repeated(world: World) -> None:
-    world.server.on("PATCH", POD, refusal(403), Answer(pod("job")))
-    world.server.on("POST", EVICT, refusal(403), Answer(code=201))
+    world.server.on("PATCH", POD, error_answer(403), Answer(pod("job")))
+    world.server.on("POST", EVICT, error_answer(403), Answer(code=201))
     world.begin(evict=True)
     await world.settled()
-    assert len(world.server.asked("POST", EVICT)) == 2
+    assert len(world.server.requests_of("POST", EVICT)) == 2
     assert world.refused == 0
     assert world.executor.evicted == {"uid-job"}
 
@@ -170,10 +175,10 @@ async def test_an_eviction_that_is_not_allowed_yet_is_repeated(world: World) -> 
 async def test_what_stays_forbidden_is_given_up_after_so_many_times_and_decided_again(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world.server.on("POST", BIND, refusal(403))
+    world.server.on("POST", BIND, error_answer(403))
     world.begin()
     await world.settled()
-    assert len(world.server.asked("POST", BIND)) == FORBIDDEN_ATTEMPTS
+    assert len(world.server.requests_of("POST", BIND)) == FORBIDDEN_ATTEMPTS
     assert not world.executor.assumed
     assert world.refused == 1
     first, last = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
@@ -184,10 +189,10 @@ async def test_what_stays_forbidden_is_given_up_after_so_many_times_and_decided_
 async def test_a_binding_whose_outcome_the_watch_shows_is_not_repeated(world: World) -> None:
     world.server.on("POST", BIND, Hang())
     world.begin()
-    await until(lambda: world.server.asked("POST", BIND))
+    await until(lambda: world.server.requests_of("POST", BIND))
     world.executor.confirm({"uid-job": BOUND})
     await world.settled()
-    assert len(world.server.asked("POST", BIND)) == 1
+    assert len(world.server.requests_of("POST", BIND)) == 1
 
 
 async def test_who_does_not_lead_asks_for_nothing(world: World) -> None:
@@ -201,12 +206,12 @@ async def test_who_does_not_lead_asks_for_nothing(world: World) -> None:
 
 async def test_an_eviction_without_an_answer_is_repeated_until_the_pod_is_gone(world: World) -> None:
     world.server.on("PATCH", POD, Watch(CUT), Answer(pod("job")))
-    world.server.on("POST", EVICT, Watch(CUT), refusal(404, "NotFound"))
+    world.server.on("POST", EVICT, Watch(CUT), error_answer(404, "NotFound"))
     world.begin(evict=True)
-    await until(lambda: world.server.asked("POST", EVICT))
+    await until(lambda: world.server.requests_of("POST", EVICT))
     assert "uid-job" in world.executor.evicted
     await world.settled()
-    assert len(world.server.asked("POST", EVICT)) == 2
+    assert len(world.server.requests_of("POST", EVICT)) == 2
     assert world.executor.evicted == {"uid-job"}
     world.executor.confirm({})
     assert not world.executor.evicted
@@ -214,10 +219,10 @@ async def test_an_eviction_without_an_answer_is_repeated_until_the_pod_is_gone(w
 
 async def test_an_eviction_that_a_budget_forbids_is_not_repeated_but_decided_again(world: World) -> None:
     world.server.on("PATCH", POD, Answer(pod("job")))
-    world.server.on("POST", EVICT, budget_refusal())
+    world.server.on("POST", EVICT, eviction_blocked())
     world.begin(evict=True)
     await world.settled()
-    assert len(world.server.asked("POST", EVICT)) == 1
+    assert len(world.server.requests_of("POST", EVICT)) == 1
     assert world.refused == 1
     assert not world.executor.evicted
     ((uid, why),) = world.forbidden
@@ -226,7 +231,7 @@ async def test_an_eviction_that_a_budget_forbids_is_not_repeated_but_decided_aga
 
 
 @pytest.mark.parametrize(
-    ("asked", "own", "expected"),
+    ("requested", "own", "expected"),
     [
         ("120", None, 120),
         ("86400", None, 600),
@@ -240,9 +245,9 @@ async def test_an_eviction_that_a_budget_forbids_is_not_repeated_but_decided_aga
     ],
 )
 async def test_a_pod_gets_the_time_that_it_asks_for_to_save_its_work_within_bounds(
-    world: World, asked: str | None, own: int | None, expected: int | None
+    world: World, requested: str | None, own: int | None, expected: int | None
 ) -> None:
-    annotations = {} if asked is None else {"muster.dev/checkpoint-grace-seconds": asked}
+    annotations = {} if requested is None else {"muster.dev/checkpoint-grace-seconds": requested}
     job = Pod(
         metadata=msgspec.structs.replace(JOB.metadata, annotations=annotations),
         spec=PodSpec(termination_grace_period_seconds=own),
@@ -251,7 +256,7 @@ async def test_a_pod_gets_the_time_that_it_asks_for_to_save_its_work_within_boun
     world.server.on("POST", EVICT, Answer(code=201))
     world.executor.begin([EVICTION], [], {"uid-job": job})
     await world.settled()
-    (request,) = world.server.asked("POST", EVICT)
+    (request,) = world.server.requests_of("POST", EVICT)
     assert request.body["deleteOptions"].get("gracePeriodSeconds") == expected
 
 
@@ -259,7 +264,7 @@ async def test_what_is_under_way_ends_with_the_executor(world: World) -> None:
     world.server.on("POST", BIND, Hang())
     async with world.executor:
         world.begin()
-        await until(lambda: world.server.asked("POST", BIND))
+        await until(lambda: world.server.requests_of("POST", BIND))
     assert not world.executor.is_busy
 
 
@@ -277,10 +282,10 @@ class HeldTransport(Transport):
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()
-        self.asked: list[str] = []
+        self.paths: list[str] = []
 
     async def create(self, path: str, body: Any, kind: Any = dict, *, params: Any = None) -> Any:
-        self.asked.append(path)
+        self.paths.append(path)
         await self.gate.wait()
         return {}
 
@@ -306,14 +311,14 @@ async def test_as_many_requests_as_the_limit_are_under_way_in_the_order_of_the_p
     pods, bindings = jobs(REQUESTS_IN_FLIGHT + 10)
     async with executing(transport) as executor:
         executor.begin([], bindings, pods)
-        await until(lambda: len(transport.asked) >= REQUESTS_IN_FLIGHT)
+        await until(lambda: len(transport.paths) >= REQUESTS_IN_FLIGHT)
         assert REQUESTS_IN_FLIGHT == 64, (
             "a half of it makes the operator slower by a quarter: see docs/scaling.md"
         )
-        assert len(transport.asked) == REQUESTS_IN_FLIGHT
+        assert len(transport.paths) == REQUESTS_IN_FLIGHT
         transport.gate.set()
         await executor.idle()
-    assert transport.asked == [f"/api/v1/namespaces/team/pods/job-{n}/binding" for n in range(len(pods))]
+    assert transport.paths == [f"/api/v1/namespaces/team/pods/job-{n}/binding" for n in range(len(pods))]
 
 
 async def test_a_mistake_of_ours_in_one_request_holds_up_no_other_and_frees_no_gpu(
@@ -322,7 +327,7 @@ async def test_a_mistake_of_ours_in_one_request_holds_up_no_other_and_frees_no_g
     class Mistaken(HeldTransport):
         async def create(self, path: str, body: Any, kind: Any = dict, *, params: Any = None) -> Any:
             await super().create(path, body)
-            if len(self.asked) <= REQUESTS_IN_FLIGHT:
+            if len(self.paths) <= REQUESTS_IN_FLIGHT:
                 raise RuntimeError("a mistake")
 
     transport = Mistaken()
@@ -332,7 +337,7 @@ async def test_a_mistake_of_ours_in_one_request_holds_up_no_other_and_frees_no_g
         executor.begin([], bindings, pods)
         await executor.idle()
         assert set(executor.assumed) == set(pods)
-    assert len(transport.asked) == 2 * REQUESTS_IN_FLIGHT + 1
+    assert len(transport.paths) == 2 * REQUESTS_IN_FLIGHT + 1
     assert "RuntimeError: a mistake" in caplog.text
 
 
@@ -347,9 +352,9 @@ async def test_bindings_without_an_answer_leave_room_for_the_renewal_of_the_leas
             server.on("POST", f"/api/v1/namespaces/team/pods/{pod_.metadata.name}/binding", Hang())
         server.on("GET", POD, Answer(pod("job")))
         executor.begin([], bindings, pods)
-        await until(lambda: len(server.asked("POST")) == REQUESTS_IN_FLIGHT)
+        await until(lambda: len(server.requests_of("POST")) == REQUESTS_IN_FLIGHT)
         assert (await transport.get(POD, Pod)).metadata.name == "job"
-        assert len(server.asked("POST")) == REQUESTS_IN_FLIGHT
+        assert len(server.requests_of("POST")) == REQUESTS_IN_FLIGHT
 
 
 async def test_what_begins_at_the_moment_at_which_all_workers_end_is_not_left_lying() -> None:
@@ -357,7 +362,7 @@ async def test_what_begins_at_the_moment_at_which_all_workers_end_is_not_left_ly
     pods, bindings = jobs(REQUESTS_IN_FLIGHT + 1)
     async with executing(transport) as executor:
         executor.begin([], bindings[:-1], pods)
-        await until(lambda: len(transport.asked) == REQUESTS_IN_FLIGHT)
+        await until(lambda: len(transport.paths) == REQUESTS_IN_FLIGHT)
 
         async def begin_last() -> None:
             await transport.gate.wait()
@@ -367,22 +372,22 @@ async def test_what_begins_at_the_moment_at_which_all_workers_end_is_not_left_ly
         await asyncio.sleep(0)
         transport.gate.set()
         await last
-        await until(lambda: len(transport.asked) == len(bindings))
+        await until(lambda: len(transport.paths) == len(bindings))
         await executor.idle()
 
 
 async def test_what_the_kubelet_gave_a_pod_is_written_on_it_once(world: World) -> None:
-    world.server.on("PATCH", POD, refusal(404, "NotFound"), Answer(pod("job")), Answer(pod("job")))
+    world.server.on("PATCH", POD, error_answer(404, "NotFound"), Answer(pod("job")), Answer(pod("job")))
     entry = Miscounted(BOUND, (5, 7))
     world.executor.correct([entry])
     await world.settled()
     for _ in range(2):
         world.executor.correct([entry])
         await world.settled()
-    sent = [request.body for request in world.server.asked("PATCH", POD)]
+    sent = [request.body for request in world.server.requests_of("PATCH", POD)]
     assert sent == [{"metadata": {"uid": "uid-job", "annotations": {"muster.dev/gpu-devices": "5,7"}}}] * 2, (
         "what was refused is tried again, what went through is not"
     )
     world.executor.correct([Miscounted(BOUND, (4, 7))])
     await world.settled()
-    assert len(world.server.asked("PATCH", POD)) == 3, "the kubelet said something else"
+    assert len(world.server.requests_of("PATCH", POD)) == 3, "the kubelet said something else"

@@ -59,5 +59,5 @@ async def test_what_is_set_aside_is_named_and_makes_nobody_unready() -> None:
     lines = (await pages(health))["readyz"][1].splitlines()
     assert (len(lines), lines[1], lines[-1]) == (23, "30 objects are set aside:", "and 10 more")
     assert max(map(len, lines)) == 300
-    health.standing_by()
+    health.on_standby()
     assert (await pages(health))["readyz"] == (200, "standing by")

@@ -120,8 +120,10 @@ async def test_the_replicated_jobs_of_a_jobset_start_together_or_not_at_all(
                     must, own_lab.kubeconfig, "list", "-p", "team-a", "-o", "name"
                 )
                 assert sorted(listed.split()) == ["large", "small"]
-                told = await asyncio.to_thread(muster, own_lab.kubeconfig, "explain", "large", "-p", "team-a")
-                assert told.stdout.startswith("large of team-a waits: 24 GPUs in 3 pods."), told.stderr
+                answer = await asyncio.to_thread(
+                    muster, own_lab.kubeconfig, "explain", "large", "-p", "team-a"
+                )
+                assert answer.stdout.startswith("large of team-a waits: 24 GPUs in 3 pods."), answer.stderr
                 await admin.delete(JOBSETS.path(NAMESPACE, "large"))
                 await admin.delete(JOBSETS.path(NAMESPACE, "small"))
 

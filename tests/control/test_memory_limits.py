@@ -71,7 +71,7 @@ class World:
         self.server.on("POST", BIND, Answer(code=201))
         self.executor.begin([], [Binding("uid-job", "w", "node-1", devices)], {"uid-job": job})
         await self.executor.idle()
-        (request,) = self.server.asked("POST", BIND)
+        (request,) = self.server.requests_of("POST", BIND)
         annotations: dict[str, Any] = request.body["metadata"]["annotations"]
         return annotations
 

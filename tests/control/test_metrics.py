@@ -134,7 +134,7 @@ def test_evictions_and_failures_have_every_word_from_the_beginning_and_no_other(
 def test_who_stands_by_says_nothing_of_projects_or_of_the_cluster() -> None:
     metrics = leader(reading((project("team-a", 3000),)))
     assert values(metrics.page().text)["muster_operator_leader"] == 1
-    metrics.standing_by()
+    metrics.on_standby()
     page = values(metrics.page().text)
     assert page["muster_operator_leader"] == 0
     assert not [name for name in page if name.startswith(("muster_project", "muster_cluster"))]

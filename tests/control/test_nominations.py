@@ -24,11 +24,11 @@ from tests.cluster.fake_api_server import (
     Request,
     Watch,
     access_to,
-    refusal,
+    error_answer,
     serving,
 )
 from tests.cluster.fake_api_server import pod as sent_pod
-from tests.cluster.test_eviction import budget_refusal
+from tests.cluster.test_eviction import eviction_blocked
 from tests.cluster.waiting import DEADLINE_SECONDS, ManualClock, until
 from tests.control.test_executor import executing
 from tests.workloads.objects import pod
@@ -106,14 +106,14 @@ class World:
                 each.body["status"]["nominatedNodeName"],
                 each.body["metadata"]["annotations"][NOMINATED_DEVICES_ANNOTATION],
             )
-            for each in self.server.asked("PATCH", STATUS)
+            for each in self.server.requests_of("PATCH", STATUS)
         ]
 
     def successors(self) -> list[str | None]:
         """The place of the successor in all patches of the pod that leaves."""
         return [
             each.body["metadata"]["annotations"][SUCCESSOR_NOMINATION_ANNOTATION]
-            for each in self.server.asked("PATCH", OLD)
+            for each in self.server.requests_of("PATCH", OLD)
         ]
 
 
@@ -230,13 +230,13 @@ async def test_the_place_of_a_pod_that_leaves_is_changed_and_ended_on_the_pod_it
 async def test_what_is_set_comes_before_what_is_ended(world: World) -> None:
     """The place goes from the pod that leaves to its successor: at no time nobody has it."""
     world.show(leaving("n1:0,1", name="old"))
-    world.script[STATUS] = [Watch(CUT), refusal(500, "InternalError")]
+    world.script[STATUS] = [Watch(CUT), error_answer(500, "InternalError")]
     await world.decide(KEPT)
     assert world.paths() == [STATUS, STATUS, STATUS, OLD]
 
 
 async def test_an_eviction_that_a_budget_forbids_leaves_no_place_behind(world: World) -> None:
-    world.script[EVICT] = [budget_refusal()]
+    world.script[EVICT] = [eviction_blocked()]
     await world.decide(KEPT, MOVED, evict=(EVICTION,))
     assert world.successors() == ["n2:6,7", None]
     assert "uid-old" not in world.executor.nominated
@@ -251,7 +251,7 @@ async def test_nothing_is_written_for_a_pod_that_is_bound_and_the_binding_emptie
     await world.decide(elsewhere, bind=(KEPT,))
     await world.decide()
     assert world.paths() == [BIND]
-    (request,) = world.server.asked("POST", BIND)
+    (request,) = world.server.requests_of("POST", BIND)
     assert request.body["metadata"]["annotations"] == {
         "muster.dev/gpu-devices": "0,1",
         "muster.dev/admitted": "uid-new",
@@ -262,12 +262,14 @@ async def test_nothing_is_written_for_a_pod_that_is_bound_and_the_binding_emptie
 async def test_a_binding_empties_a_nomination_that_the_watch_has_not_shown(world: World) -> None:
     await world.decide(KEPT)
     await world.decide(bind=(KEPT,))
-    (request,) = world.server.asked("POST", BIND)
+    (request,) = world.server.requests_of("POST", BIND)
     assert request.body["metadata"]["annotations"][NOMINATED_DEVICES_ANNOTATION] == ""
     assert not world.executor.nominated
 
 
-@pytest.mark.parametrize("failure", [Watch(CUT), Hang(), refusal(500, "InternalError"), refusal(429)])
+@pytest.mark.parametrize(
+    "failure", [Watch(CUT), Hang(), error_answer(500, "InternalError"), error_answer(429)]
+)
 async def test_a_nomination_without_an_answer_is_repeated(hasty: World, failure: Any) -> None:
     hasty.script[STATUS] = [failure, failure]
     await hasty.decide(KEPT)
@@ -277,7 +279,7 @@ async def test_a_nomination_without_an_answer_is_repeated(hasty: World, failure:
 
 async def test_a_nomination_that_is_not_allowed_yet_is_repeated(world: World) -> None:
     """In the namespace of a new project nothing changes afterwards that would lead to another decision."""
-    world.script[STATUS] = [refusal(403), refusal(403)]
+    world.script[STATUS] = [error_answer(403), error_answer(403)]
     await world.decide(KEPT)
     assert world.places() == [("n1", "0,1")] * 3
 
@@ -285,7 +287,7 @@ async def test_a_nomination_that_is_not_allowed_yet_is_repeated(world: World) ->
 async def test_a_nomination_that_stays_forbidden_is_tried_again_by_the_next_decision_and_counts_meanwhile(
     world: World,
 ) -> None:
-    world.script[STATUS] = [refusal(403)] * FORBIDDEN_ATTEMPTS
+    world.script[STATUS] = [error_answer(403)] * FORBIDDEN_ATTEMPTS
     await world.decide(KEPT)
     assert len(world.places()) == FORBIDDEN_ATTEMPTS
     assert world.executor.nominated == {"uid-new": PLACE}
@@ -296,7 +298,7 @@ async def test_a_nomination_that_stays_forbidden_is_tried_again_by_the_next_deci
 
 async def test_a_nomination_whose_end_stays_forbidden_is_ended_by_the_next_decision(world: World) -> None:
     world.show(NOMINATED)
-    world.script[STATUS] = [refusal(403)] * FORBIDDEN_ATTEMPTS
+    world.script[STATUS] = [error_answer(403)] * FORBIDDEN_ATTEMPTS
     for _ in range(3):
         await world.decide()
     assert world.places() == [(None, None)] * (FORBIDDEN_ATTEMPTS + 1)
@@ -306,7 +308,7 @@ async def test_a_nomination_whose_end_stays_forbidden_is_ended_by_the_next_decis
 async def test_a_nomination_that_is_refused_still_counts_here_and_is_not_asked_for_again(
     world: World, code: int
 ) -> None:
-    world.script[STATUS] = [refusal(code)]
+    world.script[STATUS] = [error_answer(code)]
     await world.decide(KEPT)
     await world.decide(KEPT)
     assert len(world.places()) == 1
@@ -349,16 +351,16 @@ class HeldTransport(Transport):
 
     def __init__(self) -> None:
         self.patches, self.creations = asyncio.Event(), asyncio.Event()
-        self.asked: list[str] = []
+        self.paths: list[str] = []
         self.bodies: list[Any] = []
 
     async def create(self, path: str, body: Any, kind: Any = dict, *, params: Any = None) -> Any:
-        self.asked.append(path)
+        self.paths.append(path)
         await self.creations.wait()
         return {}
 
     async def patch(self, path: str, body: Any, kind: Any = dict, **_options: Any) -> Any:
-        self.asked.append(path)
+        self.paths.append(path)
         self.bodies.append(body)
         await self.patches.wait()
         return {}
@@ -374,22 +376,22 @@ def waiting(prefix: str, count: int) -> tuple[dict[str, Pod], list[Binding]]:
 
 async def test_nominations_that_nobody_waits_for_give_way_to_bindings() -> None:
     transport = HeldTransport()
-    kept, nominations = waiting("kept", 2 * REQUESTS_IN_FLIGHT)
+    bindings_before, nominations = waiting("kept", 2 * REQUESTS_IN_FLIGHT)
     bound, bindings = waiting("bound", 2 * REQUESTS_IN_FLIGHT)
     async with executing(transport) as executor:
-        executor.begin([], [], kept, nominations)
-        await until(lambda: len(transport.asked) >= UNHURRIED_IN_FLIGHT)
-        executor.begin([], bindings, {**kept, **bound}, nominations)
-        await until(lambda: len(transport.asked) >= REQUESTS_IN_FLIGHT)
-        assert [path.rpartition("/")[2] for path in transport.asked] == (
+        executor.begin([], [], bindings_before, nominations)
+        await until(lambda: len(transport.paths) >= UNHURRIED_IN_FLIGHT)
+        executor.begin([], bindings, {**bindings_before, **bound}, nominations)
+        await until(lambda: len(transport.paths) >= REQUESTS_IN_FLIGHT)
+        assert [path.rpartition("/")[2] for path in transport.paths] == (
             ["status"] * UNHURRIED_IN_FLIGHT + ["binding"] * (REQUESTS_IN_FLIGHT - UNHURRIED_IN_FLIGHT)
         )
         transport.creations.set()
-        await until(lambda: len(transport.asked) >= UNHURRIED_IN_FLIGHT + len(bindings))
-        assert sum(path.endswith("status") for path in transport.asked) == UNHURRIED_IN_FLIGHT
+        await until(lambda: len(transport.paths) >= UNHURRIED_IN_FLIGHT + len(bindings))
+        assert sum(path.endswith("status") for path in transport.paths) == UNHURRIED_IN_FLIGHT
         transport.patches.set()
         await executor.idle()
-    assert len(transport.asked) == len(nominations) + len(bindings)
+    assert len(transport.paths) == len(nominations) + len(bindings)
 
 
 async def test_what_is_decided_while_a_nomination_is_written_is_written_after_it() -> None:
@@ -397,11 +399,11 @@ async def test_what_is_decided_while_a_nomination_is_written_is_written_after_it
     pods = {"uid-new": WAITS}
     async with executing(transport) as executor:
         executor.begin([], [], pods, [KEPT])
-        await until(lambda: transport.asked)
+        await until(lambda: transport.paths)
         for node in ("n2", "n3"):
             executor.begin([], [], pods, [Binding("uid-new", "new", node, (4, 5))])
         assert executor.nominated == {"uid-new": Assumption("n3", (4, 5))}
-        assert len(transport.asked) == 1
+        assert len(transport.paths) == 1
         transport.patches.set()
         await executor.idle()
     assert [body["status"]["nominatedNodeName"] for body in transport.bodies] == ["n1", "n3"]
@@ -412,12 +414,12 @@ async def test_an_eviction_that_waited_for_a_nomination_goes_before_what_came_me
     bound, bindings = waiting("bound", 2 * REQUESTS_IN_FLIGHT)
     async with executing(transport) as executor:
         executor.begin([EVICTION], bindings, {"uid-new": WAITS, "uid-old": RUNS, **bound}, [KEPT])
-        await until(lambda: len(transport.asked) == REQUESTS_IN_FLIGHT)
-        assert transport.asked[0] == STATUS
+        await until(lambda: len(transport.paths) == REQUESTS_IN_FLIGHT)
+        assert transport.paths[0] == STATUS
         transport.patches.set()
-        await until(lambda: len(transport.asked) > REQUESTS_IN_FLIGHT)
+        await until(lambda: len(transport.paths) > REQUESTS_IN_FLIGHT)
         await asyncio.sleep(0)
         transport.creations.set()
         await executor.idle()
-    assert transport.asked.index(OLD) <= REQUESTS_IN_FLIGHT + 1
-    assert len(transport.asked) == len(bindings) + len((STATUS, OLD, EVICT))
+    assert transport.paths.index(OLD) <= REQUESTS_IN_FLIGHT + 1
+    assert len(transport.paths) == len(bindings) + len((STATUS, OLD, EVICT))

@@ -89,7 +89,7 @@ class Loop:
 
     def written(self, name: str) -> list[str | None]:
         """The nominated nodes that were written on a pod that waits."""
-        patches = self.server.asked("PATCH", f"{PODS}/{name}/status")
+        patches = self.server.requests_of("PATCH", f"{PODS}/{name}/status")
         return [patch.body["status"]["nominatedNodeName"] for patch in patches]
 
 

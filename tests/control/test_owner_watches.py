@@ -25,9 +25,9 @@ from tests.cluster.fake_api_server import (
     FakeApiServer,
     Watch,
     access_to,
+    error_answer,
     event,
     page,
-    refusal,
     serving,
 )
 from tests.cluster.waiting import until
@@ -155,13 +155,13 @@ async def test_a_kind_that_is_first_seen_later_is_looked_up_once_and_its_pods_wa
                     await until(observer.changed.is_set)
             await until(lambda: len(observer.pods.objects) == 3)
             assert sizes(await decide()) == {"js": (3, 1, 2)}
-        assert len(server.asked("GET", JOBSETS)) == 1
+        assert len(server.requests_of("GET", JOBSETS)) == 1
 
 
 @pytest.mark.parametrize(
     "answers",
     [
-        pytest.param({JOBSETS: refusal(404, "NotFound", "no such group")}, id="definition is gone"),
+        pytest.param({JOBSETS: error_answer(404, "NotFound", "no such group")}, id="definition is gone"),
         pytest.param(
             {JOBSETS: Answer({**SERVED, "resources": []}), f"{JOBSETS}/jobsets": page()},
             id="kind is not served",
@@ -169,7 +169,7 @@ async def test_a_kind_that_is_first_seen_later_is_looked_up_once_and_its_pods_wa
         pytest.param(
             {
                 JOBSETS: Answer(SERVED),
-                f"{JOBSETS}/jobsets": refusal(403, "Forbidden", "may not list jobsets"),
+                f"{JOBSETS}/jobsets": error_answer(403, "Forbidden", "may not list jobsets"),
             },
             id="no right",
         ),
@@ -204,29 +204,29 @@ async def test_whoever_writes_a_reference_sends_the_operator_nowhere_else(
             watches.see_pod(read_pod(pod("x", "", owner)))
             await watches.start(group.create_task)
         watches.stop()
-        assert server.asked("GET") == []
+        assert server.requests_of("GET") == []
     assert all("\n" not in record.message for record in caplog.records)
 
 
 async def test_a_definition_that_is_installed_later_is_found_with_the_next_pod(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    told: list[Change[Any]] = []
+    changes: list[Change[Any]] = []
     async with cluster() as server, Transport(access_to(server)) as transport, asyncio.TaskGroup() as group:
-        missing = refusal(404, "NotFound", "no such group")
+        missing = error_answer(404, "NotFound", "no such group")
         server.on("GET", JOBSETS, missing, missing, Answer(SERVED))
         server.on("GET", f"{JOBSETS}/jobsets", page(JOBSET))
-        watches = OwnerWatches(transport, {}, tell=told.append, wake=lambda: None, retry_seconds=0)
+        watches = OwnerWatches(transport, {}, tell=changes.append, wake=lambda: None, retry_seconds=0)
         with caplog.at_level(logging.WARNING, "orchestrator.control.owner_watches"):
             for _ in range(3):
                 watches.see_pod(read_pod(pod("x", "driver", reference("JobSet", "js"))))
                 await watches.start(group.create_task)
         watches.stop()
-    assert [each.object.reading for each in told if isinstance(each.object, KindState)] == [
+    assert [each.object.reading for each in changes if isinstance(each.object, KindState)] == [
         *(Reading.PENDING, Reading.UNREADABLE) * 2,
         *(Reading.PENDING, Reading.CURRENT),
     ]
-    (read,) = (each.object for each in told if isinstance(each.object, Controller))
+    (read,) = (each.object for each in changes if isinstance(each.object, Controller))
     assert read.gang is not None
     assert len(caplog.records) == 1
 
@@ -249,15 +249,15 @@ async def test_whoever_waits_for_an_owner_is_woken_when_it_comes() -> None:
 
 
 async def test_whoever_refers_to_many_kinds_has_few_of_them_looked_up() -> None:
-    told: list[Change[Any]] = []
+    changes: list[Change[Any]] = []
     async with cluster() as server, Transport(access_to(server)) as transport:
-        watches = OwnerWatches(transport, {}, tell=told.append, wake=lambda: None)
+        watches = OwnerWatches(transport, {}, tell=changes.append, wake=lambda: None)
         for number in range(MAX_KINDS + 10):
             watches.see_pod(read_pod(pod("x", "", reference(f"Kind{number}", "x", "example.org"))))
-        assert len(told) == MAX_KINDS
+        assert len(changes) == MAX_KINDS
         # what one member refers to takes nothing from the gangs of others
         watches.see_pod(read_pod(pod("y", "", reference("JobSet", "y", "jobset.x-k8s.io"))))
-    assert told[-1].object.kind == ("jobset.x-k8s.io", "JobSet")
+    assert changes[-1].object.kind == ("jobset.x-k8s.io", "JobSet")
 
 
 async def test_an_unknown_kind_is_followed_by_its_metadata_alone() -> None:
@@ -271,7 +271,7 @@ async def test_an_unknown_kind_is_followed_by_its_metadata_alone() -> None:
         server.on("GET", f"{things}/things", page(body("Thing", "t")))
         async with looped(server) as (_, decide, _observer):
             assert sizes(await decide()) == {"t": (2,)}
-        accepted = [each.headers["Accept"] for each in server.asked("GET", f"{things}/things")]
+        accepted = [each.headers["Accept"] for each in server.requests_of("GET", f"{things}/things")]
     assert "as=PartialObjectMetadataList" in accepted[-1]
 
 
@@ -279,7 +279,7 @@ async def test_jobs_of_others_have_nothing_looked_up() -> None:
     foreign = [{**each, "spec": {**each["spec"], "schedulerName": "default-scheduler"}} for each in PODS]
     async with cluster(pods=foreign, jobs=JOBS) as server, looped(server) as (_, decide, _observer):
         assert await decide() == {}
-        assert not server.asked("GET", JOBSETS)
+        assert not server.requests_of("GET", JOBSETS)
 
 
 async def test_a_specification_that_cannot_be_read_is_named_and_holds_nothing_up(

@@ -7,7 +7,7 @@ import pytest
 from orchestrator.cluster.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.policies import PolicyReport, policies_in_force
-from tests.cluster.fake_api_server import Answer, access_to, page, refusal, serving
+from tests.cluster.fake_api_server import Answer, access_to, error_answer, page, serving
 
 SHIPPED = ("muster-pods", "muster-services")
 
@@ -30,8 +30,8 @@ BOUND = [binding(name) for name in SHIPPED]
     [
         (page(*BOTH), page(*BOUND), "The policies are in force."),
         (
-            refusal(404),
-            refusal(404),
+            error_answer(404),
+            error_answer(404),
             (
                 "The policies are NOT in force: this API server has no ValidatingAdmissionPolicies: "
                 "Kubernetes has them from 1.30 on."
@@ -68,17 +68,17 @@ BOUND = [binding(name) for name in SHIPPED]
     ],
 )
 async def test_what_is_missing_is_told(policies: Answer, bindings: Answer, sentence: str) -> None:
-    report = await asked(policies, bindings)
+    report = await report_of(policies, bindings)
     assert report.sentence() == sentence
 
 
 async def test_who_may_not_see_them_is_told_that_it_is_unknown() -> None:
-    report = await asked(refusal(403), page(*BOUND))
+    report = await report_of(error_answer(403), page(*BOUND))
     assert report.in_force is None
     assert report.sentence().startswith("Whether the policies are in force is unknown: ")
 
 
-async def asked(policies: Answer, bindings: Answer) -> PolicyReport:
+async def report_of(policies: Answer, bindings: Answer) -> PolicyReport:
     async with serving() as server, Transport(access_to(server)) as transport:
         server.on("GET", ADMISSION_POLICIES.path(), policies)
         server.on("GET", ADMISSION_POLICY_BINDINGS.path(), bindings)

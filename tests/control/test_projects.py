@@ -14,7 +14,7 @@ from orchestrator.control.projects import ProjectController
 from orchestrator.planner.model import Plan, Snapshot
 from orchestrator.workloads import protection
 from orchestrator.workloads.snapshot import Reading
-from tests.cluster.fake_api_server import Answer, FakeApiServer, access_to, refusal, serving
+from tests.cluster.fake_api_server import Answer, FakeApiServer, access_to, error_answer, serving
 from tests.workloads.objects import decoded, namespace
 
 PROJECT = "/apis/muster.dev/v1alpha1/projects/team-a/status"
@@ -118,7 +118,7 @@ async def test_the_bound_of_a_project_goes_before_the_operators(
     hard: dict[str, str],
 ) -> None:
     await controller(transport, its_namespace(), config=config)._reconcile(a_project(objects=objects))
-    (quota,) = server.asked("PATCH", QUOTA)
+    (quota,) = server.requests_of("PATCH", QUOTA)
     assert quota.body["spec"]["hard"] == hard
 
 
@@ -136,7 +136,7 @@ async def test_a_label_that_somebody_took_away_is_restored(
     space = its_namespace()
     del space.metadata.labels["muster.dev/project"]
     await controller(transport, space)._reconcile(a_project())
-    (restored,) = server.asked("PATCH", SPACE)
+    (restored,) = server.requests_of("PATCH", SPACE)
     assert restored.body["metadata"]["labels"] == {"muster.dev/project": "team-a"}
 
 
@@ -181,13 +181,13 @@ async def test_what_the_api_server_does_not_allow_yet_is_tried_again_soon(
     server: FakeApiServer, transport: Transport
 ) -> None:
     refused = f"{BINDINGS}/muster-members"
-    server._scripts["PATCH", refused].insert(0, refusal(403, "Forbidden"))
+    server._scripts["PATCH", refused].insert(0, error_answer(403, "Forbidden"))
     projects = controller(transport, its_namespace())
     await projects._reconcile(a_project())
-    assert server.asked("PATCH", PROJECT) == []
+    assert server.requests_of("PATCH", PROJECT) == []
     await projects._reconcile(a_project())
-    assert [request.path for request in server.asked("PATCH", refused)] == [refused, refused]
-    assert len(server.asked("PATCH", PROJECT)) == 1
+    assert [request.path for request in server.requests_of("PATCH", refused)] == [refused, refused]
+    assert len(server.requests_of("PATCH", PROJECT)) == 1
 
 
 def test_two_processes_of_one_name_are_not_taken_for_each_other() -> None:

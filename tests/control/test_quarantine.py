@@ -184,15 +184,15 @@ def test_a_culprit_is_left_out_for_a_time_that_doubles() -> None:
     seconds = FIRST_SECONDS
     for _ in range(10):
         quarantine.decide(snapshot)
-        asked = planner.plans
+        plans = planner.plans
         clock.now += seconds - 1
         assert [each.id for each in quarantine.decide(snapshot).quarantined] == ["a-job-001"]
-        assert planner.plans == asked + 1, "it was tried before its time"
+        assert planner.plans == plans + 1, "it was tried before its time"
         clock.now += 1
         seconds = min(MAX_SECONDS, 2 * seconds)
-    asked = planner.plans
+    plans = planner.plans
     quarantine.decide(snapshot)
-    assert planner.plans <= asked + 5, "a relapse is looked for where it was"
+    assert planner.plans <= plans + 5, "a relapse is looked for where it was"
 
 
 def test_a_culprit_that_changes_is_tried_at_once_and_forgotten_in_time() -> None:

@@ -63,8 +63,8 @@ def ended(each: Pod, phase: str = "Failed") -> Pod:
 
 def disrupted(each: Pod) -> Pod:
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
-    told = decoded(Pod, status={"conditions": [condition]})
-    status = msgspec.structs.replace(each.status, conditions=told.status.conditions)
+    with_condition = decoded(Pod, status={"conditions": [condition]})
+    status = msgspec.structs.replace(each.status, conditions=with_condition.status.conditions)
     return msgspec.structs.replace(each, status=status)
 
 
@@ -75,30 +75,30 @@ class Stream:
         self.clock = ManualClock()
         self.evicting: set[str] = set()
         self.pods: dict[str, Pod] = {}
-        self.returning = RequeueHolds(self.clock, self.evicting.__contains__)
+        self.requeue_holds = RequeueHolds(self.clock, self.evicting.__contains__)
 
     def show(self, *pods: Pod) -> None:
         for each in pods:
             before = self.pods.get(each.metadata.uid)
             self.pods[each.metadata.uid] = each
-            self.returning.see(Change("modified" if before else "added", each, before))
+            self.requeue_holds.see(Change("modified" if before else "added", each, before))
 
     def drop(self, last: Pod) -> None:
         """It is gone; after a list `last` is what was known before, after an event its last state."""
-        self.returning.see(Change("deleted", last, self.pods.pop(last.metadata.uid)))
+        self.requeue_holds.see(Change("deleted", last, self.pods.pop(last.metadata.uid)))
 
     def waited_for(self) -> list[str]:
-        return [each.metadata.name for each in self.returning.placeholders(JOBS).values()]
+        return [each.metadata.name for each in self.requeue_holds.placeholders(JOBS).values()]
 
-    def kept(self) -> list[Assumption | None]:
+    def places(self) -> list[Assumption | None]:
         """The places that are kept for the pods that are waited for."""
-        return [nomination_of(each) for each in self.returning.placeholders(JOBS).values()]
+        return [nomination_of(each) for each in self.requeue_holds.placeholders(JOBS).values()]
 
     def decide(self, *nominations: Binding, bind: tuple[Binding, ...] = ()) -> None:
         """A decision that keeps these places, of which stand-ins can have some at once."""
         nothing = Plan(bindings=bind, evictions=(), shares_gpu_milli={}, allocated_gpu_milli={}, pending={})
-        inherited = self.returning.inherited
-        self.returning.take(replace(nothing, nominations=nominations), inherited)
+        inherited = self.requeue_holds.inherited
+        self.requeue_holds.take(replace(nothing, nominations=nominations), inherited)
 
 
 def leave(stream: Stream, each: Pod) -> None:
@@ -163,7 +163,7 @@ def test_a_stand_in_is_a_pending_pod_of_the_jobs_age() -> None:
     leave(stream, running("train-1"))
     observed = Observed(
         nodes=by_uid(node("dgx1-1")),
-        pods=stream.returning.placeholders(JOBS),
+        pods=stream.requeue_holds.placeholders(JOBS),
         namespaces=by_uid(namespace("muster-team-a", "team-a")),
         projects=by_uid(project("team-a", quota=4)),
         owners=(JOBS,),
@@ -193,7 +193,7 @@ def test_nobody_is_waited_for_when_the_job_is_gone_or_the_time_is_up() -> None:
     going = msgspec.structs.replace(JOBS["train"], metadata=deleted(running("x")).metadata)
     for jobs in ({}, {"train": going}):
         leave(stream := Stream(), running("train-1"))
-        assert stream.returning.placeholders(jobs) == {}
+        assert stream.requeue_holds.placeholders(jobs) == {}
         assert stream.waited_for() == [], "once given up, it stays so"
     leave(stream := Stream(), running("train-1"))
     stream.clock.now += PATIENCE_SECONDS
@@ -232,7 +232,7 @@ def test_a_new_leader_finds_what_the_caches_still_show() -> None:
     ):
         stream = Stream()
         stream.pods = by_uid(*there)
-        stream.returning.recall(stream.pods.values())
+        stream.requeue_holds.recall(stream.pods.values())
         assert stream.waited_for() == expected
     stream.drop(ended(first))
     assert stream.waited_for() == ["train-1"], "it was going when the leader began"
@@ -254,13 +254,13 @@ def place_for(uid: str, node: str, *devices: int) -> Binding:
 def test_the_place_of_a_moved_pod_is_its_stand_ins_and_then_its_successors() -> None:
     stream = Stream()
     stream.show(running("train-1"), moved("train-1"), ended(moved("train-1")))
-    assert stream.kept() == [PLACE]
+    assert stream.places() == [PLACE]
     stream.drop(ended(moved("train-1")))
-    assert stream.kept() == [PLACE]
+    assert stream.places() == [PLACE]
     stream.show(pod("train-2", owner="train", gpus=2))
-    assert stream.returning.inherited == {"uid-train-2": PLACE}
+    assert stream.requeue_holds.inherited == {"uid-train-2": PLACE}
     stream.decide(place_for("uid-train-2", "dgx1-2", 6, 7))
-    assert stream.returning.inherited == {}, "from now on it is on the pod itself"
+    assert stream.requeue_holds.inherited == {}, "from now on it is on the pod itself"
 
 
 def test_a_place_goes_to_the_pod_of_the_same_name_of_a_stateful_set() -> None:
@@ -275,10 +275,10 @@ def test_a_place_goes_to_the_pod_of_the_same_name_of_a_stateful_set() -> None:
         going = member(moved(f"train-{number}", f"dgx1-2:{number}"))
         stream.show(going, ended(going))
         stream.drop(ended(going))
-    assert stream.kept() == [Assumption("dgx1-2", (0,)), Assumption("dgx1-2", (1,))]
+    assert stream.places() == [Assumption("dgx1-2", (0,)), Assumption("dgx1-2", (1,))]
     stream.show(member(pod("train-1", uid="uid-again")))
-    assert stream.returning.inherited == {"uid-again": Assumption("dgx1-2", (1,))}
-    assert stream.kept() == [Assumption("dgx1-2", (0,))]
+    assert stream.requeue_holds.inherited == {"uid-again": Assumption("dgx1-2", (1,))}
+    assert stream.places() == [Assumption("dgx1-2", (0,))]
 
 
 def test_a_decision_changes_and_ends_the_place_of_a_pod_that_is_to_come() -> None:
@@ -286,41 +286,41 @@ def test_a_decision_changes_and_ends_the_place_of_a_pod_that_is_to_come() -> Non
     stream.show(running("train-1"), moved("train-1"))
     stream.decide(place_for("uid-train-1", "dgx1-3", 1, 2))
     stream.show(ended(moved("train-1")))
-    assert stream.kept() == [Assumption("dgx1-3", (1, 2))]
+    assert stream.places() == [Assumption("dgx1-3", (1, 2))]
     placeholder = "uid-train-1/returning"
     stream.decide(bind=(place_for(placeholder, "dgx1-1", 4, 5),))
-    assert stream.kept() == [Assumption("dgx1-1", (4, 5))], "what is free for it is kept for it too"
-    before = stream.returning.placeholders(JOBS)[placeholder]
+    assert stream.places() == [Assumption("dgx1-1", (4, 5))], "what is free for it is kept for it too"
+    before = stream.requeue_holds.placeholders(JOBS)[placeholder]
     stream.decide(place_for(placeholder, "dgx1-1", 4, 5))
-    assert stream.returning.placeholders(JOBS)[placeholder] is before
+    assert stream.requeue_holds.placeholders(JOBS)[placeholder] is before
     stream.decide()
-    assert stream.kept() == [None]
+    assert stream.places() == [None]
     stream.show(pod("train-2", owner="train", gpus=2))
-    assert stream.returning.inherited == {}
+    assert stream.requeue_holds.inherited == {}
 
 
 def test_a_successor_inherits_nothing_from_a_pod_that_goes_on() -> None:
     stream = Stream()
     stream.show(running("train-1"), moved("train-1"), pod("train-2", owner="train", gpus=2))
-    assert stream.returning.inherited == {}, "the planner knows both, and whose the place is"
+    assert stream.requeue_holds.inherited == {}, "the planner knows both, and whose the place is"
 
 
 def test_a_decision_does_not_end_what_was_inherited_while_it_was_made() -> None:
     stream = Stream()
     stream.show(running("train-1"), moved("train-1"), ended(moved("train-1")))
-    known = stream.returning.inherited
+    known = stream.requeue_holds.inherited
     stream.show(pod("train-2", owner="train", gpus=2))
     nothing = Plan(bindings=(), evictions=(), shares_gpu_milli={}, allocated_gpu_milli={}, pending={})
-    stream.returning.take(nothing, known)
-    assert stream.returning.inherited == {"uid-train-2": PLACE}
+    stream.requeue_holds.take(nothing, known)
+    assert stream.requeue_holds.inherited == {"uid-train-2": PLACE}
 
 
 def test_a_new_leader_finds_the_place_that_is_kept() -> None:
     stream = Stream()
     stream.pods = by_uid(moved("train-1"), pod("other", owner="young"))
-    stream.returning.recall(stream.pods.values())
+    stream.requeue_holds.recall(stream.pods.values())
     stream.show(ended(moved("train-1")))
-    assert stream.kept() == [PLACE]
+    assert stream.places() == [PLACE]
 
 
 @st.composite
@@ -411,7 +411,7 @@ class Story:
         if shown is None or shown.metadata.deletion_timestamp is not None:
             self.stream.evicting.clear()
         reading = self.reader.read(
-            evicted=frozenset(self.stream.evicting), placeholders=self.stream.returning.placeholders(JOBS)
+            evicted=frozenset(self.stream.evicting), placeholders=self.stream.requeue_holds.placeholders(JOBS)
         )
         by_id = {each.id: each for each in reading.snapshot.workloads}
         ours = by_id["train"]

@@ -18,7 +18,7 @@ from orchestrator.control.executor import Executor
 from orchestrator.control.reservations import NOT_RESERVED, RULE, Reservations
 from orchestrator.planner.model import Binding
 from orchestrator.workloads.published_gpus import PublishedGpus
-from tests.cluster.fake_api_server import CUT, Answer, FakeApiServer, Hang, access_to, refusal, serving
+from tests.cluster.fake_api_server import CUT, Answer, FakeApiServer, Hang, access_to, error_answer, serving
 from tests.cluster.waiting import ManualClock, until
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Cluster:
         body = request.body
         name = body["metadata"]["name"]
         if name in self.pods:
-            return refusal(409, "AlreadyExists")
+            return error_answer(409, "AlreadyExists")
         self.made += 1
         self.pods[name] = {**body, "status": {"phase": "Running"}}
         self.pods[name]["metadata"]["uid"] = f"uid-{name}"
@@ -162,7 +162,7 @@ class Cluster:
 
     def _delete(self, name: str, request: Request) -> Answer:
         if name not in self.pods:
-            return refusal(404, "NotFound")
+            return error_answer(404, "NotFound")
         assert request.body["preconditions"] == {"uid": self.pods[name]["metadata"]["uid"]}
         self.remove(name)
         return Answer({})
@@ -170,7 +170,7 @@ class Cluster:
     def _bind(self, name: str, request: Request) -> Answer:
         pod = self.pods[name]
         if pod["spec"]["nodeName"]:
-            return refusal(409, "Conflict", "already assigned")
+            return error_answer(409, "Conflict", "already assigned")
         pod["spec"]["nodeName"] = NODE
         pod["metadata"]["annotations"] |= request.body["metadata"]["annotations"]
         if not pod["metadata"]["annotations"].get(names.GPU_FRACTION_ANNOTATION):
@@ -535,7 +535,7 @@ async def test_what_a_template_says_of_reservations_does_not_stay(leader: Leader
 
 async def test_a_right_that_is_missing_is_named(leader: Leader) -> None:
     leader.server._scripts.clear()
-    leader.server.on("POST", PODS, refusal(403, "Forbidden"))
+    leader.server.on("POST", PODS, error_answer(403, "Forbidden"))
     leader.add("job", 0)
     await leader.goes_on_until(lambda: "job" in leader.unready)
     assert "apply its operator YAML again" in leader.unready["job"]

@@ -22,7 +22,7 @@ from orchestrator.pages import serving_pages
 from orchestrator.planner import plan
 from orchestrator.planner.model import Plan, Snapshot
 from orchestrator.workloads.unreadable import SetAside
-from tests.cluster.fake_api_server import Answer, FakeApiServer, access_to, page, refusal, serving
+from tests.cluster.fake_api_server import Answer, FakeApiServer, access_to, error_answer, page, serving
 from tests.cluster.waiting import running, until
 from tests.control import poison
 from tests.control.poison import HEALTHY, NAMESPACE, Json, Row
@@ -248,7 +248,7 @@ async def test_the_record_is_written_when_something_comes_or_goes_and_read_back(
 
         server.on("PATCH", PATH, keep)
         server.on(
-            "GET", PATH, refusal(404), refusal(403), lambda _request: Answer({"data": {KEY: "x"}}),
+            "GET", PATH, error_answer(404), error_answer(403), lambda _request: Answer({"data": {KEY: "x"}}),
             lambda _request: Answer({"data": said.record}),
         )  # fmt: skip
         record = SetAsideRecord(
@@ -273,4 +273,4 @@ async def test_the_record_is_written_when_something_comes_or_goes_and_read_back(
 async def test_who_does_not_lead_writes_no_record() -> None:
     async with serving() as server, Transport(access_to(server)) as transport:
         await SetAsideRecord(transport, is_leader=lambda: False).write()
-        assert server.asked("PATCH") == []
+        assert server.requests_of("PATCH") == []

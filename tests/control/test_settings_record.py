@@ -15,7 +15,7 @@ from orchestrator.control.settings_record import LOOK_SECONDS, RETRY_SECONDS, Se
 from orchestrator.names import SETTINGS_CONFIG_MAP, SYSTEM_NAMESPACE
 from orchestrator.planner.settings import Settings
 from orchestrator.simulation.settings import settings_in_force
-from tests.cluster.fake_api_server import Answer, access_to, refusal, serving
+from tests.cluster.fake_api_server import Answer, access_to, error_answer, serving
 from tests.cluster.waiting import ManualClock, running, until
 from tests.control.operators import prepare
 
@@ -61,18 +61,18 @@ def config_map(data: dict[str, Any]) -> Answer:
 async def test_it_looks_again_and_again_and_sooner_after_a_failure() -> None:
     clock = ManualClock()
     async with serving() as server, Transport(access_to(server)) as transport:
-        server.on("GET", PATH, refusal(403), refusal(404), config_map({"settings.yaml": "old"}))
+        server.on("GET", PATH, error_answer(403), error_answer(404), config_map({"settings.yaml": "old"}))
         server.on("PATCH", PATH, Answer({}))
         record = SettingsRecord(transport, CONFIG, is_leader=lambda: True, sleep=clock.sleep)
         async with running(record.run()):
-            await until(lambda: len(server.asked("PATCH", PATH)) >= 2)
-        kinds = [each.headers["Content-Type"] for each in server.asked("PATCH", PATH)]
+            await until(lambda: len(server.requests_of("PATCH", PATH)) >= 2)
+        kinds = [each.headers["Content-Type"] for each in server.requests_of("PATCH", PATH)]
     assert clock.slept[:2] == [RETRY_SECONDS, LOOK_SECONDS]
     assert ["apply-patch" in each for each in kinds[:2]] == [True, False]
 
 
 async def test_who_does_not_lead_writes_nothing() -> None:
     async with serving() as server, Transport(access_to(server)) as transport:
-        server.on("GET", PATH, refusal(404))
+        server.on("GET", PATH, error_answer(404))
         await SettingsRecord(transport, CONFIG, is_leader=lambda: False).write()
-        assert server.asked("PATCH") == []
+        assert server.requests_of("PATCH") == []

@@ -61,8 +61,8 @@ async def test_every_claim_of_a_job_that_succeeded_is_kept_and_named_on_the_job(
     async with serving() as server, Transport(access_to(server)) as transport:
         scripted(server, COMPLETE)
         await keeper(transport, cached()).check()
-        created = [request.body for request in server.asked("POST", SNAPSHOTS)]
-        (mark,) = server.asked("PATCH", JOB)
+        created = [request.body for request in server.requests_of("POST", SNAPSHOTS)]
+        (mark,) = server.requests_of("PATCH", JOB)
     assert [body["metadata"]["name"] for body in created] == ["train-0-0a1b2c3d", "train-1-0a1b2c3d"]
     assert [body["spec"]["source"]["persistentVolumeClaimName"] for body in created] == list(CLAIMS)
     assert all(body["metadata"]["labels"] == {"muster.dev/workload": "train"} for body in created)
@@ -100,7 +100,7 @@ async def test_a_new_leader_finishes_what_the_one_before_began() -> None:
     async with serving() as server, Transport(access_to(server)) as transport:
         scripted(server, COMPLETE, taken, Answer({}, 201))
         await keeper(transport, cached()).check()
-        assert len(server.asked("PATCH", JOB)) == 1
+        assert len(server.requests_of("PATCH", JOB)) == 1
 
 
 async def test_it_is_tried_again_until_it_is_done_and_asked_once_for_each_change() -> None:
@@ -111,14 +111,14 @@ async def test_it_is_tried_again_until_it_is_done_and_asked_once_for_each_change
         watching = keeper(transport, jobs)
         await watching.check()
         await watching.check()
-        assert len(server.asked("GET", JOB)) == 1
+        assert len(server.requests_of("GET", JOB)) == 1
         jobs |= cached(resourceVersion="8")
         await watching.check()
-        assert server.asked("PATCH", JOB) == []
+        assert server.requests_of("PATCH", JOB) == []
         await watching.check()
-        assert len(server.asked("PATCH", JOB)) == 1
+        assert len(server.requests_of("PATCH", JOB)) == 1
 
 
 def test_a_claim_that_is_mounted_twice_is_kept_once() -> None:
-    kept = success_snapshots(decoded(Job, **job(COMPLETE, "data", "data")))
-    assert [manifest["metadata"]["name"] for manifest in kept] == ["train-0-0a1b2c3d"]
+    manifests = success_snapshots(decoded(Job, **job(COMPLETE, "data", "data")))
+    assert [manifest["metadata"]["name"] for manifest in manifests] == ["train-0-0a1b2c3d"]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from musterlab.cluster import Lab, start
 from orchestrator.cluster.errors import NotFound
@@ -22,15 +20,16 @@ from orchestrator.cluster.resources import (
 )
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.install import apply
+from tests.client.snapshot_definitions import apply_snapshot_definitions
 from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.control.operators import must, operator, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.lab
 
-DEFINITIONS = Path(__file__).parents[1] / "client" / "snapshot_crds"
 PROJECT = "results"
 NAMESPACE = f"muster-{PROJECT}"
 VOLUME_SPEC = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
@@ -46,9 +45,7 @@ def own_lab(tmp_path: Path) -> Iterator[Lab]:
 
 async def create_storage(admin: Transport) -> None:
     """The definitions of snapshots, a class of them, and a volume with a claim in the project."""
-    for definition in sorted(DEFINITIONS.glob("*.yaml")):
-        (body,) = (part for part in yaml.safe_load_all(definition.read_text()) if part)
-        await apply(admin, body)
+    await apply_snapshot_definitions(admin)
     snapshot_class = {
         "metadata": {"name": "gold"},
         "driver": "hostpath.csi.k8s.io",
@@ -100,8 +97,8 @@ async def until_ended(admin: Transport, name: str, condition: str) -> dict[str, 
         while True:
             job: dict[str, Any] = await admin.get(JOBS.path(NAMESPACE, name))
             types = {item["type"] for item in job["status"].get("conditions", ())}
-            is_kept = "muster.dev/snapshots" in job["metadata"]["annotations"]
-            if condition in types and (is_kept or condition == "Failed"):
+            has_snapshots = "muster.dev/snapshots" in job["metadata"]["annotations"]
+            if condition in types and (has_snapshots or condition == "Failed"):
                 return job
             await asyncio.sleep(0.1)
 
@@ -120,9 +117,9 @@ async def test_a_job_that_succeeded_gets_snapshots_and_one_that_failed_gets_none
             failed = await until_ended(admin, "bad", "Failed")
             job = await until_ended(admin, "good", "Complete")
             snapshots = (await admin.get(VOLUME_SNAPSHOTS.path(NAMESPACE)))["items"]
-    kept = f"good-0-{job['metadata']['uid'][:8]}"
-    assert [snapshot["metadata"]["name"] for snapshot in snapshots] == [kept]
+    snapshot_name = f"good-0-{job['metadata']['uid'][:8]}"
+    assert [snapshot["metadata"]["name"] for snapshot in snapshots] == [snapshot_name]
     assert snapshots[0]["spec"]["source"] == {"persistentVolumeClaimName": "data"}
     assert "muster.dev/snapshots" not in failed["metadata"]["annotations"]
     shown = json.loads(must(access, "get", "good", "-p", PROJECT, "-o", "json"))
-    assert shown["snapshots"] == [kept]
+    assert shown["snapshots"] == [snapshot_name]

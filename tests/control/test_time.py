@@ -100,4 +100,4 @@ async def test_a_lease_is_not_taken_early_because_the_wall_clock_of_its_reader_j
 
 
 def puts(server: FakeApiServer) -> list[object]:
-    return list(server.asked("PUT"))
+    return list(server.requests_of("PUT"))

@@ -85,8 +85,8 @@ async def test_gangs_stay_in_one_rack_and_their_parts_apart(own_lab: Lab, pods: 
         path = JOBS.path("muster-team-a")
         await transport.create(path, job("busy", 1, 8, {}))
         await until(lambda: nodes_of("busy") == ["dgx1-1"])
-        asked = {"min-member": "2", "topology-required": "rack"}
-        await transport.create(path, job("gang", 2, 8, asked))
+        annotations = {"min-member": "2", "topology-required": "rack"}
+        await transport.create(path, job("gang", 2, 8, annotations))
         await until(lambda: nodes_of("gang") == ["dgx1-3", "dgx1-4"])
         tree = '[{"name": "leader"}, {"name": "workers", "size": 2}]'
         await transport.create(path, job("tree", 3, 4, {"sub-groups": tree}))

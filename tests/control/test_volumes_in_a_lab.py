@@ -43,7 +43,7 @@ class Provisioner:
         if SELECTED_NODE_ANNOTATION in change.object.metadata.annotations and change.type != "deleted":
             self._wanted.put_nowait(change.object)
 
-    def is_asked_for(self, name: str) -> bool:
+    def is_requested(self, name: str) -> bool:
         return any(
             SELECTED_NODE_ANNOTATION in each.metadata.annotations
             for each in self.claims.objects.values()
@@ -160,7 +160,7 @@ async def test_a_volume_is_made_where_its_pod_goes_and_its_next_pod_goes_there_t
     }
     await site.transport.create(CLAIMS.path("muster-team-a"), body)
     await site.submit("first", 2, "--pvc", "data:/data")
-    await until(lambda: site.provisioner.is_asked_for("data"))
+    await until(lambda: site.provisioner.is_requested("data"))
     await site.submit("other", 1)
     await until(lambda: site.node_of("other"))
     assert site.node_of("first") == "", "it is not bound before its volume is there"

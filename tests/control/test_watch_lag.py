@@ -15,7 +15,7 @@ def test_the_lag_is_from_the_answer_to_the_event_and_nothing_if_the_event_was_fi
     clock.now += 5
     lag.answered("fast")
     lag.answered("never-seen")
-    assert lag.lags() == Lags(count=2, p50_ms=500.0, p99_ms=500.0, longest_ms=500.0)
+    assert lag.lags() == Lags(count=2, p50_ms=500.0, p99_ms=500.0, max_ms=500.0)
 
 
 def test_of_many_the_newest_count() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 
-def ask(path: str, body: bytes | None = None) -> bytes:
+def call(path: str, body: bytes | None = None) -> bytes:
     context = ssl.create_default_context(cafile=os.environ["ETCDCTL_CACERT"])
     context.load_cert_chain(os.environ["ETCDCTL_CERT"], os.environ["ETCDCTL_KEY"])
     place = urlsplit(os.environ["ETCDCTL_ENDPOINTS"]).netloc
@@ -31,10 +31,10 @@ def ask(path: str, body: bytes | None = None) -> bytes:
 def main() -> None:
     words = [word for word in sys.argv[1:] if not word.startswith("--")]
     if words == ["endpoint", "health"]:
-        if json.loads(ask("/health"))["health"] != "true":
+        if json.loads(call("/health"))["health"] != "true":
             sys.exit("unhealthy cluster")
     elif words[:2] == ["snapshot", "save"]:
-        lines = ask("/v3/maintenance/snapshot", b"{}").splitlines()
+        lines = call("/v3/maintenance/snapshot", b"{}").splitlines()
         whole = b"".join(base64.b64decode(json.loads(line)["result"].get("blob", "")) for line in lines)
         if hashlib.sha256(whole[:-32]).digest() != whole[-32:]:
             sys.exit("the snapshot is not whole")

@@ -33,13 +33,13 @@ def api() -> Any:
 def releases() -> dict[str, dict[str, Any]]:
     """What the newest record of each release says."""
 
-    async def ask() -> Any:
+    async def call() -> Any:
         async with Transport(load_access(Path(os.environ["KUBECONFIG"]))) as transport:
             return await transport.get(SECRETS.path(NAMESPACE), params={"labelSelector": "owner=helm"})
 
     found: dict[str, dict[str, Any]] = {}
     for each in sorted(
-        asyncio.run(ask())["items"], key=lambda one: int(one["metadata"]["labels"]["version"])
+        asyncio.run(call())["items"], key=lambda one: int(one["metadata"]["labels"]["version"])
     ):
         packed = base64.b64decode(base64.b64decode(each["data"]["release"]))
         found[each["metadata"]["labels"]["name"]] = json.loads(gzip.decompress(packed))

@@ -54,8 +54,8 @@ def test_an_ansible_that_is_not_there_is_refused_before_the_run(site: SiteUnderT
     for action in (["install"], ["install", "--check"], ["verify"], ["teardown", "--yes"]):
         refused = site.call(*action)
         assert refused.returncode == 2, refused.stderr
-        told = f"{site.file}:6: controller.ansible_bin: there is no ansible-playbook in {programs}: "
-        assert told in refused.stderr
+        message = f"{site.file}:6: controller.ansible_bin: there is no ansible-playbook in {programs}: "
+        assert message in refused.stderr
         assert (
             f"`python3.11 -m venv {programs.parent} && {programs.parent}/bin/pip install " in refused.stderr
         )
@@ -81,7 +81,7 @@ def test_a_new_site_has_a_name_of_its_own_and_can_be_planned(site: SiteUnderTest
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["here"], "site.yml is there already; nothing was written"),
         (["Here"], "a site cannot be called Here"),
@@ -93,14 +93,14 @@ def test_a_new_site_has_a_name_of_its_own_and_can_be_planned(site: SiteUnderTest
     ],
 )
 def test_a_new_site_that_cannot_be_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     assert main(["new-site", str(tmp_path / "here")]) == 0
     (tmp_path / "full").touch()
     before = (tmp_path / "here" / "site.yml").read_bytes()
     capsys.readouterr()
     assert main(["new-site", str(tmp_path / words[0]), *words[1:]]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert (tmp_path / "here" / "site.yml").read_bytes() == before
     assert sorted(each.name for each in tmp_path.iterdir()) == ["full", "here"]
 

@@ -47,10 +47,10 @@ def said(result: Result) -> str:
 def test_docker_in_use_is_taken_away_only_where_that_is_accepted(tmp_path: Path) -> None:
     refused = look(tmp_path, "docker")
     assert refused.code == 2
-    (told,) = refused.failures
-    assert "docker runs on dgx01, and the site file says containerd: kubespray would remove it" in told
-    assert "train-7 (nvcr.io/nvidia/pytorch:24.01, Up 3 days), web (nginx, Exited (0) 2 hours ago)" in told
-    assert "give --accept-runtime-purge, or set kubernetes.container_runtime to docker" in told
+    (failure,) = refused.failures
+    assert "docker runs on dgx01, and the site file says containerd: kubespray would remove it" in failure
+    assert "train-7 (nvcr.io/nvidia/pytorch:24.01, Up 3 days), web (nginx, Exited (0) 2 hours ago)" in failure
+    assert "give --accept-runtime-purge, or set kubernetes.container_runtime to docker" in failure
     effects = said(refused)
     assert "swap goes off, and from /etc/fstab go: /swap.img none swap sw 0 0" in effects
     assert "SELinux is enforcing and becomes permissive" in effects

@@ -146,9 +146,9 @@ def test_a_host_in_maintenance_is_left_alone_until_its_mark_goes(fleet: Fleet) -
     done = fleet.site.muster("install")
     assert done.returncode == 0, done.stderr
     assert fleet.done == everywhere("dgx02")
-    kept = fleet.plan()
-    assert kept["driver"]["decision"] == "done"
-    assert kept["driver"]["reason"].endswith("but for dgx02 (in maintenance: a fan is replaced)")
+    plan = fleet.plan()
+    assert plan["driver"]["decision"] == "done"
+    assert plan["driver"]["reason"].endswith("but for dgx02 (in maintenance: a fan is replaced)")
     refused = fleet.site.call("install", "--limit", "dgx02")
     assert refused.returncode == 2
     assert "every host of it is in maintenance" in refused.stderr
@@ -378,15 +378,15 @@ def test_a_proxy_with_a_password_is_refused_and_the_password_is_shown_nowhere(fl
     proxies = {"http": "http://proxy.example.com:3128", key: f"http://muster:{CANARY}@proxy.example.com:3128"}
     fleet.more["network"] = {"proxy": proxies}
     fleet.write()
-    for action in ("plan", "install", "verify", "inventory"):
+    for action in ("paths", "install", "verify", "inventory"):
         refused = fleet.site.call(action)
         assert refused.returncode == 2
         assert re.search(rf"site.yml:\d+: network.proxy.{key}: it has a user or a password", refused.stderr)
         assert CANARY not in refused.stdout + refused.stderr
-    kept = (
+    paths = (
         [path for path in fleet.site.state.rglob("*") if path.is_file()] if fleet.site.state.exists() else []
     )
-    assert [path for path in kept if CANARY in path.read_text()] == []
+    assert [path for path in paths if CANARY in path.read_text()] == []
 
 
 @pytest.mark.parametrize(

@@ -67,9 +67,9 @@ def test_events_are_read_while_they_are_written_and_name_hosts_and_tasks(tmp_pat
         file.write('{"kind": "ta{"kind": "task", "name": "cut"}\n[]\n{"kind": "task", "name": "whole"}\n')
     assert events.read() == [{"kind": "task", "name": "whole"}], "its writer was killed, another went on"
 
-    told = [log_line(event).strip() for event in rest]
-    assert "ok: [one]" in told
-    assert "ignored: [two]: never mind" in told
+    lines = [log_line(event).strip() for event in rest]
+    assert "ok: [one]" in lines
+    assert "ignored: [two]: never mind" in lines
     assert "canary" not in whole.decode()
     failures = [failure_of(event) for event in rest if event["kind"] == "failed"]
     assert {(failure.host, failure.task) for failure in failures} == {

@@ -31,5 +31,5 @@ def test_ansible_understands_every_playbook_with_its_roles(site: SiteUnderTest, 
         check=False,
     )
     assert checked.returncode == 0, checked.stderr
-    told = [line.removeprefix("playbook: ") for line in checked.stdout.splitlines() if line]
-    assert told == [str(each) for each in PLAYBOOKS]
+    checked_playbooks = [line.removeprefix("playbook: ") for line in checked.stdout.splitlines() if line]
+    assert checked_playbooks == [str(each) for each in PLAYBOOKS]

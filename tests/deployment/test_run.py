@@ -249,8 +249,8 @@ def test_nothing_begins_beside_what_a_killed_run_left(site: SiteUnderTest, conte
 def test_a_journal_that_was_cut_costs_its_end_and_no_more(site: SiteUnderTest, content: Content) -> None:
     assert site.muster("install").returncode == 0
     whole = journal(site).read_bytes()
-    for kept in (len(whole) - 2, len(whole) // 2, 10):
-        journal(site).write_bytes(whole[:kept])
+    for length in (len(whole) - 2, len(whole) // 2, 10):
+        journal(site).write_bytes(whole[:length])
         planned = site.call("plan")
         assert planned.returncode == 0
         assert "cannot be read; those stages run again" in planned.stderr
@@ -363,7 +363,7 @@ def test_no_secret_leaves_the_task_that_needs_it(
         )
         run.expect("Password of .*vault.yml: ")
         run.sendline(VAULT_PASSWORD)
-        told = str(run.read())
+        output = str(run.read())
         run.close()
         code = run.exitstatus
     else:
@@ -373,17 +373,17 @@ def test_no_secret_leaves_the_task_that_needs_it(
         given = {"file": {"ANSIBLE_VAULT_PASSWORD_FILE": str(password)}}
         site.environment |= given.get(how, {"MUSTER_VAULT_PASSWORD": VAULT_PASSWORD})
         failed = site.muster("install")
-        told, code = failed.stdout + failed.stderr, failed.returncode
+        output, code = failed.stdout + failed.stderr, failed.returncode
     password.unlink()
     assert code == 1
-    assert "login with *** and *** failed" in told, told
+    assert "login with *** and *** failed" in output, output
     assert list((content.work / "seen").glob("artifacts/*/command")), (
         "the artifacts of the run were looked at"
     )
     recorded = record(shared_lab.kubeconfig, f"canary-{how}")
     assert '\\"stage\\": \\"two\\"' in recorded, recorded
     for canary in (CANARY, VAULT_CANARY, VAULT_PASSWORD):
-        assert canary not in told
+        assert canary not in output
         assert canary not in recorded
         assert base64.b64encode(canary.encode()).decode() not in recorded
         files = [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -248,8 +248,8 @@ def test_an_entry_that_cannot_be_is_refused_with_its_line_before_any_host_is_ask
     site.write(TEXT.replace(before, after))
     done = site.call("install")
     assert done.returncode == 2
-    (told,) = [problem for problem in done.stderr.splitlines() if message in problem]
-    assert told.startswith(f"{site.file}:{line}: "), told
+    (printed,) = [problem for problem in done.stderr.splitlines() if message in problem]
+    assert printed.startswith(f"{site.file}:{line}: "), printed
     assert not site.state.exists()
 
 

@@ -201,7 +201,7 @@ def test_a_site_file_that_is_none_is_refused(site: SiteUnderTest) -> None:
 
 
 def test_everything_that_a_run_lacks_is_told_at_once_and_the_plan_says_it_too(site: SiteUnderTest) -> None:
-    for name, lacks in (
+    for name, missing in (
         ("tr4858", ("31: storage.ontap.password: the environment variable MUSTER_ONTAP_PASSWORD is not set",
                     "47: storage.ontap.trident_password")),
         ("example", ("25: storage.ontap.password", "47: storage.ontap.trident_pass")),
@@ -213,7 +213,7 @@ def test_everything_that_a_run_lacks_is_told_at_once_and_the_plan_says_it_too(si
         assert done.returncode == 2
         planned = site.call("plan")
         assert planned.returncode == 0
-        for each in lacks:
+        for each in missing:
             assert f"{site.file}:{each}" in done.stderr, done.stderr
             assert f"NOTE  {each.partition(': ')[2]}" in planned.stdout
         assert not site.state.exists()
@@ -221,10 +221,10 @@ def test_everything_that_a_run_lacks_is_told_at_once_and_the_plan_says_it_too(si
 
 def test_the_plan_names_an_archive_and_an_image_that_could_be_any(site: SiteUnderTest) -> None:
     image = "NOTE  orchestrator.image is missing, and nobody publishes one: build it with `make image`"
-    lacks = "NOTE  storage.trident.sha256 is missing, and nothing else says what the archive of the release must be"
+    missing = "NOTE  storage.trident.sha256 is missing, and nothing else says what the archive of the release must be"
     site.directory = INVENTORIES / "example"
     planned = site.call("plan").stdout
-    assert lacks in planned
+    assert missing in planned
     assert image in planned
     text = site.file.read_text().replace("  # trident:\n", "  trident:\n")
     site.directory = site.state.parent / "site"
@@ -236,16 +236,16 @@ def test_the_plan_names_an_archive_and_an_image_that_could_be_any(site: SiteUnde
         assert image not in site.call("plan").stdout
     for known in (f"    sha256: {'0' * 64}\n", "    archive: ~/trident-installer.tar.gz\n"):
         site.write(text.replace("  trident:\n", f"  trident:\n{known}"))
-        assert lacks.partition(",")[0] not in site.call("plan").stdout
+        assert missing.partition(",")[0] not in site.call("plan").stdout
 
 
 def test_a_cluster_that_is_not_there_is_told_before_the_run(site: SiteUnderTest) -> None:
     site.environment["KUBECONFIG"] = "/nowhere/config"
-    told = "4: KUBECONFIG names /nowhere/config, and there is no such file"
-    assert told in site.call("install").stderr
+    message = "4: KUBECONFIG names /nowhere/config, and there is no such file"
+    assert message in site.call("install").stderr
     site.write(HEAD + "kubernetes:\n  kubeconfig: mine.conf\n")
-    told = f"6: kubernetes.kubeconfig: there is no file {site.directory / 'mine.conf'}"
-    assert told in site.call("verify").stderr
+    message = f"6: kubernetes.kubeconfig: there is no file {site.directory / 'mine.conf'}"
+    assert message in site.call("verify").stderr
     (site.directory / "mine.conf").touch()
     assert "NOTE  kube" not in site.call("plan").stdout
     brought = (
@@ -338,9 +338,9 @@ DELETES = "vars:\n  ontap_uninstall_svm: true\n  ontap_uninstall_data: true\n  d
 def test_the_plan_of_a_removal_says_what_is_kept_and_shouts_what_is_lost(site: SiteUnderTest) -> None:
     text = (INVENTORIES / "current" / "site.yml").read_text()
     site.write(text)
-    kept = site.call("teardown", "--plan").stdout
-    assert "SVM svm_ai and its volumes are kept" in kept
-    assert "Kubernetes stays on the hosts" in kept
+    plan = site.call("teardown", "--plan").stdout
+    assert "SVM svm_ai and its volumes are kept" in plan
+    assert "Kubernetes stays on the hosts" in plan
     site.write(text + DELETES)
     lost = site.call("teardown", "--plan").stdout
     assert "SVM svm_ai IS DELETED WITH ALL ITS VOLUMES" in lost

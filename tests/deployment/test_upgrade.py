@@ -26,7 +26,7 @@ def found(tmp_path: Path, present: Installed, kubernetes: str = "1.35.4") -> lis
 
 
 @pytest.mark.parametrize(
-    ("kubelets", "irreversible", "refusal"),
+    ("kubelets", "irreversible", "problem"),
     [
         ({"a": "1.35.4"}, None, ""),
         ({"a": "1.35.1"}, False, ""),
@@ -39,11 +39,11 @@ def found(tmp_path: Path, present: Installed, kubernetes: str = "1.35.4") -> lis
     ],
 )
 def test_kubernetes_goes_up_by_one_minor_release_and_never_back(
-    tmp_path: Path, kubelets: dict[str, str], irreversible: bool | None, refusal: str
+    tmp_path: Path, kubelets: dict[str, str], irreversible: bool | None, problem: str
 ) -> None:
-    told = [each for each in found(tmp_path, Installed(kubelets)) if each.stage == "deepops"]
-    assert [bool(each.irreversible) for each in told] == ([] if irreversible is None else [irreversible])
-    assert all(refusal in each.refusal and bool(refusal) == bool(each.refusal) for each in told)
+    steps = [each for each in found(tmp_path, Installed(kubelets)) if each.stage == "deepops"]
+    assert [bool(each.irreversible) for each in steps] == ([] if irreversible is None else [irreversible])
+    assert all(problem in each.problem and bool(problem) == bool(each.problem) for each in steps)
 
 
 @pytest.mark.parametrize(
@@ -61,5 +61,5 @@ def test_kubernetes_goes_up_by_one_minor_release_and_never_back(
 def test_storage_and_devices_have_no_way_back_to_an_older_release(
     tmp_path: Path, present: Installed, what: str, irreversible: bool | None, refused: bool | None
 ) -> None:
-    told = [(each.what, bool(each.irreversible), bool(each.refusal)) for each in found(tmp_path, present)]
-    assert told == ([] if irreversible is None else [(what, irreversible, refused)])
+    steps = [(each.what, bool(each.irreversible), bool(each.problem)) for each in found(tmp_path, present)]
+    assert steps == ([] if irreversible is None else [(what, irreversible, refused)])

@@ -14,7 +14,7 @@ from deployment.content import find
 ROOT = Path(__file__).parents[2]
 ROLES = sorted(each.name for each in (ROOT / "roles").iterdir())
 SITES = sorted(each for each in (ROOT / "inventories").iterdir())
-TOLD = [
+TEXTS = [
     ROOT / "deployment" / "data" / "signatures.yaml",
     *(ROOT / "docs" / name for name in ("install.md", "install-roles.md")),
     *(path for each in SITES for path in each.glob("*.yml")),
@@ -76,7 +76,7 @@ def named(text: str) -> set[str]:
     return set(re.findall(rf"\b(?:{'|'.join(ROLES)})_[a-z][a-z0-9_]*[a-z0-9]\b", plain)) - NOT_VARIABLES
 
 
-@pytest.mark.parametrize("path", TOLD, ids=lambda each: str(each.relative_to(ROOT)))
+@pytest.mark.parametrize("path", TEXTS, ids=lambda each: str(each.relative_to(ROOT)))
 def test_every_variable_that_people_are_told_of_is_one(path: Path) -> None:
     assert named(path.read_text()) - {name for role in ROLES for name in options(role)} == set()
 

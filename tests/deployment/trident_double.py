@@ -95,12 +95,12 @@ class TridentDouble(threading.Thread):
         super().__init__()
         self._kubeconfig = kubeconfig
         self._release = release
-        self._stop_asked = threading.Event()
+        self._stop_requested = threading.Event()
         self.backend_error = ""
         self.mute_volumes = False
 
     def stop(self) -> None:
-        self._stop_asked.set()
+        self._stop_requested.set()
         self.join()
 
     def run(self) -> None:
@@ -108,7 +108,7 @@ class TridentDouble(threading.Thread):
 
     async def _answer(self) -> None:
         async with Transport(load_access(self._kubeconfig)) as transport:
-            while not self._stop_asked.is_set():
+            while not self._stop_requested.is_set():
                 with contextlib.suppress(ClusterError):
                     await self._orchestrate(transport)
                     await self._bind_backends(transport)

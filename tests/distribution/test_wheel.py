@@ -26,7 +26,7 @@ for name in muster.list_commands(None):
 loaded = sorted(module for module in ("pytest", "rich", "ansible", "cryptography") if module in sys.modules)
 print(json.dumps({"codes": codes, "loaded": loaded}))
 """
-COMMANDS_THAT_LACK_AN_EXTRA: Final = {
+COMMANDS_WITHOUT_AN_EXTRA: Final = {
     ("validate", "--target", "cluster"): "validation",
     ("validate",): "deployment,validation",
     ("report", "verify", "."): "validation",
@@ -117,7 +117,7 @@ def test_the_command_is_muster_and_lists_all_commands(installed: Path, tmp_path:
     assert _run(installed / "muster", "version", directory=tmp_path).stdout.startswith("Version: ")
 
 
-@pytest.mark.parametrize("command", COMMANDS_THAT_LACK_AN_EXTRA, ids=" ".join)
+@pytest.mark.parametrize("command", COMMANDS_WITHOUT_AN_EXTRA, ids=" ".join)
 def test_a_command_without_its_extra_says_in_one_line_how_to_get_it(
     installed: Path, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
@@ -125,7 +125,7 @@ def test_a_command_without_its_extra_says_in_one_line_how_to_get_it(
     assert answer.returncode == 1
     assert answer.stdout == ""
     (line,) = answer.stderr.splitlines()
-    assert line.endswith(f"pip install '{DISTRIBUTION}[{COMMANDS_THAT_LACK_AN_EXTRA[command]}]'")
+    assert line.endswith(f"pip install '{DISTRIBUTION}[{COMMANDS_WITHOUT_AN_EXTRA[command]}]'")
 
 
 def test_the_operator_yaml_is_rendered_without_any_extra(installed: Path, tmp_path: Path) -> None:

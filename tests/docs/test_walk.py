@@ -86,8 +86,8 @@ def relative(files: set[str]) -> set[str]:
 async def serve_a_cluster(server: FakeApiServer, begin: asyncio.Event) -> None:
     """A node, a project, and from `begin` on a pod that asks for two GPUs."""
     train = pod("train", version="12")
-    asked = {"requests": {"nvidia.com/gpu": "2", "cpu": "1"}, "limits": {"nvidia.com/gpu": "2"}}
-    train["spec"] = {"schedulerName": "muster", "containers": [{"name": "c", "resources": asked}]}
+    resources = {"requests": {"nvidia.com/gpu": "2", "cpu": "1"}, "limits": {"nvidia.com/gpu": "2"}}
+    train["spec"] = {"schedulerName": "muster", "containers": [{"name": "c", "resources": resources}]}
     for path in LISTS:
         server.on("GET", path, page(*CACHED.get(path, [])))
     server.on("WATCH", "/api/v1/pods", Watch(begin, event("ADDED", train), SILENCE))
@@ -108,7 +108,7 @@ async def test_a_pod_goes_through_every_file_of_the_walk() -> None:
                 with files_run() as files:
                     async with running(loop.run()):
                         begin.set()
-                        await until(lambda: server.asked("POST", BINDING))
+                        await until(lambda: server.requests_of("POST", BINDING))
     assert documented("From a pod's event to its binding") - relative(files) == set()
 
 

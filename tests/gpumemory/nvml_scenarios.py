@@ -37,9 +37,9 @@ class Management:
         answer = self.call(hook, byref(count), None)
         assert answer == (INSUFFICIENT_SIZE if count.value else 0)
         count = c_uint(8)
-        room = ctypes.create_string_buffer(8 * struct.calcsize(form))
-        assert self.call(hook, byref(count), room) == 0
-        return list(struct.iter_unpack(form, room.raw[: count.value * struct.calcsize(form)]))
+        buffer = ctypes.create_string_buffer(8 * struct.calcsize(form))
+        assert self.call(hook, byref(count), buffer) == 0
+        return list(struct.iter_unpack(form, buffer.raw[: count.value * struct.calcsize(form)]))
 
 
 def check(hook: str) -> None:
@@ -66,13 +66,13 @@ def check(hook: str) -> None:
         assert nvml.processes(hook, "I4xQII") == []
         assert address_of(hook) == ctypes.cast(getattr(nvml.library, hook), c_void_p).value
     elif hook == "nvmlDeviceGetRunningProcessDetailList":
-        room = ctypes.create_string_buffer(8 * 32)
-        details = struct.pack("IIIxxxxQ", 24 | 1 << 24, 0, 8, ctypes.addressof(room))
+        buffer = ctypes.create_string_buffer(8 * 32)
+        details = struct.pack("IIIxxxxQ", 24 | 1 << 24, 0, 8, ctypes.addressof(buffer))
         assert nvml.call(hook, details) == 0
-        assert struct.unpack_from("I4xQIIQ", room.raw) == (os.getpid(), USED, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+        assert struct.unpack_from("I4xQIIQ", buffer.raw) == (os.getpid(), USED, 0xFFFFFFFF, 0xFFFFFFFF, 0)
     elif hook == "nvmlDeviceGetProcessUtilization":
-        room, count = ctypes.create_string_buffer(8 * 32), c_uint(8)
-        nvml.call(hook, room, byref(count), c_ulonglong(0))
+        buffer, count = ctypes.create_string_buffer(8 * 32), c_uint(8)
+        nvml.call(hook, buffer, byref(count), c_ulonglong(0))
         assert count.value == 0  # the neighbour's is not ours to see
     else:  # nothing that the mock answers: it is there, and is ours
         assert nvml.call(hook, struct.pack("IIQQ", 24 | 1 << 24, 0, 0, 0)) != 0

@@ -219,9 +219,9 @@ def physical(hook: str) -> None:
 def array(hook: str) -> None:
     cuda = Cuda()
     made = c_void_p()
-    large, asked = (struct.pack("QQiI", width, MIB // 4, 0x20, 1) for width in (1025, 512))
+    large, requested = (struct.pack("QQiI", width, MIB // 4, 0x20, 1) for width in (1025, 512))
     assert cuda.call("cuArrayCreate_v2", byref(made), large) == OUT_OF_MEMORY
-    cuda.must("cuArrayCreate_v2", byref(made), asked)
+    cuda.must("cuArrayCreate_v2", byref(made), requested)
     must_be(cuda, LIMIT - 512 * MIB)
     cuda.must("cuArrayDestroy", made)
     must_be(cuda, LIMIT)
@@ -260,9 +260,9 @@ def mipmap(hook: str) -> None:
 def external(hook: str) -> None:
     cuda = Cuda()
     memory = c_void_p()
-    large, asked = (struct.pack("i4x16xQI64x4x", 1, size, 0) for size in (LIMIT + 1, 600 * MIB))
+    large, requested = (struct.pack("i4x16xQI64x4x", 1, size, 0) for size in (LIMIT + 1, 600 * MIB))
     assert cuda.call("cuImportExternalMemory", byref(memory), large) == OUT_OF_MEMORY
-    cuda.must("cuImportExternalMemory", byref(memory), asked)
+    cuda.must("cuImportExternalMemory", byref(memory), requested)
     must_be(cuda, LIMIT - 600 * MIB)
     cuda.must("cuDestroyExternalMemory", memory)
     must_be(cuda, LIMIT)
@@ -361,7 +361,7 @@ def hide_from_the_ledger(cuda: Cuda, executable: c_void_p, start: str) -> None:
 def contexts(hook: str) -> None:
     cuda = Cuda()
     context = c_void_p()
-    kept = cuda.allocate(100 * MIB)
+    block = cuda.allocate(100 * MIB)
     cuda.must("cuCtxCreate_v2", byref(context), 0, c_int(0))
     cuda.allocate(300 * MIB)
     cuda.must("cuCtxSetLimit", c_int(2), 100 * MIB)
@@ -369,7 +369,7 @@ def contexts(hook: str) -> None:
     cuda.must(hook, context)
     cuda.must("cuCtxSetCurrent", cuda.context)
     must_be(cuda, LIMIT - 100 * MIB)
-    cuda.must("cuMemFree_v2", kept)
+    cuda.must("cuMemFree_v2", block)
     must_be(cuda, LIMIT)
 
 

@@ -105,13 +105,13 @@ COUNT_DEVICES: Final = (
 def test_all_that_the_runtime_asks_for_to_allocate_has_a_hook(
     runtime: str, version: int, at_least: int, machine: Machine, tmp_path: Path
 ) -> None:
-    asked = tmp_path / "asked"
-    variables = {"CUDA_DOUBLE_ASKED": str(asked), "CUDA_DOUBLE_VERSION": str(version)}
+    requested = tmp_path / "asked"
+    variables = {"CUDA_DOUBLE_ASKED": str(requested), "CUDA_DOUBLE_VERSION": str(version)}
     container = replace(machine.container("one", {uuid(0): MIB}, **variables), library=None)
     container.runs(
         "-c", COUNT_DEVICES, str(nvidia_file(runtime))
     )  # newer ones end where they ask who the driver is
-    names = {line.split()[0] for line in asked.read_text().splitlines()}
+    names = {line.split()[0] for line in requested.read_text().splitlines()}
     assert len(names) >= at_least
     hooked = {words[1] for words in DRIVER}
     not_in_the_header = {  # contexts of OpenGL and VDPAU, and parts of a device's processors

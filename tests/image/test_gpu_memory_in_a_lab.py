@@ -217,13 +217,13 @@ def test_the_daemon_set_brings_the_library_and_the_agent_tells_of_the_gpus(
     eventually(lambda: len(gpu_states(site)) == 8, "the agent writes the eight GPUs")
     assert [gpu["uuid"] for gpu in gpu_states(site)] == [state.uuid for state in site.gpus.states()]
     assert {gpu["memoryMib"] for gpu in gpu_states(site)} == {TOTAL_MIB}
-    ask = (
+    script = (
         "import os, urllib.request; "
         "print(urllib.request.urlopen(f'http://{os.environ[\"POD_IP\"]}:9410/metrics').read().decode())"
     )
     on_the_node = ("pods", "-n", names.AGENT_NAMESPACE, "--field-selector", f"spec.nodeName={NODE}")
     (agent,) = (pod["metadata"]["name"] for pod in read(site.lab, *on_the_node)["items"])
-    metrics = kubectl(site.lab, "exec", "-n", names.AGENT_NAMESPACE, agent, "--", "python3", "-c", ask)
+    metrics = kubectl(site.lab, "exec", "-n", names.AGENT_NAMESPACE, agent, "--", "python3", "-c", script)
     assert f'muster_gpu_memory_total_bytes{{gpu="7",uuid="{uuid(7)}"}} {TOTAL_MIB * MIB}' in metrics
     assert 'muster_agent_source_up{source="kubelet"} 1' in metrics
 
@@ -330,9 +330,9 @@ def test_a_gpu_falls_off_the_bus_and_its_jobs_are_told_and_moved_and_nothing_els
     print(f"{parse_time(record['at']) / 1e6 - lost_at:.1f} s from the loss to the eviction")
     assert (record["rule"], record["pod"]) == ("unhealthy", before["metadata"]["name"])
     assert f"GPU {lost} of {NODE} is unhealthy" in record["message"]
-    told = read(halves.lab, "events", "-n", NAMESPACE)["items"]
+    events = read(halves.lab, "events", "-n", NAMESPACE)["items"]
     assert ("MovedOffUnhealthy", before["metadata"]["uid"]) in [
-        (event["reason"], event["involvedObject"]["uid"]) for event in told
+        (event["reason"], event["involvedObject"]["uid"]) for event in events
     ]
     after = halves.pod("two")
     assert after["metadata"]["uid"] == other["metadata"]["uid"]

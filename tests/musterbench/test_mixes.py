@@ -133,7 +133,7 @@ def test_carrying_out_a_decision_changes_its_pods_and_nothing_else() -> None:
         pod = pods[binding.pod]
         assert (pod.state, pod.node, pod.devices) == (PodState.ALLOCATED, binding.node, binding.devices)
     assert all(pods[eviction.pod].state is PodState.RELEASING for eviction in decision.evictions)
-    assert all(pods[room.pod].nominated_node == room.node for room in decision.nominations)
+    assert all(pods[nomination.pod].nominated_node == nomination.node for nomination in decision.nominations)
     touched = {
         entry.workload for entries in (decision.bindings, decision.evictions, decision.nominations)
         for entry in entries

@@ -51,14 +51,14 @@ class Figures:
     failed: dict[str, str] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
     reservations: set[str] = field(default_factory=set)
-    most_shared: int = 0
+    max_shared: int = 0
     looks: int = 0
 
     def __str__(self) -> str:
         done = ", ".join(f"{count} {name}" for name, count in sorted(self.actions.items()))
         return (
             f"{sum(self.actions.values())} actions ({done}); {self.looks} looks; bound: {len(self.bound_parts)} with "
-            f"parts by {len(self.reservations)} reservations, at most {self.most_shared} on one GPU, and "
+            f"parts by {len(self.reservations)} reservations, at most {self.max_shared} on one GPU, and "
             f"{len(self.bound_whole)} with whole ones; {len(self.lost)} lost their reservation; {len(self.failed)} "
             f"refused by the kubelet: {dict(Counter(self.failed.values()))}"
         )
@@ -188,7 +188,7 @@ class RandomActions:
             self._check_reservations(pod, uuids, reservations, held)
             promised.update({uuid: round(part * 1000) for uuid in uuids})
             shared.update(uuids)
-        self.figures.most_shared = max(self.figures.most_shared, *shared.values(), 0)
+        self.figures.max_shared = max(self.figures.max_shared, *shared.values(), 0)
         assert all(milli <= 1000 for milli in promised.values()), promised
 
     def _note(self, pod: JSON) -> None:

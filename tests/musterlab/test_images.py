@@ -69,7 +69,7 @@ def served(layout: Path) -> Iterator[http.client.HTTPConnection]:
     connection.close()
 
 
-def ask(connection: http.client.HTTPConnection, verb: str, path: str) -> tuple[int, dict[str, str], bytes]:
+def fetch(connection: http.client.HTTPConnection, verb: str, path: str) -> tuple[int, dict[str, str], bytes]:
     connection.request(verb, path)
     answer = connection.getresponse()
     return answer.status, dict(answer.headers), answer.read()
@@ -77,17 +77,17 @@ def ask(connection: http.client.HTTPConnection, verb: str, path: str) -> tuple[i
 
 def test_an_image_is_pulled_by_its_name_and_then_by_digests(served: http.client.HTTPConnection) -> None:
     path = "/v2/run-ai-demo/quickstart/manifests/latest?ns=gcr.io"
-    status, headers, content = ask(served, "GET", path)
+    status, headers, content = fetch(served, "GET", path)
     assert status == 200
     assert headers["Content-Type"] == "application/vnd.oci.image.manifest.v1+json"
     assert headers["Docker-Content-Digest"] == "sha256:" + hashlib.sha256(content).hexdigest()
     layer = json.loads(content)["layers"][0]
-    status, _, content = ask(served, "GET", f"/v2/run-ai-demo/quickstart/blobs/{layer['digest']}?ns=gcr.io")
+    status, _, content = fetch(served, "GET", f"/v2/run-ai-demo/quickstart/blobs/{layer['digest']}?ns=gcr.io")
     assert (status, len(content)) == (200, layer["size"])
 
 
 def test_only_the_size_is_told_where_the_content_is_not_asked_for(served: http.client.HTTPConnection) -> None:
-    status, headers, content = ask(served, "HEAD", "/v2/library/python/manifests/latest?ns=docker.io")
+    status, headers, content = fetch(served, "HEAD", "/v2/library/python/manifests/latest?ns=docker.io")
     assert (status, content) == (200, b"")
     assert int(headers["Content-Length"]) > 0
 
@@ -103,4 +103,4 @@ def test_only_the_size_is_told_where_the_content_is_not_asked_for(served: http.c
     ],
 )
 def test_what_is_not_there_is_not_found(path: str, served: http.client.HTTPConnection) -> None:
-    assert ask(served, "GET", path)[0] == 404
+    assert fetch(served, "GET", path)[0] == 404

@@ -105,8 +105,8 @@ async def test_a_pod_of_a_job_runs_once_it_is_bound_and_is_gone_once_deleted(tra
 async def test_a_pod_ends_by_itself_only_if_it_asks_to(transport: Transport) -> None:
     await create_job(transport, "endless", "dgx1-1")
     await create_job(transport, "short", "dgx1-1", **{"muster.dev/lab-run-seconds": "0.1"})
-    asked = {"muster.dev/lab-run-seconds": "0.1", "muster.dev/lab-exit-code": "3"}
-    await create_job(transport, "failing", "dgx1-1", **asked)
+    annotations = {"muster.dev/lab-run-seconds": "0.1", "muster.dev/lab-exit-code": "3"}
+    await create_job(transport, "failing", "dgx1-1", **annotations)
     await until(transport, "short", lambda pods: [pod.status.phase for pod in pods] == ["Succeeded"])
     (failed,) = await until(
         transport, "failing", lambda pods: [pod.status.phase for pod in pods] == ["Failed"]

@@ -19,7 +19,7 @@ class Past:
     def __init__(self) -> None:
         self.problems: tuple[str, ...] = ()
         self.away = ""
-        self.asked: list[frozenset[str] | None] = []
+        self.queries: list[frozenset[str] | None] = []
         self.names = ["team-a", "team-b"]
 
     async def start(self) -> None:
@@ -29,7 +29,7 @@ class Past:
         return
 
     async def read(self, span: Span, projects: frozenset[str] | None) -> Record:
-        self.asked.append(projects)
+        self.queries.append(projects)
         if self.away:
             raise HistoryAway(self.away)
         count = len(span.times)

@@ -39,7 +39,7 @@ class People:
         self.by_token = by_token
         self.tokens: list[str] = []
         self.is_down = False
-        self.asked_in_vain = threading.Semaphore(0)
+        self.unanswered = threading.Semaphore(0)
         self._answers = threading.Event()
         self._answers.set()
         server.admit = self.admit
@@ -68,7 +68,7 @@ class People:
             return 201, {"status": {"userInfo": {"username": someone.name, "groups": []}}}
         if path.endswith("/selfsubjectaccessreviews"):
             if not self._answers.is_set():
-                self.asked_in_vain.release()
+                self.unanswered.release()
             self._answers.wait(DEADLINE_SECONDS)
             wanted = (body or {})["spec"]["resourceAttributes"]
             return 201, {"status": {"allowed": someone.may(wanted["verb"], wanted.get("namespace", ""))}}

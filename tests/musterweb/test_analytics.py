@@ -112,13 +112,13 @@ def test_a_member_of_one_team_finds_nothing_of_another_whatever_the_history_has(
     assert "a-lost" in everything
     for word in ("team-b", "people-of-b", "b-lost", "chart-cluster", "chart-busy", OTHERS):
         assert word not in everything, word
-    assert set(past.asked) == {frozenset({"team-a"})}
+    assert set(past.queries) == {frozenset({"team-a"})}
 
 
 def test_who_may_see_no_project_gets_nothing(site: Site, past: Past) -> None:
     answer = site.browser("vic").get("/analytics")
     assert answer.status == 200
-    assert set(past.asked) == {frozenset()}
+    assert set(past.queries) == {frozenset()}
     assert "team-" not in answer.text
 
 
@@ -174,7 +174,7 @@ def test_a_flood_of_projects_has_few_lines_in_charts_and_all_in_the_table(site: 
 @pytest.mark.parametrize("hours", ["0", "2", "-1", "x", "99999999999999999999"])
 def test_no_other_period_is_taken(site: Site, past: Past, hours: str) -> None:
     answer = site.browser("sue").get(f"/analytics?hours={hours}")
-    assert (answer.status, past.asked) == (400, [])
+    assert (answer.status, past.queries) == (400, [])
 
 
 def test_without_a_history_the_page_says_how_to_have_one(

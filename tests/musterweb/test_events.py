@@ -151,7 +151,7 @@ def test_a_server_that_falls_silent_while_it_is_asked_for_rights_is_noticed(
         until(events, lambda kind, _: kind == "page")
         with site.people.keeping_silent_about_rights():
             for _ in range(QUESTIONS_ABOUT_RIGHTS):
-                assert site.people.asked_in_vain.acquire(timeout=DEADLINE_SECONDS)
+                assert site.people.unanswered.acquire(timeout=DEADLINE_SECONDS)
             site.people.is_down = True
             assert any(not event["live"] for _, event in islice(events, 4))
             site.people.is_down = False

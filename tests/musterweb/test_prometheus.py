@@ -76,7 +76,7 @@ class FakePrometheus:
 
 
 @asynccontextmanager
-async def asked(
+async def connected(
     fake: FakePrometheus, *, clock: Callable[[], float] = lambda: NOW, limit_seconds: float = 10
 ) -> AsyncIterator[PrometheusHistory]:
     app = web.Application()
@@ -109,7 +109,7 @@ async def test_who_sees_everything_gets_all_projects_and_the_cluster() -> None:
     fake = FakePrometheus()
     fake.constant("team-a", "0.75")
     fake.constant(OTHERS, "0.25")
-    async with asked(fake) as history:
+    async with connected(fake) as history:
         record = await history.read(SPAN, None)
     assert set(record.projects) == {"team-a", OTHERS}
     assert record.projects["team-a"].allocated == [0.75] * POINTS
@@ -122,7 +122,7 @@ async def test_a_member_gets_the_own_projects_whatever_is_answered() -> None:
     fake = FakePrometheus()
     for name in ("team-a", "team-b", OTHERS, "", "__proto__", "team-a\n"):
         fake.constant(name, "0.5")
-    async with asked(fake) as history:
+    async with connected(fake) as history:
         record = await history.read(SPAN, frozenset({"team-a"}))
         nobody = await history.read(SPAN, frozenset())
     assert set(record.projects) == {"team-a"}
@@ -145,7 +145,7 @@ async def test_what_is_no_figure_is_a_gap(value: str) -> None:
     fake = FakePrometheus()
     fake.constant("team-a", "0.5")
     fake.series["team-a"][3] = (fake.series["team-a"][3][0], value)
-    async with asked(fake) as history:
+    async with connected(fake) as history:
         record = await history.read(SPAN, frozenset({"team-a"}))
     line = record.projects["team-a"].allocated
     assert (line[2], line[3], line[4]) == (0.5, None, 0.5)
@@ -155,7 +155,7 @@ async def test_what_is_no_figure_is_a_gap(value: str) -> None:
 async def test_a_utilization_beyond_all_of_a_gpu_is_left_out_and_said() -> None:
     fake = FakePrometheus()
     fake.constant("team-a", "37")
-    async with asked(fake) as history:
+    async with connected(fake) as history:
         record = await history.read(SPAN, None)
     assert record.projects["team-a"].allocated == [37] * POINTS
     assert record.projects["team-a"].utilization == [None] * POINTS
@@ -172,7 +172,7 @@ async def test_figures_of_other_times_and_of_a_project_twice_are_left_out_and_sa
             data["result"] += data["result"]
 
     fake.answer = twice
-    async with asked(fake) as history:
+    async with connected(fake) as history:
         record = await history.read(SPAN, None)
     assert [value for value in record.projects["team-a"].allocated if value is not None] == [0.5]
     said = " ".join(record.problems)
@@ -195,7 +195,7 @@ async def test_what_is_old_is_never_called_current(newest: str | None, words: st
     fake = FakePrometheus()
     fake.constant("team-a", "0.5")
     fake.newest = newest
-    async with asked(fake) as history:
+    async with connected(fake) as history:
         record = await history.read(SPAN, None)
     assert any(words in problem for problem in record.problems)
     assert record.as_of is None or datetime.fromtimestamp(record.as_of, UTC).year < 10_000
@@ -236,7 +236,7 @@ async def test_what_is_no_answer_of_a_prometheus_is_one_clear_line(
 ) -> None:
     fake = FakePrometheus()
     fake.answer = answer
-    async with asked(fake) as history:
+    async with connected(fake) as history:
         with pytest.raises(HistoryAway, match=words) as refused:
             await history.read(SPAN, frozenset({"team-a"}))
     assert "\n" not in str(refused.value)
@@ -245,7 +245,7 @@ async def test_what_is_no_answer_of_a_prometheus_is_one_clear_line(
 async def test_one_that_does_not_answer_costs_no_more_than_the_limit() -> None:
     fake = FakePrometheus()
     fake.silence = asyncio.Event()
-    async with asked(fake, limit_seconds=0.2) as history:
+    async with connected(fake, limit_seconds=0.2) as history:
         started = time.monotonic()
         with pytest.raises(HistoryAway, match="not answer"):
             await history.read(SPAN, None)

@@ -75,8 +75,8 @@ def test_what_the_account_sees_is_recorded_while_nobody_looks_and_shown_by_ones_
     assert own.row("team-a")[2] == "3"
     for word in ("team-b", "people-of-b", "chart-cluster"):
         assert word not in own.text
-    asked = set(site.people.tokens)
-    assert {ROBOT, "token-of-sue", "token-of-vic"} == asked
+    tokens = set(site.people.tokens)
+    assert {ROBOT, "token-of-sue", "token-of-vic"} == tokens
 
 
 def test_a_job_that_starts_is_counted_with_its_wait(site: Site) -> None:

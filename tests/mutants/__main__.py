@@ -106,12 +106,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("names", nargs="*", help="only these defects")
     parser.add_argument("--jobs", type=int, default=2, help="labs at once")
-    asked = parser.parse_args(arguments)
-    chosen = [each for each in mutants() if not asked.names or each.name in asked.names]
-    print(f"{len(chosen)} defects, {asked.jobs} labs at once", flush=True)
+    options = parser.parse_args(arguments)
+    chosen = [each for each in mutants() if not options.names or each.name in options.names]
+    print(f"{len(chosen)} defects, {options.jobs} labs at once", flush=True)
     width = max(len(each.name) for each in chosen)
     survivors = []
-    with ThreadPoolExecutor(asked.jobs) as pool:
+    with ThreadPoolExecutor(options.jobs) as pool:
         for number, outcome in enumerate(pool.map(kill, chosen), start=1):
             failed = ", ".join(outcome.failed) or "nothing failed"
             word = "killed  " if outcome.killed else "SURVIVED"

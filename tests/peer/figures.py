@@ -206,10 +206,10 @@ def session_of(queues: Mapping[str, Figures], parents: Mapping[str, str | None],
     ]
     projects = tuple(Project(name, 0, parent=parents.get(name)) for name in queues)
     session = Session(ClusterState(Snapshot((node,), projects, (claim, *running))))
-    for name, standing in queues.items():
-        session.tree.quota[name], session.tree.limit[name] = standing.quota, standing.limit
-        session.ledger.allocated[name] = list(standing.held)
-        session.shares[name] = standing.share
+    for name, figures in queues.items():
+        session.tree.quota[name], session.tree.limit[name] = figures.quota, figures.limit
+        session.ledger.allocated[name] = list(figures.held)
+        session.shares[name] = figures.share
     for queue in case["queues"]:
         session.ledger.non_preemptible[queue["id"]] = list(triple(queue, "allocated_non_preemptible"))
     session.tree.resources = tuple(
@@ -248,9 +248,9 @@ def is_legal(case: Case) -> bool:
             return not case["expected"]["result"]
         losses.append((victim, reason))
         move(ledger, victim.workload, victim.pods, -1)
-    quota_is_kept = quota_violation(ledger, claim, chunk_amounts(chunk)) is None
+    quota_suffices = quota_violation(ledger, claim, chunk_amounts(chunk)) is None
     move(ledger, claim, chunk, 1)
-    found = quota_is_kept and policy.accepts(session, claim, losses)
+    found = quota_suffices and policy.accepts(session, claim, losses)
     return found is bool(case["expected"]["result"])
 
 

@@ -25,7 +25,7 @@ CASES = Path(os.environ.get("MUSTER_PEER_CASES") or ROOT.parent / "shared" / "pe
 RESULTS = Path(os.environ.get("MUSTER_PEER_RESULTS") or ROOT / "reports" / "peer-results.json")
 
 PLAIN_AT_LEAST = 0.97
-DIFFERENCES_AT_MOST = 0.03
+MAX_DIFFERENCES = 0.03
 
 if not CASES.is_file():
     pytest.skip("no peer cases: name a file of them with MUSTER_PEER_CASES", allow_module_level=True)
@@ -64,7 +64,7 @@ def unit_results() -> Mapping[str, str]:
     return results
 
 
-def told(found: Iterable[Outcome]) -> str:
+def listing(found: Iterable[Outcome]) -> str:
     return "\n".join(f"{each.case['id']}: {'; '.join(each.problems[:3])}" for each in found)
 
 
@@ -75,14 +75,14 @@ def test_every_single_function_agrees() -> None:
 def test_plain_scenarios_agree_but_for_the_table_of_differences() -> None:
     plain = [each for each in outcomes() if each.case.get("plain")]
     failed = [each for each in plain if each.result == "fail"]
-    assert [each for each in failed if not each.rules] == [], told(failed)
-    assert len(plain) - len(failed) >= PLAIN_AT_LEAST * len(plain), told(failed)
+    assert [each for each in failed if not each.rules] == [], listing(failed)
+    assert len(plain) - len(failed) >= PLAIN_AT_LEAST * len(plain), listing(failed)
 
 
 def test_deliberate_differences_are_few() -> None:
     supported = [each for each in outcomes() if each.result != "unsupported"]
     explained = [each for each in supported if each.rules]
-    assert len(explained) <= DIFFERENCES_AT_MOST * len(supported), told(explained)
+    assert len(explained) <= MAX_DIFFERENCES * len(supported), listing(explained)
 
 
 def test_the_results_are_written(record_property: Callable[[str, object], None]) -> None:

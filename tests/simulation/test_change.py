@@ -15,8 +15,8 @@ from tests.simulation.clusters import B_1, a_snapshot, asking
 
 
 def test_a_submission_becomes_the_workload_that_the_operator_would_read() -> None:
-    asked = asking("gang", gpu_milli=1000, parallelism=3, completions=3, min_member=3, node_type="dgx1")
-    workload = change.submit(a_snapshot(B_1), asked, "team-a").workloads[-1]
+    request = asking("gang", gpu_milli=1000, parallelism=3, completions=3, min_member=3, node_type="dgx1")
+    workload = change.submit(a_snapshot(B_1), request, "team-a").workloads[-1]
     assert (workload.id, workload.project, workload.priority) == ("team-a/gang", "team-a", 50)
     assert (workload.preemptible, workload.min_member, len(workload.pods)) == (True, 3, 3)
     assert workload.created_at_us == moment_after(a_snapshot(B_1))
@@ -27,8 +27,8 @@ def test_a_submission_becomes_the_workload_that_the_operator_would_read() -> Non
 
 
 def test_an_interactive_submission_of_a_part_of_a_gpu_is_read_like_a_real_one() -> None:
-    asked = asking("note", gpu_milli=500, interactive=True)
-    workload = change.submit(a_snapshot(), asked, "team-a").workloads[-1]
+    request = asking("note", gpu_milli=500, interactive=True)
+    workload = change.submit(a_snapshot(), request, "team-a").workloads[-1]
     assert (workload.interactive, workload.preemptible, workload.priority) == (True, False, 100)
     assert workload.pods[0].request.gpu_portion_milli == 500
 

@@ -160,15 +160,15 @@ async def the_record_of_the_eviction(cluster: Cluster, victim: str) -> None:
 
 async def the_explanation(cluster: Cluster, victim: str) -> None:
     project, _, name = victim.partition("/")
-    told: dict[str, Any] = {}
+    answer: dict[str, Any] = {}
     async with asyncio.timeout(
         2 * DEADLINE_SECONDS
     ):  # figures in what the operator writes are brought up to date now and then
-        while told.get("writtenByOperator") != f"{told.get('reason')}: {told.get('message')}":
-            told = await cluster.json("explain", name, "-p", project, "--json")
-    assert (told["gpusFree"], told["gpusTotal"]) == ("0", "16")
-    assert (told["projects"][0]["name"], told["projects"][0]["held"]) == (project, "2")
-    assert "team-d/d-2" in named(told["holders"])
+        while answer.get("writtenByOperator") != f"{answer.get('reason')}: {answer.get('message')}":
+            answer = await cluster.json("explain", name, "-p", project, "--json")
+    assert (answer["gpusFree"], answer["gpusTotal"]) == ("0", "16")
+    assert (answer["projects"][0]["name"], answer["projects"][0]["held"]) == (project, "2")
+    assert "team-d/d-2" in named(answer["holders"])
 
 
 async def the_snapshot(cluster: Cluster, file: Path) -> None:
@@ -221,9 +221,9 @@ async def a_member(cluster: Cluster, victim: str, kubeconfig: Path) -> None:
     kubeconfig.touch(mode=0o600)
     kubeconfig.write_text(yaml.safe_dump(document))
     member = Cluster(kubeconfig)
-    told = await member.json("explain", name, "-p", project, "--json")
-    assert told["writtenByOperator"]
-    assert told["projects"] == []
+    answer = await member.json("explain", name, "-p", project, "--json")
+    assert answer["writtenByOperator"]
+    assert answer["projects"] == []
     async with Transport(load_access(cluster.kubeconfig)) as transport:
         of_all = {
             **binding,
@@ -234,10 +234,10 @@ async def a_member(cluster: Cluster, victim: str, kubeconfig: Path) -> None:
         await until_granted(transport, user, "list", PROJECTS, "")
     (record,) = await member.json("why-evicted", name, "-p", project, "--json")
     assert record["beneficiary"] == "d-2"
-    told = await member.json("explain", name, "-p", project, "--json")
-    assert told["writtenByOperator"]
-    assert "holders" not in told
-    assert {each["name"]: each["quota"] for each in told["projects"]} == {
+    answer = await member.json("explain", name, "-p", project, "--json")
+    assert answer["writtenByOperator"]
+    assert "holders" not in answer
+    assert {each["name"]: each["quota"] for each in answer["projects"]} == {
         team: str(quota) for team, quota in QUOTAS.items()
     }
     done = await asyncio.to_thread(muster, kubeconfig, "what-if", "--submit", "x -g 1", "-p", project)

@@ -142,8 +142,8 @@ leftOver: [team-a/a-2]
 """
     )
     pods = snapshot.workloads[1].pods
-    rooms = [(pod.state.value, pod.nominated_node, pod.nominated_devices) for pod in pods]
-    assert rooms == [("pending", "dgx1-1", (2,)), ("releasing", "dgx1-1", ()), ("pending", None, ())]
+    places = [(pod.state.value, pod.nominated_node, pod.nominated_devices) for pod in pods]
+    assert places == [("pending", "dgx1-1", (2,)), ("releasing", "dgx1-1", ()), ("pending", None, ())]
     assert snapshot.left_over == ("team-a/a-2",)
 
 

@@ -34,7 +34,7 @@ from tests.trust.objects import (
     template,
     volume,
 )
-from tests.trust.test_rules_in_a_lab import ingress, refusal, rules, service
+from tests.trust.test_rules_in_a_lab import denial_pattern, ingress, rules, service
 
 if TYPE_CHECKING:
     from tests.trust.conftest import Site
@@ -105,7 +105,7 @@ async def test_it_is_denied_and_leaves_nothing(
     before = await everything(admin)
     for person, objects in ((ada, of_members(attempt, content)), (dev, of_editors(attempt, content))):
         for resource, body in objects:
-            with pytest.raises((Invalid, Forbidden), match=refusal(resource, rule)):
+            with pytest.raises((Invalid, Forbidden), match=denial_pattern(resource, rule)):
                 await person.create(resource.path(HOME), body)
     assert await everything(admin) == before
 

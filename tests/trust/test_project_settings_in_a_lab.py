@@ -440,8 +440,8 @@ async def test_containers_can_be_asked_to_say_which_devices_they_see(
             )
             assert (done.returncode, done.stderr) == (0, "")
         finally:
-            for kept in ("muster-pods", "muster-pod-security"):
-                await apply(admin, policies[1][kept])
+            for policy in ("muster-pods", "muster-pod-security"):
+                await apply(admin, policies[1][policy])
         await until_outcome(ada, job("x", template()), "allowed")
 
 

@@ -150,13 +150,13 @@ async def test_nobody_in_a_project_may(case: str, ada: Transport, dev: Transport
     rule = next(rule for rule in sorted(RULES, key=len, reverse=True) if case.startswith(rule))
     for person, objects in ((ada, of_members(case, REFUSED[case])), (dev, of_editors(case, REFUSED[case]))):
         for resource, body in objects:
-            with pytest.raises((Invalid, Forbidden), match=refusal(resource, rule)):
+            with pytest.raises((Invalid, Forbidden), match=denial_pattern(resource, rule)):
                 await person.create(resource.path(HOME), body)
             with pytest.raises(NotFound):
                 await admin.get(resource.path(HOME, case))
 
 
-def refusal(resource: Resource, rule: str) -> str:
+def denial_pattern(resource: Resource, rule: str) -> str:
     """What is said: of pods, Kubernetes' own admission of the level may have the first word."""
     ours = f"rule {rule}: [a-z]"
     return f"{ours}|violates PodSecurity" if resource == PODS else ours
@@ -297,9 +297,9 @@ async def test_a_reason_of_an_eviction_is_not_written_in_the_operators_name(
     ],
 )
 async def test_what_a_pod_was_bound_by_stays(metadata: Body, dev: Transport, admin: Transport) -> None:
-    asked = {"muster.dev/gpu-fraction": "0.9", "muster.dev/preemptible": "true"}
+    annotations = {"muster.dev/gpu-fraction": "0.9", "muster.dev/preemptible": "true"}
     path, node = PODS.path(HOME, "bound"), (await admin.get(NODES.path()))["items"][0]["metadata"]["name"]
-    await admin.create(PODS.path(HOME), pod("bound", template(asked, nodeName=node)))
+    await admin.create(PODS.path(HOME), pod("bound", template(annotations, nodeName=node)))
     try:
         with pytest.raises(Invalid, match="rule bound-request"):
             await dev.patch(path, {"metadata": metadata})

@@ -144,10 +144,10 @@ class Done:
 @pytest.fixture(scope="module")
 def done(deepops: Tree, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
     """kubespray on two bare guests, one of them with a Docker that runs."""
-    lacking = guests.missing()
+    missing = guests.missing()
     programs = environments.directory(deepops.release) / "bin"
-    if lacking or not programs.is_dir():
-        pytest.skip(lacking or "DeepOps' environment is not there: `make test-upstream` makes it")
+    if missing or not programs.is_dir():
+        pytest.skip(missing or "DeepOps' environment is not there: `make test-upstream` makes it")
     folder = tmp_path_factory.mktemp("hosts")
     running: dict[str, Guest] = {}
     try:

@@ -138,11 +138,11 @@ class FakeTarget:
         need, part = max(1, pod.gpu_milli // 1000), min(pod.gpu_milli, 1000)
         for node, gpus in self.recorder.state.nodes.items():
             used = [sum(held.get((node, index), {}).values()) for index in range(gpus)]
-            room = [index for index in range(gpus) if used[index] + part <= 1000]
-            room.sort(key=lambda index: (-used[index], index))
-            if len(room) >= need:
+            usable = [index for index in range(gpus) if used[index] + part <= 1000]
+            usable.sort(key=lambda index: (-used[index], index))
+            if len(usable) >= need:
                 return self.tell(
-                    pod, change="modified", node=node, devices=tuple(room[:need]), phase="Running"
+                    pod, change="modified", node=node, devices=tuple(usable[:need]), phase="Running"
                 )
         raise TargetError(f"the fake scheduler finds no place for {pod.pod}")
 

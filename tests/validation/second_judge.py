@@ -357,9 +357,9 @@ def judge_training(check: Json, events: list[Json]) -> str:  # noqa: PLR0911 - o
     of_mounts = check["id"].endswith("/mounts")
     verdict = trained(result, job["mounts"]) if of_mounts else trained(result, 0)
     if verdict == "PASS" and job["device"] == "gpu" and not of_mounts:
-        told = [e for e in during if e["event"] == "gpus" and e["node"] == output["node"]]
-        used = {gpu["index"] for e in told for gpu in e["gpus"] if output["uid"] in gpu["users"]}
-        verdict = "INCONCLUSIVE" if not told else "PASS" if len(used) >= job["devices"] else "FAIL"
+        samples = [e for e in during if e["event"] == "gpus" and e["node"] == output["node"]]
+        used = {gpu["index"] for e in samples for gpu in e["gpus"] if output["uid"] in gpu["users"]}
+        verdict = "INCONCLUSIVE" if not samples else "PASS" if len(used) >= job["devices"] else "FAIL"
     return unless_gaps(window, events) if verdict == "PASS" else verdict
 
 
@@ -490,8 +490,8 @@ def violations(name: str, world: World, event: Json, last: Json | None, first: b
     fixed: dict[str, int] = defaultdict(int)
     for pod in world.holders():
         per_node[pod["node"]] += pod["gpuMilli"]
-        told = world.kubelets.speaks(pod["node"]) and pod["gpuMilli"] >= 1000
-        for index in world.kubelets.given(pod) if told else pod["devices"]:
+        by_kubelet = world.kubelets.speaks(pod["node"]) and pod["gpuMilli"] >= 1000
+        for index in world.kubelets.given(pod) if by_kubelet else pod["devices"]:
             per_device[pod["node"], index] += min(pod["gpuMilli"], 1000)
         for index in pod["devices"]:
             unnamed |= not 0 <= index < world.gpus.get(pod["node"], 0)
@@ -540,13 +540,13 @@ def gravest(verdicts: list[str]) -> str:
     return next((verdict for verdict in GRAVEST if verdict in verdicts), "INCONCLUSIVE")
 
 
-def read_events(directory: Path, told: Json) -> list[Json]:
+def read_events(directory: Path, source: Json) -> list[Json]:
     """The events of the run, from the file that the report names."""
-    content = (directory / told["file"]).read_bytes()
+    content = (directory / source["file"]).read_bytes()
     entries = [json.loads(line) for line in content.splitlines()]
     events = [entry["event"] for entry in entries if entry["entry"] == "observed"]
-    if hashlib.sha256(content).hexdigest() != told["sha256"] or len(events) != told["events"]:
-        sys.exit(f"{told['file']} is not the file that the report was made from")
+    if hashlib.sha256(content).hexdigest() != source["sha256"] or len(events) != source["events"]:
+        sys.exit(f"{source['file']} is not the file that the report was made from")
     return events
 
 

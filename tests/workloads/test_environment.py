@@ -59,7 +59,7 @@ def test_only_what_would_be_expanded_is_escaped(text: str) -> None:
 def test_values_words_and_annotations_are_in_the_manifest_as_they_have_to_be(
     value: str, word: str, note: str
 ) -> None:
-    asked = Submission(
+    request = Submission(
         "x",
         "image",
         "ann",
@@ -68,7 +68,7 @@ def test_values_words_and_annotations_are_in_the_manifest_as_they_have_to_be(
         args=(word,),
         annotations=(("example.com/note", note),),
     )
-    made = workload_manifest(asked, PLACEMENT)
+    made = workload_manifest(request, PLACEMENT)
     for metadata in (made["metadata"], made["spec"]["template"]["metadata"]):
         assert metadata["annotations"]["example.com/note"] == note
     (container,) = made["spec"]["template"]["spec"]["containers"]

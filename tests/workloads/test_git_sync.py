@@ -130,9 +130,9 @@ def test_what_is_given_never_becomes_part_of_the_script(tmp_path: Path) -> None:
 
 def made(text: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return the pod's specification and what stands beside the job, by kind."""
-    asked = Submission("x", "image", "ann", git=parse_git_source(text))
-    beside = {body["kind"]: body for _, body in dependent_manifests(asked, PLACEMENT, None)}
-    spec: dict[str, Any] = workload_manifest(asked, PLACEMENT)["spec"]["template"]["spec"]
+    request = Submission("x", "image", "ann", git=parse_git_source(text))
+    beside = {body["kind"]: body for _, body in dependent_manifests(request, PLACEMENT, None)}
+    spec: dict[str, Any] = workload_manifest(request, PLACEMENT)["spec"]["template"]["spec"]
     return spec, beside
 
 

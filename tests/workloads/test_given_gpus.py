@@ -34,7 +34,7 @@ def bound(name: str, devices: str, **options: Any) -> Pod:
     )
 
 
-def told(**holders: str) -> GpuNode:
+def published_gpus(**holders: str) -> GpuNode:
     """What an agent says: by pod the indices of its GPUs."""
     by_index = {int(index): name for name, indices in holders.items() for index in indices.split(",")}
     gpus = [
@@ -74,15 +74,15 @@ class World:
 def test_a_pod_is_miscounted_until_what_the_kubelet_gave_it_is_written_on_it() -> None:
     world = World(bound("a", "0"), bound("b", "1,2"))
     assert world.miscounted() == {}
-    world.note(told(a="3", b="1,2"))
+    world.note(published_gpus(a="3", b="1,2"))
     assert world.miscounted() == {"a": (3,)}
     assert world.miscounted() == {"a": (3,)}, "also when nothing was touched"
     world.note(bound("a", "3"), "modified")
     assert world.miscounted() == {}
-    world.note(told(a="1,2", b="3"), "modified")
+    world.note(published_gpus(a="1,2", b="3"), "modified")
     assert world.miscounted() == {}, "other numbers than it asks for are not believed"
     world.note(bound("a", "0"), "modified")
-    world.note(told(a="3", b="1,2"), "modified")
+    world.note(published_gpus(a="3", b="1,2"), "modified")
     assert world.miscounted() == {"a": (3,)}
     world.note(bound("a", "0"), "deleted")
     assert world.miscounted() == {}
@@ -91,50 +91,50 @@ def test_a_pod_is_miscounted_until_what_the_kubelet_gave_it_is_written_on_it() -
 def test_until_an_agent_tells_what_muster_wrote_counts() -> None:
     world = World(bound("a", "0"), bound("b", "1,2"))
     assert world.held() == {"a": (0,), "b": (1, 2)}
-    world.note(told())
+    world.note(published_gpus())
     assert world.held() == {"a": (0,), "b": (1, 2)}
 
 
 def test_what_the_kubelet_gave_counts_for_both_when_two_have_each_others_gpu() -> None:
     world = World(bound("a", "0"), bound("b", "1"))
     assert world.held() == {"a": (0,), "b": (1,)}
-    world.note(told(a="1", b="0"))
+    world.note(published_gpus(a="1", b="0"))
     assert world.held() == {"a": (1,), "b": (0,)}
     assert world.reader.read().set_aside == (), "a pod that muster bound is nothing special"
 
 
 def test_one_of_which_the_agent_does_not_know_yet_gives_way_to_one_of_which_it_does() -> None:
     world = World(bound("a", "0"), bound("b", "3"))
-    world.note(told(a="3"))
+    world.note(published_gpus(a="3"))
     held = world.held()
     assert held["a"] == (3,)
     assert held["b"] not in ((3,), ()), "two pods never count as holding one GPU"
-    world.note(told(a="3", b="0"), "modified")
+    world.note(published_gpus(a="3", b="0"), "modified")
     assert world.held() == {"a": (3,), "b": (0,)}
 
 
 def test_a_pod_that_comes_later_counts_as_written_and_then_as_given() -> None:
     world = World(bound("a", "0"))
-    world.note(told(a="2"))
+    world.note(published_gpus(a="2"))
     world.note(bound("b", "1"))
     assert world.held() == {"a": (2,), "b": (1,)}
-    world.note(told(a="2", b="3"), "modified")
+    world.note(published_gpus(a="2", b="3"), "modified")
     assert world.held() == {"a": (2,), "b": (3,)}
-    world.note(told(b="3"), "modified")
+    world.note(published_gpus(b="3"), "modified")
     world.note(bound("a", "0"), "deleted")
     assert world.held() == {"b": (3,)}
 
 
 def test_who_is_moved_off_a_failed_gpu_is_who_holds_it() -> None:
     world = World(bound("a", "0"), bound("b", "1"), unhealthy="1")
-    world.note(told(a="1", b="2"))
+    world.note(published_gpus(a="1", b="2"))
     assert world.held() == {"a": (1,), "b": (2,)}
 
 
 @pytest.mark.parametrize("indices", ["1,2", "1,2,3"])
 def test_other_numbers_than_a_pod_asks_for_are_not_believed(indices: str) -> None:
     world = World(bound("a", "0"))
-    world.note(told(a=indices))
+    world.note(published_gpus(a=indices))
     assert world.held() == {"a": (0,)}
 
 

@@ -40,10 +40,10 @@ def container(**values: Any) -> dict[str, Any]:
     return found
 
 
-def beside(asked: Submission, taken: tuple[str, ...] = ()) -> dict[str, Any]:
+def beside(request: Submission, taken: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return what stands beside the workload by kind; claims by name."""
-    owner = owner_reference(workload_resource(asked), asked.name, "uid-1")
-    found = [body for _, body in dependent_manifests(asked, PLACEMENT, owner, taken)]
+    owner = owner_reference(workload_resource(request), request.name, "uid-1")
+    found = [body for _, body in dependent_manifests(request, PLACEMENT, owner, taken)]
     assert all(each["metadata"]["ownerReferences"] == [owner] for each in found)
     assert all(each["metadata"]["namespace"] == "muster-team-a" for each in found)
     return {
@@ -229,11 +229,11 @@ def test_the_rest_of_the_flags_reach_their_fields() -> None:
 def test_the_service_has_the_type_and_ports_that_were_asked_for(
     service_type: str, kind: str, port: dict[str, Any]
 ) -> None:
-    asked = submission(interactive=True, service_type=service_type, ports=(Port(8080, 80),))
-    service = beside(asked)["Service"]
+    request = submission(interactive=True, service_type=service_type, ports=(Port(8080, 80),))
+    service = beside(request)["Service"]
     assert service["spec"]["type"] == kind
     assert service["spec"]["ports"] == [port]
-    labels = workload_manifest(asked, PLACEMENT)["spec"]["template"]["metadata"]["labels"]
+    labels = workload_manifest(request, PLACEMENT)["spec"]["template"]["metadata"]["labels"]
     assert service["spec"]["selector"].items() <= labels.items()
     assert service["metadata"]["ownerReferences"][0]["uid"] == "uid-1"
 
@@ -249,8 +249,8 @@ def test_the_service_has_the_type_and_ports_that_were_asked_for(
     ],
 )
 def test_an_ingress_has_a_path_and_an_alias_for_each_port(ports: tuple[Port, ...], paths: list[str]) -> None:
-    asked = submission(interactive=True, service_type="ingress", ports=ports)
-    ingress = beside(asked)["Ingress"]
+    request = submission(interactive=True, service_type="ingress", ports=ports)
+    ingress = beside(request)["Ingress"]
     assert ingress["spec"]["ingressClassName"] == "nginx"
     found = ingress["spec"]["rules"][0]["http"]["paths"]
     assert [each["path"] for each in found] == paths
@@ -260,8 +260,8 @@ def test_an_ingress_has_a_path_and_an_alias_for_each_port(ports: tuple[Port, ...
 
 
 def test_an_alias_that_others_have_is_left_to_them() -> None:
-    asked = submission(interactive=True, service_type="ingress", ports=(Port(80, 80),))
-    found = beside(asked, taken=("/hyper1",))["Ingress"]["spec"]["rules"][0]["http"]["paths"]
+    request = submission(interactive=True, service_type="ingress", ports=(Port(80, 80),))
+    found = beside(request, taken=("/hyper1",))["Ingress"]["spec"]["rules"][0]["http"]["paths"]
     assert [each["path"] for each in found] == ["/team-a-hyper1"]
 
 
@@ -270,12 +270,12 @@ def test_without_a_service_type_nothing_stands_beside_the_workload() -> None:
 
 
 def test_what_is_made_can_be_read_by_the_rest_of_muster() -> None:
-    asked = submission(interactive=True, service_type="ingress", ports=(Port(80, 80),))
+    request = submission(interactive=True, service_type="ingress", ports=(Port(80, 80),))
     job = msgspec.convert(made(), Job)
     assert job.spec.template.spec.containers[0].resources.limits == {"nvidia.com/gpu": "1"}
     assert msgspec.convert(made(interactive=True), StatefulSet).spec.service_name == "hyper1"
-    assert msgspec.convert(beside(asked)["Service"], Service).spec.ports[0].port == 80
-    assert msgspec.convert(beside(asked)["Ingress"], Ingress).spec.rules[0].http is not None
+    assert msgspec.convert(beside(request)["Service"], Service).spec.ports[0].port == 80
+    assert msgspec.convert(beside(request)["Ingress"], Ingress).spec.rules[0].http is not None
 
 
 def test_the_command_line_of_a_long_submission_is_shortened_for_display() -> None:
@@ -290,10 +290,10 @@ def test_the_command_line_of_a_long_submission_is_shortened_for_display() -> Non
 
 def test_pods_of_a_restricted_project_give_up_what_the_level_asks_for() -> None:
     place = Placement("team-a", "muster-team-a", "2026-01-01T00:00:00.000001Z", is_restricted=True)
-    asked = submission(
+    request = submission(
         run_as=RunAs(uid=1000), capabilities=("NET_BIND_SERVICE",), git=GitSource("https://a/b")
     )
-    pod = workload_manifest(asked, place)["spec"]["template"]["spec"]
+    pod = workload_manifest(request, place)["spec"]["template"]["spec"]
     assert pod["securityContext"] == {
         "runAsUser": 1000,
         "runAsNonRoot": True,

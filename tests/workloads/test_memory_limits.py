@@ -21,13 +21,13 @@ FRACTION, MEMORY = "muster.dev/gpu-fraction", "muster.dev/gpu-memory"
 LIMITS = "muster.dev/gpu-memory-limits"
 
 
-def text(asked: dict[str, str], *devices: Device) -> str:
-    asker = pod("job", annotations=asked)
+def text(requested: dict[str, str], *devices: Device) -> str:
+    asker = pod("job", annotations=requested)
     return limits_text(asker, gpu_request(asker), devices)
 
 
 @pytest.mark.parametrize(
-    ("asked", "devices", "expected"),
+    ("requested", "devices", "expected"),
     [
         ({FRACTION: "0.5"}, [Device("GPU-a", V100)], f"GPU-a {16_255 * MIB}\n"),
         ({FRACTION: "0.125"}, [Device("GPU-a", V100)], f"GPU-a {V100 // 8}\n"),
@@ -49,9 +49,9 @@ def text(asked: dict[str, str], *devices: Device) -> str:
     ],
 )
 def test_the_limit_is_the_part_of_what_the_device_has_to_the_byte(
-    asked: dict[str, str], devices: list[Device], expected: str
+    requested: dict[str, str], devices: list[Device], expected: str
 ) -> None:
-    assert text(asked, *devices) == expected
+    assert text(requested, *devices) == expected
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,10 @@ def made(*, limits: bool = True, **values: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "asked", [{"gpu_milli": 500}, {"gpu_memory_bytes": 8 << 30}, {"gpu_milli": 250, "interactive": True}]
+    "requested", [{"gpu_milli": 500}, {"gpu_memory_bytes": 8 << 30}, {"gpu_milli": 250, "interactive": True}]
 )
-def test_a_part_of_a_gpu_comes_with_the_mounts_of_the_contract(asked: dict[str, Any]) -> None:
-    found = made(**asked)
+def test_a_part_of_a_gpu_comes_with_the_mounts_of_the_contract(requested: dict[str, Any]) -> None:
+    found = made(**requested)
     (container,) = found["containers"]
     mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
     assert set(mounts) == {
@@ -100,10 +100,10 @@ def test_a_part_of_a_gpu_comes_with_the_mounts_of_the_contract(asked: dict[str, 
 
 
 @pytest.mark.parametrize(
-    "asked", [{"gpu_milli": 500, "limits": False}, {"gpu_milli": 1000}, {"gpu_milli": 0}]
+    "requested", [{"gpu_milli": 500, "limits": False}, {"gpu_milli": 1000}, {"gpu_milli": 0}]
 )
-def test_other_pods_mount_nothing_of_it(asked: dict[str, Any]) -> None:
-    found = made(**asked)
+def test_other_pods_mount_nothing_of_it(requested: dict[str, Any]) -> None:
+    found = made(**requested)
     assert "volumes" not in found
     assert not is_limited(decoded(Pod, spec=found))
 

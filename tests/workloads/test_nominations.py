@@ -30,8 +30,8 @@ PLACE = Assumption("n2", (0, 1))
 
 
 def status(each: Pod, **fields: Any) -> Pod:
-    told = decoded(Pod, status={"phase": each.status.phase, **fields})
-    return msgspec.structs.replace(each, status=told.status)
+    decoded_pod = decoded(Pod, status={"phase": each.status.phase, **fields})
+    return msgspec.structs.replace(each, status=decoded_pod.status)
 
 
 def leaving(

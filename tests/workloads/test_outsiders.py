@@ -182,12 +182,14 @@ def test_who_is_bound_by_hand_to_a_room_that_is_kept_does_not_get_it() -> None:
     mine, claim = admitted("mine", "0,1,2,3"), waiting("claim", 4)
     late = bound("late", 4, started="", phase="Pending")
     reader = reader_of(mine, claim, late)
-    kept = {"uid-claim": Assumption("n-1", (4, 5, 6, 7))}
-    reading = reader.read(nominated=kept)
+    nominated = {"uid-claim": Assumption("n-1", (4, 5, 6, 7))}
+    reading = reader.read(nominated=nominated)
     assert held(reading.snapshot)["late"] == ()
     assert [each.pod for each in decided(reading).bindings] == ["uid-claim"]
     reader.note(Change("modified", bound("late", 4)))
-    assert held(reader.read(nominated=kept).snapshot)["late"] == (4, 5, 6, 7), "its kubelet has taken it in"
+    assert held(reader.read(nominated=nominated).snapshot)["late"] == (4, 5, 6, 7), (
+        "its kubelet has taken it in"
+    )
 
 
 def test_a_binding_that_is_under_way_comes_before_what_is_bound_by_hand() -> None:

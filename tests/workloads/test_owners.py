@@ -310,7 +310,7 @@ def test_owners_that_own_each_other_are_followed_once() -> None:
     assert len(workloads([owned("p", "Foo", "a", group="example.org")], first, second)) == 1
 
 
-class Told:
+class Feed:
     """A reader that is told of one change after the other."""
 
     def __init__(self) -> None:
@@ -334,56 +334,56 @@ def states(reading: Reading, kinds: Iterable[tuple[str, str]] = KINDS) -> list[K
 
 
 def test_a_pod_without_a_node_waits_until_its_owners_have_been_read() -> None:
-    told = Told()
-    told(*states(Reading.CURRENT, KINDS[:1]), of_job("js-driver-0-x", "js-driver-0", "driver"))
-    assert told.names() == {}
-    told(metadata_of("Job", "js-driver-0", owner=reference("JobSet", "js")))
-    told(*states(Reading.PENDING, KINDS[1:]))
-    assert told.names() == {}
-    told(*states(Reading.CURRENT, KINDS[1:]))
-    assert told.names() == {}
-    assert told.reader.read(now_us=2).unreadable_pods == {}
-    assert "JobSet js" in told.reader.read(now_us=6_000_002).unreadable_pods["uid-js-driver-0-x"]
-    told(controller("JobSet", "js", JOBSET))
-    assert told.names() == {"js": 1}
-    assert told.reader.read(now_us=7_000_000).unreadable_pods == {}
+    feed = Feed()
+    feed(*states(Reading.CURRENT, KINDS[:1]), of_job("js-driver-0-x", "js-driver-0", "driver"))
+    assert feed.names() == {}
+    feed(metadata_of("Job", "js-driver-0", owner=reference("JobSet", "js")))
+    feed(*states(Reading.PENDING, KINDS[1:]))
+    assert feed.names() == {}
+    feed(*states(Reading.CURRENT, KINDS[1:]))
+    assert feed.names() == {}
+    assert feed.reader.read(now_us=2).unreadable_pods == {}
+    assert "JobSet js" in feed.reader.read(now_us=6_000_002).unreadable_pods["uid-js-driver-0-x"]
+    feed(controller("JobSet", "js", JOBSET))
+    assert feed.names() == {"js": 1}
+    assert feed.reader.read(now_us=7_000_000).unreadable_pods == {}
 
 
 def test_a_kind_that_cannot_be_read_holds_nothing_up() -> None:
-    told = Told()
-    told(*states(Reading.CURRENT, KINDS[:1]), *states(Reading.PENDING, KINDS[1:]))
-    told(of_job("js-driver-0-x", "js-driver-0", "driver"))
-    told(metadata_of("Job", "js-driver-0", owner=reference("JobSet", "js")))
-    assert told.names() == {}
-    told(*states(Reading.UNREADABLE, KINDS[1:]))
-    assert told.names() == {"js": 1}
+    feed = Feed()
+    feed(*states(Reading.CURRENT, KINDS[:1]), *states(Reading.PENDING, KINDS[1:]))
+    feed(of_job("js-driver-0-x", "js-driver-0", "driver"))
+    feed(metadata_of("Job", "js-driver-0", owner=reference("JobSet", "js")))
+    assert feed.names() == {}
+    feed(*states(Reading.UNREADABLE, KINDS[1:]))
+    assert feed.names() == {"js": 1}
 
 
 def test_a_pod_that_has_a_node_counts_whatever_is_known_of_its_owners() -> None:
-    told = Told()
-    told(*states(Reading.CURRENT), of_job("js-driver-0-x", "js-driver-0", "driver", node="dgx1-1"))
-    (found,) = told.reader.read().snapshot.workloads
+    feed = Feed()
+    feed(*states(Reading.CURRENT), of_job("js-driver-0-x", "js-driver-0", "driver", node="dgx1-1"))
+    (found,) = feed.reader.read().snapshot.workloads
     assert [each.state for each in found.pods] == [PodState.ALLOCATED]
 
 
 def test_a_gang_follows_its_controller_and_status_changes_nothing() -> None:
-    told = Told()
-    told(*(owned(f"p-worker-{n}", "PyTorchJob", "p") for n in (0, 1)))
-    told(controller("PyTorchJob", "p", {"pytorchReplicaSpecs": {"Worker": {"replicas": 2}}}))
-    (before,) = told.reader.read().snapshot.workloads
-    told(
+    feed = Feed()
+    feed(*(owned(f"p-worker-{n}", "PyTorchJob", "p") for n in (0, 1)))
+    feed(controller("PyTorchJob", "p", {"pytorchReplicaSpecs": {"Worker": {"replicas": 2}}}))
+    (before,) = feed.reader.read().snapshot.workloads
+    feed(
         controller(
             "PyTorchJob", "p", {"pytorchReplicaSpecs": {"Worker": {"replicas": 2}}}, resourceVersion="2"
         )
     )
-    (same,) = told.reader.read().snapshot.workloads
+    (same,) = feed.reader.read().snapshot.workloads
     assert same is before
-    told(
+    feed(
         controller(
             "PyTorchJob", "p", {"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}}, resourceVersion="3"
         )
     )
-    (after,) = told.reader.read().snapshot.workloads
+    (after,) = feed.reader.read().snapshot.workloads
     assert (before.min_member, after.min_member) == (2, 1)
 
 
@@ -408,21 +408,21 @@ CHANGES = st.tuples(st.sampled_from([*JOBS, *TOPS, *UNDER, metadata_of("Foo", "f
 
 @given(st.lists(CHANGES, max_size=25))
 def test_owners_and_pods_in_whatever_order_come_to_the_same(changes: list[tuple[Any, bool]]) -> None:
-    told = Told()
+    feed = Feed()
     present: dict[str, Any] = {}
     for each, is_there in changes:
         uid = each.metadata.uid
         before = present.pop(uid, None)
         if is_there:
             present[uid] = each
-            told.reader.note(Change("modified" if before else "added", each, before))
+            feed.reader.note(Change("modified" if before else "added", each, before))
         elif before is not None:
-            told.reader.note(Change("deleted", before, before))
-        told.reader.read_ahead(1, now_us=1)
+            feed.reader.note(Change("deleted", before, before))
+        feed.reader.read_ahead(1, now_us=1)
     pods = [each for each in present.values() if isinstance(each, Pod)]
     owners = [each for each in present.values() if not isinstance(each, Pod)]
     scratch = {each.id: each for each in workloads(pods, *owners).values()}
-    kept = {
-        each.id: replace(each, stale_since_us=0) for each in told.reader.read(now_us=1).snapshot.workloads
+    readings = {
+        each.id: replace(each, stale_since_us=0) for each in feed.reader.read(now_us=1).snapshot.workloads
     }
-    assert kept == {uid: replace(each, stale_since_us=0) for uid, each in scratch.items()}
+    assert readings == {uid: replace(each, stale_since_us=0) for uid, each in scratch.items()}

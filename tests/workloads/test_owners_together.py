@@ -87,25 +87,25 @@ def test_a_stand_in_is_in_the_workload_of_its_jobset_with_the_place_that_is_kept
     leaving = member(
         "w-0", "workers", node="n-1", annotations=annotations, deletionTimestamp="2026-11-21T10:00:00Z"
     )
-    returning = RequeueHolds(lambda: 0.0, lambda _: False)
-    returning.see(Change("modified", leaving, member("w-0", "workers", node="n-1")))
-    returning.see(Change("deleted", leaving, leaving))
-    (uid,) = returning.placeholders(by_uid(*JOBS))
-    returning.take(replace(NOTHING, nominations=(Binding(uid, "JobSet/js", "n-1", (3,)),)), ())
+    requeue_holds = RequeueHolds(lambda: 0.0, lambda _: False)
+    requeue_holds.see(Change("modified", leaving, member("w-0", "workers", node="n-1")))
+    requeue_holds.see(Change("deleted", leaving, leaving))
+    (uid,) = requeue_holds.placeholders(by_uid(*JOBS))
+    requeue_holds.take(replace(NOTHING, nominations=(Binding(uid, "JobSet/js", "n-1", (3,)),)), ())
     running = member("d", "driver", node="n-1", annotations={GPU_DEVICES: "0"})
     reader = reader_of(controller("JobSet", "js", JOBSET), *JOBS, running)
-    reading = reader.read(placeholders=returning.placeholders(by_uid(*JOBS)))
+    reading = reader.read(placeholders=requeue_holds.placeholders(by_uid(*JOBS)))
     jobset = next(each for each in reading.snapshot.workloads if each.name == "js")
     pods = {each.id: each for each in jobset.pods}
     assert set(pods) == {"uid-d", uid}
     assert (pods[uid].state, pods[uid].sub_group) == (PodState.PENDING, "workers")
     assert (pods[uid].nominated_node, pods[uid].nominated_devices) == ("n-1", (3,))
     successor = member("w-0b", "workers")
-    returning.see(Change("added", successor))
-    assert returning.placeholders(by_uid(*JOBS)) == {}
-    assert returning.inherited == {"uid-w-0b": Assumption("n-1", (3,))}
+    requeue_holds.see(Change("added", successor))
+    assert requeue_holds.placeholders(by_uid(*JOBS)) == {}
+    assert requeue_holds.inherited == {"uid-w-0b": Assumption("n-1", (3,))}
     reader.note(Change("added", successor))
-    reading = reader.read(nominated=returning.inherited)
+    reading = reader.read(nominated=requeue_holds.inherited)
     assert {
         each.name: each.nominated_node
         for one in reading.snapshot.workloads

@@ -36,7 +36,7 @@ def matches(schema: dict[str, Any], text: str) -> bool:
     return is_long_enough and re.fullmatch(schema["pattern"], text) is not None
 
 
-def within_most(text: str) -> bool:
+def within_max(text: str) -> bool:
     """What the rule on amounts says."""
     try:
         return memory_bytes(text) <= 8 * 10**15
@@ -67,7 +67,7 @@ def test_every_amount_that_is_stored_can_be_read(resource: str, text: str) -> No
     schema = SPEC[resource]["properties"]["limit"] if resource != "storage" else SPEC[resource]
     assert "8P" in schema["x-kubernetes-validations"][1]["rule"]
     assert matches(schema, text)
-    if within_most(text):
+    if within_max(text):
         readable(**{resource: {"limit": text} if resource != "storage" else text})
 
 

@@ -104,8 +104,8 @@ def test_a_submission_is_refused_before_anything_is_created(
 ) -> None:
     project = spec(directories=[SETS, SCRATCH, HOMES])
     namespace = Metadata(labels=labels(project, PolicyMode.DENY), annotations=annotations(project))
-    asked = submission(**values)
-    error = objection(asked, namespace, "p")
+    request = submission(**values)
+    error = objection(request, namespace, "p")
     assert (error is None) if problem is None else problem in str(error)
 
 
@@ -131,10 +131,10 @@ def test_what_is_below_a_directory_in_which_others_write_is_not_mounted() -> Non
 def test_the_control_plane_is_tolerated_where_the_project_says_so(
     toleration: Toleration, is_possible: bool
 ) -> None:
-    asked = submission(tolerations=(toleration,))
+    request = submission(tolerations=(toleration,))
     for project, expected in ((spec(), is_possible), (spec(control_plane=True), True)):
         namespace = Metadata(labels=labels(project, PolicyMode.DENY), annotations=annotations(project))
-        assert (objection(asked, namespace, "p") is None) is expected
+        assert (objection(request, namespace, "p") is None) is expected
 
 
 @pytest.mark.parametrize("source", ["/raid/mine/link", "/raid/mine/link/etc"])
@@ -168,5 +168,5 @@ def test_a_restricted_project_refuses_more(values: dict[str, Any], field: str | 
     ids=["no operator", "privileged", "warn"],
 )
 def test_nothing_is_said_where_nothing_would_be_refused(namespace_labels: dict[str, str]) -> None:
-    asked = submission(host_network=True, volumes=(Mount("/", "/x"),))
-    assert objection(asked, Metadata(labels=namespace_labels), "p") is None
+    request = submission(host_network=True, volumes=(Mount("/", "/x"),))
+    assert objection(request, Metadata(labels=namespace_labels), "p") is None

@@ -167,7 +167,7 @@ def test_what_is_read_from_changes_is_what_is_read_from_everything(
             assert found == expected
 
 
-def told(reader: Reader, *objects: Any) -> None:
+def feed(reader: Reader, *objects: Any) -> None:
     for each in objects:
         reader.note(Change("added", each))
 
@@ -191,16 +191,16 @@ def test_a_gang_is_stale_since_it_was_first_seen_so_and_until_it_is_whole() -> N
     rows = [(whole, 1), (broken, 2), (broken, 3), (failed, 4), (whole, 5), (broken, 6)]
     since = []
     for states, now_us in rows:
-        told(reader, *gang(*states))
+        feed(reader, *gang(*states))
         since.append(reader.read(now_us=now_us).snapshot.workloads[0].stale_since_us)
     assert since == [0, 2, 2, 2, 0, 6]
 
 
 def test_what_is_read_ahead_of_a_decision_does_not_end_that_a_gang_is_stale() -> None:
     reader = Reader()
-    told(reader, *gang("runs", "runs", "waits"))
+    feed(reader, *gang("runs", "runs", "waits"))
     assert reader.read(now_us=1).snapshot.workloads[0].stale_since_us == 1
-    told(reader, *gang("runs", "runs", "runs"))
+    feed(reader, *gang("runs", "runs", "runs"))
     reader.read_ahead(10, now_us=2)  # it does not know yet that a member is being evicted
     found = reader.read(evicted=frozenset({"uid-g-2"}), now_us=2)
     assert found.snapshot.workloads[0].stale_since_us == 1
@@ -208,18 +208,18 @@ def test_what_is_read_ahead_of_a_decision_does_not_end_that_a_gang_is_stale() ->
 
 def around(reader: Reader) -> Snapshot:
     """A first snapshot, of a small cluster."""
-    told(reader, node("dgx1-1"), namespace("muster-team-a", "team-a"), project("team-a", quota=4))
-    told(reader, job("g", "2026-11-21T10:00:00Z"), pod("other", owner="o"), *gang("runs", "runs", "waits"))
+    feed(reader, node("dgx1-1"), namespace("muster-team-a", "team-a"), project("team-a", quota=4))
+    feed(reader, job("g", "2026-11-21T10:00:00Z"), pod("other", owner="o"), *gang("runs", "runs", "waits"))
     return reader.read(now_us=1).snapshot
 
 
 def test_what_changes_nothing_for_a_decision_opens_no_new_books() -> None:
     reader = Reader()
     state = ClusterState(around(reader))
-    told(reader, project("team-a", quota=4))  # a new object each: the operator wrote its status
-    told(reader, node("dgx1-1"))  # a heartbeat
-    told(reader, job("g", "2026-11-21T10:00:00Z"))  # a pod of it became ready
-    told(reader, *gang("runs", "runs", "waits"))
+    feed(reader, project("team-a", quota=4))  # a new object each: the operator wrote its status
+    feed(reader, node("dgx1-1"))  # a heartbeat
+    feed(reader, job("g", "2026-11-21T10:00:00Z"))  # a pod of it became ready
+    feed(reader, *gang("runs", "runs", "waits"))
     before, after = state.snapshot, reader.read(now_us=2).snapshot
     assert state.follows(after)
     assert state.snapshot.now_us == 2
@@ -229,7 +229,7 @@ def test_what_changes_nothing_for_a_decision_opens_no_new_books() -> None:
 def test_a_change_touches_its_own_workload_only() -> None:
     reader = Reader()
     before = around(reader)
-    told(reader, pod("other", owner="o", node="dgx1-1"))
+    feed(reader, pod("other", owner="o", node="dgx1-1"))
     after = reader.read(now_us=2).snapshot
     assert [each.name for each in after.workloads] == ["g", "o"]
     assert [is_(*pair) for pair in zip(before.workloads, after.workloads, strict=True)] == [True, False]

@@ -17,7 +17,7 @@ def containers(*requests: dict[str, str]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("spec", "annotations", "asked"),
+    ("spec", "annotations", "requested"),
     [
         ({"containers": containers({"cpu": "2", "memory": "1Gi"})}, {}, Request(0, 0, 2000, 1 << 30)),
         (
@@ -64,9 +64,9 @@ def containers(*requests: dict[str, str]) -> list[dict[str, Any]]:
     ],
 )
 def test_a_pod_asks_for_what_kubernetes_would_reserve(
-    spec: dict[str, Any], annotations: dict[str, str], asked: Request
+    spec: dict[str, Any], annotations: dict[str, str], requested: Request
 ) -> None:
-    assert pod_request(pod("p", spec=spec, annotations=annotations)) == asked
+    assert pod_request(pod("p", spec=spec, annotations=annotations)) == requested
 
 
 def test_a_limit_alone_counts_as_the_request() -> None:

@@ -114,7 +114,7 @@ def checks_of(requirement: Requirement, check_ids: Iterable[str]) -> list[str]:
 
 
 class _Document(document.Document):
-    refusal = CatalogueError
+    error_type = CatalogueError
 
 
 def load_catalogue(path: Path = PATH) -> Catalogue:

@@ -25,7 +25,7 @@ class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Document(document.Document):
-    refusal = CatalogueError
+    error_type = CatalogueError
 
 
 def load_mutants(path: Path = PATH) -> list[Mutant]:

@@ -31,7 +31,7 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
 
 
 class _Document(document.Document):
-    refusal = CatalogueError
+    error_type = CatalogueError
 
 
 def load_thresholds(path: Path = PATH) -> Thresholds:

@@ -10,7 +10,7 @@ from validation.judge.waivers import Waiver
 
 
 class _Document(document.Document):
-    refusal = WaiverError
+    error_type = WaiverError
 
 
 def load_waivers(path: Path, check_ids: Collection[str], today: date) -> list[Waiver]:

@@ -189,9 +189,9 @@ def judge_step(
 def _judge_settled(
     check: StepCheck, convergence: Convergence | None, evidence: Evidence, target_problem: str
 ) -> Judgement:
-    lacking = shortfall(check.least, evidence)
-    if lacking:
-        return Judgement(Verdict.ERROR, lacking)
+    missing = shortfall(check.least, evidence)
+    if missing:
+        return Judgement(Verdict.ERROR, missing)
     if convergence is None:
         return Judgement(Verdict.INCONCLUSIVE, "the wait for the expected state was cut short")
     if convergence.result != ConvergenceResult.CONVERGED:
@@ -228,11 +228,11 @@ def judge_invariant(
     evidence = timeline.evidence_between(window.from_event, window.until_event)
     noun, count_subjects = SUBJECTS[name]
     subjects = count_subjects(history)
-    lacking = shortfall(least, evidence)
+    missing = shortfall(least, evidence)
     if violations:
         judgement = Judgement(Verdict.FAIL)
-    elif lacking:
-        judgement = Judgement(Verdict.ERROR, lacking)
+    elif missing:
+        judgement = Judgement(Verdict.ERROR, missing)
     elif not subjects:
         judgement = Judgement(
             Verdict.INCONCLUSIVE, f"no subject, so it counts for nothing: no {noun}", required=False

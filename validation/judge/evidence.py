@@ -17,9 +17,9 @@ NO_EVIDENCE = Evidence()
 
 def shortfall(least: Evidence, actual: Evidence) -> str:
     """What there is too little of, in words; empty if the evidence suffices."""
-    lacking = [
+    missing = [
         f"{getattr(actual, name)} of {getattr(least, name)} {name}"
         for name in Evidence.__struct_fields__
         if getattr(actual, name) < getattr(least, name)
     ]
-    return f"less evidence than the check needs: {', '.join(lacking)}" if lacking else ""
+    return f"less evidence than the check needs: {', '.join(missing)}" if missing else ""

@@ -161,8 +161,8 @@ class State:
         """
         shares: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
         for pod in self.holding():
-            is_told = by_kubelets and pod.node in self.witnesses and pod.gpu_milli >= 1000
-            for index in self.given(pod) if is_told else pod.devices:
+            uses_kubelets = by_kubelets and pod.node in self.witnesses and pod.gpu_milli >= 1000
+            for index in self.given(pod) if uses_kubelets else pod.devices:
                 shares[pod.node, index][pod.uid] = min(pod.gpu_milli, 1000)
         return dict(shares)
 

@@ -94,7 +94,7 @@ class TrainingResult(_Part, frozen=True):
     ended: Ended
     reason: str
     argv: list[str]
-    batches_asked: int
+    batches_requested: int
     resumed_at: int
     seed: int
     model: TrainedModel
@@ -234,14 +234,14 @@ def _judge_end(result: TrainingResult) -> Judgement | None:
     """The verdict on a run that did not come to its end, or is too short; None if it did."""
     if result.ended == Ended.STOPPED:
         return Judgement(
-            Verdict.INCONCLUSIVE, f"stopped after {result.batches} of {result.batches_asked} batches"
+            Verdict.INCONCLUSIVE, f"stopped after {result.batches} of {result.batches_requested} batches"
         )
     if result.ended != Ended.COMPLETED:
         return Judgement(Verdict.FAIL, f"{result.ended}: {result.reason}")
-    if result.resumed_at + result.batches != result.batches_asked:
+    if result.resumed_at + result.batches != result.batches_requested:
         return Judgement(
             Verdict.ERROR,
-            f"{result.resumed_at} + {result.batches} batches on record, not {result.batches_asked}",
+            f"{result.resumed_at} + {result.batches} batches on record, not {result.batches_requested}",
         )
     if result.batches < LEAST_BATCHES:
         return Judgement(

@@ -73,9 +73,9 @@ def judge_job(
         return JobResult(Judgement(Verdict.INCONCLUSIVE, "no step of the scenario ran"))
     evidence = timeline.evidence_before(window.until_event, [check.job.project])
     during = timeline.events[window.from_event : window.until_event]
-    lacking = shortfall(check.least, evidence)
-    if lacking:
-        return JobResult(Judgement(Verdict.ERROR, lacking), evidence)
+    missing = shortfall(check.least, evidence)
+    if missing:
+        return JobResult(Judgement(Verdict.ERROR, missing), evidence)
     outputs = outputs_of(check.job, during)
     if not outputs:
         waited_ms = window.ended_ms - window.started_ms

@@ -49,8 +49,8 @@ class GpuUse(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
     known_ms: int
     samples: int
     percent: float | None
-    longest_gap_ms: int
-    longest_idle_ms: int
+    max_gap_ms: int
+    max_idle_ms: int
 
     @property
     def name(self) -> str:
@@ -163,8 +163,8 @@ def measure_utilization(
                 known_ms=covered.known_ms,
                 samples=covered.samples,
                 percent=covered.percent,
-                longest_gap_ms=max(covered.gaps, default=0),
-                longest_idle_ms=max(covered.idle, default=0),
+                max_gap_ms=max(covered.gaps, default=0),
+                max_idle_ms=max(covered.idle, default=0),
             )
         )
     nodes = sorted({use.node for use in uses})
@@ -206,9 +206,9 @@ def judge_utilization(use: Utilization, standard: Standard) -> Judgement:
 
 def _unknown(use: Utilization, standard: Standard, window_ms: int) -> str:
     """Why nothing can be said."""
-    gap = max(use.gpus, key=lambda gpu: gpu.longest_gap_ms)
-    if gap.longest_gap_ms > MAX_GAP_MS:
-        return f"nothing is known of {gap.name} for {seconds(gap.longest_gap_ms)}"
+    gap = max(use.gpus, key=lambda gpu: gpu.max_gap_ms)
+    if gap.max_gap_ms > MAX_GAP_MS:
+        return f"nothing is known of {gap.name} for {seconds(gap.max_gap_ms)}"
     if window_ms < standard.window_ms:
         return f"watched for {seconds(window_ms)} of {seconds(standard.window_ms)}"
     return ""
@@ -216,7 +216,7 @@ def _unknown(use: Utilization, standard: Standard, window_ms: int) -> str:
 
 def _failure(use: Utilization, standard: Standard, window_ms: int) -> str:
     """What no further sample could mend."""
-    idle = [gpu.name for gpu in use.gpus if gpu.longest_idle_ms >= min(IDLE_MS, window_ms)]
+    idle = [gpu.name for gpu in use.gpus if gpu.max_idle_ms >= min(IDLE_MS, window_ms)]
     if idle:
         return f"held, and idle for {seconds(min(IDLE_MS, window_ms))} or more: {_names(idle)}"
     if not standard.all_held:

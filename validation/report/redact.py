@@ -92,8 +92,8 @@ def _replacement(entries: Iterable[log.Entry]) -> Callable[[str], str]:
     new |= {f"muster-{name}": f"muster-{new[name]}" for name in projects}
     if not new:
         return lambda words: words
-    longest_first = sorted(new, key=len, reverse=True)
-    pattern = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, longest_first))})(?![\w-])")
+    by_length = sorted(new, key=len, reverse=True)
+    pattern = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, by_length))})(?![\w-])")
     return lambda words: pattern.sub(lambda match: new[match[1]], words)
 
 

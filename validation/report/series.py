@@ -23,14 +23,14 @@ def points(events: Sequence[Event]) -> list[Point]:
     parts: dict[int, list[Point]] = {}
     for point in every:
         parts.setdefault((point.t_ms - first_ms) * _PARTS // span_ms, []).append(point)
-    kept = (
+    points = (
         point
         for part in parts.values()
         for point in {
             one.t_ms: one for one in (min(part, key=_total), max(part, key=_total), part[-1])
         }.values()
     )
-    return sorted(kept, key=lambda point: point.t_ms)
+    return sorted(points, key=lambda point: point.t_ms)
 
 
 def _total(point: Point) -> int:

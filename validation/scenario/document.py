@@ -7,4 +7,4 @@ from validation.errors import ScenarioError
 class Document(document.Document):
     """One scenario file, read. Raises ScenarioError if it is not readable YAML with string keys, each once."""
 
-    refusal = ScenarioError
+    error_type = ScenarioError

@@ -52,7 +52,7 @@ def install(directory: Path, bundle: Path, sha256: str, kubeconfig: Path) -> dic
     done = subprocess.run(
         [*MUSTER, *words], env=environment, capture_output=True, text=True, timeout=900, check=False
     )
-    return {"code": done.returncode, "told": done.stdout + done.stderr}
+    return {"code": done.returncode, "output": done.stdout + done.stderr}
 
 
 def main() -> None:

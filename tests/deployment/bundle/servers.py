@@ -42,7 +42,7 @@ class Internet:
     """Method, path and the Range header."""
     url: str = ""
 
-    def asked(self, text: str) -> list[tuple[str, str, str]]:
+    def requests_for(self, text: str) -> list[tuple[str, str, str]]:
         return [each for each in self.requests if text in each[1]]
 
 

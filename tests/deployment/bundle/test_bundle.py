@@ -247,14 +247,14 @@ def test_a_second_run_fetches_what_the_first_one_could_not(world: World) -> None
     broken = world.muster("verify", world.bundle)
     assert broken.returncode == 1
     assert "was not fetched" in broken.stdout
-    kept = {each["path"] for item in world.manifest["items"] for each in item["files"]}
-    assert any("libtirpc3" in path for path in kept)
+    paths = {each["path"] for item in world.manifest["items"] for each in item["files"]}
+    assert any("libtirpc3" in path for path in paths)
     world.net.gone, world.net.cut = set(), {}
     world.net.requests.clear()
     second = world.build()
     assert second.returncode == 0, second.stderr
-    assert not world.net.asked("libtirpc3_1.0-1"), "what was there is not fetched again"
-    assert next(each[2] for each in world.net.asked(blob)).startswith("bytes="), (
+    assert not world.net.requests_for("libtirpc3_1.0-1"), "what was there is not fetched again"
+    assert next(each[2] for each in world.net.requests_for(blob)).startswith("bytes="), (
         "a cut transfer goes on where it ended"
     )
     assert world.muster("verify", world.bundle).returncode == 0
@@ -264,7 +264,7 @@ def test_a_transfer_that_is_cut_goes_on_in_the_same_run(world: World) -> None:
     archive = "/netapp/releases/v26.06.0.tar.gz"
     world.net.cut = {archive: 2}
     assert world.build().returncode == 0
-    ranges = [each[2] for each in world.net.asked(archive)]
+    ranges = [each[2] for each in world.net.requests_for(archive)]
     assert ranges[0] == ""
     assert all(each.startswith("bytes=") for each in ranges[1:])
     assert len(ranges) == 3
@@ -290,8 +290,8 @@ def test_redirects_go_through_the_map_and_a_registry_gets_its_token(world: World
     world.net.files["/nvidia/stored"] = b"layer two" * 1000
     built = world.build()
     assert built.returncode == 0, built.stderr
-    assert world.net.asked("/token")
-    assert world.net.asked("/nvidia/stored")
+    assert world.net.requests_for("/token")
+    assert world.net.requests_for("/nvidia/stored")
 
 
 def test_verify_names_every_byte_that_is_not_as_it_was(complete: World) -> None:
@@ -317,9 +317,9 @@ def test_verify_names_every_byte_that_is_not_as_it_was(complete: World) -> None:
     assert any("git/link" in line and "extra" in line for line in lines)
     manifest = world.bundle / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"site": "here"', '"site": "ther"'))
-    told = world.muster("verify", world.bundle, "--sha256", "0" * 64)
-    assert "this is not the bundle that was built" in told.stderr
-    assert told.stdout == ""
+    output = world.muster("verify", world.bundle, "--sha256", "0" * 64)
+    assert "this is not the bundle that was built" in output.stderr
+    assert output.stdout == ""
 
 
 def test_a_full_disk_keeps_what_is_there(world: World) -> None:
@@ -434,10 +434,10 @@ def test_the_bundle_is_all_that_apt_pip_and_git_need_without_a_network(
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["debs"] == ["libtirpc3", "nfs-common", "nvidia-container-toolkit", "rpcbind"]
-    assert told["pip"] == ["ansible", "click", "netaddr"]
-    assert (told["commit"], told["submodule"]) == world.commits
-    assert Path(told["variables"]["dra_chart"]).name == "dra-driver-0.5.0.tgz"
-    assert Path(told["variables"]["trident_archive"]).is_relative_to(moved)
+    output = json.loads(done.stdout.splitlines()[-1])
+    assert output["debs"] == ["libtirpc3", "nfs-common", "nvidia-container-toolkit", "rpcbind"]
+    assert output["pip"] == ["ansible", "click", "netaddr"]
+    assert (output["commit"], output["submodule"]) == world.commits
+    assert Path(output["variables"]["dra_chart"]).name == "dra-driver-0.5.0.tgz"
+    assert Path(output["variables"]["trident_archive"]).is_relative_to(moved)
     assert world.net.requests == []

@@ -66,7 +66,7 @@ def test_an_installation_from_a_bundle_asks_nobody_else(tmp_path: Path) -> None:
         prepare(tmp_path, net.url, servers.sha256(net.files[path]))
         built = bundle("build", "-i", tmp_path / "site", tmp_path / "bundle", content=tmp_path / "content")
         assert built.returncode == 0, built.stderr
-        assert net.asked(path)
+        assert net.requests_for(path)
     shutil.copytree(tmp_path / "bundle", tmp_path / "tampered")
     (changed,) = (tmp_path / "tampered").rglob("trident-installer-26.06.0.tar.gz")
     changed.write_bytes(changed.read_bytes()[:-1] + b"x")
@@ -81,11 +81,11 @@ def test_an_installation_from_a_bundle_asks_nobody_else(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["tampered"]["code"] == 1
-    assert "trident-installer-26.06.0.tar.gz" in found["tampered"]["told"]
-    assert "trident" not in found["tampered"]["told"].partition("verifying")[0]
-    assert found["whole"]["code"] == 0, found["whole"]["told"]
-    assert "trident: verified" in found["whole"]["told"]
-    assert "orchestrator: verified" in found["whole"]["told"]
+    assert "trident-installer-26.06.0.tar.gz" in found["tampered"]["output"]
+    assert "trident" not in found["tampered"]["output"].partition("verifying")[0]
+    assert found["whole"]["code"] == 0, found["whole"]["output"]
+    assert "trident: verified" in found["whole"]["output"]
+    assert "orchestrator: verified" in found["whole"]["output"]
     assert (found["elsewhere"], found["counted"]) == (0, 1), (
         "nobody wanted to go elsewhere, and who does is counted"
     )

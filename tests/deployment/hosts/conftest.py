@@ -19,9 +19,9 @@ collect_ignore = ["molecule"]  # Molecule runs what is in there, in the environm
 
 @pytest.fixture(scope="session", autouse=True)
 def _guests_end_with_the_session() -> Iterator[None]:
-    lacking = guests.missing()
-    if lacking:
-        pytest.skip(lacking)
+    missing = guests.missing()
+    if missing:
+        pytest.skip(missing)
     atexit.register(guests.sweep, os.getpid())
     yield
     guests.sweep(os.getpid())

@@ -326,9 +326,9 @@ def sweep(owner: int | None = None) -> None:
 
 def create(suite: str, guest: Guest) -> Guest:
     """Give a guest its disk with an Ubuntu release and boot it. Raises Unusable."""
-    lacking = missing()
-    if lacking:
-        raise Unusable(lacking)
+    problem = missing()
+    if problem:
+        raise Unusable(problem)
     sweep()
     origin = base(suite).root
     guest.save()

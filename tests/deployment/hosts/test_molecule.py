@@ -58,9 +58,9 @@ def test_a_bare_host_becomes_what_its_site_asks_for(
         check=False,
     )
     assert finished.returncode == 0, finished.stdout[-6000:]
-    told = [json.loads(line) for line in changes.read_text().splitlines()]
-    predicted = [each["task"] for each in told if each["check"]]
-    done = [each["task"] for each in told if not each["check"]]
+    lines = [json.loads(line) for line in changes.read_text().splitlines()]
+    predicted = [each["task"] for each in lines if each["check"]]
+    done = [each["task"] for each in lines if not each["check"]]
     assert predicted
     assert predicted == done, (
         "the check tells what the first run will change, and the second run changes nothing"

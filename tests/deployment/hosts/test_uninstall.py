@@ -20,7 +20,7 @@ FILES = """find /etc /usr /opt /srv /root /boot /lib/modules /var/lib -xdev -typ
 
 def state(guest: Guest) -> dict[str, list[str]]:
     """The host as the roles could have changed it."""
-    asked = {
+    commands = {
         "packages": "dpkg --get-selections",
         "kept by hand": "apt-mark showmanual",
         "files": FILES,
@@ -29,7 +29,7 @@ def state(guest: Guest) -> dict[str, list[str]]:
     }
     return {
         name: guest.run("sh", "-c", command, check=True).stdout.splitlines()
-        for name, command in asked.items()
+        for name, command in commands.items()
     }
 
 

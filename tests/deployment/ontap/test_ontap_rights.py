@@ -51,7 +51,7 @@ LIFE = frozenset(
 )
 """What Trident 26.06 asks from a backend's begin to its end, with volumes, clones and snapshots between."""
 
-Ask = Callable[..., tuple[int, Any]]
+Send = Callable[..., tuple[int, Any]]
 
 
 def privileges(without: str = "") -> list[dict[str, str]]:
@@ -83,12 +83,12 @@ def provide(cluster: Double, granted: list[dict[str, str]]) -> str:
 
 
 @pytest.fixture
-def ask(cluster: Double) -> Ask:
+def send(cluster: Double) -> Send:
     """Asks the cluster as Trident's account does; returns status and body."""
     context = ssl.create_default_context(cadata=cluster.authority.pem.decode())
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # from 3.13 on it also wants a key identifier
 
-    def ask(path: str, method: str = "GET", password: str = PASSWORD) -> tuple[int, Any]:
+    def send(path: str, method: str = "GET", password: str = PASSWORD) -> tuple[int, Any]:
         login = base64.b64encode(f"trident:{password}".encode()).decode()
         connection = http.client.HTTPSConnection("127.0.0.1", cluster.port, context=context)
         with contextlib.closing(connection):
@@ -96,12 +96,12 @@ def ask(cluster: Double) -> Ask:
             response = connection.getresponse()
             return response.status, json.load(response)
 
-    return ask
+    return send
 
 
-def test_the_account_may_ask_all_that_trident_asks(cluster: Double, ask: Ask) -> None:
+def test_the_account_may_ask_all_that_trident_asks(cluster: Double, send: Send) -> None:
     svm = provide(cluster, privileges())
-    answers = [ask(request.format(svm=svm)) for request in REQUESTS]
+    answers = [send(request.format(svm=svm)) for request in REQUESTS]
     assert [status for status, _ in answers] == [200] * len(REQUESTS)
     (interface,) = answers[-1][1]["records"]
     assert interface["name"] == "nfs_1", "an interface for management serves no NFS"
@@ -109,12 +109,12 @@ def test_the_account_may_ask_all_that_trident_asks(cluster: Double, ask: Ask) ->
 
 
 @pytest.mark.parametrize("path", ["/api/network/ip/interfaces", "/api/storage/aggregates", "/api/svm/svms"])
-def test_with_one_right_less_a_request_is_refused(cluster: Double, ask: Ask, path: str) -> None:
+def test_with_one_right_less_a_request_is_refused(cluster: Double, send: Send, path: str) -> None:
     svm = provide(cluster, privileges(without=path))
     refused = [
         (request, body["error"])
         for request in REQUESTS
-        for status, body in [ask(request.format(svm=svm))]
+        for status, body in [send(request.format(svm=svm))]
         if status == 403
     ]
     assert refused
@@ -128,16 +128,16 @@ def test_the_role_grants_what_a_life_of_a_volume_asks_for_and_nothing_else() -> 
     for method, path in LIFE:
         methods.setdefault(path, set()).add(method)
     least = {
-        path: next(access for access, allowed in METHODS.items() if asked <= set(allowed))
-        for path, asked in methods.items()
+        path: next(access for access, allowed in METHODS.items() if access_methods <= set(allowed))
+        for path, access_methods in methods.items()
     }
     assert {privilege["path"]: privilege["access"] for privilege in privileges()} == least
 
 
-def test_the_account_may_nothing_else(cluster: Double, ask: Ask) -> None:
+def test_the_account_may_nothing_else(cluster: Double, send: Send) -> None:
     provide(cluster, privileges())
-    refusals = [("security/accounts", "GET"), ("storage/aggregates", "DELETE"), ("clusters", "GET")]
-    assert [ask(path, method)[0] for path, method in refusals] == [403, 403, 403]
-    assert ask("cluster", password="another-4858")[0] == 401
+    forbidden = [("security/accounts", "GET"), ("storage/aggregates", "DELETE"), ("clusters", "GET")]
+    assert [send(path, method)[0] for path, method in forbidden] == [403, 403, 403]
+    assert send("cluster", password="another-4858")[0] == 401
     cluster.store.collections["security/accounts"][0]["locked"] = True
-    assert ask("cluster")[0] == 401
+    assert send("cluster")[0] == 401

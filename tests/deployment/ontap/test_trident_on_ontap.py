@@ -129,9 +129,9 @@ async def test_volumes_snapshots_and_clones_come_and_go(
     await live(prepared, running, driver)
     assert prepared.refused == set()
     assert volumes(prepared) == {}
-    asked = {(request.method, endpoint(request.path)) for request in prepared.requests}
-    assert asked - ONCE_A_DAY <= LIFE, "the role and its test go by what Trident asks"
-    assert driver != "ontap-nas" or asked - ONCE_A_DAY == LIFE
+    requested = {(request.method, endpoint(request.path)) for request in prepared.requests}
+    assert requested - ONCE_A_DAY <= LIFE, "the role and its test go by what Trident asks"
+    assert driver != "ontap-nas" or requested - ONCE_A_DAY == LIFE
 
 
 def granted() -> list[str]:
@@ -160,16 +160,16 @@ async def test_bytes_written_on_one_node_are_read_on_another_that_may_mount(
     controller, options = running.controller, parameters("ontap-nas")
     volume = await controller.create_volume("pvc-data", SIZE_BYTES, options)
     for node in ("dgx-1", "dgx-2"):
-        told = await controller.publish_volume(volume, node)
-    assert (told["nfsServerIp"], told["nfsPath"]) == (LIF, "/muster_pvc_data")
+        answer = await controller.publish_volume(volume, node)
+    assert (answer["nfsServerIp"], answer["nfsPath"]) == (LIF, "/muster_pvc_data")
 
-    folder = told["nfsPath"]
+    folder = answer["nfsPath"]
     early, late = os.urandom(nfs.LARGEST_FILE_BYTES), os.urandom(nfs.LARGEST_FILE_BYTES)
     assert network.write("dgx-1", f"{folder}/early", early, tmp_path) == ""
     assert network.read("dgx-2", f"{folder}/early") == (early, "")
-    nothing, refusal = network.read("dgx-3", f"{folder}/early")
+    nothing, read_error = network.read("dgx-3", f"{folder}/early")
     assert nothing == b""
-    assert "NFS4ERR_NOENT" in refusal, "a node that Trident has published nothing to sees no volume"
+    assert "NFS4ERR_NOENT" in read_error, "a node that Trident has published nothing to sees no volume"
 
     snapshot = await controller.create_snapshot("before", volume)
     assert network.write("dgx-2", f"{folder}/late", late, tmp_path) == ""

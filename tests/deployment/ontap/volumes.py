@@ -67,7 +67,8 @@ def complete(store: Cluster, record: Record) -> None:
         merge(whole, {key: source[key] for key in ("size", "style", "guarantee", "space")})
         snapshot = record["clone"].setdefault("parent_snapshot", {"name": f"clone_{record['name']}"})
         if all(
-            kept["name"] != snapshot["name"] for kept in store.collections[snapshots_path(source["uuid"])]
+            existing["name"] != snapshot["name"]
+            for existing in store.collections[snapshots_path(source["uuid"])]
         ):
             create_snapshot(store, source, {"name": snapshot["name"]})
         whole["nas"]["export_policy"] = dict(source["nas"]["export_policy"])
@@ -88,7 +89,7 @@ def complete(store: Cluster, record: Record) -> None:
 def create_snapshot(store: Cluster, volume: Record, record: Record) -> Record:
     """Keep what a volume holds now; return the snapshot."""
     path = snapshots_path(volume["uuid"])
-    if any(kept["name"] == record["name"] for kept in store.collections[path]):
+    if any(existing["name"] == record["name"] for existing in store.collections[path]):
         raise Refused(f'Snapshot copy "{record["name"]}" already exists', status=409, code="1638464")
     record |= {
         "uuid": str(uuid.uuid4()),

@@ -46,9 +46,11 @@ def test_a_run_that_was_stopped_proves_nothing() -> None:
 
 
 def test_batches_that_are_not_on_record_are_an_error_and_so_is_a_short_run() -> None:
-    assert judge_training(result(batches_asked=501)).verdict == Verdict.ERROR
+    assert judge_training(result(batches_requested=501)).verdict == Verdict.ERROR
     assert "190 of 200 batches" in judge_training(result([SECOND] * 19)).reason
-    assert judge_training(result([SECOND] * 19, resumed_at=310, batches_asked=500)).verdict == Verdict.ERROR
+    assert (
+        judge_training(result([SECOND] * 19, resumed_at=310, batches_requested=500)).verdict == Verdict.ERROR
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,7 @@ def test_a_rate_without_steady_state_or_without_threshold_is_inconclusive() -> N
 def test_the_last_short_window_is_no_part_of_the_rate() -> None:
     made = windows([SECOND] * 50)
     made[-1] = msgspec.structs.replace(made[-1], batches=1, images=256, elapsed_ns=SECOND)
-    assert judge_rate(result(windows=made, batches_asked=491), [V100]).verdict == Verdict.FAIL
+    assert judge_rate(result(windows=made, batches_requested=491), [V100]).verdict == Verdict.FAIL
 
 
 @pytest.mark.parametrize(

@@ -188,8 +188,8 @@ def test_known_and_unknown_time_are_all_of_the_time_that_a_gpu_was_held(
     one: GpuUse = use.gpus[0]
     assert one.held_ms == len(moments)
     assert 0 <= one.known_ms <= one.held_ms
-    assert one.longest_gap_ms <= one.held_ms - one.known_ms
-    assert one.longest_idle_ms <= one.known_ms
+    assert one.max_gap_ms <= one.held_ms - one.known_ms
+    assert one.max_idle_ms <= one.known_ms
     if one.percent is not None:
         assert 0 <= one.percent <= 100
     if len({t_ms for t_ms, _ in values}) == len(values):

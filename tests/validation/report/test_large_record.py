@@ -46,11 +46,11 @@ def test_a_long_series_keeps_the_least_the_most_and_the_last_of_every_part() -> 
                 number, change, uid, "n", "p", "w", "p", "Running", node="n", devices=(0,), gpu_milli=1000
             )
         )
-    kept = points(events)
-    assert 1000 <= len(kept) <= MAX_POINTS
-    assert kept[-1].t_ms == 9999
-    assert {point.allocated_milli["p"] for point in kept} == {0, 1000}
-    assert [point.t_ms for point in kept] == sorted(point.t_ms for point in kept)
+    series = points(events)
+    assert 1000 <= len(series) <= MAX_POINTS
+    assert series[-1].t_ms == 9999
+    assert {point.allocated_milli["p"] for point in series} == {0, 1000}
+    assert [point.t_ms for point in series] == sorted(point.t_ms for point in series)
 
 
 @pytest.mark.rare

@@ -107,7 +107,7 @@ async def recorded_output(directory: Path, ending: Ending, answer: Answer) -> Ou
         async with recorder.watching(kubeconfig(directory, server.url)), asyncio.timeout(10):
             while not any(isinstance(seen, OutputSeen) for seen in recorder.events):
                 await recorder.changed(100)
-        assert len(server.asked("GET", log_path(ending.name))) == 1
+        assert len(server.requests_of("GET", log_path(ending.name))) == 1
     (output,) = (seen for seen in recorder.events if isinstance(seen, OutputSeen))
     return output
 

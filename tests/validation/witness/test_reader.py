@@ -112,7 +112,7 @@ async def test_a_watch_that_the_server_ends_goes_on_from_its_last_version_withou
         async with reading(server, tmp_path) as heard:
             lines = await heard.until(lambda lines: "added c" in lines)
         assert [line.split()[0] for line in lines] == ["added", "listed", "added", "added"]
-        first, second = (r.query["resourceVersion"] for r in server.asked("WATCH")[:2])
+        first, second = (r.query["resourceVersion"] for r in server.requests_of("WATCH")[:2])
         assert (first, second) == ("10", "1"), "that of the list, then that of b"
 
 

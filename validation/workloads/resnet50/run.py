@@ -83,7 +83,7 @@ def _train(
         ended=ended,
         reason=reason,
         argv=list(arguments),
-        batches_asked=options.num_batches,
+        batches_requested=options.num_batches,
         resumed_at=progress.resumed_at if progress is not None else 0,
         seed=options.seed,
         model=trainer.describe_model(),

@@ -168,10 +168,10 @@ class Trainer:
         started_ns = clock_ns()
         waited_ns = 0
         for _ in range(count):
-            asked_ns = clock_ns()
+            requested_ns = clock_ns()
             with _as_data_fault():
                 batch = next(batches)
-            waited_ns += clock_ns() - asked_ns
+            waited_ns += clock_ns() - requested_ns
             with _as_device_fault():
                 loss, images, stop = self._step(*batch, tf.constant(int(is_stopping())))
             losses.append(loss)
