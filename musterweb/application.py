@@ -68,7 +68,7 @@ FILES: Final[dict[str, tuple[PageFunction, str]]] = {
     "/analytics-over-time.csv": (analytics_page, "over-time"),
     "/evictions.csv": (analytics_page, "evictions"),
     "/reports.csv": (report_pages.reports_page, "reports"),
-    "/cluster.csv": (cluster_pages.health_page, "set-aside"),
+    "/cluster.csv": (cluster_pages.health_page, "skipped"),
 }
 MENU: Final = (
     ("/", "Overview"),

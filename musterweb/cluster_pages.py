@@ -7,14 +7,14 @@ from typing import Any, Final
 from musterweb.page import Page, Visit, address, job_address
 from musterweb.tables import Table, columns
 from orchestrator.cli import job_table, nodes, project
-from orchestrator.cli.cluster import SET_ASIDE_HEADER, set_aside_rows
+from orchestrator.cli.cluster import SKIPPED_HEADER, skipped_rows
 from orchestrator.cli.gpus import GPU_HEADER, USE_HEADER, devices_text, gpu_row, percent, use_cells
 from orchestrator.cli.output import age
 from orchestrator.cluster.errors import Forbidden, NotFound
 from orchestrator.cluster.gpu_fraction import format_gpu, gpu_milli
 from orchestrator.cluster.objects import Project
 from orchestrator.control.policies import policies_in_force
-from orchestrator.control.set_aside import NoRecord, recorded
+from orchestrator.control.skipped import NoRecord, recorded
 from orchestrator.workloads.gpus import gpus_of_job, use_of
 from orchestrator.workloads.nodes import gpu_totals
 from orchestrator.workloads.view import WorkloadView, duration_seconds
@@ -314,8 +314,8 @@ async def health_page(visit: Visit) -> Page:
     except (Forbidden, NotFound, NoRecord) as error:
         return Page("Cluster", "health.html.j2", {"policies": policies, "tables": [], "note": str(error)})
     table = Table(
-        "set-aside", "Objects that no decision counts with, or otherwise than they say", SET_ASIDE_HEADER,
-        set_aside_rows(record), csv="/cluster.csv", empty="No object is set aside.",
+        "skipped", "Objects that no decision counts with, or otherwise than they say", SKIPPED_HEADER,
+        skipped_rows(record), csv="/cluster.csv", empty="No object is skipped.",
         note=f"and {record.more} more" if record.more else "",
     )  # fmt: skip
     return Page("Cluster", "health.html.j2", {"policies": policies, "tables": [table], "note": ""}, (table,))

@@ -181,7 +181,7 @@ PRIORITY_CLASSES: Final = {
 SETTINGS_CONFIG_MAP: Final = "muster-settings"
 """The ConfigMap in the operator's namespace in which the leader writes down what it decides by."""
 
-SET_ASIDE_CONFIG_MAP: Final = "muster-set-aside"
+SKIPPED_CONFIG_MAP: Final = "muster-skipped"
 """The ConfigMap in the operator's namespace in which the leader lists the objects that no decision counts with."""
 
 MEMBERS_BINDING: Final = "muster-members"

@@ -1,4 +1,4 @@
-"""`muster cluster`: the contexts of the kubeconfig, which of them is meant, and what its operator sets aside."""
+"""`muster cluster`: the contexts of the kubeconfig, which of them is meant, and what its operator skips."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -13,14 +13,14 @@ from orchestrator.cli.settings import Settings
 from orchestrator.names import NAMESPACE_PREFIX
 
 if TYPE_CHECKING:
-    from orchestrator.control.set_aside import Record
+    from orchestrator.control.skipped import Record
 
-SET_ASIDE_HEADER: Final = ("KIND", "NAMESPACE", "NAME", "SINCE", "REASON")
+SKIPPED_HEADER: Final = ("KIND", "NAMESPACE", "NAME", "SINCE", "REASON")
 
 
 @click.group("cluster", cls=Group, no_args_is_help=True)
 def cluster() -> None:
-    """List the clusters of the kubeconfig, choose one of them, and see what its operator sets aside."""
+    """List the clusters of the kubeconfig, choose one of them, and see what its operator skips."""
 
 
 @cluster.command("list", cls=Command)
@@ -50,7 +50,7 @@ def cluster_status(*, no_headers: bool | None, output: str | None) -> None:
 
     from orchestrator.cli.session import run
     from orchestrator.control.policies import policies_in_force
-    from orchestrator.control.set_aside import recorded
+    from orchestrator.control.skipped import recorded
 
     policies = run(lambda client: policies_in_force(client.transport))
     if output is None and not no_headers:
@@ -58,15 +58,15 @@ def cluster_status(*, no_headers: bool | None, output: str | None) -> None:
     record = run(lambda client: recorded(client.transport))
     objects = record.objects
     show(
-        SET_ASIDE_HEADER,
-        set_aside_rows(record),
+        SKIPPED_HEADER,
+        skipped_rows(record),
         output=output,
         no_headers=no_headers,
         records=lambda: {"policies": msgspec.to_builtins(policies), **msgspec.to_builtins(record)},
         names=[f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name for entry in objects],
         title="Objects that no decision counts with, or otherwise than they say:"
         if objects
-        else "No object is set aside.",
+        else "No object is skipped.",
     )
     if record.more and output is None:
         click.echo(f"and {record.more} more")
@@ -76,7 +76,7 @@ def cluster_status(*, no_headers: bool | None, output: str | None) -> None:
         )
 
 
-def set_aside_rows(record: "Record") -> list[Sequence[str]]:
+def skipped_rows(record: "Record") -> list[Sequence[str]]:
     """Return the cells of the objects that no decision counts with."""
     return [(entry.kind, entry.namespace, entry.name, entry.since, entry.why) for entry in record.objects]
 

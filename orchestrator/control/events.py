@@ -25,7 +25,7 @@ from orchestrator.cluster.resources import (
 )
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.background import BackgroundWriter
-from orchestrator.workloads.unreadable import SetAside
+from orchestrator.workloads.unreadable import SkippedObject
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class Announcer:
             del self._sent[next(iter(self._sent))]
         self._announce(pod, f"{pod.metadata.uid[:8]}.{_digest(message)}", reason, message)
 
-    def sets_aside(self, entry: SetAside) -> None:
+    def note_skipped(self, entry: SkippedObject) -> None:
         """Announce that no decision counts with an object of a kind that has Events. Never waits and never fails."""
         kind = _KINDS.get(entry.kind)
         if kind is None:
@@ -133,7 +133,7 @@ class Announcer:
             about=entry.name,
             uid=entry.uid,
             name=f"{entry.uid[:8] or entry.kind}.{_digest(entry.why)}",
-            reason="SetAside",
+            reason="Skipped",
             message=entry.why,
             at_us=int(self._clock() * 1_000_000),
         )

@@ -26,7 +26,7 @@ class Health:
         self._leads = False
         self._turned_at = clock()
         self._failure: str | None = None
-        self._set_aside: tuple[str, ...] = ()
+        self._skipped: tuple[str, ...] = ()
 
     def leading(self) -> None:
         """This replica became the leader."""
@@ -36,7 +36,7 @@ class Health:
     def on_standby(self) -> None:
         """This replica waits for its turn."""
         self._leads = False
-        self._set_aside = ()
+        self._skipped = ()
         self.decided()
 
     def decided(self) -> None:
@@ -49,9 +49,9 @@ class Health:
         self._turned_at = self._clock()
         self._failure = why
 
-    def sets_aside(self, objects: Iterable[str]) -> None:
+    def note_skipped(self, objects: Iterable[str]) -> None:
         """Take, in words, what the last decision did without."""
-        self._set_aside = tuple(objects)
+        self._skipped = tuple(objects)
 
     def stuck(self) -> str | None:
         """Why the process should be restarted, or None."""
@@ -72,11 +72,11 @@ class Health:
 
     def report(self) -> str:
         """What this replica does, and the objects that its decisions do without: one line each."""
-        count = len(self._set_aside)
+        count = len(self._skipped)
         if not count:
             return self.role()
-        lines = [self.role(), f"{count} object{'s are' if count > 1 else ' is'} set aside:"]
-        lines += [line[:MAX_CHARACTERS] for line in self._set_aside[:MAX_LINES]]
+        lines = [self.role(), f"{count} object{'s are' if count > 1 else ' is'} skipped:"]
+        lines += [line[:MAX_CHARACTERS] for line in self._skipped[:MAX_LINES]]
         return "\n".join([*lines, f"and {count - MAX_LINES} more"] if count > MAX_LINES else lines)
 
 

@@ -78,8 +78,8 @@ REQUEST_FAILURES: Final = Metric(
     "Requests about pods that failed: unanswered ones are repeated, overtaken ones are decided again.",
     ("reason",),
 )
-SET_ASIDE: Final = Metric(
-    "muster_operator_set_aside_objects", "gauge", "Objects that no decision counts with, or not as they say."
+SKIPPED: Final = Metric(
+    "muster_operator_skipped_objects", "gauge", "Objects that no decision counts with, or not as they say."
 )
 PENDING_REASONS: Final = Metric(
     "muster_operator_pending_workloads", "gauge", "Workloads that wait, by the dominant reason.", ("reason",)
@@ -143,7 +143,7 @@ DEPARTMENT_ALLOCATED: Final = _of_a_department("allocated_gpus", "GPUs that its 
 DEPARTMENT_SHARE: Final = _of_a_department("fair_share_gpus", "GPUs that the department is entitled to now.")
 METRICS: Final = (
     BUILD_INFO, LEADER, LAST_DECISION, DECISION_SECONDS, DECISION_FAILURES, BINDINGS, EVICTIONS, REQUEST_FAILURES,
-    SET_ASIDE, PENDING_REASONS, CLUSTER_GPUS, CLUSTER_CAPACITY, CLUSTER_ALLOCATED, CLUSTER_UNHEALTHY, CLUSTER_NODES,
+    SKIPPED, PENDING_REASONS, CLUSTER_GPUS, CLUSTER_CAPACITY, CLUSTER_ALLOCATED, CLUSTER_UNHEALTHY, CLUSTER_NODES,
     PROJECT_INFO, PROJECT_QUOTA, PROJECT_LIMIT, PROJECT_ALLOCATED, PROJECT_SHARE, PROJECT_PENDING_GPUS,
     PROJECT_PENDING, PROJECT_OLDEST_WAIT, PROJECT_WAIT, DEPARTMENT_QUOTA, DEPARTMENT_ALLOCATED, DEPARTMENT_SHARE,
     *PROCESS_METRICS,
@@ -156,7 +156,7 @@ class _Decided(NamedTuple):
     reading: Reading
     plan: Plan
     at: float
-    set_aside: int
+    skipped: int
 
 
 class OperatorMetrics:
@@ -184,10 +184,10 @@ class OperatorMetrics:
         self._leads, self._projects, self._latest = False, {}, None
         self._starting.clear()
 
-    def decided(self, reading: Reading, plan: Plan, seconds: float, set_aside: int) -> None:
+    def decided(self, reading: Reading, plan: Plan, seconds: float, skipped: int) -> None:
         """A decision was made in so many seconds, without so many objects."""
         self._durations.observe(seconds)
-        self._latest = _Decided(reading, plan, self._wall_clock(), set_aside)
+        self._latest = _Decided(reading, plan, self._wall_clock(), skipped)
         if plan.bindings:
             self._note_starting(reading, plan)
 
@@ -228,7 +228,7 @@ class OperatorMetrics:
         page.add(REQUEST_FAILURES, [((reason,), self._failures[reason]) for reason in FAILURES])
         if self._latest is not None:
             page.add(LAST_DECISION, [((), self._latest.at)])
-            page.add(SET_ASIDE, [((), self._latest.set_aside)])
+            page.add(SKIPPED, [((), self._latest.skipped)])
             _add_cluster(page, self._latest)
             self._add_projects(page, self._latest)
         add_process(page, cpu_seconds(), resident_bytes())

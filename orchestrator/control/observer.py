@@ -53,7 +53,7 @@ from orchestrator.names import (
 from orchestrator.workloads.gpus import given_gpus
 from orchestrator.workloads.health import lost_gpus, marked_gpus
 from orchestrator.workloads.nominations import nomination_of
-from orchestrator.workloads.unreadable import SetAside
+from orchestrator.workloads.unreadable import SkippedObject
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -188,10 +188,10 @@ class Observer:
             for task in tasks:
                 task.cancel()
 
-    def undecodable(self) -> list[SetAside]:
+    def undecodable(self) -> list[SkippedObject]:
         """The objects that are kept as they were before, or are not known at all, because they cannot be decoded."""
         return [
-            SetAside(
+            SkippedObject(
                 cache.kind, metadata.namespace, metadata.name, uid, f"it is kept as it was before: {why}"
             )
             for cache in self._caches()

@@ -2,7 +2,7 @@
 
 Bindings and evictions go on while the next decision is made: what is under way counts as done. A slow tick decides
 again even when nothing was seen to change, so that a lost event costs seconds and not the job. An object that cannot
-be read or decided on is set aside and named; it stops no decision about the others.
+be read or decided on is skipped and named; it stops no decision about the others.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from orchestrator.control.operator_config import DEFAULT_CONFIG, MemoryLimitsMod
 from orchestrator.control.quarantine import PROJECT, Decided, Quarantine
 from orchestrator.control.requeue_holds import RequeueHolds
 from orchestrator.control.reservations import Reservations
-from orchestrator.control.set_aside import MAX_LOGGED, SetAsideRecord, quarantined, reasons, undecidable
+from orchestrator.control.skipped import MAX_LOGGED, SkippedRecord, quarantined, reasons, undecidable
 from orchestrator.control.watch_lag import WatchLag
 from orchestrator.manifests.render import default_image
 from orchestrator.planner import plan
@@ -84,12 +84,12 @@ class SchedulerLoop:
         self._is_leader = is_leader
         self._quarantine = Quarantine(planner, loop.time)
         self._budgets = Budgets()
-        self._set_aside = SetAsideRecord(transport, is_leader=is_leader)
+        self._skipped = SkippedRecord(transport, is_leader=is_leader)
         self._clock = loop.time
         self._epoch = wall_clock() - loop.time()
         self._health = health or Health(loop.time)
         self._metrics = metrics or OperatorMetrics()
-        self._set_aside_count = 0
+        self._skipped_count = 0
         self._reader = Reader(
             config.settings, max_checkpoint_grace_seconds=config.max_checkpoint_grace_seconds
         )
@@ -177,7 +177,7 @@ class SchedulerLoop:
             self._requeue_holds.recall(self._observer.pods.objects.values())
             group.create_task(self._audit.run())
             group.create_task(self._announcer.run())
-            group.create_task(self._set_aside.run())
+            group.create_task(self._skipped.run())
             while True:
                 await self._wait_for_change(TICK_SECONDS)
                 if not self._is_leader():
@@ -255,7 +255,7 @@ class SchedulerLoop:
         self._announce_endangered(reading, decision, pods)
         took = self._clock() - started
         self._rest_seconds = min(MAX_REST_SECONDS, IDLE_PART_OF_DECISION * took)
-        self._metrics.decided(reading, decision, took, self._set_aside_count)
+        self._metrics.decided(reading, decision, took, self._skipped_count)
         logger.debug(
             "decided in %.0f ms: %d bindings, %d evictions, %d wait",
             took * 1000,
@@ -267,18 +267,18 @@ class SchedulerLoop:
     def _name(self, reading: Reading, decided: Decided, pods: Mapping[str, Pod]) -> Reading:
         """Say what the decision does without, and return the reading with the projects among them."""
         everything = [
-            *reading.set_aside,
-            *self._budgets.set_aside,
+            *reading.skipped,
+            *self._budgets.skipped,
             *self._observer.undecodable(),
             *quarantined(decided, reading.snapshot, pods),
         ]
-        new = self._set_aside.note(everything, left_over=len(decided.plan.left_over))
+        new = self._skipped.note(everything, left_over=len(decided.plan.left_over))
         for entry in new[:MAX_LOGGED]:
             pod = pods.get(entry.uid)
             if pod is None or pod.spec.node_name:  # a pod that waits is told by its condition, with an event
-                self._announcer.sets_aside(entry)
-        self._health.sets_aside(map(str, everything))
-        self._set_aside_count = len(everything)
+                self._announcer.note_skipped(entry)
+        self._health.note_skipped(map(str, everything))
+        self._skipped_count = len(everything)
         self._warn_undecided(decided, reading.snapshot, pods)
         projects = {
             culprit.id: undecidable(culprit.why) for culprit in decided.quarantined if culprit.kind == PROJECT
@@ -291,7 +291,7 @@ class SchedulerLoop:
         for workload in snapshot.workloads if whys else ():
             for pod in workload.pods if workload.id in whys else ():
                 if pod.node is not None and pod.id in pods:
-                    self.warn(pods[pod.id], "SetAside", whys[workload.id])
+                    self.warn(pods[pod.id], "Skipped", whys[workload.id])
 
     def now_us(self) -> int:
         """The time in microseconds since the epoch, by the loop's clock."""
@@ -389,4 +389,4 @@ def _reasons(
             for pod in workload.pods:
                 if pod.state is PodState.PENDING and pod.id not in bound:
                     known[pod.id] = (reason.code.value, reason.message)
-    return known | {uid: ("SetAside", message) for uid, message in undecided.items()}
+    return known | {uid: ("Skipped", message) for uid, message in undecided.items()}

@@ -11,7 +11,7 @@ from orchestrator.cluster.objects import (
     PodDisruptionBudget,
 )
 from orchestrator.planner.model import Budget
-from orchestrator.workloads.unreadable import Boundary, SetAside, Unreadable
+from orchestrator.workloads.unreadable import Boundary, SkippedObject, Unreadable
 
 MAX_REQUIREMENTS: Final = 64
 MAX_VALUES: Final = 1000
@@ -23,7 +23,7 @@ class Budgets:
 
     def __init__(self) -> None:
         self._boundary = Boundary()
-        self.set_aside: tuple[SetAside, ...] = ()
+        self.skipped: tuple[SkippedObject, ...] = ()
 
     def read(
         self,
@@ -32,14 +32,14 @@ class Budgets:
         evicted: Collection[str],
         refused: Mapping[str, str],
     ) -> tuple[Budget, ...]:
-        """The budgets that protect any of the pods (by uid), by name; afterwards `set_aside` has the unreadable.
+        """The budgets that protect any of the pods (by uid), by name; afterwards `skipped` has the unreadable.
 
         An eviction that was begun and that the watch has not shown yet (`evicted`) counts already. A budget whose
         status is older than the budget allows nothing. `refused` has, by uid, why the API server did not evict a pod
         just now.
         """
         read = [Budget(f"an answer to the last try ({why})", 0, (uid,)) for uid, why in refused.items()]
-        set_aside: list[SetAside] = []
+        skipped: list[SkippedObject] = []
         known = list(budgets)
         bound = _bound_by_namespace(pods, refused) if known else {}
         for budget in known:
@@ -49,13 +49,13 @@ class Budgets:
             reading = self._boundary.read(name, lambda: _read(name, budget, there, evicted))  # noqa: B023 - at once
             if isinstance(reading, Unreadable):
                 why = f"{reading.why}; no pod of its namespace is evicted"
-                set_aside.append(
-                    SetAside("PodDisruptionBudget", metadata.namespace, metadata.name, metadata.uid, why)
+                skipped.append(
+                    SkippedObject("PodDisruptionBudget", metadata.namespace, metadata.name, metadata.uid, why)
                 )
                 reading = Budget(name, 0, tuple(sorted(pod.metadata.uid for pod in there)))
             if reading.pods:
                 read.append(reading)
-        self.set_aside = tuple(set_aside)
+        self.skipped = tuple(skipped)
         return tuple(sorted(read, key=lambda budget: (budget.name, budget.pods)))
 
 

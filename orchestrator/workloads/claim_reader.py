@@ -21,7 +21,7 @@ from orchestrator.workloads.extended_claims import NAME_INFIX, claim_name, exten
 from orchestrator.workloads.node_terms import Terms, both
 from orchestrator.workloads.published_gpus import PublishedGpus, gpus_by_node
 from orchestrator.workloads.resource_claims import read_allocation, read_claim, read_class, read_slice
-from orchestrator.workloads.unreadable import Boundary, SetAside, Unreadable, UnreadableRequest
+from orchestrator.workloads.unreadable import Boundary, SkippedObject, Unreadable, UnreadableRequest
 
 DynamicObject = ResourceSlice | DeviceClass | ResourceClaim
 
@@ -55,7 +55,7 @@ class ClaimReader:
         self._extended: dict[str, str] = {}
         self._claims: dict[str, dra.ObservedClaim | Unreadable] = {}
         self._objects: dict[str, ResourceClaim] = {}
-        self._unreadable: dict[tuple[str, str], SetAside] = {}
+        self._unreadable: dict[tuple[str, str], SkippedObject] = {}
         self._users: dict[str, dict[str, Pod]] = {}
         self._keys_on: dict[str, dict[str, str]] = {}
         self._holders: dict[dra.DeviceId, dict[str, str]] = {}
@@ -237,7 +237,7 @@ class ClaimReader:
             extended,
         )
 
-    def set_aside(self) -> Iterator[SetAside]:
+    def skipped(self) -> Iterator[SkippedObject]:
         """Yield the objects that cannot be read."""
         yield from self._unreadable.values()
 
@@ -312,7 +312,9 @@ class ClaimReader:
     def _remember(self, kind: str, changed: DynamicObject, outcome: object) -> None:
         metadata = changed.metadata
         why = outcome.why if isinstance(outcome, Unreadable) else None
-        entry = None if why is None else SetAside(kind, metadata.namespace, metadata.name, metadata.uid, why)
+        entry = (
+            None if why is None else SkippedObject(kind, metadata.namespace, metadata.name, metadata.uid, why)
+        )
         put(self._unreadable, (kind, metadata.uid), entry)
 
     def _usable_keys(self, pod: Pod) -> Iterator[str]:

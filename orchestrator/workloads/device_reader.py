@@ -22,7 +22,7 @@ from orchestrator.workloads.holdings import NO_GPUS, GpuNode, NodeDevices
 from orchestrator.workloads.nominations import nomination_of
 from orchestrator.workloads.request import concerns_gpus, devices_of, gpu_request, is_admitted
 from orchestrator.workloads.snapshot import Assumption
-from orchestrator.workloads.unreadable import SetAside
+from orchestrator.workloads.unreadable import SkippedObject
 
 _NOTHING: Final[Mapping[str, "Tenant"]] = {}
 _NO_PLACES: Final[Mapping[str, tuple[Request, tuple[int, ...]]]] = {}
@@ -141,7 +141,7 @@ class DeviceReader:
         for entries in self._miscounted.values():
             yield from entries
 
-    def set_aside(self) -> Iterator[SetAside]:
+    def skipped(self) -> Iterator[SkippedObject]:
         """Yield the pods that count otherwise than they say, and how."""
         for tenants in self._others.values():
             for uid, tenant in tenants.items():
@@ -150,7 +150,7 @@ class DeviceReader:
                 if not tenant.is_foreign and not is_plain:
                     metadata = tenant.pod.metadata
                     why = _why(tenant, devices)
-                    yield SetAside("Pod", metadata.namespace, metadata.name, uid, why)
+                    yield SkippedObject("Pod", metadata.namespace, metadata.name, uid, why)
 
     def _take_places(
         self,

@@ -14,7 +14,7 @@ from orchestrator.workloads.dict_ops import discard, put
 from orchestrator.workloads.health import gives_gpus_twice, refuses_pods
 from orchestrator.workloads.request import Held, held_on_node
 from orchestrator.workloads.snapshot import planner_node
-from orchestrator.workloads.unreadable import Boundary, SetAside, Unreadable
+from orchestrator.workloads.unreadable import Boundary, SkippedObject, Unreadable
 
 TWICE: Final = (
     f"its GPUs are given to pods twice, as {GPU_RESOURCE} by a device plugin and in slices by {GPU_DRIVER}: "
@@ -92,24 +92,24 @@ class NodeReader:
             self._sorted = tuple(self._made[name] for name in sorted(self._made))
         return self._sorted
 
-    def set_aside(self) -> Iterator[SetAside]:
+    def skipped(self) -> Iterator[SkippedObject]:
         """Yield what decisions do not count with."""
         for name, published in self._claims.gpus().items():
             node = self._nodes.get(name)
             if node is not None and gives_gpus_twice(node, published):
                 why = f"{TWICE}; no pod is placed there"
-                yield SetAside("Node", "", name, node.metadata.uid, why)
+                yield SkippedObject("Node", "", name, node.metadata.uid, why)
         for name, indices in self._refusing.items():
             why = REFUSES.format(indices=", ".join(map(str, indices)))
-            yield SetAside("Node", "", name, self._nodes[name].metadata.uid, why)
+            yield SkippedObject("Node", "", name, self._nodes[name].metadata.uid, why)
         for name, unreadable in self._unreadable.items():
-            yield SetAside("Node", "", name, self._nodes[name].metadata.uid, unreadable.why)
+            yield SkippedObject("Node", "", name, self._nodes[name].metadata.uid, unreadable.why)
         for pods in self._foreign.values():
             for pod, held in pods.values():
                 metadata = pod.metadata
                 if held.problem:
                     why = f"{held.problem}; as much as its node has counts as held"
-                    yield SetAside("Pod", metadata.namespace, metadata.name, metadata.uid, why)
+                    yield SkippedObject("Pod", metadata.namespace, metadata.name, metadata.uid, why)
 
     def _read(self, name: str) -> model.Node | Unreadable | None:
         node = self._nodes.get(name)

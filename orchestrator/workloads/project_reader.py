@@ -6,11 +6,11 @@ from orchestrator.cluster.objects import Project
 from orchestrator.planner import model
 from orchestrator.workloads.dict_ops import put
 from orchestrator.workloads.snapshot import planner_project, too_deep
-from orchestrator.workloads.unreadable import Boundary, SetAside, Unreadable
+from orchestrator.workloads.unreadable import Boundary, SkippedObject, Unreadable
 
 
 class ProjectReader:
-    """The projects, sorted by name; those with too many departments above them are set aside."""
+    """The projects, sorted by name; those with too many departments above them are skipped."""
 
     def __init__(self, boundary: Boundary) -> None:
         self._boundary = boundary
@@ -47,7 +47,7 @@ class ProjectReader:
         problems = {**self._made, **self._too_deep}
         return {name: problem.why for name, problem in problems.items() if isinstance(problem, Unreadable)}
 
-    def set_aside(self) -> Iterator[SetAside]:
+    def skipped(self) -> Iterator[SkippedObject]:
         """Yield what decisions do not count with."""
         for name, why in self.unreadable().items():
-            yield SetAside("Project", "", name, self._known[name].metadata.uid, why)
+            yield SkippedObject("Project", "", name, self._known[name].metadata.uid, why)

@@ -191,14 +191,14 @@ class Reader:
             dynamic=self.claims.dynamic(),
         )
         unreadable = self._workloads.unreadable(now_us)
-        set_aside = chain(
-            self._nodes.set_aside(),
-            self.claims.set_aside(),
-            self._projects.set_aside(),
-            self._workloads.set_aside(unreadable),
-            (entry for entry in self._devices.set_aside() if entry.uid not in unreadable),
+        skipped = chain(
+            self._nodes.skipped(),
+            self.claims.skipped(),
+            self._projects.skipped(),
+            self._workloads.skipped(unreadable),
+            (entry for entry in self._devices.skipped() if entry.uid not in unreadable),
         )
-        return Reading(snapshot, unreadable, self._projects.unreadable(), tuple(sorted(set_aside)))
+        return Reading(snapshot, unreadable, self._projects.unreadable(), tuple(sorted(skipped)))
 
     def _read_devices(
         self, assumed: Mapping[str, Assumption], nominated: Mapping[str, Assumption | None]

@@ -43,7 +43,7 @@ from orchestrator.workloads.request import (
     readable_request,
 )
 from orchestrator.workloads.sub_groups import grouping, sub_group
-from orchestrator.workloads.unreadable import SetAside, Unreadable
+from orchestrator.workloads.unreadable import SkippedObject, Unreadable
 from orchestrator.workloads.volumes import StorageObject
 
 _SECOND_US = 1_000_000
@@ -84,13 +84,13 @@ class Observed:
 class Reading:
     """The snapshot, and for each pod or project that could not be read (by uid or name) the reason in one line.
 
-    `set_aside` names these and all else that no decision counts with: nodes, pods of other schedulers.
+    `skipped` names these and all else that no decision counts with: nodes, pods of other schedulers.
     """
 
     snapshot: model.Snapshot
     unreadable_pods: Mapping[str, str]
     unreadable_projects: Mapping[str, str]
-    set_aside: tuple[SetAside, ...] = ()
+    skipped: tuple[SkippedObject, ...] = ()
 
 
 def owner_uid(pod: Pod) -> str:

@@ -1,4 +1,4 @@
-"""One object that cannot be read stops none of the others: it is set aside, with its name and the reason.
+"""One object that cannot be read stops none of the others: it is skipped, with its name and the reason.
 
 read ──> readable ───────────────────────────────────> snapshot
   └────> unreadable: a pod that waits ───────────────> waits on, and says why
@@ -24,7 +24,7 @@ class UnreadableRequest(ValueError):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class SetAside:
+class SkippedObject:
     """An object that no decision counts with, and why. `namespace` is "" for nodes and projects."""
 
     kind: str
@@ -71,4 +71,4 @@ class Boundary:
             self._logged[message] = None
             if len(self._logged) > MAX_REMEMBERED:
                 del self._logged[next(iter(self._logged))]
-            logger.exception("%s; it is set aside", message)
+            logger.exception("%s; it is skipped", message)

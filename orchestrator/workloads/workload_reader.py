@@ -27,7 +27,7 @@ from orchestrator.workloads.snapshot import (
     planner_pod,
     planner_workload,
 )
-from orchestrator.workloads.unreadable import Boundary, SetAside, Unreadable
+from orchestrator.workloads.unreadable import Boundary, SkippedObject, Unreadable
 from orchestrator.workloads.volumes import Key, Volumes, claims_of
 
 if TYPE_CHECKING:
@@ -189,12 +189,12 @@ class WorkloadReader:
         """Read the workloads of these pods again, as far as they are ours: they hold other devices."""
         self._touched.update(self._membership.id_of(uid) for uid in uids if uid in self._pods)
 
-    def set_aside(self, unreadable: Mapping[str, str]) -> Iterator[SetAside]:
+    def skipped(self, unreadable: Mapping[str, str]) -> Iterator[SkippedObject]:
         """Yield the pods that could not be read, but for those that wait for something else than the planner."""
         for uid, why in unreadable.items():
             if uid not in self._unschedulable and uid in self._pods:
                 metadata = self._pods[uid].metadata
-                yield SetAside("Pod", metadata.namespace, metadata.name, uid, why)
+                yield SkippedObject("Pod", metadata.namespace, metadata.name, uid, why)
 
     @property
     def behind(self) -> int:

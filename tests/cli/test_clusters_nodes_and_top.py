@@ -260,7 +260,7 @@ def test_what_no_decision_counts_with_is_listed(
 ) -> None:
     outcome = muster("cluster", "status")
     assert (outcome.code, outcome.lines) == (1, [NOT_IN_FORCE])
-    assert "muster-system/muster-set-aside" in outcome.err
+    assert "muster-system/muster-skipped" in outcome.err
     objects = [
         {
             "kind": "Pod",
@@ -272,13 +272,13 @@ def test_what_no_decision_counts_with_is_listed(
         {"kind": "Node", "namespace": "", "name": "n-1", "why": "x", "since": "2026-11-22T10:00:01Z"},
     ]
     text = json.dumps({"objects": objects, "more": 2, "leftOver": 3})
-    metadata = {"name": "muster-set-aside", "namespace": "muster-system"}
+    metadata = {"name": "muster-skipped", "namespace": "muster-system"}
     server.add(
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": metadata,
-            "data": {"set-aside.json": text},
+            "data": {"skipped.json": text},
         }
     )
     assert muster("cluster", "status").lines == [

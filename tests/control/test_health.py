@@ -47,17 +47,17 @@ async def test_a_decision_that_fails_is_shown_but_no_reason_for_a_restart() -> N
     assert (await pages(health))["readyz"] == (200, "leading")
 
 
-async def test_what_is_set_aside_is_named_and_makes_nobody_unready() -> None:
+async def test_what_is_skipped_is_named_and_makes_nobody_unready() -> None:
     health = Health(ManualClock())
     health.leading()
-    health.sets_aside(["Pod a/b: it is odd"])
+    health.note_skipped(["Pod a/b: it is odd"])
     assert await pages(health) == {
         "healthz": (200, "leading"),
-        "readyz": (200, "leading\n1 object is set aside:\nPod a/b: it is odd"),
+        "readyz": (200, "leading\n1 object is skipped:\nPod a/b: it is odd"),
     }
-    health.sets_aside([f"Pod a/{each}: {'x' * 1000}" for each in range(30)])
+    health.note_skipped([f"Pod a/{each}: {'x' * 1000}" for each in range(30)])
     lines = (await pages(health))["readyz"][1].splitlines()
-    assert (len(lines), lines[1], lines[-1]) == (23, "30 objects are set aside:", "and 10 more")
+    assert (len(lines), lines[1], lines[-1]) == (23, "30 objects are skipped:", "and 10 more")
     assert max(map(len, lines)) == 300
     health.on_standby()
     assert (await pages(health))["readyz"] == (200, "standing by")

@@ -31,7 +31,7 @@ WRITES_DATES = {
     "control/metrics.py": "when the last decision was, and how long workloads waited, for people",
     "control/projects.py": "since when a condition of a project holds, for people",
     "control/scheduler.py": "when the loop began; from then on it counts the seconds by itself",
-    "control/set_aside.py": "since when an object is set aside, for people",
+    "control/skipped.py": "since when an object is skipped, for people",
 }
 DECIDES = ("planner", "cluster", "control")
 """The packages of the operator process; those of the command line may show ages."""

@@ -120,7 +120,7 @@ class Cluster:
     async def warned(self, namespace: str) -> str:
         """What the operator says of pods that count otherwise than they say."""
         page = await self.transport.list(EVENTS.path(namespace), Event)
-        return "\n".join(each.message for each in page.items if each.reason == "SetAside")
+        return "\n".join(each.message for each in page.items if each.reason == "Skipped")
 
 
 @pytest.fixture

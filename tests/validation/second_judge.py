@@ -376,7 +376,7 @@ def trained(result: Json, mounts: int) -> str:
     batches = sum(window["batches"] for window in result["windows"])
     if result["ended"] != "completed":
         return "INCONCLUSIVE" if result["ended"] == "stopped" else "FAIL"
-    if result["resumedAt"] + batches != result["batchesAsked"] or batches < 200:
+    if result["resumedAt"] + batches != result["batchesRequested"] or batches < 200:
         return "ERROR"
     if mounts:
         read = result["data"]["mounts"]

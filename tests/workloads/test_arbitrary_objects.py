@@ -294,7 +294,7 @@ def test_whatever_there_is_a_healthy_pod_is_bound_and_who_waits_knows_why(
     )
     decided = plan(reading.snapshot)
     assert tolerant.metadata.uid in {each.pod for each in decided.bindings}
-    assert not any("a mistake in muster" in each.why for each in reading.set_aside), reading.set_aside
+    assert not any("a mistake in muster" in each.why for each in reading.skipped), reading.skipped
     bound = {each.pod for each in decided.bindings}
     for workload in reading.snapshot.workloads:
         for each in workload.pods:

@@ -100,7 +100,7 @@ def test_what_the_kubelet_gave_counts_for_both_when_two_have_each_others_gpu() -
     assert world.held() == {"a": (0,), "b": (1,)}
     world.note(published_gpus(a="1", b="0"))
     assert world.held() == {"a": (1,), "b": (0,)}
-    assert world.reader.read().set_aside == (), "a pod that muster bound is nothing special"
+    assert world.reader.read().skipped == (), "a pod that muster bound is nothing special"
 
 
 def test_one_of_which_the_agent_does_not_know_yet_gives_way_to_one_of_which_it_does() -> None:

@@ -73,7 +73,7 @@ def decided(reading: Reading) -> Plan:
 
 
 def named(reading: Reading) -> dict[str, str]:
-    return {each.name: each.why for each in reading.set_aside}
+    return {each.name: each.why for each in reading.skipped}
 
 
 ATTEMPTS = {

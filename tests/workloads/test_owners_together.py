@@ -51,7 +51,7 @@ def test_a_jobset_of_which_a_running_pod_cannot_be_read_is_held_whole() -> None:
         member("w-0", "workers", node="n-1", annotations={"muster.dev/gpu-fraction": "y"}),
     ]
     reading = reader_of(controller("JobSet", "js", JOBSET), *JOBS, *running, member("w-1", "workers")).read()
-    assert [(each.name, "muster.dev/gpu-fraction" in each.why) for each in reading.set_aside] == [
+    assert [(each.name, "muster.dev/gpu-fraction" in each.why) for each in reading.skipped] == [
         ("d", True),
         ("w-0", True),
         ("w-1", True),
@@ -66,8 +66,8 @@ def test_a_gang_out_of_reach_on_an_owner_stops_its_own_pods_alone() -> None:
     members = [member("d", "driver"), member("w-0", "workers"), member("w-1", "workers")]
     annotations = {"muster.dev/min-member": "9" * 5000}
     reading = reader_of(controller("JobSet", "js", JOBSET, annotations=annotations), *JOBS, *members).read()
-    assert [each.name for each in reading.set_aside] == ["d", "w-0", "w-1"]
-    assert all("its owner's annotation muster.dev/min-member" in each.why for each in reading.set_aside)
+    assert [each.name for each in reading.skipped] == ["d", "w-0", "w-1"]
+    assert all("its owner's annotation muster.dev/min-member" in each.why for each in reading.skipped)
     assert bound(reading) == {"uid-healthy"}
 
 
@@ -75,9 +75,9 @@ def test_an_owner_that_does_not_come_is_named_and_holds_nobody_else_up() -> None
     reader = reader_of(member("d", "driver", node="n-1", annotations={GPU_DEVICES: "0"}))
     reader.note(Change("added", KindState(("batch", "Job"), KindReading.CURRENT)))
     reader.note(Change("added", member("w-0", "workers")))
-    assert reader.read(now_us=1_000_000).set_aside == ()
+    assert reader.read(now_us=1_000_000).skipped == ()
     reading = reader.read(now_us=60_000_000)
-    assert [(each.name, "cannot be found" in each.why) for each in reading.set_aside] == [("w-0", True)]
+    assert [(each.name, "cannot be found" in each.why) for each in reading.skipped] == [("w-0", True)]
     assert bound(reading) == {"uid-healthy"}
 
 

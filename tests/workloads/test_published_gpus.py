@@ -90,12 +90,12 @@ def test_a_node_whose_gpus_are_given_twice_gets_no_pod_and_is_named() -> None:
     reading = reader.read()
     (read,) = reading.snapshot.nodes
     assert not read.schedulable
-    (entry,) = reading.set_aside
+    (entry,) = reading.skipped
     assert (entry.kind, entry.name) == ("Node", "dgx1")
     assert "by a device plugin and in slices by gpu.nvidia.com" in entry.why
     reader.note(Change("modified", node()))
     assert reader.read().snapshot.nodes[0].schedulable
-    assert reader.read().set_aside == ()
+    assert reader.read().skipped == ()
 
 
 def test_a_node_of_which_a_gpu_does_not_answer_gets_no_pod_and_is_named() -> None:
@@ -110,7 +110,7 @@ def test_a_node_of_which_a_gpu_does_not_answer_gets_no_pod_and_is_named() -> Non
     assert not reading.snapshot.nodes[0].schedulable
     assert reading.snapshot.nodes[0].unhealthy_gpus == (2, 5)
     assert not reading.snapshot.nodes[0].unhealthy, "what runs on the others stays"
-    (entry,) = reading.set_aside
+    (entry,) = reading.skipped
     assert (entry.kind, entry.name) == ("Node", "dgx1")
     assert entry.why.startswith("GPU 5 of it does not answer any more")
     published_node = node()
@@ -119,7 +119,7 @@ def test_a_node_of_which_a_gpu_does_not_answer_gets_no_pod_and_is_named() -> Non
     reader.note(Change("added", msgspec.convert(published(), wire.ResourceSlice)))
     reading = reader.read()
     assert reading.snapshot.nodes[0].schedulable
-    assert reading.set_aside == ()
+    assert reading.skipped == ()
 
 
 def test_slices_that_come_and_go_leave_what_all_of_them_together_say() -> None:

@@ -1,4 +1,4 @@
-"""What cannot be read is set aside by name, holds what it holds, and stops nothing else."""
+"""What cannot be read is skipped by name, holds what it holds, and stops nothing else."""
 
 import logging
 from typing import Any, TypeVar
@@ -67,7 +67,7 @@ def test_beside_every_row_of_the_table_a_healthy_pod_is_bound_and_the_culprit_na
     row = poison.rows("n-2")[name]
     reading = reader_of(row).read()
     assert HEALTHY in bound(reading)
-    words = {f"{each.namespace}/{each.name}".removeprefix("/"): each.why for each in reading.set_aside}
+    words = {f"{each.namespace}/{each.name}".removeprefix("/"): each.why for each in reading.skipped}
     if name in HARMLESS or row.words == "NoNodeMatches":
         assert words == {}
     else:
@@ -78,7 +78,7 @@ def test_beside_all_rows_at_once_a_healthy_pod_is_bound_and_every_culprit_is_nam
     table = poison.rows("n-2")
     reading = reader_of(*table.values()).read()
     assert HEALTHY in bound(reading)
-    named = {f"{each.namespace}/{each.name}".removeprefix("/") for each in reading.set_aside}
+    named = {f"{each.namespace}/{each.name}".removeprefix("/") for each in reading.skipped}
     culprits = {each.culprit for each in table.values() if each.culprit and each.words != "NoNodeMatches"}
     assert culprits <= named
 
@@ -94,7 +94,7 @@ def test_what_came_to_be_readable_is_counted_with_again() -> None:
             reader.note(Change("deleted", stored(Project, each)))
     reader.note(Change("modified", node("n-2")))
     reading = reader.read()
-    assert (reading.set_aside, reading.unreadable_pods, reading.unreadable_projects) == ((), {}, {})
+    assert (reading.skipped, reading.unreadable_pods, reading.unreadable_projects) == ((), {}, {})
     assert [each.foreign for each in reading.snapshot.nodes] == [Request(), Request()]
 
 
@@ -142,7 +142,7 @@ def test_what_an_unreadable_pod_holds_is_not_given_away(made: Pod, gpus_free: in
     reading = reader.read()
     bindings = plan(reading.snapshot).bindings
     assert len(bindings) == gpus_free
-    assert [each.name for each in reading.set_aside] == ["p"]
+    assert [each.name for each in reading.skipped] == ["p"]
     held = set(made.metadata.annotations.get("muster.dev/gpu-devices", "")) & set("012")
     assert not held & {str(device) for each in bindings for device in each.devices}
 
@@ -195,7 +195,7 @@ def test_a_running_gang_of_which_one_pod_cannot_be_read_is_not_torn_apart() -> N
         {"memory": "9223372036854775807"},
     ],
 )
-def test_a_node_that_cannot_be_read_is_set_aside_alone(allocatable: dict[str, str]) -> None:
+def test_a_node_that_cannot_be_read_is_skipped_alone(allocatable: dict[str, str]) -> None:
     odd = decoded(
         type(node("odd")), metadata={"name": "odd", "uid": "o"}, status={"allocatable": allocatable}
     )
@@ -204,7 +204,7 @@ def test_a_node_that_cannot_be_read_is_set_aside_alone(allocatable: dict[str, st
         reader.note(Change("added", each))
     reading = reader.read()
     assert [each.name for each in reading.snapshot.nodes] == ["n-1"]
-    assert [(each.kind, each.name) for each in reading.set_aside] == [("Node", "odd")]
+    assert [(each.kind, each.name) for each in reading.skipped] == [("Node", "odd")]
 
 
 def test_a_budget_that_cannot_be_read_lets_no_pod_of_its_namespace_be_evicted() -> None:
@@ -219,8 +219,8 @@ def test_a_budget_that_cannot_be_read_lets_no_pod_of_its_namespace_be_evicted() 
     budgets = Budgets()
     (found,) = budgets.read([budget], {"uid-p": running}, frozenset(), {})
     assert (found.allowed, found.pods) == (0, ("uid-p",))
-    (set_aside,) = budgets.set_aside
-    assert str(set_aside) == (
+    (skipped,) = budgets.skipped
+    assert str(skipped) == (
         "PodDisruptionBudget muster-team-a/b: its selector has 65 requirements: at most 64 are read; "
         "no pod of its namespace is evicted"
     )

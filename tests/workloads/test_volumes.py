@@ -120,7 +120,7 @@ def test_a_pod_goes_where_its_volume_is_also_when_that_is_learnt_later() -> None
     assert chosen() == ["n-1"]
 
 
-def test_a_pod_that_is_set_aside_is_not_decided_on_and_says_why() -> None:
+def test_a_pod_that_is_skipped_is_not_decided_on_and_says_why() -> None:
     reader = Reader()
     for each in (node("n-1"), namespace("muster-team-a", "team-a"), project("team-a", quota=4)):
         reader.note(Change("added", each))

@@ -1,6 +1,6 @@
 """What no decision counts with, where people look: the log, and the ConfigMap that `muster cluster status` reads.
 
-The leader writes the ConfigMap `muster-set-aside` when something comes or goes; nothing is decided by it.
+The leader writes the ConfigMap `muster-skipped` when something comes or goes; nothing is decided by it.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from orchestrator.cluster.resources import CONFIG_MAPS
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.quarantine import WORKLOAD, Decided
 from orchestrator.errors import MusterError
-from orchestrator.names import SET_ASIDE_CONFIG_MAP, SYSTEM_NAMESPACE
+from orchestrator.names import SKIPPED_CONFIG_MAP, SYSTEM_NAMESPACE
 from orchestrator.planner.model import PodState, Snapshot
-from orchestrator.workloads.unreadable import SetAside
+from orchestrator.workloads.unreadable import SkippedObject
 
 logger = logging.getLogger(__name__)
 
-FIELD_MANAGER: Final = "muster-set-aside"
-PATH: Final = CONFIG_MAPS.path(SYSTEM_NAMESPACE, SET_ASIDE_CONFIG_MAP)
-KEY: Final = "set-aside.json"
+FIELD_MANAGER: Final = "muster-skipped"
+PATH: Final = CONFIG_MAPS.path(SYSTEM_NAMESPACE, SKIPPED_CONFIG_MAP)
+KEY: Final = "skipped.json"
 MAX_LISTED: Final = 200
 """So many objects are listed: a ConfigMap holds a MiB, and people read the first ones."""
 MAX_CHARACTERS: Final = 400
@@ -41,11 +41,11 @@ _UNDECIDED: Final = (
 
 
 class NoRecord(MusterError):
-    """What is set aside is not written down, or may not be read."""
+    """What is skipped is not written down, or may not be read."""
 
 
 class Listed(msgspec.Struct, frozen=True, rename="camel"):
-    """One object that is set aside; `since` is RFC 3339."""
+    """One object that is skipped; `since` is RFC 3339."""
 
     kind: str
     namespace: str
@@ -55,14 +55,14 @@ class Listed(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel"):
-    """What the leader sets aside; `more` objects are not listed. `left_over` workloads were not reached in time."""
+    """What the leader skips; `more` objects are not listed. `left_over` workloads were not reached in time."""
 
     objects: tuple[Listed, ...] = ()
     more: int = 0
     left_over: int = 0
 
 
-def quarantined(decided: Decided, snapshot: Snapshot, pods: Mapping[str, Pod]) -> list[SetAside]:
+def quarantined(decided: Decided, snapshot: Snapshot, pods: Mapping[str, Pod]) -> list[SkippedObject]:
     """The objects that the planner could not decide on, and those that were left out with them."""
     workloads = {workload.id: workload for workload in snapshot.workloads}
     whys = [(culprit.kind, culprit.id, undecidable(culprit.why)) for culprit in decided.quarantined]
@@ -71,11 +71,11 @@ def quarantined(decided: Decided, snapshot: Snapshot, pods: Mapping[str, Pod]) -
     for kind, name, why in whys:
         workload = workloads.get(name) if kind == WORKLOAD else None
         if workload is None:
-            answer.append(SetAside(kind, "", name, "", why))
+            answer.append(SkippedObject(kind, "", name, "", why))
             continue
         pod = next((pods[pod.id] for pod in workload.pods if pod.id in pods), None)
         namespace = "" if pod is None else pod.metadata.namespace
-        answer.append(SetAside(kind, namespace, workload.name, workload.id, why))
+        answer.append(SkippedObject(kind, namespace, workload.name, workload.id, why))
     return answer
 
 
@@ -89,7 +89,7 @@ def reasons(decided: Decided, snapshot: Snapshot) -> dict[str, str]:
     for workload in snapshot.workloads:
         why = whys.get((WORKLOAD, workload.id))
         if why is None and (project := whys.get(("Project", workload.project))) is not None:
-            why = f"the project {workload.project} is set aside: {project}"
+            why = f"the project {workload.project} is skipped: {project}"
         for pod in workload.pods if why else ():
             if pod.state is PodState.PENDING:
                 answer[pod.id] = why or ""
@@ -101,7 +101,7 @@ def undecidable(why: str) -> str:
     return f"muster cannot decide on it, by a mistake of its own ({why}); it is tried again later, or when it changes"
 
 
-class SetAsideRecord:
+class SkippedRecord:
     """Keeps the log and the ConfigMap as the last decision was, while `is_leader()`."""
 
     def __init__(
@@ -116,23 +116,23 @@ class SetAsideRecord:
         self._is_leader = is_leader
         self._now = now
         self._sleep = sleep
-        self._since: dict[SetAside, str] = {}
+        self._since: dict[SkippedObject, str] = {}
         self._record = Record()
         self._changed = asyncio.Event()
         self._changed.set()
 
-    def note(self, objects: Iterable[SetAside], *, left_over: int = 0) -> list[SetAside]:
+    def note(self, objects: Iterable[SkippedObject], *, left_over: int = 0) -> list[SkippedObject]:
         """Take what the last decision did without; return what is new of it."""
         there = list(objects)
         new = [entry for entry in there if entry not in self._since]
         at = self._now().strftime("%Y-%m-%dT%H:%M:%SZ") if new else ""
         for entry in new[:MAX_LOGGED]:
-            logger.warning("set aside: %s", entry)
+            logger.warning("skipped: %s", entry)
         if len(new) > MAX_LOGGED:
-            logger.warning("set aside: %d objects more", len(new) - MAX_LOGGED)
+            logger.warning("skipped: %d objects more", len(new) - MAX_LOGGED)
         gone = len(self._since) + len(new) - len(there)
         if gone:
-            logger.info("%d objects are counted with again that were set aside", gone)
+            logger.info("%d objects are counted with again that were skipped", gone)
         if new or gone or left_over != self._record.left_over:
             self._since = {entry: self._since.get(entry, at) for entry in there}
             self._record = Record(
@@ -153,12 +153,12 @@ class SetAsideRecord:
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._changed.wait()
             except TimeoutError:
-                logger.debug("what is set aside is written down again")
+                logger.debug("what is skipped is written down again")
             self._changed.clear()
             try:
                 await self.write()
             except ClusterError as error:
-                logger.warning("what is set aside is not written down yet: %s", error)
+                logger.warning("what is skipped is not written down yet: %s", error)
                 self._changed.set()
             await self._sleep(WRITE_SECONDS)
 
@@ -170,7 +170,7 @@ class SetAsideRecord:
             "apiVersion": CONFIG_MAPS.api_version,
             "kind": CONFIG_MAPS.kind,
             "metadata": {
-                "name": SET_ASIDE_CONFIG_MAP,
+                "name": SKIPPED_CONFIG_MAP,
                 "namespace": SYSTEM_NAMESPACE,
                 "labels": {"app.kubernetes.io/part-of": "muster"},
             },
@@ -180,18 +180,18 @@ class SetAsideRecord:
 
 
 async def recorded(transport: Transport) -> Record:
-    """What the leader sets aside, by its own record. Raises NoRecord, and ClusterError leaves."""
+    """What the leader skips, by its own record. Raises NoRecord, and ClusterError leaves."""
     try:
         data = (await transport.get(PATH, ConfigMap)).data
         return msgspec.json.decode(data[KEY], type=Record)
     except NotFound as error:
         raise NoRecord(
             f"no operator of this version has led this cluster yet: there is no ConfigMap "
-            f"{SYSTEM_NAMESPACE}/{SET_ASIDE_CONFIG_MAP}"
+            f"{SYSTEM_NAMESPACE}/{SKIPPED_CONFIG_MAP}"
         ) from error
     except Forbidden as error:
-        raise NoRecord(f"what the operator sets aside is for administrators: {error.message}") from error
+        raise NoRecord(f"what the operator skips is for administrators: {error.message}") from error
     except (KeyError, msgspec.DecodeError) as error:
         raise NoRecord(
-            f"the ConfigMap {SYSTEM_NAMESPACE}/{SET_ASIDE_CONFIG_MAP} cannot be read: {error}"
+            f"the ConfigMap {SYSTEM_NAMESPACE}/{SKIPPED_CONFIG_MAP} cannot be read: {error}"
         ) from error

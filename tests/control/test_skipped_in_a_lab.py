@@ -21,7 +21,7 @@ from orchestrator.cluster.resources import (
     STORAGE_CLASSES,
 )
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
-from orchestrator.control.set_aside import NoRecord, Record, recorded
+from orchestrator.control.skipped import NoRecord, Record, recorded
 from tests.cluster.waiting import running, until
 from tests.control import poison
 from tests.control.operators import must, operator, prepare
@@ -111,7 +111,7 @@ async def test_with_all_poison_at_once_a_healthy_job_is_bound_and_each_culprit_i
 async def warned(transport: Transport) -> set[str]:
     """The names of pods that have Events of the operator's."""
     page = await transport.list(EVENTS.path(NAMESPACE), Event)
-    return {each.involved_object.name for each in page.items if each.reason in ("SetAside", "Unschedulable")}
+    return {each.involved_object.name for each in page.items if each.reason in ("Skipped", "Unschedulable")}
 
 
 def _waits(pod: Pod | None) -> str:

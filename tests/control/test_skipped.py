@@ -17,11 +17,11 @@ from orchestrator.control.health import Health, health_pages
 from orchestrator.control.observer import Observer
 from orchestrator.control.quarantine import Planner
 from orchestrator.control.scheduler import SchedulerLoop
-from orchestrator.control.set_aside import KEY, PATH, NoRecord, SetAsideRecord, recorded
+from orchestrator.control.skipped import KEY, PATH, NoRecord, SkippedRecord, recorded
 from orchestrator.pages import serving_pages
 from orchestrator.planner import plan
 from orchestrator.planner.model import Plan, Snapshot
-from orchestrator.workloads.unreadable import SetAside
+from orchestrator.workloads.unreadable import SkippedObject
 from tests.cluster.fake_api_server import Answer, FakeApiServer, access_to, error_answer, page, serving
 from tests.cluster.waiting import running, until
 from tests.control import poison
@@ -172,7 +172,7 @@ async def test_with_all_rows_at_once_a_healthy_pod_is_bound_and_every_culprit_is
         await until(lambda: listed(said))
         status, text = await ready(health)
         assert status == 200
-        assert "objects are set aside" in text
+        assert "objects are skipped" in text
         for row in TABLE.values():
             culprit = row.culprit.rpartition("/")[2]
             if row.words == "NoNodeMatches":
@@ -201,9 +201,9 @@ async def test_a_pod_that_the_planner_cannot_decide_on_is_named_and_the_rest_is_
     async with deciding(lists, Defective("bad")) as (said, health):
         await until(lambda: HEALTHY in said.bound)
         await until(lambda: "bad" in said.conditions)
-        assert said.conditions["bad"].startswith("SetAside: muster cannot decide on it")
+        assert said.conditions["bad"].startswith("Skipped: muster cannot decide on it")
         assert "RecursionError: too deep" in said.conditions["bad"]
-        await until(lambda: any(each.startswith("Pod bad: SetAside") for each in said.events))
+        await until(lambda: any(each.startswith("Pod bad: Skipped") for each in said.events))
         await until(lambda: "RecursionError" in listed(said).get(f"{NAMESPACE}/bad", ""))
         status, text = await ready(health)
         assert (status, f"Workload {NAMESPACE}/bad: " in text) == (200, True)
@@ -238,7 +238,7 @@ async def test_a_project_that_the_planner_cannot_decide_with_is_named_and_its_po
 
 
 async def test_the_record_is_written_when_something_comes_or_goes_and_read_back() -> None:
-    one = SetAside("Pod", "ns", "a", "u", "it is odd")
+    one = SkippedObject("Pod", "ns", "a", "u", "it is odd")
     said = Said()
     async with serving() as server, Transport(access_to(server)) as transport:
 
@@ -251,7 +251,7 @@ async def test_the_record_is_written_when_something_comes_or_goes_and_read_back(
             "GET", PATH, error_answer(404), error_answer(403), lambda _request: Answer({"data": {KEY: "x"}}),
             lambda _request: Answer({"data": said.record}),
         )  # fmt: skip
-        record = SetAsideRecord(
+        record = SkippedRecord(
             transport, is_leader=lambda: True, now=lambda: datetime(2026, 11, 22, tzinfo=UTC)
         )
         for words in ("no operator of this version", "for administrators", "cannot be read"):
@@ -272,5 +272,5 @@ async def test_the_record_is_written_when_something_comes_or_goes_and_read_back(
 
 async def test_who_does_not_lead_writes_no_record() -> None:
     async with serving() as server, Transport(access_to(server)) as transport:
-        await SetAsideRecord(transport, is_leader=lambda: False).write()
+        await SkippedRecord(transport, is_leader=lambda: False).write()
         assert server.requests_of("PATCH") == []
