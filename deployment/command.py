@@ -11,7 +11,7 @@ from orchestrator.distribution import require_extra
 from orchestrator.progress import printable, terminal_reporter
 
 if TYPE_CHECKING:
-    from deployment.plan import Decision
+    from deployment.plan import StagePlan
     from deployment.request import Request
     from deployment.run import Run
     from deployment.upgrade import Step
@@ -245,7 +245,7 @@ def _outcome(request: "Request") -> str:
     return "removed" if request.action == "teardown" else "verified"
 
 
-def _records(run: "Run", decisions: "list[Decision]") -> list[dict[str, Any]]:
+def _records(run: "Run", decisions: "list[StagePlan]") -> list[dict[str, Any]]:
     from deployment import stage_summary
 
     removal = run.request.action == "teardown"
@@ -264,7 +264,7 @@ def _records(run: "Run", decisions: "list[Decision]") -> list[dict[str, Any]]:
     ]
 
 
-def _print_plan(run: "Run", decisions: "list[Decision]", steps: "list[Step]") -> None:
+def _print_plan(run: "Run", decisions: "list[StagePlan]", steps: "list[Step]") -> None:
     """Print a line for each stage; below those that would run, what they do, where, and notes."""
     from deployment.plan import listed
 
@@ -288,7 +288,7 @@ def _print_plan(run: "Run", decisions: "list[Decision]", steps: "list[Step]") ->
         click.echo(run.journal.torn, err=True)
 
 
-def _print_proofs(run: "Run", decisions: "list[Decision]") -> None:
+def _print_proofs(run: "Run", decisions: "list[StagePlan]") -> None:
     """Print each stage with what was proved; where nothing was, the reason."""
     width = max(len(decision.stage.name) for decision in decisions)
     for decision in decisions:

@@ -39,7 +39,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Decision:
+class StagePlan:
     """What the run does with a stage, and why."""
 
     stage: Stage
@@ -64,7 +64,7 @@ def decide(
     *,
     first: str | None = None,
     last: str | None = None,
-) -> list[Decision]:
+) -> list[StagePlan]:
     """Decide on every stage in order: from `first` on also those that are done; none after `last`."""
     names = [stage_facts.stage.name for stage_facts in facts]
     begin = names.index(first) if first else 0
@@ -80,7 +80,7 @@ def decide(
             elif first and verb == DONE:
                 verb, reason = RUN, f"asked for with --from {first}"
         decisions.append(
-            Decision(
+            StagePlan(
                 stage_facts.stage,
                 verb,
                 reason,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from deployment.plan import LEFT_OUT, RUN, Decision
+from deployment.plan import LEFT_OUT, RUN, StagePlan
 from deployment.site import CHECKSUM_OF_TRIDENT, Place, Site
 
 MissingRequirement = tuple[Place, str]
@@ -16,7 +16,7 @@ _CLUSTER_STAGE: Final = "deepops"
 
 
 def missing_requirements(
-    site: Site, variables: Mapping[str, Any], decisions: Sequence[Decision], *, installs: bool
+    site: Site, variables: Mapping[str, Any], decisions: Sequence[StagePlan], *, installs: bool
 ) -> list[MissingRequirement]:
     """Return every missing requirement with its place in the site file. `variables` are those of all hosts."""
     return [
@@ -29,7 +29,7 @@ def missing_requirements(
     ]
 
 
-def without_cluster(variables: Mapping[str, Any], decisions: Sequence[Decision]) -> list[Decision]:
+def without_cluster(variables: Mapping[str, Any], decisions: Sequence[StagePlan]) -> list[StagePlan]:
     """Return the decisions of a check, without the stages whose cluster is not installed yet."""
     if Path(variables["muster_kubeconfig"]).is_file() or not _runs(decisions, _CLUSTER_STAGE):
         return list(decisions)
@@ -48,7 +48,7 @@ def _ansible(site: Site) -> Iterator[MissingRequirement]:
 
 
 def _programs(
-    site: Site, variables: Mapping[str, Any], decisions: Sequence[Decision], *, installs: bool
+    site: Site, variables: Mapping[str, Any], decisions: Sequence[StagePlan], *, installs: bool
 ) -> Iterator[MissingRequirement]:
     """Yield the programs that a stage needs on this machine, and that are not there."""
     speaks_ssh = any(host.get("connection", "ssh") == "ssh" for host in site.hosts.values())
@@ -67,7 +67,7 @@ def _programs(
 
 
 def _image(
-    site: Site, variables: Mapping[str, Any], decisions: Sequence[Decision], *, installs: bool
+    site: Site, variables: Mapping[str, Any], decisions: Sequence[StagePlan], *, installs: bool
 ) -> Iterator[MissingRequirement]:
     """Yield the image of the operator where nobody says which it is: no registry of ours has one."""
     runs = installs and _runs(decisions, "orchestrator") and site.get("orchestrator", "replicas") != 0
@@ -82,7 +82,7 @@ def _image(
 
 
 def _checksums(
-    variables: Mapping[str, Any], decisions: Sequence[Decision], *, installs: bool
+    variables: Mapping[str, Any], decisions: Sequence[StagePlan], *, installs: bool
 ) -> Iterator[MissingRequirement]:
     """Yield what would be fetched without anybody saying what it must be."""
     archive = str(variables.get("trident_archive", "the archive of the release"))
@@ -104,7 +104,7 @@ def _secrets(site: Site) -> Iterator[MissingRequirement]:
 
 
 def _cluster(
-    site: Site, variables: Mapping[str, Any], decisions: Sequence[Decision], *, installs: bool
+    site: Site, variables: Mapping[str, Any], decisions: Sequence[StagePlan], *, installs: bool
 ) -> Iterator[MissingRequirement]:
     path = Path(variables["muster_kubeconfig"])
     asks = [
@@ -129,5 +129,5 @@ def _cluster(
         )
 
 
-def _runs(decisions: Sequence[Decision], stage: str) -> bool:
+def _runs(decisions: Sequence[StagePlan], stage: str) -> bool:
     return any(decision.stage.name == stage and decision.verb == RUN for decision in decisions)

@@ -30,7 +30,7 @@ from deployment.errors import HostsNotReached, InstallError, StageFailed
 from deployment.fleet import KUBERNETES, Fleet
 from deployment.installed import detect
 from deployment.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, Journal, StageRecord
-from deployment.plan import DONE, LEFT_OUT, NOT_APPLICABLE, RUN, Decision, Facts, decide, inputs_of, listed
+from deployment.plan import DONE, LEFT_OUT, NOT_APPLICABLE, RUN, Facts, StagePlan, decide, inputs_of, listed
 from deployment.request import INSTALL, TEARDOWN, UPGRADE, VERIFY, Request
 from deployment.runner import Outcome, Playbook, Runner
 from orchestrator.errors import ConfigurationError, UsageError
@@ -76,7 +76,7 @@ class Run:
             self.inventory["all"]["hosts"][name] |= bundle.of_host(host["os"])
         return bundle
 
-    def plan(self) -> list[Decision]:
+    def plan(self) -> list[StagePlan]:
         """Decide what would be done with each stage, and why."""
         records = {} if self.request.action in {VERIFY, TEARDOWN} else self._last_records()
         decisions = decide(
@@ -87,7 +87,7 @@ class Run:
         )
         return [self._decide_snapshot(decision, decisions) for decision in decisions]
 
-    def _decide_snapshot(self, decision: Decision, decisions: Sequence[Decision]) -> Decision:
+    def _decide_snapshot(self, decision: StagePlan, decisions: Sequence[StagePlan]) -> StagePlan:
         """Decide on the etcd snapshot: before the first stage that changes the cluster, and once for an upgrade."""
         if (
             decision.stage.name != SNAPSHOT
@@ -103,7 +103,7 @@ class Run:
             return replace(decision, verb=DONE, reason=f"of before this upgrade: {', '.join(sorted(files))}")
         return replace(decision, verb=RUN, reason="before the cluster is changed")
 
-    def steps(self, decisions: Sequence[Decision]) -> tuple[list[upgrade.Step], str]:
+    def steps(self, decisions: Sequence[StagePlan]) -> tuple[list[upgrade.Step], str]:
         """Return the release changes of the stages that run, and the reason where they cannot be known."""
         stages = {decision.stage.name for decision in decisions if decision.verb == RUN}
         stages &= {"deepops", "trident", "dra"} | ({"ontap"} if self.request.action == UPGRADE else set())
@@ -115,7 +115,7 @@ class Run:
             self.site, installed, matrix.dra_release(self.site)[0], stages
         ), installed.problem
 
-    def _check_steps(self, decisions: Sequence[Decision]) -> None:
+    def _check_steps(self, decisions: Sequence[StagePlan]) -> None:
         """Refuse steps that skip, go back, or have no way back and are not accepted. Raises SiteError, UsageError."""
         steps, problem = self.steps(decisions)
         if problem and self.request.action == UPGRADE:
@@ -146,7 +146,7 @@ class Run:
                 f"there is no way back from {names}: give --accept-irreversible when that is meant; nothing was done"
             )
 
-    def execute(self) -> list[Decision]:
+    def execute(self) -> list[StagePlan]:
         """Run the stages and write the journal. Raises StageFailed, Locked, JournalError or ConfigurationError."""
         self._prepare()
         with self.journal.exclusive(self.request.action), self._signals():
@@ -188,7 +188,7 @@ class Run:
                 f"When the cause is gone, go on with: {self.request.command()}"
             )
 
-    def _reach_hosts(self, decisions: Sequence[Decision]) -> None:
+    def _reach_hosts(self, decisions: Sequence[StagePlan]) -> None:
         """Leave the hosts out that are not ready. Raises InstallError where nothing can be done without them."""
         hosts = self.inventory["all"]["hosts"]
         present = {name: hosts[name] for name in self.fleet.present}
@@ -229,7 +229,7 @@ class Run:
         if problem and self._cluster[0].is_file():
             self._progress(f"the journal is not in the cluster: {problem}")
 
-    def _run_stage(self, run_id: str, decision: Decision, label: str) -> None:
+    def _run_stage(self, run_id: str, decision: StagePlan, label: str) -> None:
         stage = decision.stage
         left_out = self.fleet.left_out_of(stage)
         if left_out and len(left_out) == len(self.fleet.hosts_of(stage)):
@@ -281,7 +281,7 @@ class Run:
                 f"{listed({host: left_out[host] for host in needed})}; {fix}"
             )
 
-    def _due_before(self, decision: Decision, before: StageRecord | None) -> Collection[str]:
+    def _due_before(self, decision: StagePlan, before: StageRecord | None) -> Collection[str]:
         """Return the hosts that a stage was to be done on with its present inputs before it ran."""
         if before is not None and before.result == VERIFIED and before.digest == decision.digest:
             return before.left
@@ -301,7 +301,7 @@ class Run:
             what = "restore" if name.endswith(".txt") else "kept   "
             self._progress(f"  {what} {self.journal.directory / name} (sha256 {digest})")
 
-    def _playbook(self, decision: Decision, label: str, directory: Path | None) -> Playbook:
+    def _playbook(self, decision: StagePlan, label: str, directory: Path | None) -> Playbook:
         stage = decision.stage
         tags = ("verify",) if self.request.action == VERIFY else stage.tags
         extra = (
@@ -337,7 +337,7 @@ class Run:
             self._progress(f"  error   {outcome.problem}")
         self._progress(f"  log     {log}")
 
-    def _stage_error(self, decision: Decision, outcome: Outcome, result: str, log: Path) -> StageFailed:
+    def _stage_error(self, decision: StagePlan, outcome: Outcome, result: str, log: Path) -> StageFailed:
         name = decision.stage.name
         resume = self.request.command()
         if result == INTERRUPTED:
@@ -375,7 +375,7 @@ class Run:
             left_out, self.fleet.of_whole_site(stage, upgrade=self.request.action == UPGRADE),
         )  # fmt: skip
 
-    def _report_skipped(self, decisions: Sequence[Decision]) -> None:
+    def _report_skipped(self, decisions: Sequence[StagePlan]) -> None:
         for decision in decisions:
             if decision.verb != RUN:
                 self._progress(f"{decision.stage.name}: {decision.verb}: {decision.reason}")
@@ -389,7 +389,7 @@ class Run:
         if first and last and names.index(first) > names.index(last):
             raise UsageError(f"--from {first} comes after --until {last}")
 
-    def missing_requirements(self, decisions: Sequence[Decision]) -> list[readiness.MissingRequirement]:
+    def missing_requirements(self, decisions: Sequence[StagePlan]) -> list[readiness.MissingRequirement]:
         """Return what the decisions need and the controller does not have, with the entry of the site file."""
         values = self.inventory["all"]["vars"]
         installs = self.request.action in {INSTALL, UPGRADE}
@@ -403,7 +403,7 @@ class Run:
             raise site.site_error(self.site.document.path, problems)
         self._vault = vault.open_vault(self.site.vault) if self.site.vault else None
 
-    def _decisions(self) -> list[Decision]:
+    def _decisions(self) -> list[StagePlan]:
         """Return the plan; of a check, without the stages that need a cluster that does not exist yet."""
         decisions = self.plan()
         if not self.request.check:

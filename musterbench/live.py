@@ -39,7 +39,7 @@ PODS_OF_NODE = 35
 GPUS_OF_NODE = 8
 TEAMS = 4
 CYCLES = 20
-_LOOK_SECONDS = 0.005
+_POLL_SECONDS = 0.005
 _CREATED = "2026-01-01T00:00:00Z"
 _TEAMS = tuple(f"team-{number}" for number in range(TEAMS))
 
@@ -201,14 +201,14 @@ async def _stalls() -> AsyncIterator[list[float]]:
     async def watch() -> None:
         while True:
             started = time.perf_counter()
-            await asyncio.sleep(_LOOK_SECONDS)
-            delays.append(time.perf_counter() - started - _LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
+            delays.append(time.perf_counter() - started - _POLL_SECONDS)
 
     watching = asyncio.create_task(watch())
     await asyncio.sleep(0)  # from now on it looks
     try:
         yield delays
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)
     finally:
         watching.cancel()
 

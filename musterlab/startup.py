@@ -229,17 +229,17 @@ class _StartupMonitor:
         try:
             while not task.done():
                 await asyncio.wait([task], timeout=_POLL_SECONDS)
-                self._look()
+                self._check()
             await task
         except ClusterError as error:
-            self._look()
+            self._check()
             raise StartError(f"the API server failed while the lab came up: {error}") from error
         finally:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, ClusterError, StartError):
                 await task
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if not self._directory.exists():
             raise StartError(f"lab {self._directory.name!r} was stopped while it came up")
         if self._supervisor.reaped():

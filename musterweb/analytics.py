@@ -15,7 +15,7 @@ from musterweb.errors import HistoryAway
 from musterweb.history import OTHERS, ProjectLines, Record, Span, Values
 from musterweb.page import Page, Visit, address
 from musterweb.person import MAX_SCOPES
-from musterweb.tables import Table
+from musterweb.table import Table
 from orchestrator.cli.output import age
 from orchestrator.cluster.errors import Forbidden, NotFound
 from orchestrator.cluster.gpu_fraction import format_gpu

@@ -28,7 +28,7 @@ from musterweb.reports import Reports
 from musterweb.security import MAX_FIELDS, Guard, cookie_name, new_secret, read_form, set_cookie
 from musterweb.sessions import Session, Sessions
 from musterweb.sights import Sights
-from musterweb.tables import csv_text
+from musterweb.table import csv_text
 from orchestrator.client.jobs import NoSuchWorkload
 from orchestrator.client.projects import NoSuchProject
 from orchestrator.cluster.errors import ClusterError, Unauthorized

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from musterweb.page import Page, Visit, address, job_address
-from musterweb.tables import Table, columns
+from musterweb.table import Table, columns
 from orchestrator.cli import job_table, nodes, project
 from orchestrator.cli.cluster import SKIPPED_HEADER, skipped_rows
 from orchestrator.cli.gpus import GPU_HEADER, USE_HEADER, devices_text, gpu_row, percent, use_cells

@@ -6,7 +6,7 @@ from typing import Final
 
 from musterweb.computing import compute
 from musterweb.page import Page, Visit, job_address
-from musterweb.tables import Table
+from musterweb.table import Table
 from orchestrator.cli import job_details, why_evicted
 from orchestrator.cli.explain import ENTITLEMENT_HEADER, HOLDERS_HEADER, explanation, read_case
 from orchestrator.cli.gpus import JOB_GPU_HEADER, job_gpu_rows

@@ -10,7 +10,7 @@ from musterweb.history import History
 from musterweb.person import Person
 from musterweb.reports import Reports
 from musterweb.sights import Sight
-from musterweb.tables import Table
+from musterweb.table import Table
 from orchestrator.errors import UsageError
 
 

@@ -45,7 +45,7 @@ BEAT_LIMIT_SECONDS: Final = 5.0
 RIGHTS_SECONDS: Final = 60.0
 """How often it is looked whether what the person may see is still the same."""
 RETRY_SECONDS: Final = 1.0
-LOOK_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.5
 """The least time between two looks at the caches; a look that takes long has four times as long after it."""
 AGE_SECONDS: Final = 10.0
 """Ages grow also where nothing happens."""
@@ -255,7 +255,7 @@ class Person:
     async def _watch_over(self, watched: Watched, ready: asyncio.Event, asking: asyncio.Task[None]) -> None:
         caches = watched.caches
         beat_at = time.monotonic() + BEAT_SECONDS
-        look_at = age_at = 0.0
+        read_at = age_at = 0.0
         self._changed.set()
         while not self._is_idle():
             if problem := next((cache.problem for cache in caches if cache.problem is not None), None):
@@ -268,17 +268,17 @@ class Person:
                 asking.result()
                 self._forget()
                 return
-            if ready.is_set() and now >= look_at and (self._changed.is_set() or now >= age_at):
+            if ready.is_set() and now >= read_at and (self._changed.is_set() or now >= age_at):
                 self._changed.clear()
-                self._look(watched)
+                self._read(watched)
                 cost_seconds = time.monotonic() - now
-                look_at = now + max(LOOK_SECONDS, 5 * cost_seconds)
+                read_at = now + max(POLL_SECONDS, 5 * cost_seconds)
                 age_at = now + AGE_SECONDS
-            await self._pause(ready, look_at)
+            await self._pause(ready, read_at)
 
-    async def _pause(self, ready: asyncio.Event, look_at: float) -> None:
+    async def _pause(self, ready: asyncio.Event, read_at: float) -> None:
         """Wait for the next thing to do, a second at most."""
-        wait_seconds = look_at - time.monotonic()
+        wait_seconds = read_at - time.monotonic()
         if wait_seconds > 0:
             await asyncio.sleep(min(wait_seconds, 1.0))
             return
@@ -286,7 +286,7 @@ class Person:
         with suppress(TimeoutError):
             await asyncio.wait_for(awaited.wait(), 1.0)
 
-    def _look(self, watched: Watched) -> None:
+    def _read(self, watched: Watched) -> None:
         """See what the caches have: what others see of the same objects, or else something new."""
         now_us = time.time_ns() // 1000
         newest = self._sights.newest(watched.rights)

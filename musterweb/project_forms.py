@@ -9,7 +9,7 @@ import msgspec
 
 from musterweb.computing import compute
 from musterweb.page import Page, Visit
-from musterweb.tables import Table
+from musterweb.table import Table
 from orchestrator.cli.outcome import blocks, closing
 from orchestrator.cli.project import WIDE_HEADER, difference, row, spec_of
 from orchestrator.cli.what_if import unsettled

@@ -28,7 +28,7 @@ from orchestrator.workloads.view import WorkloadView
 log = logging.getLogger(__name__)
 
 RECORD_SECONDS: Final = 60.0
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 10.0
 
 
@@ -109,7 +109,7 @@ class RecordedHistory:
                     self._note(
                         f"{person.user} may not see all jobs, nodes and projects: bind muster-viewer to it"
                     )
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
 
     def _token(self) -> str:
         try:

@@ -8,7 +8,7 @@ from musterweb.computing import compute
 from musterweb.errors import NotThere
 from musterweb.page import Page, Visit
 from musterweb.reports import Check, Reports
-from musterweb.tables import Table
+from musterweb.table import Table
 
 MAX_REPORTS: Final = 200
 """So many are listed, the newest."""

@@ -147,11 +147,11 @@ class Impatient(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to look at the clock."""
         super().connection_made(transport)
-        self._look = self.loop.call_later(SILENCE_SECONDS, self._close_if_silent)
+        self._silence_timer = self.loop.call_later(SILENCE_SECONDS, self._close_if_silent)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop looking."""
-        self._look.cancel()
+        self._silence_timer.cancel()
         super().connection_lost(exc)
 
     def _close_if_silent(self) -> None:
@@ -159,4 +159,4 @@ class Impatient(H11Protocol):
         if cycle is None or cycle.response_complete or cycle.more_body:
             self.transport.close()
         else:
-            self._look = self.loop.call_later(SILENCE_SECONDS, self._close_if_silent)
+            self._silence_timer = self.loop.call_later(SILENCE_SECONDS, self._close_if_silent)

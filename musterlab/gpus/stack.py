@@ -110,10 +110,10 @@ def _device_plugin() -> list[str]:
 
 
 def _dra_driver(name: str, consumable_shares: str) -> list[str]:
-    gates = ["NVMLDeviceHealthCheck=true"]
+    feature_gates = ["NVMLDeviceHealthCheck=true"]
     shares = []
     if consumable_shares != "disabled":
-        gates.append("ConsumableShares=true")
+        feature_gates.append("ConsumableShares=true")
         shares.append(f"--consumable-shares={consumable_shares}")
     return [
         f"{machine.PROGRAMS}/{recipe.DRA_DRIVER}",
@@ -125,7 +125,7 @@ def _dra_driver(name: str, consumable_shares: str) -> list[str]:
         f"--container-driver-root={driver.ROOT}",
         f"--nvidia-cdi-hook-path={machine.PROGRAMS}/{recipe.CDI_HOOK}",
         f"--image-name={images.SHELL}",
-        f"--feature-gates={','.join(gates)}",
+        f"--feature-gates={','.join(feature_gates)}",
         *shares,
     ]
 

@@ -37,7 +37,7 @@ class Driver(Protocol):
 
     def open(self) -> None: ...  # noqa: D102
     def close(self) -> None: ...  # noqa: D102
-    def look_again(self) -> None: ...  # noqa: D102
+    def reprobe(self) -> None: ...  # noqa: D102
     def sample(self, gpu: Gpu, /) -> Sample: ...  # noqa: D102
     def upkeep(self, gpu: Gpu, /) -> Upkeep: ...  # noqa: D102
     def processes(self, gpu: Gpu, /) -> tuple[Process, ...]: ...  # noqa: D102
@@ -105,7 +105,7 @@ class Collector:
             if not self._is_open:
                 return NodeReading(nvml_problem=self._problem)
             if tick % UPKEEP_TICKS == 0:
-                self._driver.look_again()
+                self._driver.reprobe()
             self._take_xids()
             gpus = self._driver.gpus
             by_device = _by_device(gpus)

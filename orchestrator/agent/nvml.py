@@ -121,7 +121,7 @@ class Nvml:
         self._unsupported.clear()
         self.gpus = ()
 
-    def look_again(self) -> None:
+    def reprobe(self) -> None:
         """Ask for the GPUs again that did not answer when the driver was opened."""
         if any(not gpu.uuid for gpu in self.gpus):
             self.gpus = tuple(gpu if gpu.uuid else self._gpu(gpu.index) for gpu in self.gpus)

@@ -173,12 +173,12 @@ class LeaseElection:
             async with asyncio.timeout(remaining_seconds):
                 if await self._written(self._held):
                     return True
-                await self._look()
+                await self._check_holder()
         except TimeoutError:
             log.warning("%s: no answer while it was renewed", self._what)
         return False
 
-    async def _look(self) -> None:
+    async def _check_holder(self) -> None:
         """After a write failed, find out whether another replica leads: its own answer may be what was lost."""
         try:
             lease = await self._transport.get(self._path, Lease)

@@ -166,12 +166,12 @@ class Audit:
 
     async def write(self) -> bool:
         """Write down all that is not yet written; False when some of it has to be tried again."""
-        is_recalled = await self._look_at_recalled()
+        is_recalled = await self._check_recalled()
         batches, self._unwritten = self._unwritten, {}
         done = await asyncio.gather(*(self._write(namespace, batches[namespace]) for namespace in batches))
         return is_recalled and all(done)
 
-    async def _look_at_recalled(self) -> bool:
+    async def _check_recalled(self) -> bool:
         """Note those of which the API server knows that the operator wrote the reason; False: it does not answer.
 
         A pod can have the annotation from its owner's template. Who wrote it is in the metadata that the API server

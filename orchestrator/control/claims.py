@@ -32,7 +32,7 @@ CLAIM_SECONDS: Final = 120.0
 MISSING_SECONDS: Final = 5.0
 """How long a claim may be missing, or the right to write on it: they are made at about the same time as the pod, or
 its project."""
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 """How often it is looked again although nothing was seen to change: a request may have failed."""
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 
@@ -62,7 +62,7 @@ class Claims:
         is_leader: Callable[[], bool],
         claim_seconds: float = CLAIM_SECONDS,
         missing_seconds: float = MISSING_SECONDS,
-        look_seconds: float = LOOK_SECONDS,
+        poll_seconds: float = POLL_SECONDS,
     ) -> None:
         self._transport = transport
         self._volumes = volumes
@@ -70,7 +70,7 @@ class Claims:
         self._is_leader = is_leader
         self._claim_seconds = claim_seconds
         self._missing_seconds = missing_seconds
-        self._look_seconds = look_seconds
+        self._poll_seconds = poll_seconds
         self._changed = asyncio.Event()
         self._requested: dict[Key, _Requested] = {}
         self._forbidden: dict[Key, str] = {}
@@ -96,7 +96,7 @@ class Claims:
                 if not waits:
                     return
                 self._lose_patience(keys, waits[0], loop.time() - started)
-                await _wait(changed, self._look_seconds)
+                await _wait(changed, self._poll_seconds)
         except ClaimNotReady:
             await self._take_back(keys, uid)
             raise

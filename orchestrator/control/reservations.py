@@ -40,7 +40,7 @@ NOT_RESERVED: Final = "GpuNotReserved"
 """The reason of the Event on a pod with a part of a GPU that nobody names."""
 READY_SECONDS: Final = 60.0
 """How long kubelet and agent may take; as long a GPU stands idle for it."""
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 _NO_AGENT: Final = (
     "no agent has written a GpuNode of node {node}, so nobody can say which of its GPUs it has a part of"
 )
@@ -67,7 +67,7 @@ class Reservations:
         evict: Callable[[Pod, str, str], None],
         must_be_named: bool = False,
         ready_seconds: float = READY_SECONDS,
-        look_seconds: float = LOOK_SECONDS,
+        poll_seconds: float = POLL_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._gpu_node = gpu_node
@@ -78,7 +78,7 @@ class Reservations:
         self._evict = evict
         self._must_be_named = must_be_named
         self._ready_seconds = ready_seconds
-        self._look_seconds = look_seconds
+        self._poll_seconds = poll_seconds
         self._pods = ReservationPods(transport, image, Requests(is_leader=is_leader, sleep=sleep))
         self._changed = asyncio.Event()
         self._by_uid: dict[str, GpuReservation] = {}
@@ -185,7 +185,7 @@ class Reservations:
                 raise ClaimNotReady("another replica decides by now")
             if loop.time() - started >= self._ready_seconds:
                 raise ClaimNotReady(f"{why} after {self._ready_seconds:.0f} s")
-            await _wait(changed, self._look_seconds)
+            await _wait(changed, self._poll_seconds)
         return ()
 
     def end(self, uid: str) -> None:

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 FIELD_MANAGER: Final = "muster-operator"
 GRACE_KEY: Final = "maxCheckpointGraceSeconds"
-LOOK_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 60.0
 """How often the leader looks whether what is written is still so."""
 RETRY_SECONDS: Final = 5.0
 
@@ -53,7 +53,7 @@ class SettingsRecord:
                 failures += 1
             else:
                 failures = 0
-            await self._sleep(RETRY_SECONDS if failures else LOOK_SECONDS)
+            await self._sleep(RETRY_SECONDS if failures else POLL_SECONDS)
 
     async def write(self) -> None:
         """Make it so, if it is not, and take away what is not ours. Raises leaves of ClusterError."""

@@ -33,7 +33,7 @@ MAX_LOGGED: Final = 20
 """Of so many objects that come at once there are lines in the log and Events."""
 WRITE_SECONDS: Final = 1.0
 """The record is written at most once in this time."""
-LOOK_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 60.0
 """How often it is written again although nothing has changed: somebody may have changed or deleted it."""
 _UNDECIDED: Final = (
     "muster found no decision with it yet, because another object stops the planner; it is tried again"
@@ -150,7 +150,7 @@ class SkippedRecord:
         """Write until cancelled; failures of the API are logged and waited out."""
         while True:
             try:
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout(POLL_SECONDS):
                     await self._changed.wait()
             except TimeoutError:
                 logger.debug("what is skipped is written down again")

@@ -42,7 +42,7 @@ class FakeDriver:
     def close(self) -> None:
         self.gpus = ()
 
-    def look_again(self) -> None:
+    def reprobe(self) -> None:
         self.gpus = tuple(
             gpu if gpu.uuid or gpu.index in self.problems else self._gpu(gpu.index) for gpu in self.gpus
         )

@@ -428,7 +428,7 @@ def test_a_job_has_a_clone_of_its_own_that_goes_with_it(muster: Muster, storage:
     assert muster("data", "volume", "delete", "data").code == 0
 
 
-KEPT = ("submit", "train", "-i", "image", "--pvc", "data:/work", "--snapshot-on-success")
+WITH_SNAPSHOTS = ("submit", "train", "-i", "image", "--pvc", "data:/work", "--snapshot-on-success")
 
 
 def test_a_job_says_that_its_volumes_are_to_be_kept_and_shows_their_snapshots(
@@ -436,7 +436,7 @@ def test_a_job_says_that_its_volumes_are_to_be_kept_and_shows_their_snapshots(
 ) -> None:
     storage.serve(VOLUME_SNAPSHOT_CLASSES)
     storage.add(snapshot_class())
-    done = muster(*KEPT)
+    done = muster(*WITH_SNAPSHOTS)
     assert (done.code, done.err) == (0, "")
     job = storage.find("jobs", "train", NAMESPACE)
     assert job is not None
@@ -461,7 +461,7 @@ def test_what_no_cluster_could_keep_is_refused_when_it_is_submitted(
     server.add(claim("data"))
     for kind in kinds:
         server.serve(kind)
-    done = muster(*KEPT)
+    done = muster(*WITH_SNAPSHOTS)
     assert (done.code, done.out) == (1, "")
     assert f"--snapshot-on-success: {problem}" in done.err
     assert server.writes() == []

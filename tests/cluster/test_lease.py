@@ -188,14 +188,14 @@ async def test_a_lease_that_was_deleted_is_lost(
 async def test_a_renewal_whose_answer_was_lost_is_no_loss(
     server: FakeApiServer, store: LeaseStore, transport: Transport, clock: ManualClock
 ) -> None:
-    def written_but_not_told(request: Request) -> Answer:
+    def written_without_answer(request: Request) -> Answer:
         store.put(request)
         return error_answer(500)
 
     me = election(transport, clock)
     await me.acquire()
     server._scripts["PUT", PATH].clear()
-    server.on("PUT", PATH, written_but_not_told, store.put)
+    server.on("PUT", PATH, written_without_answer, store.put)
     async with running(me.hold()):
         await until(lambda: len(server.requests_of("PUT")) >= 3)
         assert me.is_leader()

@@ -41,7 +41,7 @@ class World:
             is_leader=lambda: self.leads,
             claim_seconds=seconds,
             missing_seconds=seconds / 2,
-            look_seconds=0.01,
+            poll_seconds=0.01,
         )
         self.executor = Executor(
             transport,

@@ -58,7 +58,7 @@ class World:
             is_leader=lambda: self.leads,
         )
 
-    def look(self, nodes: dict[str, GpuNode], *, after_seconds: int = 0) -> None:
+    def note_usage(self, nodes: dict[str, GpuNode], *, after_seconds: int = 0) -> None:
         self.now_us += after_seconds * SECOND_US
         self.nodes.clear()
         self.nodes.update(nodes)
@@ -67,16 +67,16 @@ class World:
 
 async def test_it_is_warned_at_once_and_evicted_after_the_grace_with_the_figures() -> None:
     world = World(tenant())
-    world.look(gpu_node(user(20_000)))
+    world.note_usage(gpu_node(user(20_000)))
     ((name, warning),) = world.warned
     assert name == "job"
     assert warning.startswith("GpuMemoryExceeded: ")
     assert "20000 MiB" in warning
     assert "its part is 16255 MiB" in warning
     assert "within 60 s" in warning
-    world.look(gpu_node(user(21_000)), after_seconds=59)
+    world.note_usage(gpu_node(user(21_000)), after_seconds=59)
     assert not world.evicted
-    world.look(gpu_node(user(22_000)), after_seconds=1)
+    world.note_usage(gpu_node(user(22_000)), after_seconds=1)
     ((name, rule, message),) = world.evicted
     assert (name, rule) == ("job", "memory")
     assert message.startswith("evicted by the rule of memory: ")
@@ -100,7 +100,7 @@ def test_what_each_process_needs_is_no_excess_and_containers_count_together(
     users: list[dict[str, Any]], is_warned: bool
 ) -> None:
     world = World(tenant(), tenant("other"))
-    world.look(gpu_node(*users))
+    world.note_usage(gpu_node(*users))
     assert bool(world.warned) is is_warned
 
 
@@ -108,17 +108,17 @@ def test_one_at_the_bound_is_warned_once_and_its_grace_goes_on() -> None:
     world = World(tenant())
     for second in range(12):
         used_mib = BOUND_MIB + (MARGIN_MIB + 1 if second % 2 == 0 else 1)
-        world.look(gpu_node(user(used_mib)), after_seconds=5)
+        world.note_usage(gpu_node(user(used_mib)), after_seconds=5)
     assert len(world.warned) == 1
-    world.look(gpu_node(user(BOUND_MIB + 1)), after_seconds=5)
+    world.note_usage(gpu_node(user(BOUND_MIB + 1)), after_seconds=5)
     assert len(world.evicted) == 1
 
 
 def test_an_excess_that_ends_is_forgotten() -> None:
     world = World(tenant())
-    world.look(gpu_node(user(20_000)))
-    world.look(gpu_node(user(BOUND_MIB)), after_seconds=30)
-    world.look(gpu_node(user(20_000)), after_seconds=45)
+    world.note_usage(gpu_node(user(20_000)))
+    world.note_usage(gpu_node(user(BOUND_MIB)), after_seconds=30)
+    world.note_usage(gpu_node(user(20_000)), after_seconds=45)
     assert not world.evicted
     assert len(world.warned) == 2
 
@@ -137,7 +137,7 @@ def test_an_excess_that_ends_is_forgotten() -> None:
 def test_nobody_else_is_touched(job: Pod) -> None:
     world = World(job)
     for _ in range(3):
-        world.look(gpu_node(user(32_000), user(1_000, "nobody")), after_seconds=60)
+        world.note_usage(gpu_node(user(32_000), user(1_000, "nobody")), after_seconds=60)
     assert not world.warned
     assert not world.evicted
 
@@ -154,8 +154,8 @@ def test_nobody_else_is_touched(job: Pod) -> None:
 def test_what_cannot_be_believed_says_nothing_and_stops_nobody_else(spec: dict[str, Any]) -> None:
     world = World(tenant(), tenant("other", node="n2"))
     bad, good = gpu_node(user(32_000), **spec), gpu_node(user(32_000, "other"), name="n2")
-    world.look(bad | good)
-    world.look(bad | good, after_seconds=60)
+    world.note_usage(bad | good)
+    world.note_usage(bad | good, after_seconds=60)
     assert [name for name, _ in world.warned] == ["other"]
     assert [name for name, _, _ in world.evicted] == ["other"]
 
@@ -163,7 +163,7 @@ def test_what_cannot_be_believed_says_nothing_and_stops_nobody_else(spec: dict[s
 def test_a_gpu_of_which_it_has_no_part_is_told_and_evicts_nobody() -> None:
     world = World(tenant(limits=f"GPU-7 {PART_MIB << 20}\n"))
     for _ in range(3):
-        world.look(gpu_node(user(4_000)), after_seconds=60)
+        world.note_usage(gpu_node(user(4_000)), after_seconds=60)
     ((_, warning),) = world.warned
     assert "of which it has no part" in warning
     assert not world.evicted
@@ -171,8 +171,8 @@ def test_a_gpu_of_which_it_has_no_part_is_told_and_evicts_nobody() -> None:
 
 def test_a_limit_of_any_device_holds_for_each() -> None:
     world = World(tenant(limits=f"* {PART_MIB << 20}\n"))
-    world.look(gpu_node(user(20_000)))
-    world.look(gpu_node(user(20_000)), after_seconds=60)
+    world.note_usage(gpu_node(user(20_000)))
+    world.note_usage(gpu_node(user(20_000)), after_seconds=60)
     assert len(world.evicted) == 1
 
 
@@ -181,14 +181,14 @@ def test_where_cgroups_tell_of_containers_alone_the_pod_is_known_by_its_containe
     job = pod("job", annotations={LIMITS: HALF}, node="n1", phase="Running")
     world = World(replace(job, status=decoded(PodStatus, phase="Running", containerStatuses=statuses)))
     of_container = {"containerId": "5f" * 32, "memoryMib": 20_000}
-    world.look(gpu_node(of_container, {"containerId": "", "memoryMib": 5}, {"containerId": "other"}))
+    world.note_usage(gpu_node(of_container, {"containerId": "", "memoryMib": 5}, {"containerId": "other"}))
     assert [name for name, _ in world.warned] == ["job"]
 
 
 def test_without_a_grace_nobody_is_evicted() -> None:
     world = World(tenant(), grace_seconds=None)
     for _ in range(3):
-        world.look(gpu_node(user(32_000)), after_seconds=600)
+        world.note_usage(gpu_node(user(32_000)), after_seconds=600)
     assert len(world.warned) == 1
     assert not world.evicted
 
@@ -198,10 +198,10 @@ def test_who_does_not_lead_does_nothing_and_few_are_evicted_at_once() -> None:
     world = World(*(tenant(name) for name in names))
     everybody = gpu_node(*(user(20_000, name) for name in names))
     world.leads = False
-    world.look(everybody)
-    world.look(everybody, after_seconds=60)
+    world.note_usage(everybody)
+    world.note_usage(everybody, after_seconds=60)
     assert not world.warned
     assert not world.evicted
     world.leads = True
-    world.look(everybody)
+    world.note_usage(everybody)
     assert len(world.evicted) == MAX_EVICTIONS

@@ -43,7 +43,7 @@ WAITS = pod("new", gpus=2)
 RUNS = pod("old", gpus=2, node="n1", phase="Running")
 PLACE = Assumption("n1", (0, 1))
 NOMINATED = with_nomination(WAITS, PLACE)
-KEPT = Binding("uid-new", "new", "n1", (0, 1))
+NOMINATION = Binding("uid-new", "new", "n1", (0, 1))
 MOVED = Binding("uid-old", "old", "n2", (6, 7))
 EVICTION = Eviction("uid-old", "old", "new", "quota", "2 GPUs reclaimed for new")
 
@@ -145,10 +145,10 @@ async def hasty() -> AsyncIterator[World]:
 
 async def test_a_nomination_is_written_once_and_counts_until_the_watch_shows_it(world: World) -> None:
     for _ in range(3):
-        await world.decide(KEPT)
+        await world.decide(NOMINATION)
         assert world.executor.nominated == {"uid-new": PLACE}
     world.show(NOMINATED)
-    await world.decide(KEPT)
+    await world.decide(NOMINATION)
     assert world.places() == [("n1", "0,1")]
     assert not world.executor.nominated
 
@@ -157,7 +157,7 @@ async def test_what_a_leader_before_wrote_is_neither_written_again_nor_forgotten
     world: World,
 ) -> None:
     world.show(NOMINATED)
-    await world.decide(KEPT)
+    await world.decide(NOMINATION)
     assert world.places() == []
     await world.decide()
     assert world.places() == [(None, None)]
@@ -177,23 +177,23 @@ async def test_a_nomination_that_cannot_be_read_is_taken_away(world: World) -> N
 
 async def test_the_pod_that_gets_the_room_says_so_before_anybody_is_evicted(world: World) -> None:
     world.script[STATUS] = [Watch(CUT)]
-    await world.decide(KEPT, evict=(EVICTION,))
+    await world.decide(NOMINATION, evict=(EVICTION,))
     assert world.paths() == [STATUS, STATUS, OLD, EVICT]
 
 
 async def test_an_eviction_does_not_wait_for_longer_than_an_answer_takes(hasty: World) -> None:
     hasty.script[STATUS] = [Hang()] * 10_000
-    hasty.executor.begin([EVICTION], [], hasty.pods, [KEPT])
+    hasty.executor.begin([EVICTION], [], hasty.pods, [NOMINATION])
     await until(lambda: EVICT in hasty.paths())
 
 
 async def test_the_place_of_a_moved_pods_successor_is_in_the_evictions_own_patch(world: World) -> None:
-    await world.decide(KEPT, MOVED, evict=(EVICTION,))
+    await world.decide(NOMINATION, MOVED, evict=(EVICTION,))
     assert world.paths() == [STATUS, OLD, EVICT]
     assert world.successors() == ["n2:6,7"]
     assert world.executor.nominated["uid-old"] == Assumption("n2", (6, 7))
     world.show(leaving("n2:6,7", name="old"))
-    await world.decide(KEPT, MOVED)
+    await world.decide(NOMINATION, MOVED)
     assert "uid-old" not in world.executor.nominated
     assert world.successors() == ["n2:6,7"]
 
@@ -213,7 +213,7 @@ async def test_pods_of_one_gang_do_not_wait_for_each_others_evictions(world: Wor
 
 
 async def test_a_forged_place_does_not_survive_an_eviction(world: World) -> None:
-    await world.decide(KEPT, evict=(EVICTION,))
+    await world.decide(NOMINATION, evict=(EVICTION,))
     assert world.successors() == [None]
 
 
@@ -231,13 +231,13 @@ async def test_what_is_set_comes_before_what_is_ended(world: World) -> None:
     """The place goes from the pod that leaves to its successor: at no time nobody has it."""
     world.show(leaving("n1:0,1", name="old"))
     world.script[STATUS] = [Watch(CUT), error_answer(500, "InternalError")]
-    await world.decide(KEPT)
+    await world.decide(NOMINATION)
     assert world.paths() == [STATUS, STATUS, STATUS, OLD]
 
 
 async def test_an_eviction_that_a_budget_forbids_leaves_no_place_behind(world: World) -> None:
     world.script[EVICT] = [eviction_blocked()]
-    await world.decide(KEPT, MOVED, evict=(EVICTION,))
+    await world.decide(NOMINATION, MOVED, evict=(EVICTION,))
     assert world.successors() == ["n2:6,7", None]
     assert "uid-old" not in world.executor.nominated
     assert world.refused == 1
@@ -248,7 +248,7 @@ async def test_nothing_is_written_for_a_pod_that_is_bound_and_the_binding_emptie
 ) -> None:
     world.show(NOMINATED)
     elsewhere = Binding("uid-new", "new", "n2", (0, 1))
-    await world.decide(elsewhere, bind=(KEPT,))
+    await world.decide(elsewhere, bind=(NOMINATION,))
     await world.decide()
     assert world.paths() == [BIND]
     (request,) = world.server.requests_of("POST", BIND)
@@ -260,8 +260,8 @@ async def test_nothing_is_written_for_a_pod_that_is_bound_and_the_binding_emptie
 
 
 async def test_a_binding_empties_a_nomination_that_the_watch_has_not_shown(world: World) -> None:
-    await world.decide(KEPT)
-    await world.decide(bind=(KEPT,))
+    await world.decide(NOMINATION)
+    await world.decide(bind=(NOMINATION,))
     (request,) = world.server.requests_of("POST", BIND)
     assert request.body["metadata"]["annotations"][NOMINATED_DEVICES_ANNOTATION] == ""
     assert not world.executor.nominated
@@ -272,7 +272,7 @@ async def test_a_binding_empties_a_nomination_that_the_watch_has_not_shown(world
 )
 async def test_a_nomination_without_an_answer_is_repeated(hasty: World, failure: Any) -> None:
     hasty.script[STATUS] = [failure, failure]
-    await hasty.decide(KEPT)
+    await hasty.decide(NOMINATION)
     assert len(hasty.places()) >= 3
     assert set(hasty.places()) == {("n1", "0,1")}
 
@@ -280,7 +280,7 @@ async def test_a_nomination_without_an_answer_is_repeated(hasty: World, failure:
 async def test_a_nomination_that_is_not_allowed_yet_is_repeated(world: World) -> None:
     """In the namespace of a new project nothing changes afterwards that would lead to another decision."""
     world.script[STATUS] = [error_answer(403), error_answer(403)]
-    await world.decide(KEPT)
+    await world.decide(NOMINATION)
     assert world.places() == [("n1", "0,1")] * 3
 
 
@@ -288,11 +288,11 @@ async def test_a_nomination_that_stays_forbidden_is_tried_again_by_the_next_deci
     world: World,
 ) -> None:
     world.script[STATUS] = [error_answer(403)] * FORBIDDEN_ATTEMPTS
-    await world.decide(KEPT)
+    await world.decide(NOMINATION)
     assert len(world.places()) == FORBIDDEN_ATTEMPTS
     assert world.executor.nominated == {"uid-new": PLACE}
-    await world.decide(KEPT)
-    await world.decide(KEPT)
+    await world.decide(NOMINATION)
+    await world.decide(NOMINATION)
     assert len(world.places()) == FORBIDDEN_ATTEMPTS + 1
 
 
@@ -309,8 +309,8 @@ async def test_a_nomination_that_is_refused_still_counts_here_and_is_not_asked_f
     world: World, code: int
 ) -> None:
     world.script[STATUS] = [error_answer(code)]
-    await world.decide(KEPT)
-    await world.decide(KEPT)
+    await world.decide(NOMINATION)
+    await world.decide(NOMINATION)
     assert len(world.places()) == 1
     assert world.executor.nominated == {"uid-new": PLACE}
     assert world.refused == 0
@@ -322,7 +322,7 @@ async def test_a_nomination_that_is_refused_still_counts_here_and_is_not_asked_f
     ids=["gone", "bound", "ended"],
 )
 async def test_a_nomination_ends_with_its_pods_wait(world: World, now: Pod | None) -> None:
-    await world.decide(KEPT)
+    await world.decide(NOMINATION)
     if now is None:
         gone = world.pods.pop("uid-new")
         world.executor.see(Change("deleted", gone, gone))
@@ -340,7 +340,7 @@ async def test_a_pod_that_is_to_come_has_nothing_to_write_on(world: World) -> No
 
 async def test_who_does_not_lead_nominates_nobody(world: World) -> None:
     world.leads = False
-    world.executor.begin([], [], world.pods, [KEPT])
+    world.executor.begin([], [], world.pods, [NOMINATION])
     async with world.executor:
         pass
     assert world.paths() == []
@@ -398,7 +398,7 @@ async def test_what_is_decided_while_a_nomination_is_written_is_written_after_it
     transport = HeldTransport()
     pods = {"uid-new": WAITS}
     async with executing(transport) as executor:
-        executor.begin([], [], pods, [KEPT])
+        executor.begin([], [], pods, [NOMINATION])
         await until(lambda: transport.paths)
         for node in ("n2", "n3"):
             executor.begin([], [], pods, [Binding("uid-new", "new", node, (4, 5))])
@@ -413,7 +413,7 @@ async def test_an_eviction_that_waited_for_a_nomination_goes_before_what_came_me
     transport = HeldTransport()
     bound, bindings = waiting("bound", 2 * REQUESTS_IN_FLIGHT)
     async with executing(transport) as executor:
-        executor.begin([EVICTION], bindings, {"uid-new": WAITS, "uid-old": RUNS, **bound}, [KEPT])
+        executor.begin([EVICTION], bindings, {"uid-new": WAITS, "uid-old": RUNS, **bound}, [NOMINATION])
         await until(lambda: len(transport.paths) == REQUESTS_IN_FLIGHT)
         assert transport.paths[0] == STATUS
         transport.patches.set()

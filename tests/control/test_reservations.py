@@ -212,7 +212,7 @@ class Leader:
             is_leader=lambda: True,
             warn=lambda pod, reason, _message: self.warned.append((pod.metadata.name, reason)),
             evict=lambda pod, rule, message: self.evicted.append((pod.metadata.name, rule, message)),
-            look_seconds=0.001,
+            poll_seconds=0.001,
             sleep=clock.sleep,
             **{"ready_seconds": 3600.0, **options},
         )

@@ -11,7 +11,7 @@ from orchestrator.cluster.objects import ConfigMap
 from orchestrator.cluster.resources import CONFIG_MAPS
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.control.operator_config import OperatorConfig
-from orchestrator.control.settings_record import LOOK_SECONDS, RETRY_SECONDS, SettingsRecord
+from orchestrator.control.settings_record import POLL_SECONDS, RETRY_SECONDS, SettingsRecord
 from orchestrator.names import SETTINGS_CONFIG_MAP, SYSTEM_NAMESPACE
 from orchestrator.planner.settings import Settings
 from orchestrator.simulation.settings import settings_in_force
@@ -67,7 +67,7 @@ async def test_it_looks_again_and_again_and_sooner_after_a_failure() -> None:
         async with running(record.run()):
             await until(lambda: len(server.requests_of("PATCH", PATH)) >= 2)
         kinds = [each.headers["Content-Type"] for each in server.requests_of("PATCH", PATH)]
-    assert clock.slept[:2] == [RETRY_SECONDS, LOOK_SECONDS]
+    assert clock.slept[:2] == [RETRY_SECONDS, POLL_SECONDS]
     assert ["apply-patch" in each for each in kinds[:2]] == [True, False]
 
 

@@ -23,7 +23,7 @@ PROGRAMS = {
 }
 
 
-def look(folder: Path, running: str, no_ping: str = "", **variables: object) -> Result:
+def detect(folder: Path, running: str, no_ping: str = "", **variables: object) -> Result:
     """What preflight says of a host on which the service of this runtime runs."""
     programs = folder / "programs"
     programs.mkdir(exist_ok=True)
@@ -45,7 +45,7 @@ def said(result: Result) -> str:
 
 
 def test_docker_in_use_is_taken_away_only_where_that_is_accepted(tmp_path: Path) -> None:
-    refused = look(tmp_path, "docker")
+    refused = detect(tmp_path, "docker")
     assert refused.code == 2
     (failure,) = refused.failures
     assert "docker runs on dgx01, and the site file says containerd: kubespray would remove it" in failure
@@ -56,30 +56,30 @@ def test_docker_in_use_is_taken_away_only_where_that_is_accepted(tmp_path: Path)
     assert "SELinux is enforcing and becomes permissive" in effects
     assert "docker goes with its packages, images and containers: train-7" in effects
 
-    accepted = look(tmp_path, "docker", preflight_accept_runtime_purge=True)
+    accepted = detect(tmp_path, "docker", preflight_accept_runtime_purge=True)
     assert accepted.code == 0, accepted.output
     assert accepted.changed == 0
-    chosen = look(tmp_path, "docker", preflight_container_runtime="docker")
+    chosen = detect(tmp_path, "docker", preflight_container_runtime="docker")
     assert chosen.code == 0, chosen.output
     assert "docker goes" not in said(chosen)
 
 
 def test_a_node_that_runs_what_the_site_file_says_loses_nothing(tmp_path: Path) -> None:
-    quiet = look(tmp_path, "containerd")
+    quiet = detect(tmp_path, "containerd")
     assert quiet.code == 0, quiet.output
     assert "goes with its packages" not in said(quiet)
-    refused = look(tmp_path, "containerd", preflight_container_runtime="docker")
+    refused = detect(tmp_path, "containerd", preflight_container_runtime="docker")
     assert refused.code == 2
     assert "containerd runs on dgx01" in refused.failures[0]
 
 
 def test_a_host_without_ping_is_named_before_kubespray_fails_on_it(tmp_path: Path) -> None:
-    bare = look(tmp_path, "containerd", no_ping="1")
+    bare = detect(tmp_path, "containerd", no_ping="1")
     assert bare.code == 0, bare.output
     assert "there is no ping, and kubespray stops without it: install iputils-ping" in said(bare)
 
 
 def test_a_host_that_does_not_say_what_runs_is_refused(tmp_path: Path) -> None:
-    refused = look(tmp_path, "unknown")
+    refused = detect(tmp_path, "unknown")
     assert refused.code == 2
     assert [name for name, _, task in refused.tasks if task.get("failed")] == ["Look which runtimes run"]

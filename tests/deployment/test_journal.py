@@ -12,7 +12,7 @@ from deployment.journal import FAILED, Journal
 
 
 @contextmanager
-def room_for(size_bytes: int) -> Iterator[None]:
+def file_size_limit(size_bytes: int) -> Iterator[None]:
     """No file of this process may grow beyond a size: a write beyond it comes only as far as that."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
@@ -29,7 +29,7 @@ def test_a_line_that_does_not_fit_leaves_no_half_of_itself(tmp_path: Path) -> No
     whole = journal.path.read_bytes()
     for more in (0, 1, len(whole) // 2, len(whole) - 1):
         with (
-            room_for(len(whole) + more),
+            file_size_limit(len(whole) + more),
             pytest.raises(JournalError, match="make it writable and free some space"),
         ):
             journal.write(**entry)

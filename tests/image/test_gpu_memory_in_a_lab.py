@@ -36,7 +36,7 @@ from orchestrator.progress import Reporter
 from tests.agent.test_agent_on_a_real_node import process_of
 from tests.control.operators import must, must_all, operator, until_granted
 from tests.gpumemory.conftest import ROOT, build_double, uuid
-from tests.musterlab.gpu_pods import kube_scheduler_of, kubectl, machine_can_ask, read
+from tests.musterlab.gpu_pods import answers_queries, kube_scheduler_of, kubectl, read
 
 pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]
 
@@ -135,7 +135,7 @@ class Site:
 def site(
     request: pytest.FixtureRequest, archive: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
-    if not machine_can_ask():
+    if not answers_queries():
         pytest.skip("this machine's Python and C library are not below /usr, for containers to borrow")
     try:
         binaries.find(Reporter(lambda _line: None), GPU_PROGRAMS)

@@ -13,7 +13,7 @@ from musterlab.cluster import Lab
 from musterlab.realnodes import images
 from orchestrator.progress import Reporter
 
-_ASK = """
+_QUERY = """
 import ctypes
 library = ctypes.CDLL("libnvidia-ml.so.1")
 assert library.nvmlInit_v2() == 0
@@ -47,7 +47,7 @@ def kube_scheduler_of(lab: Lab, directory: Path) -> Iterator[None]:
         process.wait()
 
 
-def machine_can_ask() -> bool:
+def answers_queries() -> bool:
     """Whether this machine has what the containers borrow."""
     return all(path.is_file() and path.is_relative_to("/usr") for path in (_PYTHON, _LOADER))
 
@@ -106,4 +106,4 @@ def uuids_seen(lab: Lab, name: str, container: str = "c0") -> list[str]:
     libraries = f"{_MACHINE}{_LOADER.parent}:/usr/lib64"
     program = [f"{_MACHINE}{_LOADER}", "--library-path", libraries, f"{_MACHINE}{_PYTHON}", "-"]
     inside = ["env", f"PYTHONHOME={_MACHINE}/usr", *program]
-    return sorted(kubectl(lab, "exec", "-i", name, "-c", container, "--", *inside, given=_ASK).split())
+    return sorted(kubectl(lab, "exec", "-i", name, "-c", container, "--", *inside, given=_QUERY).split())

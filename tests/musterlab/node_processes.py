@@ -46,14 +46,14 @@ class _Bytes(bytes):
 def runtime_configuration(lab: Lab, node: str, container: str) -> dict[str, Any]:
     """What the kubelet told the runtime of a container: CRI's `ContainerConfig`, as containerd shows it."""
     (pid,) = processes(lab, node, "containerd")
-    answer = asyncio.run(_ask(Path(f"/proc/{pid}/root{CONTAINERD_SOCKET}"), container.encode()))
+    answer = asyncio.run(_query(Path(f"/proc/{pid}/root{CONTAINERD_SOCKET}"), container.encode()))
     start = answer.index(b'{"sandboxID"')  # of the map `info`, whose only entry is JSON
     shown, _ = json.JSONDecoder().raw_decode(answer[start:].decode())
     configuration: dict[str, Any] = shown["config"]
     return configuration
 
 
-async def _ask(socket: Path, container: bytes) -> bytes:
+async def _query(socket: Path, container: bytes) -> bytes:
     channel = Channel(path=str(socket))
     try:
         method: UnaryUnaryMethod[Any, Any] = UnaryUnaryMethod(channel, _STATUS, _Bytes, _Bytes)

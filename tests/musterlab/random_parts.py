@@ -82,7 +82,7 @@ class RandomActions:
             for action in actions:
                 self.figures.actions[action] += 1
                 await self._do(action)
-                await self._look()
+                await self._check()
             for name in list(self._there):
                 await self._delete(name)
             await self._until_nothing_is_left()
@@ -169,7 +169,7 @@ class RandomActions:
             held.setdefault((device.holder.namespace, device.holder.pod), set()).add(device.device)
         return held
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         """Nobody has a GPU that another has whole, and no more of a GPU is promised than there is."""
         before = {pod["metadata"]["uid"] for pod in await self._pods(self._namespace)}
         reservations = {pod["metadata"]["uid"]: pod for pod in await self._pods(names.SYSTEM_NAMESPACE)}

@@ -49,7 +49,7 @@ FROM_CLAIM = {"claims": [{"name": "gpu"}]}
 
 @pytest.fixture(scope="module", autouse=True)
 def _the_programs_are_there() -> None:
-    if not gpu_pods.machine_can_ask():
+    if not gpu_pods.answers_queries():
         pytest.skip("this machine's Python and C library are not below /usr, for containers to borrow")
     try:
         binaries.find(Reporter(lambda _line: None), GPU_PROGRAMS)

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from musterweb.application import FILES, LIVE, STILL
-from musterweb.tables import Table, csv_text
+from musterweb.table import Table, csv_text
 from tests.musterweb.conftest import FILE_TOKEN, HTML, add_job
 from tests.musterweb.test_events import until
 

@@ -33,8 +33,8 @@ def paths(values: dict[str, Any], before: tuple[str, ...] = ()) -> Iterator[tupl
 @pytest.mark.parametrize("path", [*paths(values_of_the_role())], ids=".".join)
 def test_a_value_of_the_role_is_one_of_the_chart(path: tuple[str, ...]) -> None:
     if path[0] == "featureGates":
-        gates = read_file(DRA_DRIVER.archive, "pkg/featuregates/featuregates.go")
-        assert re.search(rf'featuregate\.Feature = "{path[1]}"', gates)
+        source = read_file(DRA_DRIVER.archive, "pkg/featuregates/featuregates.go")
+        assert re.search(rf'featuregate\.Feature = "{path[1]}"', source)
         return
     values = yaml.safe_load(read_file(DRA_DRIVER.archive, f"{CHART}/values.yaml"))
     for name in path:
@@ -53,6 +53,6 @@ def test_what_can_be_shared_out_is_what_the_driver_reads() -> None:
     assert re.search(r'name: CONSUMABLE_SHARES\s+value: "\{\{ \.Values\.consumableShares \}\}"', template)
     main = read_file(DRA_DRIVER.archive, "cmd/gpu-kubelet-plugin/main.go")
     assert "'disabled', 'memory', 'unlimited', or a positive integer" in main
-    gates = read_file(DRA_DRIVER.archive, "pkg/featuregates/featuregates.go")
-    (since,) = re.findall(r"\tConsumableShares: \{.*?MajorMinor\((\d+, \d+)\)", gates, re.DOTALL)
+    source = read_file(DRA_DRIVER.archive, "pkg/featuregates/featuregates.go")
+    (since,) = re.findall(r"\tConsumableShares: \{.*?MajorMinor\((\d+, \d+)\)", source, re.DOTALL)
     assert since == "0, 5", "the role shares memory out from this release on"

@@ -78,7 +78,7 @@ class State:
     """The files of packages, also under the names that they have where /bin and /lib are links into /usr."""
 
 
-def look(guest: Guest) -> State:
+def state_of(guest: Guest) -> State:
     """The state of a host. Its files are those in which its disk differs from the one that it shares."""
     listed = guest.run("systemctl", "list-unit-files", "--no-legend", "--no-pager", check=True).stdout
     owned = guest.run("sh", "-c", "cat /var/lib/dpkg/info/*.list", check=True).stdout
@@ -154,9 +154,9 @@ def done(deepops: Tree, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Do
         for name, (suite, _) in SUITES.items():
             running[name] = boot(f"kubespray-{name}-{os.getpid()}", suite, folder / suite)
         running["gpu01"].run("apt-get", "install", "-qq", "-y", "docker.io", check=True)
-        before = {name: look(guest) for name, guest in running.items()}
+        before = {name: state_of(guest) for name, guest in running.items()}
         output = install(deepops, running, programs, folder)
-        after = {name: look(guest) for name, guest in running.items()}
+        after = {name: state_of(guest) for name, guest in running.items()}
         yield Done(running, before, after, output)
     finally:
         for guest in running.values():

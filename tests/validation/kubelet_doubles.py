@@ -10,7 +10,7 @@ from orchestrator.cluster.transport import Transport
 from tests.cluster.waiting import running
 
 _GPU: Final = "nvidia.com/gpu"
-_LOOK_SECONDS: Final = 0.1
+_POLL_SECONDS: Final = 0.1
 Json = Mapping[str, Any]
 
 
@@ -25,10 +25,10 @@ class Kubelets:
     async def run(self) -> None:
         """Go on until cancelled."""
         while True:
-            await self._look()
-            await asyncio.sleep(_LOOK_SECONDS)
+            await self._poll()
+            await asyncio.sleep(_POLL_SECONDS)
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         """Give GPUs to what has started since, and let each node's agent say what is new."""
         nodes = (await self._transport.get(NODES.path()))["items"]
         pods = {pod["metadata"]["uid"]: pod for pod in (await self._transport.get(PODS.path()))["items"]}

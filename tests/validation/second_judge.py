@@ -154,7 +154,7 @@ def settled(step: Json, events: list[Json]) -> str:  # noqa: C901 - one rule, in
             return "CONVERGED" if now - since >= step["holdMs"] else ""
         return "FAILED" if now >= step["withinMs"] else ""
 
-    def look(now: int) -> str:
+    def evaluate(now: int) -> str:
         nonlocal since
         good = not differs(world, expected, set(evicted.values()))
         if good and since is None and now <= step["withinMs"]:
@@ -165,13 +165,13 @@ def settled(step: Json, events: list[Json]) -> str:  # noqa: C901 - one rule, in
                 return "FAILED"
         return decided(now)
 
-    result = look(0)
+    result = evaluate(0)
     for number in range(window["startEvent"], window["untilEvent"]):
         now = events[number]["tMs"] - window["startedMs"]
         result = result or decided(now)
         if not result:
             take(number, events[number])
-            result = look(now)
+            result = evaluate(now)
     return result or decided(window["endedMs"] - window["startedMs"]) or "CUT"
 
 
@@ -313,8 +313,8 @@ def judge_invariant(check: Json, events: list[Json]) -> str:
     before = [e for e in events[: window["fromEvent"]] if e["event"] in {"node", "gpus"}]
     during = events[window["fromEvent"] : window["untilEvent"]]
     name = check["id"].split("/invariant/")[1]
-    look = reconcile if name in {"kubelet-agrees", "processes-on-own-gpus"} else look_at
-    times, subjects = look(name, before + during, window["startedMs"], window["endedMs"])
+    replay = reconcile if name in {"kubelet-agrees", "processes-on-own-gpus"} else replay_invariant
+    times, subjects = replay(name, before + during, window["startedMs"], window["endedMs"])
     if any(time >= window["startedMs"] for time in times):
         return "FAIL"
     world = World()
@@ -397,7 +397,7 @@ def trained(result: Json, mounts: int) -> str:
     return "PASS" if last < first else "FAIL"
 
 
-def look_at(name: str, events: list[Json], since: int, end: int) -> tuple[list[int], int]:
+def replay_invariant(name: str, events: list[Json], since: int, end: int) -> tuple[list[int], int]:
     """The times of violations, and how many subjects there were."""
     world, times, subjects = World(), [], set()
     announced: set[str] = set()

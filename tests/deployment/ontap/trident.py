@@ -29,28 +29,28 @@ class Trident:
 
     def add_backend(self, backend: dict[str, Any]) -> str:
         """Take up a backend; return why it failed, or nothing."""
-        return str(self._ask("POST", "backend", backend).get("error", ""))
+        return str(self._call("POST", "backend", backend).get("error", ""))
 
     def delete_backend(self, name: str) -> None:
         """Give a backend up, which has no volumes."""
-        error = self._ask("DELETE", f"backend/{name}").get("error", "")
+        error = self._call("DELETE", f"backend/{name}").get("error", "")
         assert not error, error
 
     def add_node(self, name: str, address: str) -> None:
         """Register a node as its own Trident does when it starts."""
         node = {"name": name, "ips": [address], "publicationState": "clean"}
-        error = self._ask("PUT", f"node/{name}", node).get("error", "")
+        error = self._call("PUT", f"node/{name}", node).get("error", "")
         assert not error, error
 
     def is_ready(self) -> bool:
         """Whether it answers."""
         try:
-            self._ask("GET", "version")
+            self._call("GET", "version")
         except OSError:
             return False
         return self.controller.socket.exists()
 
-    def _ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+    def _call(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_SECONDS)
         with closing(connection):
             connection.request(method, f"/trident/v1/{path}", json.dumps(body) if body is not None else None)

@@ -353,7 +353,7 @@ def declare_it_not_applicable(content: dict[str, Any]) -> None:
     entry["verdict"], entry["reason"], entry["notApplicable"] = "NOT_APPLICABLE", "why not", "why not"
 
 
-def ask_for_less(content: dict[str, Any]) -> None:
+def need_less(content: dict[str, Any]) -> None:
     step = content["steps"][0]
     step["expected"] = content["steps"][1]["expected"]
 
@@ -371,7 +371,7 @@ def leave_a_requirement_out(content: dict[str, Any]) -> None:
     ("change", "words"),
     [
         (declare_it_not_applicable, "requirement training.resnet50: is not as the catalogue"),
-        (ask_for_less, "check muster-gang/wait: expected is not as the file has it"),
+        (need_less, "check muster-gang/wait: expected is not as the file has it"),
         (leave_a_check_out, "requirement gangs.whole: is not as the catalogue"),
         (leave_a_requirement_out, "the requirements are not those of the catalogue"),
     ],
