@@ -80,10 +80,10 @@ def test_a_value_that_no_parser_would_make_is_refused(values: dict[str, Any], na
         Submission(**{"name": "x", "image": "image", "user": "ann", **values})
 
 
-LONGEST = "x" * (MAX_STRING_BYTES - len("V="))
+MAX_VALUE = "x" * (MAX_STRING_BYTES - len("V="))
 
 
-@pytest.mark.parametrize("value", ["x" * 65536, LONGEST, "ä" * (len(LONGEST) // 2)])
+@pytest.mark.parametrize("value", ["x" * 65536, MAX_VALUE, "ä" * (len(MAX_VALUE) // 2)])
 def test_what_linux_can_take_is_taken(value: str) -> None:
     assert Submission("x", "image", "ann", environment=(Variable("V", value),)).environment[0].value == value
 
@@ -91,7 +91,7 @@ def test_what_linux_can_take_is_taken(value: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"environment": (Variable("V", LONGEST + "x"),)}, "environment V is 131072 bytes"),
+        ({"environment": (Variable("V", MAX_VALUE + "x"),)}, "environment V is 131072 bytes"),
         ({"environment": (Variable("V", "ä" * 65536),)}, "environment V is 131074 bytes"),
         ({"environment": (Variable("V", "a\0b"),)}, "environment V has a NUL"),
         ({"args": ("a\0",)}, "args has a NUL"),
