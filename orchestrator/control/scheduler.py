@@ -45,7 +45,7 @@ DEBOUNCE_SECONDS: Final = 0.05
 TICK_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 1.0
 MAX_RETRY_SECONDS: Final = 30.0
-IDLE_PART_OF_DECISION: Final = 2.0
+IDLE_PART_OF_DECISION: Final = 0.5
 """The loop rests this many times as long as the last decision took, so that bindings get the CPU too."""
 MAX_REST_SECONDS: Final = 1.0
 FORBIDDEN_SECONDS: Final = 30.0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tests.cli.memory_api_server import MemoryApiServer
 
-SERVES = {"operator"}
+SERVES = {"operator", "agent"}
 """Commands that run until they are stopped, when their arguments are right."""
 WAITS = {"--watch", "-w", "--attach", "--jupyter", "-f", "--follow", "--kubeconfig", "--context"}
 """Options after which a command waits for what never comes here, or that lead away from the test's server."""
