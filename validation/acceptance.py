@@ -11,9 +11,9 @@ from validation.errors import CatalogueError
 from validation.judge.requirements import RequirementFacts
 from validation.plan import plan
 from validation.scenario.loader import LoadedScenario, find, load, with_predecessors
-from validation.targets.kinds import CLUSTER, LAB
+from validation.targets.kinds import CLUSTER, LAB, PLANNER
 
-PROFILES = {LAB: "lab", CLUSTER: "current"}
+PROFILES = {LAB: "lab", CLUSTER: "current", PLANNER: "planner"}
 """The profile of a target, where none was chosen."""
 
 

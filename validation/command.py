@@ -14,7 +14,7 @@ from validation.acceptance import open_acceptance
 from validation.plan import plan
 from validation.plan_document import document
 from validation.scenario.loader import find, load, select
-from validation.targets.kinds import CLUSTER, IMAGE, LAB, PROCESS
+from validation.targets.kinds import IMAGE, LAB, PROCESS, TARGETS
 
 if TYPE_CHECKING:
     from validation.acceptance import Acceptance
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 @click.command()
 @click.option(
     "--target",
-    type=click.Choice([LAB, CLUSTER]),
+    type=click.Choice(TARGETS),
     default=LAB,
     show_default=True,
-    help="lab: a control plane of our own with simulated nodes. cluster: the one of the kubeconfig.",
+    help="lab: a control plane of our own with simulated nodes. cluster: the one of the kubeconfig. "
+    "planner: the planner alone, without a control plane.",
 )
 @click.option(
     "--scenario", "pattern", default="*", metavar="GLOB", help="Which scenarios, by id. Default: all."
@@ -64,7 +65,8 @@ if TYPE_CHECKING:
     "--profile",
     default="",
     metavar="NAME",
-    help="The kind of site, which says what applies: lab, tr4858 or current. Default: lab or, for a cluster, current.",
+    help="The kind of site, which says what applies: lab, tr4858, current or planner. Default: that of the target, "
+    "current for a cluster.",
 )
 @click.option(
     "--part",

@@ -19,7 +19,7 @@ from validation.plan import Check, plan
 from validation.plan_document import document
 from validation.scenario.loader import SUFFIX, LoadedScenario, find, load, with_predecessors
 from validation.session import Settings, ValidationSession, acceptance_of, exit_code
-from validation.targets.kinds import CLUSTER, LAB
+from validation.targets.kinds import LAB, TARGETS
 
 SETTINGS = pytest.StashKey[Settings]()
 SESSION = pytest.StashKey[ValidationSession]()
@@ -79,9 +79,7 @@ class ScenarioFile(pytest.File):
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of a run that was not started by `muster validate`."""
     group = parser.getgroup("muster", "validation of a GPU cluster")
-    group.addoption(
-        "--muster-target", choices=(LAB, CLUSTER), default=LAB, help="what the scenarios run against"
-    )
+    group.addoption("--muster-target", choices=TARGETS, default=LAB, help="what the scenarios run against")
     group.addoption(
         "--muster-kubeconfig", type=Path, help="access to the cluster, for --muster-target cluster"
     )

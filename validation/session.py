@@ -28,10 +28,11 @@ from validation.scenario.loader import LoadedScenario
 from validation.summary import opening
 from validation.targets.base import Target
 from validation.targets.cluster import ClusterTarget
-from validation.targets.kinds import LAB
+from validation.targets.kinds import LAB, PLANNER
 from validation.targets.lab import LabOperator, LabTarget
 from validation.targets.operator_deployment import OperatorDeployment, OperatorImage
 from validation.targets.operator_process import OperatorProcess, changed_operator
+from validation.targets.planner import PlannerTarget, SimulatedRecorder
 from validation.targets.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Settings:
     patience_percent: int = 100
     fail_fast: bool = False
     open_target: Callable[[], Target] | None = None
-    open_recorder: Callable[[], Recorder] = Recorder
+    open_recorder: Callable[[], Recorder] | None = None
     catalogue: Path = CATALOGUE
     progress: Reporter = field(default_factory=lambda: Reporter(lambda _: None))
     argv: list[str] = field(default_factory=list)
@@ -103,7 +104,7 @@ class ValidationSession:
             self.acceptance,
             self._options(),
             progress=settings.progress,
-            recorder=settings.open_recorder(),
+            recorder=self._make_recorder(),
         )
 
     def run(self, check: Check) -> CheckResult:
@@ -179,8 +180,15 @@ class ValidationSession:
                 else OperatorDeployment(image, self.directory, progress)
             )
             return LabTarget(operator, self.directory, progress)
+        if self._settings.target == PLANNER:
+            return PlannerTarget()
         projects = frozenset(name for check in self.checks for name in check.scenario.quotas_milli)
         return ClusterTarget(self._settings.kubeconfig, projects, self._settings.progress)
+
+    def _make_recorder(self) -> Recorder:
+        if self._settings.open_recorder is not None:
+            return self._settings.open_recorder()
+        return SimulatedRecorder() if self._settings.target == PLANNER else Recorder()
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

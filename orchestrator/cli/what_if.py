@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import Command, add_common_options
+from orchestrator.cli.options import Command
 from orchestrator.cli.outcome import json_option, show, warn
 from orchestrator.cli.settings import Settings
 from orchestrator.errors import UsageError
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
     from orchestrator.planner.model import Snapshot
     from orchestrator.workloads.submission import Submission
-
-_NO_IMAGE = "what-if"
 
 
 @click.command("what-if", cls=Command, no_args_is_help=True)
@@ -108,28 +106,15 @@ def _snapshot(file: Path | None) -> "tuple[Snapshot, str | None]":
 
 def _submission(text: str) -> "tuple[Submission, str | None]":
     """Return what the words after `submit` ask for, and the project that they name."""
-    from orchestrator.cli.session import naming_flags
-    from orchestrator.cli.submit import submit
-    from orchestrator.cli.submit_options import FLAGS
-    from orchestrator.cli.submit_request import SubmitRequest
+    from orchestrator.cli.submit_line import read_submission
 
-    if not any(param.name == "kubeconfig" for param in submit.params):
-        add_common_options(submit)
     try:
         words = shlex.split(text)
     except ValueError as error:
         raise UsageError(f"--submit {text!r} cannot be read: {error}") from error
     if not words:
         raise UsageError("--submit is empty: give what would follow 'muster submit'")
-    settings = Settings()
-    with submit.make_context("submit", words, obj=settings) as ctx:
-        values = dict(ctx.params)
-        values["image"] = values["image"] or _NO_IMAGE
-        with naming_flags(FLAGS):
-            request = SubmitRequest(ctx, values)
-            if request.name is None:
-                raise UsageError(f"--submit {text!r} has no name for the job: give NAME first")
-            return request.submission(), settings.project
+    return read_submission(words)
 
 
 def _quota(text: str) -> tuple[str, int]:

@@ -1,6 +1,5 @@
-"""A target without a cluster: a scheduler that does what the oracle derives, on a clock that only waiting moves."""
+"""A target without a cluster: a scheduler that does what the oracle derives."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -15,21 +14,6 @@ from validation.scenario.commands import Action, Submit, parse
 from validation.scenario.loader import demands
 from validation.scenario.schema import Cluster
 from validation.targets.recorder import Recorder
-
-
-class QuickRecorder(Recorder):
-    """Waiting takes no time: the clock goes on by what is waited for."""
-
-    def __init__(self) -> None:
-        self.clock_ms = 0
-        super().__init__(clock=lambda: self.clock_ms / 1000)
-
-    def now_ms(self) -> int:
-        return self.clock_ms
-
-    async def changed(self, timeout_ms: int) -> None:
-        self.clock_ms += max(1, timeout_ms)
-        await asyncio.sleep(0)
 
 
 class FakeTarget:
@@ -63,7 +47,7 @@ class FakeTarget:
         words = line.split()
         if words[:3] == ["muster", "project", "create"]:
             self.quotas[words[3]] = int(float(words[5]) * 1000)
-            self.recorder._projects[f"muster-{words[3]}"] = words[3]
+            self.recorder.take_namespace(f"muster-{words[3]}", words[3])
         elif words[:3] == ["muster", "project", "delete"]:
             del self.quotas[words[3]]
         else:

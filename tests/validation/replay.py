@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from orchestrator.errors import MusterError
-from tests.validation.fake_target import FakeTarget, QuickRecorder
+from tests.validation.fake_target import FakeTarget
 from validation import plugin, pytest_run
 from validation.report.record import Report
 from validation.scenario.loader import SHIPPED, find, load, select
 from validation.session import Settings, acceptance_of, exit_code
+from validation.targets.planner import SimulatedRecorder
 
 GANG = SHIPPED / "muster" / "gang.scenario.yaml"
 VICTIM = SHIPPED / "muster" / "victim.scenario.yaml"
@@ -41,7 +42,7 @@ class Stash:
 
 
 def settings(out: Path, target: Callable[[], Any] = FakeTarget, **more: Any) -> Settings:
-    return Settings(out=out, open_target=target, open_recorder=QuickRecorder, **more)
+    return Settings(out=out, open_target=target, open_recorder=SimulatedRecorder, **more)
 
 
 def run_command(paths: Sequence[Path], chosen: Settings, pattern: str = "*") -> tuple[int, Report | None]:

@@ -4,6 +4,9 @@ from typing import Final
 
 LAB: Final = "lab"
 CLUSTER: Final = "cluster"
+PLANNER: Final = "planner"
+
+TARGETS: Final = (LAB, CLUSTER, PLANNER)
 
 PROCESS: Final = "process"
 IMAGE: Final = "image"

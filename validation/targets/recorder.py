@@ -139,6 +139,11 @@ class Recorder:
         """Record from now on what the containers of the workload printed last, once they have ended."""
         self._followed.add((project, workload))
 
+    def take_namespace(self, name: str, project: str) -> None:
+        """Take the namespace as that of the project."""
+        self._projects[name] = project
+        self._changed.set()
+
     def has_namespace(self, project: str) -> bool:
         """Whether the project's namespace has been seen."""
         return project in self._projects.values()
@@ -236,8 +241,7 @@ class Recorder:
             self._projects.pop(name, None)
             self._changed.set()
         elif project and self._projects.get(name) != project:
-            self._projects[name] = project
-            self._changed.set()
+            self.take_namespace(name, project)
             for pod in [pod for pod in self._pods.values() if pod["metadata"]["namespace"] == name]:
                 self._pod_changed("added", pod)
 

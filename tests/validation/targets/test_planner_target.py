@@ -1,0 +1,136 @@
+"""`muster validate --target planner`: the scenarios on the planner alone. Covers validation/targets/planner.py."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.planner import plan
+from orchestrator.planner.model import Eviction, Plan, PodState, Snapshot
+from tests.validation.replay import GANG, VICTIM, assert_second_judge_agrees, run_command
+from validation.report.record import Report
+from validation.scenario.loader import SHIPPED
+from validation.session import Settings
+from validation.targets.kinds import PLANNER
+from validation.targets.planner import PlannerTarget
+
+MUSTER = (sys.executable, "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())")
+PYTEST = (
+    sys.executable,
+    "-m",
+    "pytest",
+    "-p",
+    "validation.plugin",
+    "-p",
+    "no:cacheprovider",
+    "-c",
+    os.devnull,
+)
+NO_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+
+def command(out: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    words = [*MUSTER, "validate", "--target", "planner", "--out", str(out), *arguments]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def with_pytest(out: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    words = [
+        *PYTEST,
+        "--rootdir",
+        str(SHIPPED),
+        "--muster-target",
+        "planner",
+        "--muster-report",
+        str(out),
+        *arguments,
+    ]
+    return subprocess.run(
+        words, capture_output=True, text=True, check=False, env={**os.environ, **NO_PLUGINS}
+    )
+
+
+def run_on(target: PlannerTarget, directory: Path, *paths: Path) -> Report:
+    chosen = Settings(target=PLANNER, out=directory, open_target=lambda: target)
+    _, report = run_command(paths, chosen)
+    assert report is not None
+    return report
+
+
+def test_the_command_proves_what_the_planner_alone_can_be_asked_for(tmp_path: Path) -> None:
+    done = command(tmp_path / "r")
+    assert "PASS of 14 of 81 requirements: all that apply to the profile planner" in done.stdout, done.stderr
+    assert done.returncode == 0
+    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    assert report["target"]["kind"] == "planner"
+    assert "no API server, no kubelet" in report["target"]["cluster is"]
+    assert report["cluster"]["kubernetes"] == "none"
+    assert {entry["verdict"] for entry in report["requirements"]} == {"PASS", "NOT_APPLICABLE"}
+    verified = subprocess.run([*MUSTER, "report", "verify", str(tmp_path / "r")], check=False)
+    assert verified.returncode == 0
+    assert_second_judge_agrees(tmp_path / "r")
+
+
+@pytest.mark.parametrize(
+    ("of_command", "of_pytest"), [((), ()), (("--scenario", "muster-*"), ("-k", "muster"))]
+)
+def test_pytest_ends_as_the_command_does(
+    of_command: tuple[str, ...], of_pytest: tuple[str, ...], tmp_path: Path
+) -> None:
+    ours = command(tmp_path / "command", *of_command)
+    theirs = with_pytest(tmp_path / "pytest", *of_pytest, str(SHIPPED))
+    assert theirs.returncode == ours.returncode == (1 if of_command else 0), theirs.stdout
+
+
+def test_two_runs_do_not_differ(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        run_on(PlannerTarget(), tmp_path / name, GANG, VICTIM)
+    words = [*MUSTER, "report", "diff", str(tmp_path / "first"), str(tmp_path / "second")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+
+
+def idle(snapshot: Snapshot) -> Plan:
+    """Decides as the planner does, and binds nobody."""
+    return dataclasses.replace(plan(snapshot), bindings=())
+
+
+def on_the_first_gpus(snapshot: Snapshot) -> Plan:
+    """Binds every pod to the first GPUs of its node."""
+    decision = plan(snapshot)
+    bindings = (dataclasses.replace(b, devices=tuple(range(len(b.devices)))) for b in decision.bindings)
+    return dataclasses.replace(decision, bindings=tuple(bindings))
+
+
+def restless(snapshot: Snapshot) -> Plan:
+    """Decides as the planner does, and evicts whoever runs."""
+    evictions = [
+        Eviction(pod.id, workload.id, workload.id, "test", "for no reason")
+        for workload in snapshot.workloads
+        for pod in workload.pods
+        if pod.state is PodState.ALLOCATED
+    ]
+    return dataclasses.replace(plan(snapshot), evictions=tuple(evictions))
+
+
+def test_a_planner_that_binds_nobody_fails(tmp_path: Path) -> None:
+    report = run_on(PlannerTarget(idle), tmp_path, VICTIM)
+    assert (report.verdict, report.steps[0].verdict) == ("FAIL", "FAIL")
+    assert "the expected state was not reached within" in report.steps[0].reason
+
+
+def test_a_planner_that_gives_a_gpu_twice_fails(tmp_path: Path) -> None:
+    report = run_on(PlannerTarget(on_the_first_gpus), tmp_path, VICTIM)
+    failed = [step.id for step in report.steps if step.verdict == "FAIL"]
+    assert report.verdict == "FAIL"
+    assert "muster-victim/invariant/gpu-capacity" in failed
+
+
+def test_a_planner_that_does_not_come_to_rest_fails(tmp_path: Path) -> None:
+    report = run_on(PlannerTarget(restless), tmp_path, GANG)
+    assert report.verdict == "FAIL"
+    assert "the planner still changes its mind after 100 decisions" in report.steps[0].reason

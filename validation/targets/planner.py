@@ -1,0 +1,232 @@
+"""The planner alone as the target: its plans are carried out on a snapshot. No API server, no operator, no node.
+
+The command lines of scenarios are parsed by `muster` itself and become pods as the operator reads them; only what a
+cluster would add is missing. Time is simulated, so that a run takes seconds.
+"""
+
+import asyncio
+import contextlib
+import shlex
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from musterlab.nodes import NodeGroup, names
+from musterlab.profiles import load
+from orchestrator.cli.submit_line import read_submission
+from orchestrator.cluster.gpu_fraction import gpu_milli
+from orchestrator.cluster.quantity import cpu_milli, memory_bytes
+from orchestrator.errors import MusterError, UsageError
+from orchestrator.names import GPU_RESOURCE
+from orchestrator.planner import model, plan
+from orchestrator.simulation import change
+from orchestrator.simulation.run import Planner, settle
+from validation.errors import TargetError
+from validation.judge.events import Eviction, NodeSeen, PodSeen
+from validation.report.record import Command
+from validation.scenario.schema import Cluster
+from validation.targets.kinds import PLANNER
+from validation.targets.recorder import Recorder
+
+
+class SimulatedRecorder(Recorder):
+    """Waiting takes no time: the clock goes on by what is waited for, and by nothing else."""
+
+    def __init__(self) -> None:
+        self.clock_ms = 0
+        super().__init__(clock=lambda: self.clock_ms / 1000)
+
+    def now_ms(self) -> int:
+        """Simulated milliseconds since the run began."""
+        return self.clock_ms
+
+    async def changed(self, timeout_ms: int) -> None:
+        """Let the time pass."""
+        self.clock_ms += max(1, timeout_ms)
+        await asyncio.sleep(0)
+
+
+class PlannerTarget:
+    """A snapshot to which command lines are applied, and then the planner's decisions until one changes nothing."""
+
+    kind = PLANNER
+    disposable = True
+
+    def __init__(self, planner: Planner = plan) -> None:
+        self._planner = planner
+        self._shape: Cluster | None = None
+        self._snapshot = model.Snapshot((), (), ())
+        self._recorder: Recorder | None = None
+        self._seen: dict[str, PodSeen] = {}
+        """By the planner's id, the pods as they were recorded last."""
+        self._submitted: dict[str, int] = {}
+        """By id, the number of the submission that made each workload: a name may come again, a uid may not."""
+        self._count = 0
+
+    async def start(self, cluster: Cluster) -> bool:
+        """Begin with empty nodes, unless there are such nodes already."""
+        if self._shape == cluster:
+            return False
+        self._shape, self._snapshot = cluster, model.Snapshot(_nodes(cluster), (), ())
+        self._seen = {}
+        return True
+
+    @contextlib.asynccontextmanager
+    async def recording(self, recorder: Recorder) -> AsyncIterator[None]:
+        """Let the recorder see the nodes, and from now on every pod."""
+        self._recorder, nodes = recorder, self._snapshot.nodes
+        for node in nodes:
+            recorder.nodes[node.name] = node.gpu_model
+            recorder.record(NodeSeen(recorder.now_ms(), node.name, node.gpu_count))
+        yield
+        for node in nodes:
+            del recorder.nodes[node.name]
+            recorder.record(NodeSeen(recorder.now_ms(), node.name, gpus=0))
+
+    async def execute(self, line: str, *, started_ms: int) -> Command:
+        """Apply the line to the snapshot, and decide. It fails as the command would, or if the planner never rests."""
+        try:
+            self._apply(shlex.split(line)[1:])
+            self._settle()
+        except click.ClickException as error:
+            return Command(line, error.exit_code, started_ms, 0, stderr=error.format_message())
+        except MusterError as error:
+            return Command(line, error.exit_code, started_ms, 0, stderr=str(error))
+        return Command(line, 0, started_ms, 0)
+
+    def describe(self) -> dict[str, Any]:
+        """What there is in the place of a cluster."""
+        return {
+            "kind": self.kind,
+            "operator": "none: the planner of this installation, called on a snapshot",
+            "cluster is": "simulated: no API server, no kubelet; no container runs",
+            "time is": "simulated: what a run waits for takes no time",
+        }
+
+    def timings(self) -> dict[str, str]:
+        """Nothing is waited for."""
+        return {}
+
+    async def kubernetes(self) -> str:
+        """There is no API server."""
+        return "none"
+
+    async def problem(self) -> str:
+        """Nothing can break."""
+        return ""
+
+    async def stop(self) -> None:
+        """Forget the cluster."""
+        self._shape, self._recorder = None, None
+
+    def _apply(self, words: Sequence[str]) -> None:
+        """Apply a command line of a scenario, or of the run itself. Raises UsageError, and what click raises."""
+        match words:
+            case ["submit", *rest]:
+                self._submit(rest)
+            case ["delete", "-p", project, *workloads]:
+                for name in workloads:
+                    self._snapshot = change.delete(self._snapshot, project, name)
+            case ["project", "create", name, "-g", quota]:
+                milli = gpu_milli(quota)
+                created = model.Project(name, milli, over_quota_weight=milli)
+                self._snapshot = change.set_project(self._snapshot, created)
+                self._watching.take_namespace(_namespace(name), name)
+            case ["project", "delete", name, "--force"]:
+                self._snapshot = change.delete_project(self._snapshot, name)
+            case _:
+                raise UsageError(f"muster {shlex.join(words)}: not done without a cluster")
+
+    def _submit(self, words: Sequence[str]) -> None:
+        submission, project = read_submission(words)
+        if project is None:
+            raise UsageError(f"submit {shlex.join(words)} names no project: add -p PROJECT")
+        self._snapshot = change.submit(self._snapshot, submission, project)
+        self._count += 1
+        self._submitted[self._snapshot.workloads[-1].id] = self._count
+        self._record(self._snapshot, ())
+
+    def _settle(self) -> None:
+        """Decide until nothing changes, and record each decision. Evicted pods are gone one decision later."""
+        self._record(self._snapshot, ())
+        run = settle(self._snapshot, planner=self._planner, grace_decisions=1)
+        states = [*run.snapshots, run.after]
+        for decision, after in zip(run.steps, states[1:], strict=True):
+            self._record(after, decision.evictions)
+        self._snapshot = run.after
+        if not run.is_stable:
+            raise TargetError(f"the planner still changes its mind after {len(run.steps)} decisions")
+
+    @property
+    def _watching(self) -> Recorder:
+        if self._recorder is None:
+            raise TargetError("nothing records what the planner does")
+        return self._recorder
+
+    def _record(self, after: model.Snapshot, evictions: Iterable[model.Eviction]) -> None:
+        """Record how the pods differ from what was recorded last: who is gone, who is evicted, and then the others."""
+        pods = self._pods(after, {eviction.pod: eviction for eviction in evictions})
+        for name in [name for name in self._seen if name not in pods]:
+            self._tell(msgspec.structs.replace(self._seen.pop(name), change="deleted"))
+        changed = [(name, pod) for name, pod in pods.items() if pod != self._seen.get(name)]
+        for name, pod in sorted(changed, key=lambda entry: entry[1].eviction is None):
+            self._tell(pod if name in self._seen else msgspec.structs.replace(pod, change="added"))
+            self._seen[name] = pod
+
+    def _tell(self, pod: PodSeen) -> None:
+        recorder = self._watching
+        recorder.record(msgspec.structs.replace(pod, t_ms=recorder.now_ms()))
+
+    def _pods(self, snapshot: model.Snapshot, evictions: dict[str, model.Eviction]) -> dict[str, PodSeen]:
+        """The pods of the snapshot by id, as a watch would show them; `evictions` say who is evicted now, and why."""
+        return {
+            pod.id: PodSeen(
+                t_ms=0,
+                change="modified",
+                uid=f"{self._submitted[workload.id]}/{pod.id}",
+                namespace=_namespace(workload.project),
+                project=workload.project,
+                workload=workload.name,
+                pod=pod.name,
+                phase="Pending" if pod.state is model.PodState.PENDING else "Running",
+                node=pod.node or "",
+                devices=pod.devices,
+                gpu_milli=pod.request.gpu_milli,
+                preemptible=workload.preemptible,
+                priority=workload.priority,
+                submitted_us=workload.created_at_us,
+                min_member=workload.min_member,
+                terminating=pod.state is model.PodState.RELEASING,
+                eviction=self._eviction(pod.id, evictions.get(pod.id)),
+            )
+            for workload in snapshot.workloads
+            for pod in workload.pods
+        }
+
+    def _eviction(self, pod: str, decided: model.Eviction | None) -> Eviction | None:
+        """The eviction that was decided now, or before. Its reason is the planner's rule: no API server saw it."""
+        if decided is not None:
+            return Eviction(decided.rule, decided.message)
+        return self._seen[pod].eviction if pod in self._seen else None
+
+
+def _nodes(cluster: Cluster) -> tuple[model.Node, ...]:
+    """The nodes that the scenario needs, empty. Raises ProfileError."""
+    profile = load(cluster.profile)
+    return tuple(
+        model.Node(
+            name=name,
+            gpu_count=int(profile.capacity.get(GPU_RESOURCE, "0")),
+            cpu_milli=cpu_milli(profile.capacity["cpu"]),
+            memory_bytes=memory_bytes(profile.capacity["memory"]),
+            pod_slots=int(profile.capacity["pods"]),
+            labels=dict(profile.labels),
+        )
+        for name, _ in names([NodeGroup(profile, cluster.nodes)])
+    )
+
+
+def _namespace(project: str) -> str:
+    return f"muster-{project}"
