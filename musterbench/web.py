@@ -94,8 +94,11 @@ async def run(
         progress("filling history and reports …")
         await _fill_history(folder / "history.db")
         _fill_reports(folder / "reports")
+        if viewers > 1:
+            progress(f"{viewers} people sign in at the same moment …")
+            on_result(await _all_at_once(cluster, folder, viewers))
         url, pid = await stack.enter_async_context(_serving(cluster, folder))
-        served = _Served(url, pid, nodes, jobs)
+        served = _Served(url, pid, cluster.nodes, cluster.jobs)
         people = [await stack.enter_async_context(_Viewer.at(url, number)) for number in range(viewers)]
         for result in await _pages_of_one(served, people[0]):
             on_result(result)
@@ -104,6 +107,32 @@ async def run(
             on_result(await _first_pages(served, people[1:]))
         progress(f"{updates} updates for {viewers} people …")
         on_result(await _updates(served, people, cluster, updates))
+
+
+async def _all_at_once(cluster: WebCluster, folder: Path, viewers: int) -> Result:
+    """Everybody signs in and opens the first page at the same moment, right after the start of a server of its own."""
+    async with AsyncExitStack() as stack:
+        url, pid = await stack.enter_async_context(_serving(cluster, folder))
+        served = _Served(url, pid, cluster.nodes, cluster.jobs)
+        people = [await stack.enter_async_context(_Viewer.at(url, number)) for number in range(viewers)]
+        used, started = processor_ms(pid), time.perf_counter()
+        problem: str | None = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(person.signs_in_and_opens("/")) for person in people]
+        except* BenchmarkFailed as failures:
+            problem = str(failures.exceptions[0])
+        all_seconds = time.perf_counter() - started
+        times = sorted(task.result() for task in tasks) if problem is None else [0.0]
+        return served.result(
+            f"{viewers} people sign in at the same moment",
+            median(times),
+            problem,
+            slowest_ms=times[-1] * 1000,
+            last_page_ms=all_seconds * 1000,
+            processor_ms_per_person=(processor_ms(pid) - used) / viewers,
+            limit_ms=FIRST_PAGE_SECONDS * 1000,
+        )
 
 
 async def _pages_of_one(served: _Served, person: "_Viewer") -> list[Result]:
@@ -218,6 +247,11 @@ class _Viewer:
         ) as answer:
             if answer.status != 303:
                 raise BenchmarkFailed(f"{self._token} cannot sign in: {answer.status}")
+
+    async def signs_in_and_opens(self, path: str) -> float:
+        """Begin a session and return how long a page takes then. Raises BenchmarkFailed."""
+        await self.sign_in()
+        return await self.seconds(path)
 
     async def seconds(self, path: str) -> float:
         """Return how long a page takes, to its last byte. Raises BenchmarkFailed."""

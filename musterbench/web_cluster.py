@@ -41,10 +41,15 @@ _WHY: Final = "the project has 100 of its 100 GPUs, and no others are free: wait
 
 
 class WebCluster:
-    """The objects, and who watches them. `url` is there while it serves; `waiting` are the jobs that can start."""
+    """The objects, how many there are, and who watches them.
+
+    `url` is there while it serves; `waiting` are the jobs that can start.
+    """
 
     def __init__(self, nodes: int, jobs: int) -> None:
         self.url = ""
+        self.nodes = nodes
+        self.jobs = jobs
         self.waiting: list[JSON] = []
         self._free: list[tuple[str, int]] = []
         self._objects: dict[Resource, dict[str, JSON]] = {

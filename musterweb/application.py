@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
@@ -139,7 +140,6 @@ class Web:
     def whole(self, request: Request, session: Session, page: Page, *, status: int = 200) -> Response:
         """Return a page with all that is around its body."""
         is_live = any(pattern.match(request.url.path) for pattern, _ in self._live) and status == 200
-        stream = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         text = self.html(
             page.template,
             **page.content,
@@ -148,11 +148,19 @@ class Web:
             user=session.person.user,
             cluster=self.access.server,
             form_token=session.form_token,
-            stream=stream if is_live else "",
+            stream=_target(request) if is_live else "",
             state=state_of(session.person),
             layout="layout.html.j2",
         )
         return HTMLResponse(text, status)
+
+    async def shared_body(self, session: Session, target: str) -> str:
+        """Return the body of a page that keeps itself current, made once for all who look at the same."""
+        return await session.person.body(
+            target,
+            lambda: self.body(session, target),
+            is_shared=urlsplit(target).path in OF_SIGHT,
+        )
 
     async def body(self, session: Session, target: str) -> str:
         """Return the body alone of a page that keeps itself current. Raises Refused for any other address."""
@@ -179,6 +187,14 @@ class Web:
             return self.whole(request, session, await function(await self.visit(request, session)))
 
         return endpoint
+
+    async def page_of_sight(self, request: Request) -> Response:
+        """A page that shows nothing but what the person sees, around the body that is made once for all."""
+        session = self.session(request)
+        await session.person.ready()
+        body = Markup(await self.shared_body(session, _target(request)))  # noqa: S704 - of our own templates
+        page = Page(dict(MENU)[request.url.path], "whole.html.j2", {"body": body})
+        return self.whole(request, session, page)
 
     def file(self, function: PageFunction, name: str) -> Callable[[Request], Awaitable[Response]]:
         """Return the endpoint of a table as a file. A table that is not current is none."""
@@ -215,15 +231,7 @@ class Web:
             # without room it ends at once; the browser comes again, and is then told why
             with suppress(TooMany), self.sessions.streaming(session):
                 async with aclosing(
-                    follow(
-                        session.person,
-                        lambda: session.person.body(
-                            target,
-                            lambda: self.body(session, target),
-                            is_shared=urlsplit(target).path in OF_SIGHT,
-                        ),
-                        is_over,
-                    )
+                    follow(session.person, lambda: self.shared_body(session, target), is_over)
                 ) as events:
                     async for event in events:
                         yield event
@@ -351,7 +359,10 @@ def make_application(
         history=history,
         reports=reports,
     )
-    pages = [Route(path, web.page(function)) for path, function in (LIVE | STILL).items()]
+    pages = [
+        Route(path, web.page_of_sight if path in OF_SIGHT else web.page(function))
+        for path, function in (LIVE | STILL).items()
+    ]
     files = [Route(path, web.file(function, name)) for path, (function, name) in FILES.items()]
     forms = [
         Route(path, web.page(project_forms.show_form), methods=["GET"])
@@ -390,6 +401,11 @@ def make_application(
     )
     # outside of everything: also a mistake of ours is answered with the headers
     return Guard(application, is_secure=is_secure)
+
+
+def _target(request: Request) -> str:
+    """Return the path and query of a request."""
+    return request.url.path + (f"?{request.url.query}" if request.url.query else "")
 
 
 async def _healthy(_request: Request) -> Response:

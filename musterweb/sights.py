@@ -1,8 +1,8 @@
 """What people may see and what is to be seen, and how those who see the same share it.
 
-Everybody has lists and watches with a token of their own. Whoever has the same rights, and was sent the same objects,
-sees the same: that is made once, and so are the bodies of pages that show nothing else. Whether the objects are the
-same is compared, never assumed.
+Everybody has watches with a token of their own, and lists where nobody has the same yet. Whoever has the same rights,
+and was sent the same objects, sees the same: that is made once, and so are the bodies of pages that show nothing else.
+Whether the objects are the same is compared, never assumed.
 """
 
 import asyncio

@@ -130,6 +130,7 @@ class Caches:
             namespace=self._namespace if resource.namespaced else None,
             params=params or None,
             decode=None if self._shared is None else self._shared.decoder(resource, kind),
+            beginning=None if self._shared is None else self._shared.beginning,
             on_change=on_change or self._see,
         )
         self._caches.append(cache)

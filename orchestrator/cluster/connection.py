@@ -150,8 +150,12 @@ class Connection:
         params: Params | None = None,
         silence_seconds: float | None = None,
         accept: str = "*/*",
+        on_accepted: Callable[[], None] | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes of the answer as they come; silence for longer than `silence_seconds` is Unreachable."""
+        """Yield the bytes of the answer as they come; silence for longer than `silence_seconds` is Unreachable.
+
+        `on_accepted` is called when the server has taken the request, before the first byte of its answer's body.
+        """
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(
@@ -168,6 +172,8 @@ class Connection:
         ) as answer:
             if answer.connection is not None and answer.connection.transport is not None:
                 _keep_alive(answer.connection.transport.get_extra_info("socket"))
+            if on_accepted is not None:
+                on_accepted()
             chunks = aiter(answer.content.iter_any())
             while True:
                 with _unreachable(f"GET {path}"):

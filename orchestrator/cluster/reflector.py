@@ -38,6 +38,7 @@ from orchestrator.cluster.wire import Metadata
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from orchestrator.cluster.connection import Params
     from orchestrator.cluster.resources import Resource
@@ -116,6 +117,10 @@ class Reflector(Generic[T]):
     must not seem to free its GPUs because a field of it was not understood. `undecodable` has, by uid, the metadata of
     those and why.
 
+    `beginning`, if given, is entered before the first list and yields another cache of the same `request` that is
+    current, or None for a list. The cache then begins with the objects of the other one, at its version, and is synced
+    as soon as the server has accepted the watch from there on: whoever may watch may see all of them.
+
     `problem` is the failure after which nothing was heard yet: while it is there, the cache may be behind.
 
     With `metadata_only` the server sends nothing but the metadata of the objects: enough for their age. `decode` is
@@ -133,6 +138,7 @@ class Reflector(Generic[T]):
         params: Params | None = None,
         metadata_only: bool = False,
         decode: Callable[[msgspec.Raw], T] | None = None,
+        beginning: Callable[[Reflector[T]], AbstractAsyncContextManager[Reflector[T] | None]] | None = None,
         on_change: Callable[[Change[T]], None] = _ignore,
         random: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
@@ -145,6 +151,7 @@ class Reflector(Generic[T]):
         self._envelope = msgspec.json.Decoder(_Envelope)
         self._params = dict(params or {})
         self._metadata_only = metadata_only
+        self._beginning = beginning
         self._on_change = on_change
         self._random = random
         self._clock = clock
@@ -162,8 +169,13 @@ class Reflector(Generic[T]):
         self.problem: ClusterError | None = None
 
     @property
+    def request(self) -> tuple[object, ...]:
+        """What is listed and watched: equal for caches that the server would send the same objects."""
+        return self._path, tuple(sorted(self._params.items())), self._metadata_only
+
+    @property
     def is_synced(self) -> bool:
-        """Whether the first list is in the cache."""
+        """Whether what the server has is in the cache."""
         return self._synced.is_set()
 
     @property
@@ -172,19 +184,40 @@ class Reflector(Generic[T]):
         return self._resource_version
 
     async def synced(self) -> None:
-        """Wait until the first list is in the cache."""
+        """Wait until what the server has is in the cache."""
         await self._synced.wait()
 
     async def run(self) -> None:
         """Keep the cache current until cancelled. Failures of the API are waited out, and logged."""
         while True:
             try:
-                await self._list()
+                await self._begin()
                 await self._watch_on()
             except ClusterError as error:
                 # Only an expired version, which a list cures at once, is no reason to wait.
                 expired = isinstance(error, Gone) and self.state is State.WATCHING and self._failures == 0
                 await self._failed(error, wait=not expired)
+
+    async def _begin(self) -> None:
+        """Fill the cache: by a list, but for a first time for which another cache is there."""
+        beginning, self._beginning = self._beginning, None
+        if beginning is None:
+            await self._list()
+            return
+        async with beginning(self) as other:
+            if other is None:
+                await self._list()
+            else:
+                self._resource_version = other.resource_version
+                self._undecodable.update(other.undecodable)
+                await self._tell_all(self._swapped(dict(other.objects)))
+
+    async def _tell_all(self, changes: list[Change[T]]) -> None:
+        for number, change in enumerate(changes, start=1):
+            self._on_change(change)
+            # later on nobody may see of the cache what was not told yet
+            if not self.is_synced and number % EVENTS_PER_YIELD == 0:
+                await asyncio.sleep(0)
 
     async def _watch_on(self) -> None:
         """Watch again and again from the last version seen; raise when only a list can help."""
@@ -224,11 +257,7 @@ class Reflector(Generic[T]):
         self._resource_version = page.resource_version
         self.last_heard = self._clock()
         self.problem = None
-        for number, change in enumerate(changes, start=1):
-            self._on_change(change)
-            # later on nobody may see of the cache what was not told yet
-            if not self.is_synced and number % EVENTS_PER_YIELD == 0:
-                await asyncio.sleep(0)
+        await self._tell_all(changes)
         self._synced.set()
 
     def _swapped(self, objects: dict[str, T]) -> list[Change[T]]:
@@ -257,6 +286,7 @@ class Reflector(Generic[T]):
             params=self._params,
             metadata_only=self._metadata_only,
             timeout_seconds=MIN_WATCH_SECONDS + int(span * self._random()),
+            on_accepted=self._synced.set,
         )
         async with aclosing(watch) as events:
             async for event in events:

@@ -245,12 +245,14 @@ class Transport:
         params: Params | None = None,
         timeout_seconds: int,
         metadata_only: bool = False,
+        on_accepted: Callable[[], None] | None = None,
     ) -> AsyncGenerator[WatchEvent, None]:
         """Yield what changed after `resource_version` until the server ends the watch, as it does in time.
 
         Bookmarks are asked for and yielded. An ERROR event is raised as the leaf of its code (`Gone`: list
         again). Silence for longer than `timeout_seconds` and a grace is `Unreachable`: the connection is
-        half open. Close the iterator (`contextlib.aclosing`) if it is left early.
+        half open. `on_accepted` is called when the server has taken the watch, before anything changes. Close the
+        iterator (`contextlib.aclosing`) if it is left early.
         """
         query: dict[str, str | int | bool] = {
             **(params or {}),
@@ -268,6 +270,7 @@ class Transport:
                     params=query,
                     silence_seconds=silence,
                     accept=METADATA if metadata_only else JSON,
+                    on_accepted=on_accepted,
                 )
             ) as chunks,
             aclosing(_lines(chunks)) as lines,

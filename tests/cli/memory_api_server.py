@@ -276,6 +276,7 @@ def _failure(code: int, reason: str, message: str) -> tuple[int, JSON]:
 
 class _Listener(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 256  # of five the sixth connection of a burst waits for a second and more
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away in the middle of an answer is no error: commands end when they know enough."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import Any
+
 import msgspec
+import pytest
 
 from orchestrator.client.shared_objects import SharedObjects
 from orchestrator.cluster.device_objects import ResourceSlice
@@ -39,3 +43,32 @@ def test_objects_whose_version_the_server_chooses_are_shared_too() -> None:
     spec = {"driver": "gpu.nvidia.com", "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1}}
     slice_ = msgspec.Raw(msgspec.json.encode({"metadata": {"name": "a", "uid": "u"}, "spec": spec}))
     assert decode(slice_) is decode(slice_)
+
+
+@dataclass
+class Cache:
+    """What is looked at of a cache."""
+
+    request: tuple[object, ...] = ("/api/v1/pods",)
+    kind: str = "Pod"
+    is_synced: bool = True
+    problem: Exception | None = None
+    objects: dict[str, Any] = field(default_factory=dict)
+
+
+@pytest.mark.parametrize(
+    ("other", "is_taken"),
+    [
+        (Cache(), True),
+        (Cache(request=("/api/v1/namespaces/team-b/pods",)), False),
+        (Cache(is_synced=False), False),
+        (Cache(problem=TimeoutError()), False),
+    ],
+    ids=["current", "another request", "not there yet", "behind"],
+)
+async def test_a_cache_begins_only_with_a_current_one_of_the_same_request(other: Any, is_taken: bool) -> None:
+    shared, cache = SharedObjects(), Cache(is_synced=False)
+    caches: Any = [other, cache]
+    with shared.used_by(caches):
+        async with shared.beginning(caches[1]) as beginning:
+            assert (beginning is other) == is_taken

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from orchestrator.cluster.errors import Forbidden
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.reflector import FAILURES_BEFORE_LIST, Change, Reflector, State
 from orchestrator.cluster.resources import PODS
@@ -13,6 +15,7 @@ from tests.cluster.fake_api_server import (
     SILENCE,
     Answer,
     FakeApiServer,
+    Hang,
     Request,
     Watch,
     bookmark,
@@ -25,6 +28,8 @@ from tests.cluster.fake_api_server import (
 from tests.cluster.waiting import ManualClock, running, until
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from orchestrator.cluster.transport import Transport
 
 PATH = "/api/v1/pods"
@@ -383,3 +388,61 @@ async def test_the_reflector_says_when_it_last_heard(
     async with running(recorder.reflector.run()):
         await recorder.reflector.synced()
     assert recorder.reflector.last_heard == 1000.375
+
+
+def beginning_with(other: Reflector[Pod]) -> Any:
+    """Give the other cache as the one to begin with."""
+
+    @asynccontextmanager
+    async def beginning(_cache: Reflector[Pod]) -> AsyncIterator[Reflector[Pod]]:
+        yield other
+
+    return beginning
+
+
+async def test_a_cache_begins_as_another_one_and_goes_on_by_its_own_watch(
+    server: FakeApiServer, transport: Transport, recorder: Recorder, clock: ManualClock
+) -> None:
+    server.on("GET", PATH, page(pod("a"), version="10"))
+    server.on("WATCH", PATH, Watch(SILENCE), Watch(event("ADDED", pod("b", version="11")), SILENCE))
+    async with running(recorder.reflector.run()):
+        await recorder.reflector.synced()
+        await until(lambda: len(server.asked("WATCH")) == 1)
+        second = Recorder(transport, clock, beginning=beginning_with(recorder.reflector))
+        async with running(second.reflector.run()):
+            await second.reflector.synced()
+            assert "a" in second.names
+            await until(lambda: second.names == ["a", "b"])
+    assert len(server.asked("GET")) == 1
+    assert server.asked("WATCH")[1].query["resourceVersion"] == "10"
+    assert [change for change, _, _ in second.told] == ["added", "added"]
+    assert recorder.names == ["a"]
+
+
+async def test_what_another_cache_has_is_not_there_before_the_own_watch_is_accepted(
+    server: FakeApiServer, transport: Transport, recorder: Recorder, clock: ManualClock
+) -> None:
+    server.on("GET", PATH, page(pod("a"), version="10"), Hang())
+    server.on("WATCH", PATH, Watch(SILENCE), refusal(403, "Forbidden"))
+    async with running(recorder.reflector.run()):
+        await until(lambda: len(server.asked("WATCH")) == 1)
+        second = Recorder(transport, clock, beginning=beginning_with(recorder.reflector))
+        async with running(second.reflector.run()):
+            await until(lambda: len(server.asked("GET")) == 2)
+            assert not second.reflector.is_synced
+            assert isinstance(second.reflector.problem, Forbidden)
+    server.stop()
+
+
+async def test_a_version_of_another_cache_that_expired_leads_to_a_list(
+    server: FakeApiServer, transport: Transport, recorder: Recorder, clock: ManualClock
+) -> None:
+    server.on("GET", PATH, page(pod("a"), version="10"), page(pod("b"), version="20"))
+    server.on("WATCH", PATH, Watch(SILENCE), refusal(410, "Expired"))
+    async with running(recorder.reflector.run()):
+        await until(lambda: len(server.asked("WATCH")) == 1)
+        second = Recorder(transport, clock, beginning=beginning_with(recorder.reflector))
+        async with running(second.reflector.run()):
+            await second.reflector.synced()
+            assert second.names == ["b"]
+    assert clock.slept == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from musterweb.sights import Sights, are_same
@@ -52,6 +54,30 @@ def test_an_object_of_two_people_is_there_once_and_goes_with_the_last(
         sam.get("/jobs")
         assert len(sights.objects) == alone > 5
     assert len(sights.objects) == 0
+
+
+def test_people_who_sign_in_at_the_same_moment_are_not_each_sent_all_lists(site: Site) -> None:
+    names = [f"s{number}" for number in range(12)]
+    site.people.by_token |= {f"token-of-{name}": Someone(name) for name in names}
+    barrier = threading.Barrier(len(names))
+
+    def open_jobs(name: str) -> str:
+        browser = site.browser(name)
+        barrier.wait()
+        return browser.get("/jobs").text
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        texts = list(pool.map(open_jobs, names))
+    assert all("b-secret" in text and name in text for name, text in zip(names, texts, strict=True))
+    assert site.server.requests.count(("GET", "/api/v1/pods")) < len(names) // 2
+
+
+def test_a_member_of_one_team_begins_with_nothing_of_those_who_see_all(site: Site) -> None:
+    sue, vic = site.browser("sue"), site.browser("vic", "team-a")
+    assert "b-secret" in sue.get("/jobs").text
+    for path in ("/", "/jobs", "/projects", "/nodes"):
+        assert "b-secret" not in vic.get(path).text
+    assert "a-train" in vic.get("/jobs").text
 
 
 def test_caches_are_the_same_only_with_the_same_objects() -> None:
