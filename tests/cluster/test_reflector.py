@@ -407,15 +407,15 @@ async def test_a_cache_begins_as_another_one_and_goes_on_by_its_own_watch(
     server.on("WATCH", PATH, Watch(SILENCE), Watch(event("ADDED", pod("b", version="11")), SILENCE))
     async with running(recorder.reflector.run()):
         await recorder.reflector.synced()
-        await until(lambda: len(server.asked("WATCH")) == 1)
+        await until(lambda: len(server.requests_of("WATCH")) == 1)
         second = Recorder(transport, clock, beginning=beginning_with(recorder.reflector))
         async with running(second.reflector.run()):
             await second.reflector.synced()
             assert "a" in second.names
             await until(lambda: second.names == ["a", "b"])
-    assert len(server.asked("GET")) == 1
-    assert server.asked("WATCH")[1].query["resourceVersion"] == "10"
-    assert [change for change, _, _ in second.told] == ["added", "added"]
+    assert len(server.requests_of("GET")) == 1
+    assert server.requests_of("WATCH")[1].query["resourceVersion"] == "10"
+    assert [change for change, _, _ in second.change_keys] == ["added", "added"]
     assert recorder.names == ["a"]
 
 
@@ -423,12 +423,12 @@ async def test_what_another_cache_has_is_not_there_before_the_own_watch_is_accep
     server: FakeApiServer, transport: Transport, recorder: Recorder, clock: ManualClock
 ) -> None:
     server.on("GET", PATH, page(pod("a"), version="10"), Hang())
-    server.on("WATCH", PATH, Watch(SILENCE), refusal(403, "Forbidden"))
+    server.on("WATCH", PATH, Watch(SILENCE), error_answer(403, "Forbidden"))
     async with running(recorder.reflector.run()):
-        await until(lambda: len(server.asked("WATCH")) == 1)
+        await until(lambda: len(server.requests_of("WATCH")) == 1)
         second = Recorder(transport, clock, beginning=beginning_with(recorder.reflector))
         async with running(second.reflector.run()):
-            await until(lambda: len(server.asked("GET")) == 2)
+            await until(lambda: len(server.requests_of("GET")) == 2)
             assert not second.reflector.is_synced
             assert isinstance(second.reflector.problem, Forbidden)
     server.stop()
@@ -438,9 +438,9 @@ async def test_a_version_of_another_cache_that_expired_leads_to_a_list(
     server: FakeApiServer, transport: Transport, recorder: Recorder, clock: ManualClock
 ) -> None:
     server.on("GET", PATH, page(pod("a"), version="10"), page(pod("b"), version="20"))
-    server.on("WATCH", PATH, Watch(SILENCE), refusal(410, "Expired"))
+    server.on("WATCH", PATH, Watch(SILENCE), error_answer(410, "Expired"))
     async with running(recorder.reflector.run()):
-        await until(lambda: len(server.asked("WATCH")) == 1)
+        await until(lambda: len(server.requests_of("WATCH")) == 1)
         second = Recorder(transport, clock, beginning=beginning_with(recorder.reflector))
         async with running(second.reflector.run()):
             await second.reflector.synced()
