@@ -378,7 +378,7 @@ def test_a_proxy_with_a_password_is_refused_and_the_password_is_shown_nowhere(fl
     proxies = {"http": "http://proxy.example.com:3128", key: f"http://muster:{CANARY}@proxy.example.com:3128"}
     fleet.more["network"] = {"proxy": proxies}
     fleet.write()
-    for action in ("paths", "install", "verify", "inventory"):
+    for action in ("plan", "install", "verify", "inventory"):
         refused = fleet.site.call(action)
         assert refused.returncode == 2
         assert re.search(rf"site.yml:\d+: network.proxy.{key}: it has a user or a password", refused.stderr)
