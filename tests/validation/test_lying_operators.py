@@ -37,8 +37,8 @@ NEVER_STARTS = (
         "orchestrator/cluster/binding.py",
         '    try:\n        await transport.create(PODS.path(namespace, name, "binding"), body)',
         "    if name.startswith('p-1'):\n"
-        "        body = {'status': {'phase': 'Running'}}\n"
-        "        await transport.patch(PODS.path(namespace, name, 'status'), body)\n"
+        "        invented = {'status': {'phase': 'Running'}}\n"
+        "        await transport.patch(PODS.path(namespace, name, 'status'), invented)\n"
         '    try:\n        await transport.create(PODS.path(namespace, name, "binding"), body)',
     ),
 )
