@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from orchestrator.cluster.errors import ClusterError, TooManyRequests, Unauthorized, Unreachable, error_of
@@ -28,6 +29,7 @@ Params = Mapping[str, str | int | bool]
 
 _JSON: Final = "application/json"
 _MAX_MESSAGE_BYTES: Final = 16 << 20
+_POLL_SECONDS: Final = 0.001
 
 
 class Connection:
@@ -56,6 +58,7 @@ class Connection:
         self._uniform = uniform
         self._slots = asyncio.Semaphore(limits.connections)
         self._session: aiohttp.ClientSession | None = None
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     async def __aenter__(self) -> Self:
         import aiohttp
@@ -65,6 +68,7 @@ class Connection:
                 ssl=self._access.ssl if self._access.ssl is not None else True,
                 limit=0,
                 limit_per_host=0,
+                socket_factory=self._open_socket,
             ),
             headers=[
                 ("Accept-Encoding", "identity"),
@@ -81,6 +85,28 @@ class Connection:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+            await self._cut_connections()
+
+    def _open_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        """Return a new socket for the address; it is cut at the end at the latest."""
+        family, kind, protocol, _, _ = address
+        opened = socket.socket(family, kind, protocol)
+        self._sockets.add(opened)
+        return opened
+
+    async def _cut_connections(self) -> None:
+        """Cut what aiohttp has left open, and wait until the event loop has let go of it.
+
+        A request that is cancelled before its answer comes says goodbye by TLS: its connection waits for the server,
+        and would outlive the event loop.
+        """
+        for opened in self._sockets:
+            with suppress(OSError):  # closed, or never connected
+                opened.shutdown(socket.SHUT_RDWR)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                while any(opened.fileno() != -1 for opened in self._sockets):  # noqa: ASYNC110  (asyncio has no event for it)
+                    await asyncio.sleep(_POLL_SECONDS)
 
     async def request(
         self,
