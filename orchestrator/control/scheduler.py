@@ -28,6 +28,7 @@ from orchestrator.control.operator_config import DEFAULT_CONFIG, MemoryLimitsMod
 from orchestrator.control.quarantine import PROJECT, Decided, Quarantine
 from orchestrator.control.requeue_holds import RequeueHolds
 from orchestrator.control.reservations import Reservations
+from orchestrator.control.settling import settle
 from orchestrator.control.skipped import MAX_LOGGED, SkippedRecord, quarantined, reasons, undecidable
 from orchestrator.control.watch_lag import WatchLag
 from orchestrator.manifests.render import default_image
@@ -41,7 +42,6 @@ from orchestrator.workloads.snapshot import Reading
 
 logger = logging.getLogger(__name__)
 
-DEBOUNCE_SECONDS: Final = 0.05
 TICK_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 1.0
 MAX_RETRY_SECONDS: Final = 30.0
@@ -367,8 +367,7 @@ class SchedulerLoop:
                 await self._observer.changed.wait()
         except TimeoutError:
             return
-        await asyncio.sleep(DEBOUNCE_SECONDS)
-        self._observer.changed.clear()
+        await settle(self._observer.changed)
 
 
 def _reasons(

@@ -1,0 +1,23 @@
+"""Waits until changes settle, so that what arrives together is decided on together."""
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+SETTLED_SECONDS: Final = 0.01
+MAX_SETTLING_SECONDS: Final = 0.05
+
+
+async def settle(
+    changed: asyncio.Event,
+    *,
+    settled_seconds: float = SETTLED_SECONDS,
+    max_seconds: float = MAX_SETTLING_SECONDS,
+) -> None:
+    """Return when nothing has set `changed` for `settled_seconds`, or after `max_seconds`; then it is clear."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(max_seconds):
+            while changed.is_set():
+                changed.clear()
+                await asyncio.sleep(settled_seconds)
+    changed.clear()
