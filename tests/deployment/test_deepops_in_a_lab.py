@@ -102,7 +102,10 @@ def test_kubernetes_comes_by_a_pinned_release_and_a_second_run_changes_nothing(
     (log,) = (
         path for path in (own / "logs").rglob("*deepops*") if "TASK [Announce GPUs]" in path.read_text()
     )
-    assert "    TASK [Install]\n    changed: [node01]\n" in log.read_text(), "a success leaves a log too"
+    # what the Ansible inside did; under load a line of the one outside comes late, between these
+    inside = [line for line in log.read_text().splitlines() if line.startswith("    ")]
+    done_at = inside.index("    TASK [Install]")
+    assert inside[done_at + 1] == "    changed: [node01]", "a success leaves a log too"
     assert (own / "artifacts" / "admin.conf").read_bytes() == running.kubeconfig.read_bytes()
     assert (own / "artifacts").stat().st_mode & 0o077 == 0
     assert (own / "deepops-26.07" / "config" / "inventory").exists()
