@@ -42,6 +42,7 @@ BOUND_AT: Final = ".items[0].status.conditions[?(@.type=='PodScheduled')].lastTr
 SELECTOR: Final = "app.kubernetes.io/name=muster-operator"
 
 
+@pytest.mark.rare
 def test_two_builds_give_one_digest(archive: Path, tmp_path: Path) -> None:
     assert build.build(tmp_path).read_bytes() == archive.read_bytes()
 
