@@ -122,7 +122,9 @@ def _orchestrator(site: Site) -> str:
         if replicas
         else "no operator in the cluster"
     )
-    return f"definitions, rights and settings of muster, {runs}"
+    domain = site.get("orchestrator", "ingress", "domain")
+    hosts = f", projects' jobs at PROJECT.{domain}" if domain else ""
+    return f"definitions, rights and settings of muster, {runs}{hosts}"
 
 
 def _verify(site: Site) -> str:

@@ -204,6 +204,8 @@ def _orchestrator(site: Site) -> Variables:
     return {
         "orchestrator_cluster": site.name,
         "orchestrator_image": site.get("orchestrator", "image"),
+        "orchestrator_ingress_class": site.get("orchestrator", "ingress", "class"),
+        "orchestrator_ingress_domain": site.get("orchestrator", "ingress", "domain"),
         "orchestrator_replicas": site.get("orchestrator", "replicas"),
         "orchestrator_muster": MUSTER,
     }

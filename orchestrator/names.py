@@ -46,6 +46,13 @@ MAX_TERMINATION_GRACE_ANNOTATION: Final = f"{GROUP}/max-termination-grace-second
 INGRESS_DOMAIN_ANNOTATION: Final = f"{GROUP}/ingress-domain"
 """On a project's namespace: the domain under which the hosts of its Ingresses must be."""
 
+INGRESS_CLASS_ANNOTATION: Final = f"{GROUP}/ingress-class"
+"""On a project's namespace: the IngressClass of its jobs' Ingresses, where it is not the default."""
+
+INGRESS_HOST_ANNOTATION: Final = f"{GROUP}/ingress-host"
+"""On a project's namespace: the host of its jobs' Ingresses, where the operator has a domain. Ingresses there must have
+hosts."""
+
 SCHEDULER_ANNOTATION: Final = f"{GROUP}/scheduler"
 """On a project's namespace: the scheduler that pods with GPUs must name, instead of muster's."""
 

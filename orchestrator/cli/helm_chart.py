@@ -21,7 +21,7 @@ from orchestrator.manifests.render import ACTIONS, CONSTANTS, OPERATOR_ARGUMENTS
 from orchestrator.manifests.templating import Expression, fill_in
 from orchestrator.manifests.web import PROMETHEUS_URL
 from orchestrator.names import SYSTEM_NAMESPACE
-from orchestrator.workloads.name_rules import LABEL_VALUE, OBJECT_NAME
+from orchestrator.workloads.name_rules import DOMAIN, LABEL_VALUE, MAX_DOMAIN_LENGTH, OBJECT_NAME
 from orchestrator.workloads.parsing import parse_duration_seconds
 
 NAME: Final = "muster"
@@ -31,11 +31,14 @@ OLDEST_KUBERNETES: Final = "1.30.0"
 _DURATION: Final = r"([0-9]{1,5}h)?([0-9]{1,7}m)?([0-9]{1,9}s)?"
 _PATTERNS: Final = {
     "cluster": LABEL_VALUE,
+    "ingress_class": OBJECT_NAME,
+    "ingress_domain": f"({DOMAIN})?",
     "topology_level": TOPOLOGY_LABEL,
     "web_certificate": OBJECT_NAME,
     "web_history_claim": f"({OBJECT_NAME})?",
     "web_prometheus": f"({PROMETHEUS_URL})?",
 }
+_MAX_LENGTHS: Final = {"ingress_domain": MAX_DOMAIN_LENGTH}
 _ANNOTATION_WIDTH: Final = 118
 
 
@@ -149,7 +152,9 @@ def _type(parameter: click.Option) -> dict[str, Any]:
         number = {"minimum": 1, "maximum": 10**8 - 1}
         return {"type": ["integer", "string"], **number, "pattern": f"^([1-9][0-9]{{0,7}}|{UNLIMITED})$"}
     pattern = _PATTERNS.get(parameter.name or "")
-    text = {"type": "string"} | ({"pattern": f"^({pattern})$"} if pattern else {})
+    text: dict[str, Any] = {"type": "string"} | ({"pattern": f"^({pattern})$"} if pattern else {})
+    if parameter.name in _MAX_LENGTHS:
+        text["maxLength"] = _MAX_LENGTHS[parameter.name]
     return {"type": "array", "uniqueItems": True, "items": text} if parameter.multiple else text
 
 

@@ -17,7 +17,8 @@ from orchestrator.control.operator_config import (
 from orchestrator.errors import UsageError
 from orchestrator.manifests.web import DEFAULT_WEB_CERTIFICATE, PROMETHEUS_URL, WebDeployment
 from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
-from orchestrator.workloads.name_rules import is_object_name
+from orchestrator.workloads.name_rules import MAX_DOMAIN_LENGTH, is_domain, is_object_name
+from orchestrator.workloads.network import DEFAULT_INGRESS_CLASS
 from orchestrator.workloads.protection import PolicyMode
 
 TOPOLOGY_LABEL: Final = (
@@ -144,6 +145,20 @@ CONFIG_OPTIONS: Final = (
         help="Leave the namespaces of projects without NetworkPolicies.",
     ),
     click.option(
+        "--ingress-class",
+        metavar="NAME",
+        default=DEFAULT_INGRESS_CLASS,
+        show_default=True,
+        help="IngressClass of the Ingresses that `submit -s ingress` makes.",
+    ),
+    click.option(
+        "--ingress-domain",
+        metavar="DOMAIN",
+        default="",
+        help="Give each project the host PROJECT.DOMAIN for its jobs, where no other project can have an Ingress. DNS "
+        "has to lead *.DOMAIN to the ingress controller. Default: Ingresses of jobs are without hosts.",
+    ),
+    click.option(
         "--max-project-pods",
         type=Count(),
         metavar="N",
@@ -200,6 +215,8 @@ def config_of(
     reservation_image: str,
     parts_wait_for_agent: bool,
     no_network_policy: bool,
+    ingress_class: str,
+    ingress_domain: str,
     max_project_pods: str,
     max_project_jobs: str,
 ) -> OperatorConfig:
@@ -219,6 +236,15 @@ def config_of(
         raise UsageError(
             "--gpu-memory-limits enforce needs policies: without them Pod Security refuses the library's directory, "
             "and whoever made a pod could change its limit; leave out --policies off"
+        )
+    if not is_object_name(ingress_class):
+        raise UsageError(
+            f"--ingress-class {ingress_class!r} is not possible: give the name of an IngressClass"
+        )
+    if ingress_domain and not is_domain(ingress_domain):
+        raise UsageError(
+            f"--ingress-domain {ingress_domain!r} is not possible: give a DNS name such as gpus.example.com, in lower "
+            f"case, without a wildcard, a port or a final dot, of at most {MAX_DOMAIN_LENGTH} characters"
         )
     memory_grace = None if gpu_memory_grace == "never" else seconds("--gpu-memory-grace", gpu_memory_grace)
     never = reservation_after == "never"
@@ -241,6 +267,8 @@ def config_of(
         reservation_image=reservation_image,
         parts_wait_for_agent=parts_wait_for_agent,
         network_policy=not no_network_policy,
+        ingress_class=ingress_class,
+        ingress_domain=ingress_domain,
         max_project_pods=_count("--max-project-pods", max_project_pods),
         max_project_jobs=_count("--max-project-jobs", max_project_jobs),
     )

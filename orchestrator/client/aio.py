@@ -171,6 +171,7 @@ class AsyncClient:
             dry_run=dry_run,
             is_restricted=checked.is_restricted,
             limits_gpu_memory=checked.limits_gpu_memory,
+            ingress=checked.ingress,
         )
         return Submitted(scope.project, scope.namespace, objects)
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from orchestrator.cluster.connection import Params
     from orchestrator.cluster.transport import Transport
     from orchestrator.workloads.manifest import Manifest
+    from orchestrator.workloads.network import IngressSettings
     from orchestrator.workloads.submission import Submission
 
 _OWNERS: Final[Mapping[Resource, type[Job | StatefulSet]]] = {JOBS: Job, STATEFUL_SETS: StatefulSet}
@@ -92,22 +93,23 @@ class WorkloadClient:
         dry_run: bool = False,
         is_restricted: bool = False,
         limits_gpu_memory: bool = False,
+        ingress: IngressSettings,
     ) -> list[Manifest]:
         """Create the workload with all that stands beside it, or nothing; return the objects as the server has them.
 
         With `dry_run` the server only checks them. With `is_restricted` the pods meet that level of Pod Security, with
-        `limits_gpu_memory` they mount what holds them to a part of a GPU. Raises DuplicateName when the project has a
-        Job or StatefulSet of that name, HalfCreated when undoing failed.
+        `limits_gpu_memory` they mount what holds them to a part of a GPU. `ingress` is what an Ingress has. Raises
+        DuplicateName when the project has a Job or StatefulSet of that name, HalfCreated when undoing failed.
         """
         from orchestrator.workloads import manifest
 
         placement = manifest.Placement(
-            scope.project, scope.namespace, submitted_at, is_restricted, limits_gpu_memory
+            scope.project, scope.namespace, submitted_at, is_restricted, limits_gpu_memory, ingress
         )
         resource = manifest.workload_resource(submission)
         if await self._owners(scope.namespace, submission.name):
             raise _duplicate(submission.name)
-        used_paths = await self._used_paths(submission, scope)
+        used_paths = await self._used_paths(submission, scope, ingress.host)
         params: Params = {"dryRun": "All"} if dry_run else {}
         workload = await self._create_workload(
             resource, manifest.workload_manifest(submission, placement), params
@@ -276,12 +278,15 @@ class WorkloadClient:
                 raise
             return dict(existing)
 
-    async def _used_paths(self, submission: Submission, scope: Scope) -> set[str]:
-        """Return the paths that other ingresses have; all short ones if that cannot be known."""
+    async def _used_paths(self, submission: Submission, scope: Scope, host: str) -> set[str]:
+        """Return the paths that other ingresses have on the host; all short ones if that cannot be known.
+
+        Nobody else has Ingresses for a project's host. Without a host, paths are those of every host.
+        """
         if submission.service_type != "ingress":
             return set()
         try:
-            page = await self._transport.list(INGRESSES.path(), Ingress)
+            page = await self._transport.list(INGRESSES.path(scope.namespace if host else None), Ingress)
         except Forbidden:
             from orchestrator.workloads.network import alias_path
 
@@ -291,7 +296,7 @@ class WorkloadClient:
             for ingress in page.items
             if (ingress.metadata.namespace, ingress.metadata.name) != (scope.namespace, submission.name)
             for rule in ingress.spec.rules
-            if rule.http
+            if rule.http and (not host or rule.host in ("", host))
             for path in rule.http.paths
         }
 

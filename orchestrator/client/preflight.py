@@ -28,6 +28,7 @@ from orchestrator.cluster.transport import Transport
 from orchestrator.errors import FieldProblem
 from orchestrator.names import INTERACTIVE, NODE_TYPE_LABEL
 from orchestrator.workloads import protection
+from orchestrator.workloads.network import IngressSettings
 from orchestrator.workloads.submission import Submission
 
 _MAX_NAMES: Final = 8
@@ -45,11 +46,14 @@ class _Secret(Wire, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What could not be checked, a line each, and what pods must meet and mount where the submission goes."""
+    """What could not be checked, a line each, and what pods must meet and mount, and Ingresses have, where the
+    submission goes.
+    """
 
     warnings: list[str]
     is_restricted: bool
     limits_gpu_memory: bool
+    ingress: IngressSettings
 
 
 async def preflight(transport: Transport, submission: Submission, scope: Scope) -> Preflight:
@@ -79,6 +83,7 @@ async def preflight(transport: Transport, submission: Submission, scope: Scope) 
         warnings,
         protection.is_restricted(namespace.metadata),
         protection.limits_gpu_memory(namespace.metadata),
+        protection.ingress_settings(namespace.metadata),
     )
 
 

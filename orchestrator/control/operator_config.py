@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Final
 
 from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
+from orchestrator.workloads.network import DEFAULT_INGRESS_CLASS
 from orchestrator.workloads.protection import MAX_GRACE_SECONDS, PolicyMode
 
 MAX_CHECKPOINT_GRACE_SECONDS: Final = MAX_GRACE_SECONDS
@@ -53,6 +54,11 @@ class OperatorConfig:
     """Of the pods that hold GPUs for parts of them; "": the operator's own."""
     parts_wait_for_agent: bool = False
     """Whether pods with parts of GPUs wait where no agent says which GPU is whose."""
+
+    ingress_class: str = DEFAULT_INGRESS_CLASS
+    """The IngressClass of jobs' Ingresses."""
+    ingress_domain: str = ""
+    """Below it every project has the host of its name; "": jobs' Ingresses have no hosts."""
 
     def arguments(self) -> list[str]:
         """Return the options of `muster operator` that say the same; what has its default is left out."""
@@ -100,6 +106,8 @@ class OperatorConfig:
             (bool(self.reservation_image), f"--reservation-image={self.reservation_image}"),
             (self.parts_wait_for_agent, "--parts-wait-for-agent"),
             (not self.network_policy, "--no-network-policy"),
+            (self.ingress_class != DEFAULT_INGRESS_CLASS, f"--ingress-class={self.ingress_class}"),
+            (bool(self.ingress_domain), f"--ingress-domain={self.ingress_domain}"),
         )
         return [option for is_chosen, option in choices if is_chosen]
 

@@ -40,6 +40,7 @@ from orchestrator.roles import RESEARCHER
 from orchestrator.workloads import protection
 from orchestrator.workloads.collisions import Granted, granted
 from orchestrator.workloads.namespaces import is_reserved, namespace_name, objection
+from orchestrator.workloads.network import IngressSettings
 from orchestrator.workloads.snapshot import Reading
 
 logger = logging.getLogger(__name__)
@@ -131,7 +132,7 @@ class ProjectController:
     async def _reconcile(self, project: Project) -> None:
         if not self._is_leader():
             return
-        allowed = granted(project, self._observer.projects.objects.values())
+        allowed = granted(project, self._observer.projects.objects.values(), self._config.ingress_domain)
         try:
             try:
                 namespace = await self._namespace_of(project, allowed)
@@ -197,13 +198,21 @@ class ProjectController:
                     **protection.labels(allowed.spec, self._config.policies, limits_gpu_memory=self._limits),
                 },
                 "annotations": protection.annotations(
-                    allowed.spec, allowed.closed, limits_gpu_memory=self._limits
+                    allowed.spec,
+                    allowed.closed,
+                    limits_gpu_memory=self._limits,
+                    ingress=self._ingress(allowed),
                 ),
                 "ownerReferences": [_owner(project)],
             },
         }
         await self._transport.create(NAMESPACES.path(), body)
         logger.info("project %s: made namespace %s", project.metadata.name, name)
+
+    def _ingress(self, allowed: Granted) -> IngressSettings:
+        """Return what the Ingresses of the project's jobs have; a host only where the site has a domain."""
+        domain = allowed.spec.security.ingress_domain if self._config.ingress_domain else None
+        return IngressSettings(self._config.ingress_class, domain or "")
 
     async def _protect(self, project: Project, namespace: str, allowed: Granted) -> None:
         """Keep what the policies go by on the namespace, and its NetworkPolicies in it."""
@@ -215,6 +224,7 @@ class ProjectController:
                     known.metadata,
                     allowed.closed,
                     limits_gpu_memory=self._limits,
+                    ingress=self._ingress(allowed),
                 )
                 if patch:
                     path = NAMESPACES.path(None, namespace)
@@ -345,9 +355,9 @@ def _conditions(
             "SecurityGranted",
             not collisions,
             "Collides",
-            f"not granted, because of an older project: {collisions}"
+            f"not granted: {collisions}"
             if collisions
-            else "nothing in spec.security collides with another project",
+            else "nothing in spec.security collides with another project or the site's domain",
         ),
     ]
 

@@ -2,7 +2,8 @@
 
 Whoever writes in a directory can put a link in the place of anything below it, and a pod that mounts a path through
 that link mounts what it leads to, anywhere on the node. So nobody mounts what is below a directory that another project
-writes. Where two projects were given such things, the older one keeps its own. Pure.
+writes. Where two projects were given such things, the older one keeps its own. Below a domain of the site every project
+has the domain of its own name, and nobody else has anything. Pure.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,10 +16,10 @@ from orchestrator.cluster.objects import Directory, Project, ProjectSpec
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """What a project has of what its specification says.
+    """What a project has of what its specification says, and the domain that it has of the site.
 
     Pods mount nothing below the `closed` directories, in which other projects write. `problems` are sentences, one for
-    each thing that an older project stands against.
+    each thing that an older project or the site's domain stands against.
     """
 
     spec: ProjectSpec
@@ -26,10 +27,10 @@ class Granted:
     problems: tuple[str, ...] = ()
 
 
-def granted(project: Project, projects: Iterable[Project]) -> Granted:
-    """Return what the project has beside all others; `projects` may hold itself."""
+def granted(project: Project, projects: Iterable[Project], site_domain: str = "") -> Granted:
+    """Return what the project has beside all others; `projects` may hold itself. No `site_domain` is ""."""
     security = project.spec.security
-    if not (security.directories or security.ingress_domain):
+    if not (security.directories or security.ingress_domain or site_domain):
         return Granted(project.spec)
     others = [other for other in projects if other.metadata.name != project.metadata.name]
     older = [other for other in others if _age(other) < _age(project)]
@@ -40,12 +41,13 @@ def granted(project: Project, projects: Iterable[Project]) -> Granted:
             directories.append(directory)
         else:
             problems.append(problem)
-    domain = security.ingress_domain
-    for other in older if domain else ():
-        theirs = other.spec.security.ingress_domain
-        if domain and theirs and (_is_within(domain, theirs) or _is_within(theirs, domain)):
-            problems.append(f"the domain {domain} collides with {theirs} of project {other.metadata.name}")
-            domain = None
+    domain = own_domain = f"{project.metadata.name}.{site_domain}" if site_domain else None
+    if security.ingress_domain:
+        domain = security.ingress_domain
+        problem = next(_domain_problems(domain, own_domain, older, site_domain), None)
+        if problem is not None:
+            domain = own_domain
+            problems.append(problem)
     readable = [directory for directory in directories if not directory.writable]
     closed = {
         theirs.source
@@ -72,6 +74,19 @@ def _directory_problems(mine: Directory, older: Iterable[Project]) -> Iterator[s
                 yield f"the directory {mine.source} is below {theirs.source}, where project {name} writes"
             if mine.writable and is_below(theirs.source, mine.source):
                 yield f"the directory {mine.source}, to be written, is above {theirs.source} of project {name}"
+
+
+def _domain_problems(
+    mine: str, own_domain: str | None, older: Iterable[Project], site_domain: str
+) -> Iterator[str]:
+    if own_domain is not None and _is_within(mine, own_domain):
+        return
+    if site_domain and (_is_within(mine, site_domain) or _is_within(site_domain, mine)):
+        yield f"the domain {mine} collides with {site_domain}, where each project has that of its name"
+    for other in older:
+        theirs = other.spec.security.ingress_domain
+        if theirs and (_is_within(mine, theirs) or _is_within(theirs, mine)):
+            yield f"the domain {mine} collides with {theirs} of project {other.metadata.name}"
 
 
 def _is_within(domain: str, other: str) -> bool:

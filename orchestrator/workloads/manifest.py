@@ -15,7 +15,12 @@ from orchestrator.cluster.quantity import format_bytes, format_cpu
 from orchestrator.cluster.resources import CLAIMS, INGRESSES, JOBS, SECRETS, SERVICES, STATEFUL_SETS, Resource
 from orchestrator.workloads import git_sync, memory_limits, protection, rendezvous
 from orchestrator.workloads.environment import environment, escaped
-from orchestrator.workloads.network import ingress_manifest, service_manifest
+from orchestrator.workloads.network import (
+    DEFAULT_INGRESS,
+    IngressSettings,
+    ingress_manifest,
+    service_manifest,
+)
 from orchestrator.workloads.storage import claim_manifests, volumes_and_mounts
 from orchestrator.workloads.submission import Submission
 from orchestrator.workloads.values import HOME_PATH, RunAs, Toleration
@@ -35,6 +40,7 @@ class Placement:
 
     `is_restricted`: the pods there must give up what the level restricted of Pod Security asks for.
     `limits_gpu_memory`: they mount what holds them to their part of a GPU's memory.
+    `ingress`: the class and host of Ingresses there.
     """
 
     project: str
@@ -42,6 +48,7 @@ class Placement:
     submitted_at: str
     is_restricted: bool = False
     limits_gpu_memory: bool = False
+    ingress: IngressSettings = DEFAULT_INGRESS
 
 
 def workload_resource(submission: Submission) -> Resource:
@@ -78,7 +85,8 @@ def dependent_manifests(
 ) -> list[tuple[Resource, Manifest]]:
     """Return what stands beside the workload, in the order in which it is made.
 
-    `owner` is None where nobody knows the workload's uid yet. `used_paths` are paths of other ingresses.
+    `owner` is None where nobody knows the workload's uid yet. `used_paths` are paths that other ingresses have on
+    the same host.
     """
     metadata = _metadata(submission, placement)
     if owner is not None:
@@ -88,7 +96,7 @@ def dependent_manifests(
         (SECRETS, git_sync.secret_manifest(submission, metadata)),
         (SERVICES, rendezvous.headless_service(submission, metadata)),
         (SERVICES, service_manifest(submission, metadata)),
-        (INGRESSES, ingress_manifest(submission, placement.project, metadata, used_paths)),
+        (INGRESSES, ingress_manifest(submission, placement.project, metadata, used_paths, placement.ingress)),
     ]
     return [(resource, body) for resource, body in manifests if body is not None]
 

@@ -18,6 +18,10 @@ _QUALIFIED_NAME: Final = (
     r"([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[a-zA-Z0-9]([-._a-zA-Z0-9]{0,61}[a-zA-Z0-9])?"
 )
 OBJECT_NAME: Final = r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?"
+DOMAIN: Final = r"([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)*[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
+"""A DNS name in lower case, without a wildcard; its last label begins with a letter, which tells it from an address."""
+MAX_DOMAIN_LENGTH: Final = 253 - len(".") - 56
+"""What DNS leaves below a project's name of at most 56 characters."""
 
 
 def is_workload_name(text: str) -> bool:
@@ -38,3 +42,8 @@ def is_label_value(text: str) -> bool:
 def is_qualified_name(text: str) -> bool:
     """Whether it can be the key of a label, annotation, taint or resource: `[prefix/]name`."""
     return re.fullmatch(_QUALIFIED_NAME, text) is not None
+
+
+def is_domain(text: str) -> bool:
+    """Whether projects can have hosts under this domain."""
+    return len(text) <= MAX_DOMAIN_LENGTH and re.fullmatch(DOMAIN, text) is not None

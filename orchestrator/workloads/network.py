@@ -1,6 +1,7 @@
 """How a workload is reached: its Service and its Ingress."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any, Final
 
 from orchestrator.cluster.resources import INGRESSES, SERVICES
@@ -10,9 +11,20 @@ from orchestrator.workloads.values import Port
 
 Manifest = dict[str, Any]
 
-INGRESS_CLASS: Final = "nginx"
+DEFAULT_INGRESS_CLASS: Final = "nginx"
 
 _SERVICE_KINDS: Final = {"nodeport": "NodePort", "loadbalancer": "LoadBalancer"}
+
+
+@dataclass(frozen=True, slots=True)
+class IngressSettings:
+    """Which controller serves the Ingresses of a project's jobs, and under which host; "" is every host."""
+
+    class_name: str = DEFAULT_INGRESS_CLASS
+    host: str = ""
+
+
+DEFAULT_INGRESS: Final = IngressSettings()
 
 
 def service_manifest(submission: Submission, metadata: Manifest) -> Manifest | None:
@@ -32,7 +44,11 @@ def service_manifest(submission: Submission, metadata: Manifest) -> Manifest | N
 
 
 def ingress_manifest(
-    submission: Submission, project: str, metadata: Manifest, used_paths: Collection[str] = ()
+    submission: Submission,
+    project: str,
+    metadata: Manifest,
+    used_paths: Collection[str] = (),
+    settings: IngressSettings = DEFAULT_INGRESS,
 ) -> Manifest | None:
     """Return the Ingress that leads to the service, or None when none was asked for.
 
@@ -50,11 +66,12 @@ def ingress_manifest(
         for path in (ingress_path(submission, project, port), alias_path(submission, port))
         if path not in used_paths
     ]
+    host = {"host": settings.host} if settings.host else {}
     return {
         "apiVersion": INGRESSES.api_version,
         "kind": INGRESSES.kind,
         "metadata": metadata,
-        "spec": {"ingressClassName": INGRESS_CLASS, "rules": [{"http": {"paths": paths}}]},
+        "spec": {"ingressClassName": settings.class_name, "rules": [{**host, "http": {"paths": paths}}]},
     }
 
 

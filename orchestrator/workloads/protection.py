@@ -14,6 +14,7 @@ from orchestrator.cluster.projects import BASELINE
 from orchestrator.cluster.resources import NETWORK_POLICIES
 from orchestrator.errors import FieldProblem
 from orchestrator.workloads.collisions import is_below
+from orchestrator.workloads.network import DEFAULT_INGRESS, DEFAULT_INGRESS_CLASS, IngressSettings
 from orchestrator.workloads.submission import Submission
 from orchestrator.workloads.values import Mount
 
@@ -79,6 +80,8 @@ ANNOTATIONS: Final = (
     names.PRIORITY_CLASSES_ANNOTATION,
     names.MAX_TERMINATION_GRACE_ANNOTATION,
     names.INGRESS_DOMAIN_ANNOTATION,
+    names.INGRESS_CLASS_ANNOTATION,
+    names.INGRESS_HOST_ANNOTATION,
     names.SCHEDULER_ANNOTATION,
     names.CONTROL_PLANE_ANNOTATION,
 )
@@ -105,12 +108,16 @@ def labels(spec: ProjectSpec, mode: PolicyMode, *, limits_gpu_memory: bool = Fal
 
 
 def annotations(
-    spec: ProjectSpec, closed: Iterable[str] = (), *, limits_gpu_memory: bool = False
+    spec: ProjectSpec,
+    closed: Iterable[str] = (),
+    *,
+    limits_gpu_memory: bool = False,
+    ingress: IngressSettings = DEFAULT_INGRESS,
 ) -> dict[str, str]:
     """Return the annotations of the project's namespace; what the project says nothing about is not among them.
 
     Below the `closed` directories its pods mount nothing, whatever it says. With `limits_gpu_memory` they may mount
-    the library that does it.
+    the library that does it. `ingress` is what the Ingresses of its jobs have.
     """
     security = spec.security
     read_only = [source for source in (_sources(security.directories, writable=False),) if source]
@@ -124,6 +131,10 @@ def annotations(
         names.PRIORITY_CLASSES_ANNOTATION: ",".join(security.priority_classes),
         names.MAX_TERMINATION_GRACE_ANNOTATION: "" if grace_seconds is None else str(grace_seconds),
         names.INGRESS_DOMAIN_ANNOTATION: security.ingress_domain or "",
+        names.INGRESS_CLASS_ANNOTATION: ""
+        if ingress.class_name == DEFAULT_INGRESS_CLASS
+        else ingress.class_name,
+        names.INGRESS_HOST_ANNOTATION: ingress.host,
         names.SCHEDULER_ANNOTATION: security.scheduler_name or "",
         names.CONTROL_PLANE_ANNOTATION: "true" if security.control_plane else "",
     }
@@ -137,6 +148,7 @@ def metadata_patch(
     closed: Iterable[str] = (),
     *,
     limits_gpu_memory: bool = False,
+    ingress: IngressSettings = DEFAULT_INGRESS,
 ) -> dict[str, Any]:
     """Return the merge patch that makes the metadata `known` of the namespace what it should be; {} where it is."""
     patch: dict[str, Any] = {}
@@ -145,7 +157,7 @@ def metadata_patch(
         (
             "annotations",
             ANNOTATIONS,
-            annotations(spec, closed, limits_gpu_memory=limits_gpu_memory),
+            annotations(spec, closed, limits_gpu_memory=limits_gpu_memory, ingress=ingress),
             known.annotations,
         ),
     ):
@@ -169,6 +181,14 @@ def is_restricted(namespace: Metadata) -> bool:
 def limits_gpu_memory(namespace: Metadata) -> bool:
     """Whether pods there with a part of a GPU are to mount the library that holds them to it: whether they may."""
     return names.GPU_MEMORY_DIRECTORY in _listed(namespace, names.READ_ONLY_DIRECTORIES_ANNOTATION)
+
+
+def ingress_settings(namespace: Metadata) -> IngressSettings:
+    """Return the class and the host that the Ingresses of jobs have in a project's namespace."""
+    return IngressSettings(
+        namespace.annotations.get(names.INGRESS_CLASS_ANNOTATION, DEFAULT_INGRESS_CLASS),
+        namespace.annotations.get(names.INGRESS_HOST_ANNOTATION, ""),
+    )
 
 
 def objection(submission: Submission, namespace: Metadata, project: str) -> NotAllowed | None:

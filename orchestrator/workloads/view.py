@@ -16,6 +16,7 @@ from orchestrator.cluster.integers import whole_number
 from orchestrator.cluster.objects import (
     Event,
     Ingress,
+    IngressRule,
     Job,
     Metadata,
     Object,
@@ -372,11 +373,7 @@ class _Addresses:
         self._urls: dict[tuple[str, str], list[str]] = {}
         self._node_ports: dict[tuple[str, str], list[int]] = {}
         for ingress in listing.ingresses:
-            paths = _paths(ingress)
-            hosts = _hosts(ingress)
-            self._add(
-                ingress, [f"{way}://{host}{path}" for host in hosts for path in paths for way in _SCHEMES]
-            )
+            self._add(ingress, _ingress_urls(ingress))
         for service in listing.services:
             ports = service.spec.ports
             if service.spec.type == "LoadBalancer":
@@ -398,9 +395,21 @@ class _Addresses:
         self._urls.setdefault(_key(exposed), []).extend(urls or [PENDING_ADDRESS])
 
 
-def _paths(ingress: Ingress) -> list[str]:
-    """Return the paths of an ingress, without the short aliases of those that have a longer name too."""
-    paths = [path.path for rule in ingress.spec.rules if rule.http for path in rule.http.paths]
+def _ingress_urls(ingress: Ingress) -> list[str]:
+    """Return the URLs of an ingress that a controller serves, which is when its status has an address."""
+    addresses = _hosts(ingress)
+    return [
+        f"{way}://{host}{path}"
+        for rule in ingress.spec.rules
+        for host in ([rule.host] if addresses and rule.host else addresses)
+        for path in _paths(ingress, rule)
+        for way in _SCHEMES
+    ]
+
+
+def _paths(ingress: Ingress, rule: IngressRule) -> list[str]:
+    """Return the paths of a rule, without the short aliases of those that have a longer name too."""
+    paths = [path.path for path in rule.http.paths] if rule.http else []
     alias = re.compile(rf"/{re.escape(_key(ingress)[1])}(-[0-9]+)?")
     return [path for path in paths if not alias.fullmatch(path)] or paths
 

@@ -118,6 +118,8 @@ VALUES = {
     "reservationImage": TEXT,
     "partsWaitForAgent": BOOLEAN,
     "noNetworkPolicy": BOOLEAN,
+    "ingressClass": NAME,
+    "ingressDomain": st.sampled_from(["", "localhost", "gpus.example.com", "a-1.2.b"]),
     "maxProjectPods": COUNT,
     "maxProjectJobs": COUNT,
 }
@@ -219,6 +221,12 @@ REFUSED: list[dict[str, Any]] = [
     {"topologyLevel": ["rack", "rack"]},
     {"topologyLevel": ["a rack"]},
     {"policies": "maybe"},
+    {"ingressClass": ""},
+    {"ingressDomain": "*.example.com"},
+    {"ingressDomain": "Example.com"},
+    {"ingressDomain": "a.b\n"},
+    {"ingressDomain": "10.0.0.5"},
+    {"ingressDomain": ".".join(["a"] * 99)},
 ]
 
 

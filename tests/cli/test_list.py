@@ -110,6 +110,22 @@ def test_ingress_and_load_balancer_addresses_are_shown_once_they_are_known(
     assert muster("list").lines[2].split()[-1] == urls
 
 
+def test_an_ingress_with_a_host_is_shown_by_it_once_a_controller_serves_it(
+    muster: Callable[..., Outcome], server: MemoryApiServer
+) -> None:
+    space = server.find("namespaces", NAMESPACE)
+    assert space is not None
+    space["metadata"]["annotations"] = {"muster.dev/ingress-host": "team-a.gpus.example.com"}
+    muster("submit", "note", "-i", "image", "--interactive", "-s", "ingress", "--port", "8888")
+    assert muster("list").lines[2].split()[-1] == "<pending>"
+    ingress = server.find("ingresses", "note", NAMESPACE)
+    assert ingress is not None
+    ingress["status"] = {"loadBalancer": {"ingress": [{"ip": "10.61.218.134"}, {"ip": "10.61.218.135"}]}}
+    url = "://team-a.gpus.example.com/team-a-note"
+    assert muster("list").lines[2].split()[-1] == f"http{url},https{url}"
+    assert f"http{url}" in muster("describe", "job", "note").out
+
+
 def test_several_nodes_are_shown_as_multiple(muster: Callable[..., Outcome], server: MemoryApiServer) -> None:
     muster("submit", "gang", "-i", "image", "--completions", "2", "--parallelism", "2", "-g", "2")
     job = _job(server, "gang")

@@ -269,6 +269,33 @@ def test_the_short_path_of_an_ingress_goes_to_who_has_it_first(
     assert paths == {"muster-team-a": ["/team-a-x", "/x"], "muster-team-c": ["/team-c-x"]}
 
 
+def test_an_ingress_has_the_class_and_the_host_that_stand_on_the_namespace(
+    muster: Muster, server: MemoryApiServer
+) -> None:
+    """Each project's host is its own, so jobs of one name have both paths there; an Ingress of old takes its path."""
+    for project in ("team-c", "team-d"):
+        space = namespace_of(project)
+        space["metadata"]["annotations"] = {
+            "muster.dev/ingress-class": "traefik",
+            "muster.dev/ingress-host": f"{project}.gpus.example.com",
+        }
+        server.add(space)
+    server.refuse("GET", "/apis/networking.k8s.io/v1/ingresses", 403, "Forbidden")
+    words = (*IMAGE, "--interactive", "-s", "ingress", "--port", "80")
+    for project, name in (("team-c", "x"), ("team-d", "x"), ("team-d", "team-d-x")):
+        assert muster("submit", name, *words, "-p", project).code == 0
+    made = {}
+    for ingress in server.all("ingresses"):
+        (rule,) = ingress["spec"]["rules"]
+        assert ingress["spec"]["ingressClassName"] == "traefik"
+        made[rule["host"], ingress["metadata"]["name"]] = [path["path"] for path in rule["http"]["paths"]]
+    assert made == {
+        ("team-c.gpus.example.com", "x"): ["/team-c-x", "/x"],
+        ("team-d.gpus.example.com", "x"): ["/team-d-x", "/x"],
+        ("team-d.gpus.example.com", "team-d-x"): ["/team-d-team-d-x"],
+    }
+
+
 def test_a_notebook_behind_an_ingress_knows_its_path(muster: Muster, server: MemoryApiServer) -> None:
     outcome = muster(
         "submit", "note", "--jupyter", "-s", "ingress", "--dry-run", "-p", "team-b", "-o", "json"

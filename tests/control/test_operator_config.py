@@ -8,6 +8,9 @@ from click.testing import CliRunner
 
 from orchestrator.cli.main import muster
 
+LONGEST = ".".join(["a" * 63] * 3 + ["com1"])
+"""Of 196 characters: with a project's name of 56 and the dot before it as long as a DNS name may be."""
+
 
 def arguments(*options: str) -> list[str]:
     result = CliRunner().invoke(muster, ["operator-yaml", "--cluster", "c", *options])
@@ -42,6 +45,12 @@ def arguments(*options: str) -> list[str]:
             ("--max-project-pods", "500", "--max-project-jobs", "unlimited"),
             ["--max-project-pods=500", "--max-project-jobs=unlimited"],
         ),
+        (("--ingress-class", "nginx", "--ingress-domain", ""), []),
+        (
+            ("--ingress-class", "traefik", "--ingress-domain", "gpus.example.com"),
+            ["--ingress-class=traefik", "--ingress-domain=gpus.example.com"],
+        ),
+        (("--ingress-domain", LONGEST), [f"--ingress-domain={LONGEST}"]),
     ],
 )
 def test_choices_become_arguments_of_the_operator(options: tuple[str, ...], expected: list[str]) -> None:
@@ -60,6 +69,31 @@ def test_choices_become_arguments_of_the_operator(options: tuple[str, ...], expe
         ("--max-project-jobs", "many"),
         ("--topology-level", "a rack"),
         ("--topology-level", "rack", "--topology-level", "rack"),
+        ("--ingress-class", ""),
+        ("--ingress-class", "a class"),
+        *(
+            ("--ingress-domain", domain)
+            for domain in (
+                "*.example.com",
+                "GPUs.example.com",
+                "example.com.",
+                ".example.com",
+                "a..b",
+                "a-.b",
+                "-a.b",
+                "a_b.c",
+                "http://a.b",
+                "a.b:80",
+                "a.b/c",
+                "a b.c",
+                "10.0.0.5",
+                "fd00::5",
+                "bücher.de",
+                "a.b\n",
+                "x" * 64,
+                f"a{LONGEST}",
+            )
+        ),
     ],
 )
 def test_a_choice_that_is_none_is_refused(options: tuple[str, ...]) -> None:

@@ -63,6 +63,14 @@ async def names(kubeconfig: Path, path: str) -> list[str]:
     return [each["metadata"]["name"] for each in answer["items"]]
 
 
+async def arguments(kubeconfig: Path) -> list[str]:
+    """The arguments of the operator, as the role has written them into its Deployment."""
+    async with Transport(load_access(kubeconfig)) as transport:
+        path = "/apis/apps/v1/namespaces/muster-system/deployments/muster-operator"
+        answer: dict[str, Any] = await transport.get(path)
+    return list(answer["spec"]["template"]["spec"]["containers"][0]["args"])
+
+
 async def leads(kubeconfig: Path) -> None:
     """Wait until an operator holds the lease."""
     async with Transport(load_access(kubeconfig)) as transport, asyncio.timeout(240):
@@ -80,7 +88,8 @@ def journal(site: SiteUnderTest) -> str:
 async def test_a_check_foretells_what_an_install_does_and_a_teardown_undoes(
     site: SiteUnderTest, kubeconfig: Path, tmp_path: Path
 ) -> None:
-    site.write(LAB.read_text())
+    reached = "orchestrator:\n  ingress: {class: traefik, domain: gpus.example.com}\n"
+    site.write(LAB.read_text().replace("orchestrator:\n", reached))
     site.environment["KUBECONFIG"] = str(kubeconfig)
     foretold = site.muster("install", "--check", "--until", "orchestrator")
     assert foretold.returncode == 0, foretold.stderr
@@ -92,6 +101,9 @@ async def test_a_check_foretells_what_an_install_does_and_a_teardown_undoes(
     assert "[2/3] orchestrator: controller: 10 ok, 1 changed" in done.stderr
     assert "deepops: not applicable: the lab brings its own control plane" in done.stderr
     assert await is_served(kubeconfig)
+    assert {"--ingress-class=traefik", "--ingress-domain=gpus.example.com"} <= set(
+        await arguments(kubeconfig)
+    )
     assert "not proved: no job was run, for nobody leads it" in journal(site)
     again = site.muster("install", "--from", "orchestrator", "--until", "orchestrator")
     assert "orchestrator: controller: 10 ok, 0 changed" in again.stderr

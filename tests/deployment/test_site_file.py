@@ -121,6 +121,16 @@ REFUSED = {
     "a template in a list": (
         HEAD + "bundle:\n  images:\n  - a\n  - 'b{% raw %}'\n", 8, "bundle.images.1: values are data"),
     "a reference where none may be": (HEAD + "orchestrator:\n  image: '{{ image }}'\n", 6, "write it out"),
+    "a wildcard as the domain of ingresses": (
+        HEAD + "orchestrator:\n  ingress:\n    domain: '*.gpus.example.com'\n", 7,
+        "orchestrator.ingress.domain: '*.gpus.example.com' does not have the form"),
+    "a domain in capitals": (HEAD + "orchestrator:\n  ingress: {domain: GPUs.example.com}\n", 6, "in lower case"),
+    "a domain that leaves no room for a project": (
+        HEAD + f"orchestrator:\n  ingress: {{domain: {'a.' * 98}a}}\n", 6, "is too long"),
+    "an address as the domain": (
+        HEAD + "orchestrator:\n  ingress: {domain: 10.0.0.5}\n", 6, "orchestrator.ingress.domain"),
+    "a class of ingresses that is no name": (
+        HEAD + "orchestrator:\n  ingress: {class: Traefik}\n", 6, "orchestrator.ingress.class"),
     "a DRA driver on an old Kubernetes": (
         ON + '"1.33.1"\n  dra: "0.4.1"\n', 5, "needs Kubernetes"),
 }  # fmt: skip

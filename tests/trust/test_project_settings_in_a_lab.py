@@ -252,7 +252,7 @@ async def test_what_collides_is_the_older_projects(project: Transport) -> None:
                 granted = conditions.get("SecurityGranted", {})
                 await asyncio.sleep(0.02)
         assert granted["message"] == (
-            "not granted, because of an older project: the directory /data, to be written, is above /data/a of "
+            "not granted: the directory /data, to be written, is above /data/a of "
             "project team-a; the domain b.example.com collides with example.com of project team-a"
         )
         annotations = (await project.get(NAMESPACES.path(None, THEIRS), Namespace)).metadata.annotations

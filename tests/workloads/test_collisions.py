@@ -1,8 +1,11 @@
 """Which project has a domain or a directory that two ask for, and below which directories pods mount nothing."""
 
+from itertools import permutations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator.cluster.objects import Project
 from orchestrator.workloads.collisions import granted
@@ -118,3 +121,61 @@ def test_whoever_has_neither_directories_nor_a_domain_has_what_it_says() -> None
     outcome = granted(plain, [plain, writes])
     assert outcome.spec is plain.spec
     assert (outcome.closed, outcome.problems) == ((), ())
+
+
+SITE = "gpus.example.com"
+
+
+@pytest.mark.parametrize(
+    ("mine", "has", "problem"),
+    [
+        (None, "b.gpus.example.com", False),
+        ("", "b.gpus.example.com", False),
+        ("ml.example.com", "ml.example.com", False),
+        ("agpus.example.com", "agpus.example.com", False),
+        ("b.gpus.example.com", "b.gpus.example.com", False),
+        ("x.b.gpus.example.com", "x.b.gpus.example.com", False),
+        ("a.gpus.example.com", "b.gpus.example.com", True),
+        ("x.a.gpus.example.com", "b.gpus.example.com", True),
+        ("free.gpus.example.com", "b.gpus.example.com", True),
+        ("ab.gpus.example.com", "b.gpus.example.com", True),
+        ("gpus.example.com", "b.gpus.example.com", True),
+        ("example.com", "b.gpus.example.com", True),
+        ("com", "b.gpus.example.com", True),
+    ],
+)
+def test_below_the_domain_of_the_site_each_project_has_that_of_its_name_and_no_other(
+    mine: str | None, has: str, problem: bool
+) -> None:
+    """The oldest project has no more right to the domains of others than the youngest."""
+    first, second = project("b", ingressDomain=mine), project("a", "2026-01-01T00:00:01Z")
+    outcome = granted(first, [first, second], SITE)
+    assert outcome.spec.security.ingress_domain == has
+    words = f"the domain {mine} collides with {SITE}, where each project has that of its name"
+    assert outcome.problems == ((words,) if problem else ())
+    assert granted(second, [first, second], SITE).spec.security.ingress_domain == f"a.{SITE}"
+
+
+def test_a_domain_of_an_older_project_leaves_a_younger_one_that_of_the_site() -> None:
+    first = project("a", ingressDomain="ml.example.com")
+    second = project("b", "2026-01-01T00:00:01Z", ingressDomain="ml.example.com")
+    outcome = granted(second, [first, second], SITE)
+    assert outcome.spec.security.ingress_domain == f"b.{SITE}"
+    assert outcome.problems == ("the domain ml.example.com collides with ml.example.com of project a",)
+
+
+@given(
+    names=st.sets(st.from_regex(r"[a-z]([-a-z0-9]{0,54}[a-z0-9])?", fullmatch=True), min_size=2, max_size=6),
+    wanted=st.lists(
+        st.sampled_from([None, SITE, "example.com", "x.gpus.example.com"]), min_size=6, max_size=6
+    ),
+)
+def test_no_two_projects_can_have_one_host(names: set[str], wanted: list[str | None]) -> None:
+    projects = [
+        project(name, f"2026-01-01T00:00:0{number}Z", ingressDomain=domain)
+        for number, (name, domain) in enumerate(zip(sorted(names), wanted, strict=False))
+    ]
+    domains = [granted(one, projects, SITE).spec.security.ingress_domain or "" for one in projects]
+    for one, other in permutations(domains, 2):
+        assert not f".{one}".endswith(f".{other}")
+    assert all(max(map(len, domain.split("."))) <= 63 for domain in domains)

@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from orchestrator.cluster.objects import Directory, Metadata, ProjectSpec, SecuritySpec
+from orchestrator.workloads.network import IngressSettings
 from orchestrator.workloads.protection import (
     PolicyMode,
     annotations,
+    ingress_settings,
     labels,
     metadata_patch,
     objection,
@@ -17,6 +19,7 @@ from orchestrator.workloads.values import Mount, RunAs, Toleration
 
 LEVEL, ENFORCE = "muster.dev/pod-security", "pod-security.kubernetes.io/enforce"
 WARN, AUDIT = "pod-security.kubernetes.io/warn", "pod-security.kubernetes.io/audit"
+CLASS, HOST = "muster.dev/ingress-class", "muster.dev/ingress-host"
 SETS = Directory(path="/raid/sets")
 SCRATCH = Directory(path="/scratch", writable=True)
 HOMES = Directory(path="/home", nfs_server="nas", writable=True)
@@ -68,6 +71,28 @@ def test_the_annotations_say_what_the_project_says_and_no_more() -> None:
         "muster.dev/ingress-domain": "example.com",
         "muster.dev/scheduler": "other",
     }
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (IngressSettings(), {}),
+        (IngressSettings("nginx", "a.example.com"), {HOST: "a.example.com"}),
+        (IngressSettings("traefik"), {CLASS: "traefik"}),
+        (IngressSettings("traefik", "a.example.com"), {CLASS: "traefik", HOST: "a.example.com"}),
+    ],
+)
+def test_the_annotations_say_what_ingresses_have_and_are_read_again(
+    settings: IngressSettings, expected: dict[str, str]
+) -> None:
+    written = annotations(spec(), ingress=settings)
+    assert written == expected
+    assert ingress_settings(Metadata(annotations=written)) == settings
+    patch = metadata_patch(
+        spec(), PolicyMode.OFF, Metadata(annotations={HOST: "old", CLASS: "old"}), ingress=settings
+    )
+    changed = patch["metadata"]["annotations"]
+    assert changed == {HOST: expected.get(HOST), CLASS: expected.get(CLASS)}
 
 
 def test_only_what_differs_is_patched_and_what_others_wrote_stays() -> None:
