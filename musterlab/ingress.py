@@ -51,17 +51,16 @@ async def find(reporter: Reporter) -> Path:
 
 
 async def permit(transport: Transport, ingress_class: str) -> None:
-    """Make the class, and give the controller its rights."""
-    metadata = {"name": _USER}
+    """Make the class, and give the controller its rights; what is there already stays."""
     role = {"kind": "ClusterRole", "apiGroup": CLUSTER_ROLES.group, "name": _USER}
     user = {"kind": "User", "apiGroup": CLUSTER_ROLES.group, "name": _USER}
-    for resource, body in (
-        (CLUSTER_ROLES, {"metadata": metadata, "rules": list(_RULES)}),
-        (CLUSTER_ROLE_BINDINGS, {"metadata": metadata, "roleRef": role, "subjects": [user]}),
-        (INGRESS_CLASSES, {"metadata": {"name": ingress_class}, "spec": {"controller": CONTROLLER}}),
+    for resource, name, content in (
+        (CLUSTER_ROLES, _USER, {"rules": list(_RULES)}),
+        (CLUSTER_ROLE_BINDINGS, _USER, {"roleRef": role, "subjects": [user]}),
+        (INGRESS_CLASSES, ingress_class, {"spec": {"controller": CONTROLLER}}),
     ):
-        kinds = {"apiVersion": resource.api_version, "kind": resource.kind}
-        await transport.create(resource.path(), {**kinds, **body})
+        kinds = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
+        await transport.apply(resource.path(None, name), {**kinds, **content}, field_manager=NAME)
 
 
 def configure(lab: Lab, directory: Path, program: Path, *, ingress_class: str, domain: str) -> list[str]:

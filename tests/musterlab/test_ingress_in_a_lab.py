@@ -1,4 +1,7 @@
-"""A notebook behind a real ingress controller, Traefik: its SERVICE URL answers HTTP 200."""
+"""Notebooks behind a real ingress controller, Traefik: their SERVICE URLs answer HTTP 200.
+
+Once with the class and domain of a site, each project at its own host; once without a domain, at the host of all.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +31,16 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.rare, pytest.mark.lab, pytest.mark.real_nodes]
 
 DOMAIN = "gpus.example.com"
+CLASS = "traefik"
+OPTIONS = (f"--ingress-class={CLASS}", f"--ingress-domain={DOMAIN}")
 
 
 @contextmanager
-def controller(lab: musterlab.cluster.Lab, folder: Path) -> Iterator[None]:
-    """Traefik, for the class of muster's Ingresses."""
+def controller(lab: musterlab.cluster.Lab, folder: Path, ingress_class: str) -> Iterator[None]:
+    """Traefik, for one class of Ingresses."""
     program = asyncio.run(ingress.find(Reporter(print)))
-    asyncio.run(permit(lab))
-    command = ingress.configure(lab, folder, program, ingress_class="nginx", domain=DOMAIN)
+    asyncio.run(permit(lab, ingress_class))
+    command = ingress.configure(lab, folder, program, ingress_class=ingress_class, domain=DOMAIN)
     with (folder / "traefik.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
@@ -45,9 +50,9 @@ def controller(lab: musterlab.cluster.Lab, folder: Path) -> Iterator[None]:
         process.wait()
 
 
-async def permit(lab: musterlab.cluster.Lab) -> None:
+async def permit(lab: musterlab.cluster.Lab, ingress_class: str) -> None:
     async with Transport(load_access(lab.kubeconfig)) as transport:
-        await ingress.permit(transport, "nginx")
+        await ingress.permit(transport, ingress_class)
 
 
 def get(lab: musterlab.cluster.Lab, url: str) -> tuple[int, str]:
@@ -81,19 +86,57 @@ def until_served(lab: musterlab.cluster.Lab, url: str) -> str:
     raise AssertionError(f"{url}: {last}")
 
 
-def test_the_service_url_of_a_notebook_answers(tmp_path: Path) -> None:
-    lab = musterlab.cluster.start("ingress", nodes=0, real_nodes=1, detach=False, state_dir=tmp_path / "labs")
+def until_listed(config: Path, project: str, url: str) -> None:
+    """Wait until the URL is the SERVICE URL of a job, which the controller has to have taken on."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while url not in (listed := must(config, "list", "-p", project)):
+        assert time.monotonic() < deadline, listed
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[musterlab.cluster.Lab]:
+    labs = tmp_path_factory.mktemp("ingress")
+    running = musterlab.cluster.start("ingress", nodes=0, real_nodes=1, detach=False, state_dir=labs)
     try:
-        own = asyncio.run(prepare(lab.kubeconfig, tmp_path / "operator-kubeconfig"))
-        with operator(own, tmp_path / "operator.log"), controller(lab, tmp_path):
-            config = lab.kubeconfig
-            must(config, "project", "create", "team-a", "--gpu", "4")
-            must(config, "submit", "note", "-p", "team-a", "--jupyter", "-g", "1", "-s", "ingress")
-            must(config, "exec", "note", "-p", "team-a", "true")
-            deadline = time.monotonic() + DEADLINE_SECONDS
-            while f"http://{DOMAIN}/team-a-note" not in (listed := must(config, "list", "-p", "team-a")):
-                assert time.monotonic() < deadline, listed
-            assert "note-0" in until_served(lab, f"http://{DOMAIN}/team-a-note")
-            assert get(lab, f"http://{DOMAIN}/team-b-note")[0] == 404
+        yield running
     finally:
-        lab.stop()
+        running.stop()
+
+
+@pytest.fixture(scope="module")
+def account(lab: musterlab.cluster.Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The kubeconfig of the operator's own account."""
+    return asyncio.run(prepare(lab.kubeconfig, tmp_path_factory.mktemp("account") / "kubeconfig"))
+
+
+def test_the_service_url_of_a_notebook_answers(
+    lab: musterlab.cluster.Lab, account: Path, tmp_path: Path
+) -> None:
+    config = lab.kubeconfig
+    with operator(account, tmp_path / "operator.log"), controller(lab, tmp_path, "nginx"):
+        must(config, "project", "create", "team-a", "--gpu", "2")
+        must(config, "submit", "note", "-p", "team-a", "--jupyter", "-g", "1", "-s", "ingress")
+        must(config, "exec", "note", "-p", "team-a", "true")
+        until_listed(config, "team-a", f"http://{DOMAIN}/team-a-note")
+        assert "note-0" in until_served(lab, f"http://{DOMAIN}/team-a-note")
+        assert get(lab, f"http://{DOMAIN}/team-b-note")[0] == 404
+
+
+def test_with_a_domain_notebooks_of_one_name_answer_at_the_hosts_of_their_projects(
+    lab: musterlab.cluster.Lab, account: Path, tmp_path: Path
+) -> None:
+    config = lab.kubeconfig
+    with (
+        operator(account, tmp_path / "operator.log", "operator-1", *OPTIONS),
+        controller(lab, tmp_path, CLASS),
+    ):
+        for project in ("team-c", "team-d"):
+            must(config, "project", "create", project, "--gpu", "1")
+            must(config, "submit", "same", "-p", project, "--jupyter", "-g", "1", "-s", "ingress")
+        for project in ("team-c", "team-d"):
+            url = f"http://{project}.{DOMAIN}/{project}-same"
+            must(config, "exec", "same", "-p", project, "true")
+            until_listed(config, project, url)
+            assert "same-0" in until_served(lab, url)
+        assert get(lab, f"http://team-c.{DOMAIN}/team-d-same")[0] == 404
+        assert get(lab, f"http://{DOMAIN}/team-c-same")[0] == 404
