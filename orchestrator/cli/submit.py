@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from orchestrator.cli.submit_request import SubmitRequest
     from orchestrator.client.aio import AsyncClient
     from orchestrator.client.jobs import Scope, Submitted
+    from orchestrator.workloads.network import IngressSettings
     from orchestrator.workloads.submission import Submission
 
 Values = dict[str, Any]
@@ -91,9 +92,12 @@ def _submit(ctx: click.Context, values: Values, framework: str = "") -> int:
             scope = await client.scope()
             filled = await _filled(ctx, client, request, scope, problem)
             if options.dry_run == "client":
+                from orchestrator.client.preflight import ingress_of
+
                 numbered = await _numbered(client, request, filled, scope)
                 submission = await client.with_clones(numbered, project=scope)
-                _print(_manifests(submission, scope), options.output or "yaml", submission.name)
+                ingress = await ingress_of(client.transport, submission, scope)
+                _print(_manifests(submission, scope, ingress), options.output or "yaml", submission.name)
                 return 0
             submission, submitted = await _create(client, request, filled, scope, options)
             if options.dry_run or options.output:
@@ -207,11 +211,16 @@ def _render_without_cluster(request: SubmitRequest, project: str, error: Excepti
     return 0
 
 
-def _manifests(submission: Submission, scope: Scope) -> list[Mapping[str, Any]]:
+def _manifests(
+    submission: Submission, scope: Scope, ingress: IngressSettings | None = None
+) -> list[Mapping[str, Any]]:
+    """Return the objects of a submission; `ingress` is None where the cluster is not known."""
     from orchestrator.workloads import manifest
+    from orchestrator.workloads.network import DEFAULT_INGRESS
 
     submitted_at = format_time(time.time_ns() // 1000)
-    placement = manifest.Placement(scope.project, scope.namespace, submitted_at)
+    ingress = ingress or DEFAULT_INGRESS
+    placement = manifest.Placement(scope.project, scope.namespace, submitted_at, ingress=ingress)
     dependents = manifest.dependent_manifests(submission, placement, owner=None)
     return [manifest.workload_manifest(submission, placement), *(body for _, body in dependents)]
 

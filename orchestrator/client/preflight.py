@@ -28,7 +28,7 @@ from orchestrator.cluster.transport import Transport
 from orchestrator.errors import FieldProblem
 from orchestrator.names import INTERACTIVE, NODE_TYPE_LABEL
 from orchestrator.workloads import protection
-from orchestrator.workloads.network import IngressSettings
+from orchestrator.workloads.network import DEFAULT_INGRESS, IngressSettings
 from orchestrator.workloads.submission import Submission
 
 _MAX_NAMES: Final = 8
@@ -85,6 +85,17 @@ async def preflight(transport: Transport, submission: Submission, scope: Scope) 
         protection.limits_gpu_memory(namespace.metadata),
         protection.ingress_settings(namespace.metadata),
     )
+
+
+async def ingress_of(transport: Transport, submission: Submission, scope: Scope) -> IngressSettings:
+    """Return the class and host of the Ingress that the submission gets; the defaults where you may not read them."""
+    if submission.service_type != "ingress":
+        return DEFAULT_INGRESS
+    try:
+        namespace = await transport.get(NAMESPACES.path(None, scope.namespace), Namespace)
+    except (Forbidden, NotFound):
+        return DEFAULT_INGRESS
+    return protection.ingress_settings(namespace.metadata)
 
 
 class _Checks:

@@ -296,6 +296,16 @@ def test_an_ingress_has_the_class_and_the_host_that_stand_on_the_namespace(
     }
 
 
+def test_a_dry_run_prints_the_ingress_that_would_be_made(muster: Muster, server: MemoryApiServer) -> None:
+    space = namespace_of("team-c")
+    space["metadata"]["annotations"] = {"muster.dev/ingress-host": "team-c.gpus.example.com"}
+    server.add(space)
+    words = ("submit", "x", *IMAGE, "--interactive", "-s", "ingress", "--port", "80", "-p", "team-c")
+    printed = muster(*words, "--dry-run", "-o", "json").json["items"]
+    (rule,) = next(body for body in printed if body["kind"] == "Ingress")["spec"]["rules"]
+    assert rule["host"] == "team-c.gpus.example.com"
+
+
 def test_a_notebook_behind_an_ingress_knows_its_path(muster: Muster, server: MemoryApiServer) -> None:
     outcome = muster(
         "submit", "note", "--jupyter", "-s", "ingress", "--dry-run", "-p", "team-b", "-o", "json"
