@@ -114,10 +114,18 @@ def _is_still_free(
 
 
 def _capacity_without(
-    step: Step, workload: Workload, promised: Iterable[Pod], without: Collection[Binding]
+    step: Step, workload: Workload, promised: Sequence[Pod], without: Collection[Binding]
 ) -> ClusterCapacity:
-    """What is left beside what runs, what others get, less some of that, and these promised rooms."""
+    """What is left beside what runs, what others get, less some of that, and these promised rooms.
+
+    Pods of the workload that have the rooms that they were promised are others too: where a node lost a GPU, not all of
+    a job that grows pod by pod can have theirs.
+    """
     capacities = step.capacity_left()
+    others = {pod.id for pod in workload.pods if pod.nominated_node} - {pod.id for pod in promised}
+    for entry in (*step.plan.bindings, *step.plan.nominations):
+        if entry.pod in others and _is_old(step, entry):
+            capacities.take(entry.node, step.pods[entry.pod].request, entry.devices)
     for entry in _others(step, workload):
         if entry not in without:
             capacities.take(entry.node, step.pods[entry.pod].request, entry.devices)
@@ -271,8 +279,9 @@ def _restores_quota(step: Step, held: dict[str, Amounts], binding: Binding, lose
     if ours is None or theirs is None:
         return False
     claim = step.pods[binding.pod].request.amounts
-    return within(held[ours], step.tree.quota(ours), claim) and not within(
-        add(held[theirs], _claim_of_gang(loser)), step.tree.quota(theirs)
+    return within(held[ours], step.tree.quota(ours), claim) and any(
+        not within(add(held[theirs], lost), step.tree.quota(theirs))
+        for lost in _last_to_go(step, theirs, loser)
     )
 
 
@@ -290,11 +299,25 @@ def _is_over_share(step: Step, held: dict[str, Amounts], binding: Binding, loser
     for name in (taker, ours, theirs):
         quota = step.tree.quota(name)[0]
         entitled[name] = sys.maxsize if quota is None else max(quota, shares.get(name, 0))
-    loses = held[theirs][0] + _claim_of_gang(loser)[0]
+    loses = held[theirs][0] + max(lost[0] for lost in _last_to_go(step, theirs, loser))
     if held[taker][0] > entitled[taker] or loses <= entitled[theirs]:
         return False
     is_better_served = held[ours][0] * shares.get(theirs, 0) >= held[theirs][0] * shares.get(ours, 0)
     return held[ours][0] <= entitled[ours] or not (shares.get(theirs, 0) and is_better_served)
+
+
+def _last_to_go(step: Step, side: str, loser: Workload) -> list[Amounts]:
+    """What the loser needs, and what every workload of its side lost in all: any of that can have been the last to go.
+
+    A side gives one workload after the other while it holds too much, all of one at once, in whatever order does.
+    """
+    placed = step.bound.keys() | step.nominated.keys()
+    losses = [_claim_of_gang(loser)]
+    for workload in step.workloads.values():
+        if side in step.tree.lineage.get(workload.project, ()):
+            placed_before = [pod for pod in workload.pods if pod.id in step.evicted or pod.nominated_node]
+            losses.append(total(pod for pod in placed_before if pod.id not in placed))
+    return losses
 
 
 def _claim_of_gang(workload: Workload) -> Amounts:

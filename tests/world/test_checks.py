@@ -230,6 +230,38 @@ def test_a_room_that_a_lost_gpu_left_no_place_for_is_lost_to_nobody(lost_gpus: i
     assert decided(replace(snapshot, nodes=nodes), bindings=(bind("a9-0", 3),)) == checks
 
 
+@pytest.mark.parametrize(("lost_gpus", "checks"), [(0, {"nomination-lost"}), (1, set())])
+def test_a_room_that_a_lost_gpu_leaves_to_another_pod_of_its_job_is_lost_to_nobody(
+    lost_gpus: int, checks: set[str]
+) -> None:
+    grows = replace(workload("b1", "b", 1000, pods=2, age=3), min_member=1)
+    pods = [
+        replace(pod, nominated_node="n", nominated_devices=(2 + at,)) for at, pod in enumerate(grows.pods)
+    ]
+    snapshot = cluster(A1, replace(grows, pods=tuple(pods)))
+    nodes = tuple(replace(node, lost_gpus=lost_gpus) for node in snapshot.nodes)
+    assert decided(replace(snapshot, nodes=nodes), bindings=(bind("b1-0", 2),)) == checks
+
+
+@pytest.mark.parametrize(("other_milli", "checks"), [(2000, set()), (1000, {"nomination-lost"})])
+def test_of_several_who_lose_their_rooms_the_largest_can_be_the_last(
+    other_milli: int, checks: set[str]
+) -> None:
+    """The side that loses holds one GPU more than its quota until the larger of its two workloads goes."""
+    teams = (project("a", 4000), project("b", 1000))
+    size = other_milli // 1000
+    other = workload("b2", "b", other_milli, age=4)
+    other = replace(
+        other,
+        pods=(replace(other.pods[0], nominated_node="n", nominated_devices=tuple(range(1, 1 + size))),),
+    )
+    small = workload("b1", "b", 1000, age=3)
+    small = replace(small, pods=(replace(small.pods[0], nominated_node="n", nominated_devices=(0,)),))
+    taker = workload("a9", "a", 1000 + other_milli, age=9)
+    taken = bind("a9-0", *range(1 + size))
+    assert decided(cluster(small, other, taker, projects=teams, gpus=1 + size), bindings=(taken,)) == checks
+
+
 def test_a_room_is_lost_by_what_a_better_claim_takes_of_it_be_it_cpus_and_by_nothing_else() -> None:
     """The taker needs no GPU, and the devices that it leaves go to younger work; beside GPUs alone all would fit."""
     teams = (project("a", 0), project("b", 0), project("c", 4000))
