@@ -13,6 +13,7 @@ from orchestrator.planner.actions.evicting import move_to_what_later_claims_free
 from orchestrator.planner.actions.preempt import preempt
 from orchestrator.planner.actions.remake import remake_lost_nominations
 from orchestrator.planner.actions.reserve import reserve, start_reserved
+from orchestrator.planner.actions.spare import spare_who_can_stay
 from orchestrator.planner.actions.stale import evict_stale
 from orchestrator.planner.actions.unhealthy import move_off_unhealthy
 from orchestrator.planner.cluster_state import ClusterState
@@ -35,6 +36,7 @@ ACTIONS: Sequence[tuple[tuple[str, ...], Callable[[Session], None]]] = (
     (("consolidate",), consolidate),
     (("preempt",), preempt),
     (("start_reserved",), start_reserved),
+    (("consolidate", "reclaim", "preempt"), spare_who_can_stay),
     (("reclaim", "preempt"), move_to_what_later_claims_freed),
     (("stale",), evict_stale),
 )

@@ -393,6 +393,23 @@ class Session:
                 workload = self.workload(entry.workload)
                 yield next(pod for pod in workload.pods if pod.id == entry.pod), entry.workload
 
+    def victims_of_others(self) -> dict[str, list[str]]:
+        """By workload, the ids of the pods that make way for other workloads, be it that they are only moved."""
+        victims: dict[str, list[str]] = {}
+        for entry in self._evictions.values():
+            if entry.beneficiary != entry.workload:
+                victims.setdefault(entry.workload, []).append(entry.pod)
+        return victims
+
+    def place_of_moved(self, pod: Pod) -> Placement | None:
+        """The other place that the pod, which leaves, was promised by this decision, on the ledger."""
+        binding = self._nominations.get(pod.id)
+        return None if binding is None else Placement(binding.node, binding.devices, promised=True)
+
+    def is_promised_now(self, pod: Pod) -> bool:
+        """Whether the pod waits for a room that no decision before this one promised it."""
+        return pod.id in self._nominations and pod.nominated_node is None
+
     def is_bound(self, pod: Pod) -> bool:
         """Whether the pod is bound in this decision."""
         return pod.id in self._bindings
@@ -575,6 +592,41 @@ class Session:
             self.reasons.pop(name, None)
             self._regroup(name)
         return tuple(pod for pod in again.values() if pod.id in self._evictions)
+
+    def promised_with(self, workload: Workload, lost: Collection[str]) -> list[Pod]:
+        """Pods with a place that this decision gave or kept, of no use once the pods `lost` go: no gang is left."""
+        if len(workload.pods) == 1 or not (self._bindings or self._nominations):
+            return []
+        current = self.workload(workload.id)
+        waiting = {
+            pod.id
+            for pod in current.pods
+            if pod.state is not PodState.ALLOCATED
+            and (pod.id in self._bindings or pod.id in self._nominations)
+        }
+        if not waiting:
+            return []
+        states = dict.fromkeys(lost, PodState.RELEASING) | dict.fromkeys(waiting, PodState.ALLOCATED)
+        pods = tuple(replace(pod, state=states.get(pod.id, pod.state)) for pod in current.pods)
+        if has_gang(replace(current, pods=pods)):
+            return []
+        bindings = {**self._bindings, **self._nominations}
+        return [replace(pod, node=bindings[pod.id].node) for pod in current.pods if pod.id in waiting]
+
+    def spare(self, workload: Workload, chunk: Chunk) -> None:
+        """Leave pods where they run that were to be evicted or moved; on the ledger they run again."""
+        stay = {pod.id for pod in chunk}
+        for name in stay:
+            del self._evictions[name]
+            self._nominations.pop(name, None)
+        self._evicted = [name for name in self._evicted if name not in stay]
+        current = self.workload(workload.id)
+        pods = tuple(
+            replace(pod, state=PodState.ALLOCATED) if pod.id in stay else pod for pod in current.pods
+        )
+        self._touched[workload.id] = replace(current, pods=pods)
+        if workload.id in self._chunks:
+            self._regroup(workload.id)
 
     def take_instead(self, evictions: Iterable[Eviction]) -> None:
         """Say of pods that are evicted already for whom and why they go."""

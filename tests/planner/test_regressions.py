@@ -202,6 +202,36 @@ def test_urgent_work_beyond_the_fair_share_leaves_what_the_quota_covers() -> Non
     assert {binding.workload for binding in decision.bindings} == {"w005", "w006"}
 
 
+def test_what_a_share_covers_is_not_evicted_for_what_a_sibling_holds_beyond_its_own() -> None:
+    path = Path(__file__).with_name("regressions") / "loop-sibling-beyond-its-share.yaml"
+    run = settle(load(path), max_decisions=20, grace_decisions=1)
+    assert run.is_stable
+    assert Counter(each.workload for step in run.steps for each in step.evictions) == {"w013": 1, "w015": 2}
+
+
+def test_what_a_job_grows_by_goes_with_it_and_counts_as_lost() -> None:
+    decision = first_decision("quota-lost-with-what-grows")
+    assert "w019" not in {each.workload for each in decision.evictions}
+
+
+def test_the_place_of_a_moved_pod_goes_with_the_rest_of_its_gang_and_counts_as_lost() -> None:
+    path = Path(__file__).with_name("regressions") / "quota-lost-with-a-moved-pod.yaml"
+    run = settle(load(path), max_decisions=20, grace_decisions=1)
+    lost = {(each.pod, each.rule) for step in run.steps for each in step.evictions if each.workload == "w004"}
+    assert lost == {("w004-0", "consolidation")}
+
+
+def test_who_fits_beside_all_that_was_decided_is_not_evicted() -> None:
+    decision = first_decision("victim-that-need-not-go")
+    assert {each.workload for each in decision.evictions} == {"w008"}
+    assert {each.workload for each in decision.nominations} == {"w009"}
+
+
+def test_who_was_promised_a_room_only_now_gives_it_before_who_waited_for_one() -> None:
+    decision = first_decision("room-beside-one-promised-now")
+    assert "w028" in {each.workload for each in decision.nominations}
+
+
 def assert_no_gpu_is_given_twice(snapshot: Snapshot) -> None:
     used: dict[tuple[str | None, int], int] = defaultdict(int)
     nodes = {each.name: each for each in snapshot.nodes}

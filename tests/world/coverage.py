@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tests.world.facts import NOTHING, add, allocated, order_in_project, pending, total, within
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from orchestrator.planner.model import Amounts, Pod, Snapshot, Workload
     from tests.world.facts import Tree
@@ -35,10 +35,15 @@ class Piece:
 
 
 class Coverage:
-    """What the quota of each project and department covers; of a department, first what its projects' quotas cover."""
+    """What the quota of each project and department covers.
 
-    def __init__(self, snapshot: Snapshot, tree: Tree) -> None:
+    Of a department, first what its projects' quotas cover, then what their fair shares of GPUs do (`shares`, in
+    `gpu_milli`; a project that is not named has none): that is the order in which siblings take from each other.
+    """
+
+    def __init__(self, snapshot: Snapshot, tree: Tree, shares: Mapping[str, int]) -> None:
         self._tree = tree
+        self._shares = shares
         self._model_of = {node.name: node.gpu_model for node in snapshot.nodes}
         self._own: dict[str, list[Piece]] = {name: [] for name in tree.projects}
         for workload in snapshot.workloads:
@@ -81,14 +86,20 @@ class Coverage:
         if name in self._split:
             return
         inside: list[Piece] = []
+        fair: list[Piece] = []
         outside: list[Piece] = list(self._own[name])
         for child in self._tree.children.get(name, ()):
             self._fill(child)
-            inside += self._split[child][0]
-            outside += self._split[child][1]
-        ordered = sorted(inside, key=lambda piece: piece.order) + sorted(
-            outside, key=lambda piece: piece.order
-        )
+            covered, borrowed = self._split[child]
+            within_share = _divide([*covered, *borrowed], (self._shares.get(child, 0), None, None))[0]
+            inside += covered
+            fair += [piece for piece in borrowed if piece in within_share]
+            outside += [piece for piece in borrowed if piece not in within_share]
+        ordered = [
+            piece
+            for pieces in (inside, fair, outside)
+            for piece in sorted(pieces, key=lambda piece: piece.order)
+        ]
         firm = self._covered_by_models(name, ordered)
         ordered = [*firm, *(piece for piece in ordered if piece not in firm)]
         self._split[name] = _divide(ordered, self._tree.quota(name))

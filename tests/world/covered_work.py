@@ -24,7 +24,7 @@ def covered_work(step: Step) -> Iterator[Violation]:
     """
     if not step.plan.evictions:
         return
-    covered = Coverage(step.before, step.tree)
+    covered = Coverage(step.before, step.tree, step.plan.shares_gpu_milli)
     models = {bounds.model for project in step.before.projects for bounds in project.gpu_models}
     lost: dict[tuple[str, str], list[Eviction]] = {}
     for eviction in step.plan.evictions:
@@ -91,7 +91,7 @@ def _is_covered_with_gains(
         return pod
 
     workloads = tuple(replace(one, pods=tuple(map(then, one.pods))) for one in step.before.workloads)
-    covered = Coverage(replace(step.before, workloads=workloads), step.tree)
+    covered = Coverage(replace(step.before, workloads=workloads), step.tree, step.plan.shares_gpu_milli)
     return any(covered.protects(workload, step.pods[pod], theirs) for pod in lost)
 
 

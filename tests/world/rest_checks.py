@@ -27,6 +27,7 @@ from tests.world.facts import (
 )
 from tests.world.packing import Item, fits
 from tests.world.step import Violation
+from tests.world.water import fair_shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -43,7 +44,7 @@ class _Rest:
     def __init__(self, snapshot: Snapshot) -> None:
         snapshot = self._snapshot = sized(snapshot)
         self._tree = Tree(snapshot.projects)
-        self._coverage = Coverage(snapshot, self._tree)
+        self._coverage = Coverage(snapshot, self._tree, fair_shares(snapshot, self._tree) or {})
         running = [entry for entry in all_pods(snapshot) if entry[1].state is PodState.ALLOCATED]
         self._running = running
         self._held = held_by_project(self._tree, running)

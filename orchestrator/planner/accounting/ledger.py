@@ -296,6 +296,15 @@ class Ledger:
         """Turn an allocated pod's use into capacity that is being released; once is enough."""
         if pod.id in self.evicted:
             return
+        self._leave(workload, pod)
+        self._log.append(lambda: self._stay(workload, pod))
+
+    def spare(self, workload: Workload, pod: Pod) -> None:
+        """Take an eviction of this decision back."""
+        self._stay(workload, pod)
+        self._log.append(lambda: self._leave(workload, pod))
+
+    def _leave(self, workload: Workload, pod: Pod) -> None:
         self.evicted.add(pod.id)
         account = self.by_name.get(pod.node) if pod.node is not None else None
         if account is not None:
@@ -304,15 +313,14 @@ class Ledger:
         if pod.claims:
             self.claims.give_back(pod, 1)
 
-        def undo() -> None:
-            if pod.claims:
-                self.claims.give_back(pod, -1)
-            self.evicted.discard(pod.id)
-            if account is not None:
-                self._release(account, pod.request, _devices(account, pod), -1)
-            self._charge(workload, pod.request, account, 1)
-
-        self._log.append(undo)
+    def _stay(self, workload: Workload, pod: Pod) -> None:
+        if pod.claims:
+            self.claims.give_back(pod, -1)
+        self.evicted.discard(pod.id)
+        account = self.by_name.get(pod.node) if pod.node is not None else None
+        if account is not None:
+            self._release(account, pod.request, _devices(account, pod), -1)
+        self._charge(workload, pod.request, account, 1)
 
     def _occupy(
         self, account: NodeAccount, workload: Workload, pod: Pod, devices: tuple[int, ...], sign: int

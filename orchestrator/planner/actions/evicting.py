@@ -162,9 +162,9 @@ def _move_elsewhere(session: Session, names: Iterable[str], evicted: Collection[
             parts[name] = deque(() if session.is_bound(pod) or session.is_nominated(pod) else (victim.pods,))
         else:
             victims[name] = _as_it_ran(session, victim, evicted)
-            parts[name] = _parts_of_victim(victims[name], evicted)
+            parts[name] = parts_of_victim(victims[name], evicted)
     moved: dict[str, Placed] = {}
-    for workload, chunk in _by_claim(session, parts):
+    for workload, chunk in by_claim(session, parts):
         placed = None
         if violation(session.ledger, workload, chunk_amounts(chunk)) is None:
             placed = session.place_all(workload, chunk)
@@ -186,7 +186,7 @@ def _as_it_ran(session: Session, workload: Workload, evicted: Collection[str]) -
     return replace(workload, pods=tuple(pods))
 
 
-def _parts_of_victim(workload: Workload, evicted: Collection[str]) -> deque[Chunk]:
+def parts_of_victim(workload: Workload, evicted: Collection[str]) -> deque[Chunk]:
     """What was evicted of the workload, in the chunks in which it may go on elsewhere."""
     core, surplus = held_parts(workload)
     pods = [(pod,) for pod in (*core, *surplus) if pod.id in evicted]
@@ -200,7 +200,7 @@ def _goes_on(workload: Workload, evicted: Collection[str]) -> bool:
     return any(pod.state is PodState.ALLOCATED and pod.id not in evicted for pod in workload.pods)
 
 
-def _by_claim(session: Session, parts: Mapping[str, deque[Chunk]]) -> Iterator[tuple[Workload, Chunk]]:
+def by_claim(session: Session, parts: Mapping[str, deque[Chunk]]) -> Iterator[tuple[Workload, Chunk]]:
     """The next part of the workload whose claim is best founded, as the ledger stands by then."""
     waiting = [session.workload(name) for name, chunks in parts.items() if chunks]
     if len(waiting) == 1:  # nearly always

@@ -120,6 +120,13 @@ class Placer:
             return self._keep_by_claims(account, pod, devices, now=now)
         return self._keep_devices(account, request, devices, now=now)
 
+    def can_stay(self, pod: Pod) -> bool:
+        """Whether a pod that leaves could run on beside all that was promised meanwhile, whatever its node accepts."""
+        account = self.ledger.by_name.get(pod.node or "")
+        if account is None or pod.claims or not account.has_capacity(pod.request, later=True):
+            return False
+        return self._keep_devices(account, pod.request, pod.devices, now=False) is not None
+
     @staticmethod
     def _keep_devices(
         account: NodeAccount, request: Request, devices: tuple[int, ...], *, now: bool

@@ -134,43 +134,49 @@ class ReclaimPolicy:
 
     def falls_below_quota(self, workload: Workload, pieces: Sequence[Piece]) -> bool:
         """Whether a project, or a department on its side, would hold less than its quota without these pieces."""
-        remaining = [
-            (piece.project, pod)
-            for piece in pieces
-            for pod in piece.victim.pods
-            if pod.id not in self._ledger.evicted
-        ]
+        remaining: dict[str, list[Pod]] = {}
+        for piece in pieces:
+            pods = remaining.setdefault(piece.workload.id, [])
+            pods += [pod for pod in piece.victim.pods if pod.id not in self._ledger.evicted]
         return bool(self._below_quota(workload, remaining, are_gone=False))
 
     def _below_quota(
-        self, workload: Workload, pods: Iterable[tuple[str, Pod]], *, are_gone: bool
+        self, workload: Workload, victims: Mapping[str, Iterable[Pod]], *, are_gone: bool
     ) -> set[str]:
-        """Which projects and departments that these pods are of hold less than their quotas without them."""
+        """Which projects and departments hold less than their quotas without these pods, by workload.
+
+        `are_gone`: the pods are off the ledger. What is of no use without them, and goes with them, is still there.
+        """
         lost: dict[str, list[int]] = {}
-        on_model: dict[tuple[str, str], int] = {}
-        counted: set[str] = set()
-        for project, pod in pods:
-            if pod.id in counted:
-                continue
-            counted.add(pod.id)
-            amounts, model = pod.request.amounts, self._model_of(pod)
-            for name in self._lineage_below(workload.project, project):
-                sums = lost.setdefault(name, [0, 0, 0])
-                for resource in self._tree.resources:
-                    sums[resource] += amounts[resource]
-                if model in self._tree.promised_models:
-                    on_model[name, model] = on_model.get((name, model), 0) + amounts[0]
+        leaving: dict[str, list[int]] = {}
+        leaving_model: dict[tuple[str, str], int] = {}
+        for name, pods in victims.items():
+            by_id = {pod.id: pod for pod in pods}
+            loser = self._session.workload(name)
+            useless = [pod for pod in self._session.promised_with(loser, by_id) if pod.id not in by_id]
+            for pod in (*by_id.values(), *useless):
+                is_on_ledger = not are_gone or pod.id not in by_id
+                amounts, model = pod.request.amounts, self._model_of(pod)
+                for side in self._lineage_below(workload.project, loser.project):
+                    sums = lost.setdefault(side, [0, 0, 0])
+                    still = leaving.setdefault(side, [0, 0, 0])
+                    for resource in self._tree.resources:
+                        sums[resource] += amounts[resource]
+                        still[resource] += amounts[resource] * is_on_ledger
+                    if model in self._tree.promised_models:
+                        key = (side, model)
+                        leaving_model[key] = leaving_model.get(key, 0) + amounts[0] * is_on_ledger
         below: set[str] = set()
         for name, sums in lost.items():
             held, quota = self._ledger.allocated[name], self._tree.quota[name]
             for resource in self._tree.resources:
                 # CPU without a bound is promised to nobody; a GPU quota without a bound promises all GPUs.
                 promised = quota[resource] < UNLIMITED or resource == 0
-                remaining = held[resource] - (0 if are_gone else sums[resource])
+                remaining = held[resource] - leaving[name][resource]
                 if promised and sums[resource] and remaining < quota[resource]:
                     below.add(name)
-        for (name, model), amount in on_model.items():
-            held_of_model = self._ledger.model_held.get((name, model), 0) - (0 if are_gone else amount)
+        for (name, model), amount in leaving_model.items():
+            held_of_model = self._ledger.model_held.get((name, model), 0) - amount
             if held_of_model < self._tree.model_quota[name, model]:
                 below.add(name)
         return below
@@ -217,7 +223,9 @@ class ReclaimPolicy:
         Piece by piece each project may keep its quota, and with all of them gone it does not. Notes who is robbed.
         """
         others = [victim for victim in victims if victim.workload.project != workload.project]
-        pods = ((victim.workload.project, pod) for victim in others for pod in victim.pods)
+        pods: dict[str, list[Pod]] = {}
+        for victim in others:
+            pods.setdefault(victim.workload.id, []).extend(victim.pods)
         below = self._below_quota(workload, pods, are_gone=True)
         robbed: set[str] = set()
         if below:
@@ -331,16 +339,31 @@ class ReclaimPolicy:
         return covered
 
     def _coverage(self, side: str, by_project: Mapping[str, Sequence[Workload]]) -> Coverage:
-        parts = [self._coverage(child, by_project) for child in self._tree.children.get(side, ())]
+        children = self._tree.children.get(side, ())
         own = filling_order(by_project.get(side, ()))
-        if parts:
-            inside = in_filling_order(piece for part in parts for piece in part.covered)
-            outside = in_filling_order([*own, *(piece for part in parts for piece in part.borrowed)])
-            pieces = [*inside, *outside]
+        if children:
+            parts = [(child, self._coverage(child, by_project)) for child in children]
+            inside = in_filling_order(piece for _, part in parts for piece in part.covered)
+            # Work that took a sibling's place by its fair share does not make way before what that sibling borrows.
+            fair = [piece for child, part in parts for piece in self._within_share(child, part)]
+            known = set(map(id, fair))
+            beyond = (piece for _, part in parts for piece in part.borrowed if id(piece) not in known)
+            pieces = [*inside, *in_filling_order(fair), *in_filling_order([*own, *beyond])]
         else:
             pieces = own
         models = {model: self._tree.model_quota[side, model] for model in self._tree.promised_models}
         return coverage(pieces, self._tree.quota[side], self._tree.resources, models, self._model_of)
+
+    def _within_share(self, name: str, part: Coverage) -> Sequence[Victim]:
+        """What the project's fair share of GPUs covers beyond its quota."""
+        figures = self._figures(name)
+        entitled_milli = entitled_amounts(figures)[0]
+        if not part.borrowed or entitled_milli <= figures.quota[0]:
+            return ()
+        bounds = (entitled_milli, UNLIMITED, UNLIMITED)
+        within = coverage([*part.covered, *part.borrowed], bounds, resources=(0,)).covered
+        borrowed = set(map(id, part.borrowed))
+        return [piece for piece in within if id(piece) in borrowed]
 
     def _model_of(self, pod: Pod) -> str:
         account = self._ledger.by_name.get(pod.node or "")

@@ -287,9 +287,12 @@ def evict_allowed(
     workload: Workload,
     requested: Amounts,
 ) -> Losses | None:
-    """Evict the victims on the ledger one by one; None, with the ledger as far as it came, when one may not go."""
+    """Evict the victims on the ledger one by one; None, with the ledger as far as it came, when one may not go.
+
+    Who was promised a room only now goes first: with it nobody holds too much, at the cost of who was there before.
+    """
     losses: Losses = []
-    for victim in victims:
+    for victim in sorted(victims, key=lambda victim: not all(map(session.is_promised_now, victim.pods))):
         reason = policy.eviction_reason(workload, requested, victim)
         if reason is None or not session.budgets_allow(victim.pods):
             return None

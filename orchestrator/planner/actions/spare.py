@@ -1,0 +1,62 @@
+"""Evictions that proved needless: whoever was to make way and fits beside all that was decided stays where it runs.
+
+A search counts what one claim needs at a time. A later claim, or a victim with which others lose their rooms, may free
+more than that, so that somebody who was taken before need not go.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from orchestrator.planner.accounting.quota_checks import violation
+from orchestrator.planner.actions.evicting import by_claim, parts_of_victim
+from orchestrator.planner.gangs import Chunk, chunk_amounts
+from orchestrator.planner.model import PodState, Workload
+from orchestrator.planner.reasons.explainer import Explainer
+from orchestrator.planner.reasons.texts import GangEvicted
+from orchestrator.planner.session import Session
+
+
+def spare_who_can_stay(session: Session) -> None:
+    """Take back the evictions and moves of this decision that no binding or nomination needs, best claims first."""
+    victims = session.victims_of_others()
+    if not victims:
+        return
+    parts = {
+        name: parts_of_victim(_as_it_ran(session.workload(name), evicted), evicted)
+        for name, evicted in victims.items()
+    }
+    explainer = Explainer(session)
+    for workload, chunk in by_claim(session, parts):
+        if _stay(session, workload, chunk):
+            current = session.workload(workload.id)
+            if isinstance(session.reasons.get(workload.id), GangEvicted) and session.next_chunk(current):
+                session.refuse(current, explainer.no_capacity(current, session.next_chunk(current)))
+        elif len(chunk) > 1 or not _runs(session.workload(workload.id)):
+            parts[workload.id].clear()  # the surplus is of no use without what its gang needs
+
+
+def _as_it_ran(workload: Workload, evicted: Collection[str]) -> Workload:
+    pods = (replace(pod, state=PodState.ALLOCATED) if pod.id in evicted else pod for pod in workload.pods)
+    return replace(workload, pods=tuple(pods))
+
+
+def _runs(workload: Workload) -> bool:
+    return any(pod.state is PodState.ALLOCATED for pod in workload.pods)
+
+
+def _stay(session: Session, workload: Workload, chunk: Chunk) -> bool:
+    """Spare all of the chunk, or leave everything as it was."""
+    ledger = session.ledger
+    checkpoint = ledger.checkpoint()
+    for pod in chunk:
+        if (other := session.place_of_moved(pod)) is not None:
+            ledger.unplace(workload, pod, other.node, other.devices)
+    fits = violation(ledger, workload, chunk_amounts(chunk)) is None
+    for pod in chunk:
+        fits = fits and session.placer.can_stay(pod)
+        if not fits:
+            ledger.rollback(checkpoint)
+            return False
+        ledger.spare(workload, pod)
+    session.spare(workload, chunk)
+    return True
