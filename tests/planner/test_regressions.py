@@ -232,6 +232,26 @@ def test_who_was_promised_a_room_only_now_gives_it_before_who_waited_for_one() -
     assert "w028" in {each.workload for each in decision.nominations}
 
 
+def test_a_gang_of_parts_of_two_gpus_has_its_quota_where_no_two_pods_share_both() -> None:
+    decision = first_decision("quota-of-a-gang-of-parts-of-two-gpus")
+    assert [each.workload for each in decision.evictions] == ["w005"]
+    assert len({each.devices for each in decision.nominations if each.workload == "w007"}) == 3
+
+
+def test_a_quota_is_had_by_four_moves() -> None:
+    path = Path(__file__).with_name("regressions") / "quota-needs-four-moves.yaml"
+    after = settle(load(path), max_decisions=20).after
+    (claim,) = next(workload.pods for workload in after.workloads if workload.id == "w017")
+    assert claim.state is PodState.ALLOCATED
+
+
+def test_a_gang_that_requires_a_rack_has_its_quota_by_moves_that_only_help_together() -> None:
+    path = Path(__file__).with_name("regressions") / "quota-of-a-gang-that-requires-a-rack.yaml"
+    after = settle(load(path), max_decisions=20).after
+    pods = next(workload.pods for workload in after.workloads if workload.id == "w014")
+    assert [pod.node for pod in pods] == ["n0", "n0", "n0"]
+
+
 def assert_no_gpu_is_given_twice(snapshot: Snapshot) -> None:
     used: dict[tuple[str | None, int], int] = defaultdict(int)
     nodes = {each.name: each for each in snapshot.nodes}

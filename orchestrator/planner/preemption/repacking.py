@@ -25,11 +25,13 @@ from orchestrator.planner.session import Session
 
 _MAX_NODES = 8
 _MAX_STEPS = 1_500
+_TRIES_OF_STEP = 4
 _FEW_MOVES = 4
 _FEW_NODES = 12
 _STEPS_AMONG_MANY = 150
 """With more nodes than _FEW_NODES there are other ways to make room, and less to gain here."""
 _MAX_SETS = 6
+_MAX_DOMAINS = 4
 _MAX_COMBINATIONS = 70
 _WORK_OF_STEP = 40
 _WORK_OF_NODE = 8
@@ -41,27 +43,32 @@ def repack_for(
 ) -> tuple[Losses, Placed] | None:
     """Places for the whole chunk on the ledger, with who is moved and evicted; None, with the ledger as it was."""
     policy = selector.policy
-    if not isinstance(policy, MovePolicy) or _must_be_together(workload, chunk):
+    if not isinstance(policy, MovePolicy):
         return None
-    return sparing(
-        policy, workload, chunk, lambda: _Repacking(session, workload, chunk, selector, policy).run()
-    )
+    for scope in _scopes(session.ledger, workload, chunk):
+        search = _Repacking(session, workload, chunk, selector, policy, scope=scope)
+        if (outcome := sparing(policy, workload, chunk, search.run)) is not None:
+            return outcome
+    return None
 
 
-def _must_be_together(workload: Workload, chunk: Chunk) -> bool:
-    """Whether pods of the chunk, or of a sub-group, may not be on any nodes: that is not looked at here."""
-    groups = workload.groups
+def _scopes(ledger: Ledger, workload: Workload, chunk: Chunk) -> Sequence[Collection[int] | None]:
+    """The sets of nodes of which one has to take all of the chunk; None: all nodes.
+
+    Where sub-groups have topologies of their own none is tried.
+    """
+    rule, groups = workload.topology, workload.groups
     if groups is not None and has_topology(groups):
-        return True
-    return len(chunk) > 1 and workload.topology is not None and workload.topology.required is not None
-
-
-def _open_positions(ledger: Ledger, workload: Workload) -> Collection[int] | None:
-    """Nodes of the domains in which one more of its pods may be; None: of any."""
-    rule = workload.topology
+        return ()
     if rule is None or rule.required is None:
-        return None
-    return frozenset(chain.from_iterable(candidate_domains(ledger, rule, workload)))
+        return (None,)
+    domains = candidate_domains(ledger, rule, workload)
+    if len(chunk) == 1:
+        return (frozenset(chain.from_iterable(domains)),)
+    if len(domains) > _MAX_DOMAINS:
+        free_milli = [account.later_milli for account in ledger.nodes]
+        domains = sorted(domains, key=lambda domain: -sum([free_milli[position] for position in domain]))
+    return domains[:_MAX_DOMAINS]
 
 
 class _Repacking:
@@ -72,18 +79,21 @@ class _Repacking:
         chunk: Chunk,
         selector: VictimSelector,
         policy: MovePolicy,
+        *,
+        scope: Collection[int] | None,
     ) -> None:
         self._session, self._ledger = session, session.ledger
         self._workload, self._chunk = workload, chunk
         self._selector, self._policy = selector, policy
         self._requested = chunk_amounts(chunk)
-        self._open = _open_positions(self._ledger, workload)
+        self._open = scope
         self._positions = self._choose_nodes()
-        self._steps = 0
-        self._steps_left = 0
+        self._tries = 0
         self._homes = Homes((), self._ledger)
         self._are_few = len(self._ledger.nodes) <= _FEW_NODES
-        self._max_steps = _MAX_STEPS if self._are_few else _STEPS_AMONG_MANY
+        # What most tries of many nodes cost is to find out that they are out of the question.
+        self._tries_of_step = _TRIES_OF_STEP if self._are_few else 1
+        self._max_tries = self._tries_of_step * (_MAX_STEPS if self._are_few else _STEPS_AMONG_MANY)
         # Claims choose devices by more than what is left of them, and few steps seldom come to the same state.
         self._is_memorized = self._are_few and not session.snapshot.dynamic.slices
         self._failed: dict[object, int] = {}
@@ -104,7 +114,7 @@ class _Repacking:
         # Everything that may go was lifted; who has most to lose is the first to be put back.
         spared = {id(piece) for piece in reversed(evicted) if self._put_back(piece)} if fits else set()
         self._ledger.rollback(checkpoint)
-        self._session.work.spend(self._steps * _WORK_OF_STEP)
+        self._session.work.spend(self._tries * _WORK_OF_STEP // self._tries_of_step)
         if not fits:
             self._policy.note_ineffective(self._workload, losses)
             return None
@@ -164,7 +174,7 @@ class _Repacking:
         lifted = [item for item in items if item.piece is not None]
         chunk = tuple(item for item in items if item.piece is None)
         most = min(len(lifted), self._policy.max_moves)
-        self._steps_left = self._max_steps
+        self._tries = 0
         self._homes = Homes(lifted, self._ledger)
         self._failed.clear()
         allowed = sorted({*range(min(most, _FEW_MOVES) + 1), most})
@@ -182,7 +192,7 @@ class _Repacking:
             return False
         if self._put_first_down(waiting, places, moves) if waiting else self._make_way(places, moves):
             return True
-        if state is not None and self._steps_left >= 0:
+        if state is not None and self._tries <= self._max_tries:
             self._failed[state] = moves
         return False
 
@@ -195,12 +205,17 @@ class _Repacking:
     def _put_first_down(self, waiting: tuple[Lifted, ...], places: list[_Place], moves: int) -> bool:
         item, *others = waiting
         for where in self._choices(item, places):
-            self._steps += 1
-            self._steps_left -= 1
-            if self._steps_left < 0:
-                return False
             checkpoint = self._ledger.checkpoint()
             self._ledger.place(item.workload, item.pod, where.node, where.devices)
+            if self._homes.count_lost() > moves:
+                # Most places are out of the question at once, which costs less than to go on from there.
+                self._tries += 1
+                self._ledger.rollback(checkpoint)
+                continue
+            self._tries += self._tries_of_step
+            if self._tries > self._max_tries:
+                self._ledger.rollback(checkpoint)
+                return False
             places.append((item, where))
             if self._put_down(tuple(others), places, moves):
                 return True
@@ -348,9 +363,10 @@ def _device_sets(
 
     Devices on which nobody was are alike, so with enough of them there is one set only.
     """
-    if not default or not residents:
-        return [default]
     count = len(default)
+    # Several parts are not all alike even where nobody was: three pods of two halves fit on three devices, two by two.
+    if not default or not (residents or (request.is_shared and count > 1)):
+        return [default]
     usable = account.whole_devices(later=True)
     unused: list[int] = []
     if request.is_shared:
