@@ -9,17 +9,19 @@ import msgspec
 
 from validation.catalogue.catalogue import Content
 from validation.judge.training import TrainingResult
+from validation.report.log import Entry
 from validation.report.record import Report
 
 ROOT = Path(__file__).parent
-SCHEMAS: dict[Path, tuple[str, type[Any]]] = {
+SCHEMAS: dict[Path, tuple[str, Any]] = {
     ROOT / "report" / "report.schema.json": ("The record of a run of muster validate", Report),
+    ROOT / "report" / "events.schema.json": ("A line of events.jsonl, the log of a run", Entry),
     ROOT / "catalogue" / "catalogue.schema.json": ("The catalogue of requirements", Content),
     ROOT / "workloads" / "resnet50" / "result.schema.json": ("What a training run left", TrainingResult),
 }
 
 
-def schema(title: str, kind: type[Any]) -> str:
+def schema(title: str, kind: Any) -> str:
     """The JSON Schema (draft 2020-12) of `kind`, as the file has it."""
     content = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

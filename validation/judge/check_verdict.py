@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from validation.judge.causes import explain_pods
 from validation.judge.convergence import Convergence, ConvergenceResult
 from validation.judge.events import Event
 from validation.judge.evidence import NO_EVIDENCE, Evidence, shortfall
@@ -80,6 +81,8 @@ class StepResult:
     actual: Actual | None = None
     differences: Sequence[str] = ()
     evidence: Evidence = NO_EVIDENCE
+    causes: Sequence[str] = ()
+    """Of a step that was not as expected at its end: why pods do not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,10 @@ class StepWatch:
         """What is not as expected now."""
         return differences(self._check.expected, self.actual())
 
+    def causes(self) -> list[str]:
+        """Why pods do not run that should."""
+        return explain_pods(self._state, self._check.projects, self._check.expected.pending)
+
     def _note(self, now_ms: int) -> Convergence | None:
         ruled_out = bool(set(self._evicted.values()) - set(self._check.expected.evicted))
         return self._settling.note(now_ms, holds=not self.differences(), ruled_out=ruled_out)
@@ -177,12 +184,14 @@ def judge_step(
     convergence = convergence or watch.pass_time(window.ended_ms)
     evidence = timeline.evidence_before(window.until_event, check.projects)
     judgement = _judge_settled(check, convergence, evidence, circumstances.target_problem)
+    lines = watch.differences()
     return StepResult(
         judgement=without_gaps(judgement, timeline, window),
         convergence=convergence,
         actual=watch.actual(),
-        differences=watch.differences(),
+        differences=lines,
         evidence=evidence,
+        causes=watch.causes() if lines else (),
     )
 
 

@@ -20,6 +20,16 @@ class Eviction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message: str
 
 
+class Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why a pod does not run, in the words of Kubernetes. `source` is who says so: the condition `PodScheduled`, the
+    `pod` itself, or one of its containers (`container NAME`).
+    """
+
+    source: str
+    reason: str
+    message: str = ""
+
+
 class NodeSeen(
     msgspec.Struct, frozen=True, tag="node", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
@@ -97,7 +107,8 @@ class PodSeen(
 
     `change` is `added`, `modified` or `deleted`. `devices` are the indices of its GPUs on `node`; `gpu_milli`
     is what it asks for in thousandths of a GPU: a multiple of 1000, or the part of one device. `submitted_us`
-    orders the workloads of a project. `min_member` is how many pods of the workload must run for any to run.
+    orders the workloads of a project. `min_member` is how many pods of the workload must run for any to run. `cause`
+    is why it does not run, as far as Kubernetes says so; no verdict follows from it.
     """
 
     t_ms: int
@@ -117,6 +128,7 @@ class PodSeen(
     min_member: int = 1
     terminating: bool = False
     eviction: Eviction | None = None
+    cause: Cause | None = None
 
     @property
     def finished(self) -> bool:
@@ -134,7 +146,8 @@ class PodSeen(
 class OutputSeen(
     msgspec.Struct, frozen=True, tag="output", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """The container of a pod ended; `line` is what it printed last. All of it is the word of the node's kubelet.
+    """The `container` of a pod that does its work ended; `line` is what it printed last. All of it is the word of the
+    node's kubelet.
 
     `ran_ms` is the time between its start and its end, which the kubelet has in whole seconds; `image` is the digest of
     what ran. `problem` says why the line could not be read.
@@ -151,6 +164,7 @@ class OutputSeen(
     image: str
     line: str
     problem: str = ""
+    container: str = ""
 
 
 Event = NodeSeen | ProjectSet | CommandRun | PodSeen | GpusSeen | WatchSeen | OutputSeen

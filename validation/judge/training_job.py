@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from validation.judge.causes import explain_pods
 from validation.judge.check_verdict import Circumstances, Judgement, Window, judge_unrun, without_gaps
 from validation.judge.events import Event, GpusSeen, OutputSeen
 from validation.judge.evidence import NO_EVIDENCE, Evidence, shortfall
@@ -51,6 +52,8 @@ class JobResult:
 
     judgement: Judgement
     evidence: Evidence = NO_EVIDENCE
+    causes: Sequence[str] = ()
+    """Of a job that left nothing: why its pods do not run."""
 
 
 def outputs_of(job: TrainingJob, events: Sequence[Event]) -> list[OutputSeen]:
@@ -82,7 +85,9 @@ def judge_job(
         late = waited_ms >= check.within_ms
         verdict = Verdict.FAIL if late else Verdict.INCONCLUSIVE
         return JobResult(
-            Judgement(verdict, f"{check.job.workload} left no result in {seconds(waited_ms)}"), evidence
+            Judgement(verdict, f"{check.job.workload} left no result in {seconds(waited_ms)}"),
+            evidence,
+            explain_pods(timeline.state_before(window.until_event), [check.job.project]),
         )
     judgement = _judge_outputs(check, outputs, during)
     return JobResult(without_gaps(judgement, timeline, window), evidence)

@@ -58,7 +58,11 @@ class Oracle(_Record):
 
 
 class CheckTrace(_Record):
-    """What of a check differs from run to run. Times are milliseconds since the run began."""
+    """What of a check differs from run to run. Times are milliseconds since the run began.
+
+    `causes` say why pods do not run, in the words of Kubernetes; the key is absent where there is nothing to say, as
+    in records of before there was one.
+    """
 
     started_ms: int | None = None
     ended_ms: int | None = None
@@ -68,6 +72,7 @@ class CheckTrace(_Record):
     evidence: Evidence = Evidence()
     subjects: int = 0
     violations: list[Violation] = []
+    causes: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class CheckResult(_Record):
@@ -102,10 +107,11 @@ class CheckResult(_Record):
 
     @property
     def reasons(self) -> list[str]:
-        """Why the verdict is not PASS, a line each: the reason, differences, violations."""
+        """Why the verdict is not PASS, a line each: the reason, differences, why pods do not run, violations."""
         return [
             *([self.reason] if self.reason else []),
             *self.differences,
+            *(self.volatile.causes or ()),
             *(violation.message for violation in self.volatile.violations),
         ]
 

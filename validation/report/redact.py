@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from validation.errors import ReportError
-from validation.judge.events import NodeSeen, OutputSeen, ProjectSet
+from validation.judge.events import NodeSeen, OutputSeen, PodSeen, ProjectSet
 from validation.judge.training_job import parse
 from validation.report import log, manifest, record
 from validation.report.assemble import assemble
@@ -56,11 +56,20 @@ def redact(directory: Path, out: Path) -> record.Report:
                 command.stdout = command.stderr = ""
         elif isinstance(entry, log.Observed) and isinstance(entry.event, OutputSeen):
             entry.event = _without_addresses(entry.event)
+        elif isinstance(entry, log.Observed) and isinstance(entry.event, PodSeen):
+            entry.event = _without_message(entry.event)
         journal.append(entry)
     journal.close()
     report = assemble(log.read_log(out))
     write(report, out)
     return report
+
+
+def _without_message(pod: PodSeen) -> PodSeen:
+    """The pod without the message why it does not run, which may have addresses in it."""
+    if pod.cause is None:
+        return pod
+    return msgspec.structs.replace(pod, cause=msgspec.structs.replace(pod.cause, message=""))
 
 
 def _without_addresses(output: OutputSeen) -> OutputSeen:

@@ -86,12 +86,13 @@ def judge_result(result: record.CheckResult, timeline: Timeline) -> Judgement:
     if result.kind == "step":
         step = judge_step(step_check(result), result.circumstances, timeline, trace.window)
         trace.convergence, trace.evidence = step.convergence, step.evidence
+        trace.causes = list(step.causes) or msgspec.UNSET
         result.actual, result.differences = step.actual, list(step.differences)
         return step.judgement
     if result.job is not None:
         check = JobCheck(result.id.partition(TRAINING)[2], result.job, result.within_ms, result.least)
         job = judge_job(check, result.circumstances, timeline, trace.window)
-        trace.evidence = job.evidence
+        trace.evidence, trace.causes = job.evidence, list(job.causes) or msgspec.UNSET
         return job.judgement
     name = result.id.partition(INVARIANT)[2]
     invariant = judge_invariant(name, result.circumstances, timeline, trace.window, least=result.least)

@@ -86,7 +86,7 @@ def actual_lines(actual: Actual | None, expected: Expectation | None) -> list[st
 def reason_lines(step: "CheckResult") -> list[str]:
     """Why a step did not pass."""
     lines = [step.reason] if step.reason else []
-    lines += step.differences
+    lines += [*step.differences, *(step.volatile.causes or ())]
     lines += [f"oracle: {line}" for line in step.oracle_differences]
     lines += [f"{clock(violation.t_ms)} {violation.message}" for violation in step.volatile.violations]
     return lines

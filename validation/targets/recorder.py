@@ -63,8 +63,8 @@ class Recorder:
         """By kind and name, what was last said of a node."""
         self._followed: set[tuple[str, str]] = set()
         """Project and name of the workloads whose output is recorded."""
-        self._read_line: Callable[[str, str], str] | None = None
-        """Reads the last line that a pod printed, by namespace and name."""
+        self._read_line: Callable[[str, str, str], str] | None = None
+        """Reads the last line that a container printed, by namespace, name of the pod, and its own."""
         self._outputs: dict[str, asyncio.Task[None]] = {}
         """By uid of the pod, what reads its output."""
         self._failure: BaseException | None = None
@@ -272,16 +272,17 @@ class Recorder:
             self._outputs[uid] = asyncio.get_running_loop().create_task(self._read_output(event, pod))
 
     async def _read_output(self, seen: PodSeen, pod: Json) -> None:
-        """Record how the pod's container ended, and its last line."""
+        """Record how the container ended that does the pod's work, and its last line."""
         line, problem = "", ""
+        container = outputs.main_container(pod)
         if self._read_line is None:
             problem = "the cluster is not watched any more"
         else:
             try:
-                line = await asyncio.to_thread(self._read_line, seen.namespace, seen.pod)
+                line = await asyncio.to_thread(self._read_line, seen.namespace, seen.pod, container)
             except ReadFailed as error:
                 problem = str(error)
-        ended = outputs.ended(pod)
+        ended = outputs.ended(pod, container)
         output = OutputSeen(
             t_ms=self.now_ms(),
             uid=seen.uid,
@@ -294,6 +295,7 @@ class Recorder:
             image=ended.get("imageID") or "",
             line=line,
             problem=problem,
+            container=container,
         )
         self._record_object(output, pod)
 

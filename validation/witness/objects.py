@@ -9,10 +9,21 @@ from typing import Any, Final
 
 from validation.judge.events import Eviction, GpuSeen, GpusSeen, NodeSeen, PodSeen
 from validation.witness import names
+from validation.witness.causes import cause_of
 
 Json = Mapping[str, Any]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+_STATUS: Final = (
+    "phase",
+    "reason",
+    "message",
+    "conditions",
+    "allocatable",
+    "initContainerStatuses",
+    "containerStatuses",
+)
+"""What is read of the status of pods and nodes."""
 
 
 def pod_seen(pod: Json, *, change: str, project: str, t_ms: int) -> PodSeen:
@@ -42,6 +53,7 @@ def pod_seen(pod: Json, *, change: str, project: str, t_ms: int) -> PodSeen:
         min_member=_positive(annotations.get(names.MIN_MEMBER_ANNOTATION, "1")),
         terminating=metadata.get("deletionTimestamp") is not None,
         eviction=_eviction(status, annotations),
+        cause=cause_of(pod),
     )
 
 
@@ -116,14 +128,15 @@ def slim(entry: Json) -> dict[str, Any]:
     metadata["managedFields"] = [{"time": server_time(entry)}]
     spec = dict(entry.get("spec") or {})
     if "containers" in spec:
-        containers = [{"resources": container.get("resources")} for container in spec["containers"]]
+        containers = [
+            {name: container.get(name) for name in ("name", "resources")} for container in spec["containers"]
+        ]
         spec = {"nodeName": spec.get("nodeName"), "priority": spec.get("priority"), "containers": containers}
     status = entry.get("status") or {}
-    known = ("phase", "conditions", "allocatable", "containerStatuses")
     return {
         "metadata": metadata,
         "spec": spec,
-        "status": {name: status[name] for name in known if name in status},
+        "status": {name: status[name] for name in _STATUS if name in status},
     }
 
 

@@ -6,18 +6,19 @@ from typing import Any, Final
 import kubernetes.client
 import urllib3.exceptions
 
+from validation.witness import names
 from validation.witness.reader import ReadFailed
 
 MAX_BYTES: Final = 1 << 20
 _SECONDS: Final = 10
 
 
-def read_last_line(client: kubernetes.client.ApiClient, namespace: str, pod: str) -> str:
-    """The last line of the pod's log. Raises ReadFailed."""
+def read_last_line(client: kubernetes.client.ApiClient, namespace: str, pod: str, container: str) -> str:
+    """The last line of the log of a pod's container. Raises ReadFailed."""
     parameters = client.param_serialize(
         method="GET",
         resource_path=f"/api/v1/namespaces/{namespace}/pods/{pod}/log",
-        query_params=[("tailLines", "1"), ("limitBytes", str(MAX_BYTES))],
+        query_params=[("container", container), ("tailLines", "1"), ("limitBytes", str(MAX_BYTES))],
         auth_settings=["BearerToken"],
     )
     try:
@@ -30,13 +31,28 @@ def read_last_line(client: kubernetes.client.ApiClient, namespace: str, pod: str
     return str(content.decode(errors="replace")).rstrip("\n")
 
 
-def ended(pod: dict[str, Any]) -> dict[str, Any]:
-    """How the first container of a pod ended, as its kubelet says; empty where it says nothing."""
+def main_container(pod: dict[str, Any]) -> str:
+    """The name of the container that does the pod's work; others may have been added to it, at any place.
+
+    It is the one that the annotation of kubectl names, else the one that muster calls as the workload, else the first.
+    """
+    metadata = pod["metadata"]
+    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+    containers: list[str] = [container["name"] for container in pod["spec"]["containers"]]
+    for name in (annotations.get(names.DEFAULT_CONTAINER_ANNOTATION), labels.get(names.WORKLOAD_LABEL)):
+        if name in containers:
+            return str(name)
+    return containers[0]
+
+
+def ended(pod: dict[str, Any], container: str) -> dict[str, Any]:
+    """How the container of the pod ended, as its kubelet says; empty where it says nothing."""
     statuses = pod.get("status", {}).get("containerStatuses") or ()
-    if not statuses:
+    status = next((status for status in statuses if status["name"] == container), None)
+    if status is None:
         return {}
-    terminated = statuses[0].get("state", {}).get("terminated") or {}
-    return {**terminated, "imageID": statuses[0].get("imageID", "")}
+    terminated = status.get("state", {}).get("terminated") or {}
+    return {**terminated, "imageID": status.get("imageID", "")}
 
 
 def ran_ms(terminated: dict[str, Any]) -> int:

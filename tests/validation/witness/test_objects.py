@@ -171,7 +171,9 @@ def test_a_node_has_the_gpus_of_its_plugin_and_of_its_slices() -> None:
 def test_its_names_are_those_that_the_orchestrator_uses() -> None:
     ours = {name: value for name, value in vars(names).items() if name.isupper()}
     theirs = {name: getattr(orchestrator.names, name) for name in ours if hasattr(orchestrator.names, name)}
-    assert len(theirs) == len(ours) - 3, "but for two paths, and NVIDIA's label of the product"
+    assert len(theirs) == len(ours) - 4, (
+        "but for two paths, NVIDIA's label of the product, kubectl's annotation"
+    )
     assert {name: ours[name] for name in theirs} == theirs
     assert GPU_NODES.path() == names.GPU_NODES_PATH
     slices = [replace(RESOURCE_SLICES, version=version).path() for version in DRA_VERSIONS]

@@ -20,7 +20,8 @@ from tests.validation.witness.kubelet_outputs import (
 from tests.validation.witness.test_reader import kubeconfig
 from validation.judge.events import OutputSeen
 from validation.targets.recorder import GPU_NODES, NAMESPACES, NODES, PODS, SLICES, Recorder
-from validation.witness.outputs import MAX_BYTES, ended, ran_ms, read_last_line
+from validation.witness.objects import slim
+from validation.witness.outputs import MAX_BYTES, ended, main_container, ran_ms, read_last_line
 from validation.witness.reader import ReadFailed, connect
 
 
@@ -33,10 +34,10 @@ async def last_line(directory: Path, *answers: Any) -> str:
         server.on("GET", log_path("p"), *answers)
         client = connect(kubeconfig(directory, server.url))
         try:
-            return await asyncio.to_thread(read_last_line, client, NAMESPACE, "p")
+            return await asyncio.to_thread(read_last_line, client, NAMESPACE, "p", "main")
         finally:
             (request,) = server.requests
-            assert request.query == {"tailLines": "1", "limitBytes": str(MAX_BYTES)}
+            assert request.query == {"container": "main", "tailLines": "1", "limitBytes": str(MAX_BYTES)}
             assert request.headers["Authorization"] == "Bearer secret"
 
 
@@ -70,26 +71,32 @@ async def test_a_log_that_breaks_off_is_no_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.name)
 def test_how_a_container_ended_is_its_kubelet_s_word(ending: Ending) -> None:
-    terminated = ended(ended_pod(ending))
+    terminated = ended(ended_pod(ending), "main")
     assert (terminated["exitCode"], terminated["imageID"]) == (ending.exit_code, IMAGE_ID)
     assert ran_ms(terminated) == 65_000
 
 
 def test_a_kubelet_that_says_nothing_of_the_container_leaves_it_open() -> None:
-    assert ended({"status": {}}) == {}
-    assert ran_ms(ended({"status": {"containerStatuses": [{"name": "main", "state": {}}]}})) == 0
+    assert ended({"status": {}}, "main") == {}
+    assert ran_ms(ended({"status": {"containerStatuses": [{"name": "main", "state": {}}]}}, "main")) == 0
     assert ran_ms({"startedAt": None, "finishedAt": "2026-01-01T00:00:00Z"}) == 0
 
 
-async def recorded_output(directory: Path, ending: Ending, answer: Answer) -> OutputSeen:
-    """What is recorded of a followed workload whose pod ends."""
+async def recorded_output(
+    directory: Path, ending: Ending, answer: Answer, *, sidecar: bool = False
+) -> OutputSeen:
+    """What is recorded of a followed workload whose pod ends; with `sidecar`, after a container that is not its own."""
+
+    def ended_so() -> dict[str, Any]:
+        return with_sidecar(ended_pod(ending)) if sidecar else ended_pod(ending)
+
     namespace = {
         "name": NAMESPACE,
         "uid": "ns",
         "resourceVersion": "1",
         "labels": {"muster.dev/project": "p"},
     }
-    waiting = ended_pod(ending)
+    waiting = ended_so()
     waiting["metadata"] |= {"resourceVersion": "1"}
     waiting["status"] = {"phase": "Running"}
     recorder = Recorder()
@@ -99,17 +106,57 @@ async def recorded_output(directory: Path, ending: Ending, answer: Answer) -> Ou
             server.on("GET", kind.path, page())
         server.on("GET", NAMESPACES.path, page({"metadata": namespace}))
         server.on("GET", PODS.path, page(waiting))
-        again = ended_pod(ending)
+        again = ended_so()
         again["metadata"] |= {"resourceVersion": "3"}
-        changes = [event("MODIFIED", ended_pod(ending)), event("MODIFIED", again)]
+        changes = [event("MODIFIED", ended_so()), event("MODIFIED", again)]
         server.on("WATCH", PODS.path, Watch(*changes))
         server.on("GET", log_path(ending.name), answer)
         async with recorder.watching(kubeconfig(directory, server.url)), asyncio.timeout(10):
             while not any(isinstance(seen, OutputSeen) for seen in recorder.events):
                 await recorder.changed(100)
-        assert len(server.requests_of("GET", log_path(ending.name))) == 1
+        (request,) = server.requests_of("GET", log_path(ending.name))
+        assert request.query["container"] == "main"
     (output,) = (seen for seen in recorder.events if isinstance(seen, OutputSeen))
     return output
+
+
+def with_sidecar(pod: dict[str, Any]) -> dict[str, Any]:
+    """The pod as a service mesh changes it: a container of its own comes first, and the annotation names the other."""
+    pod["metadata"]["annotations"] = {"kubectl.kubernetes.io/default-container": "main"}
+    pod["spec"]["containers"].insert(0, {"name": "istio-proxy", "resources": {}})
+    terminated = {"exitCode": 0, "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:09:00Z"}
+    statuses = pod["status"].get("containerStatuses", [])
+    statuses.insert(0, {"name": "istio-proxy", "imageID": "mesh", "state": {"terminated": terminated}})
+    return pod
+
+
+async def test_a_job_with_a_sidecar_is_recorded_by_its_own_container(tmp_path: Path) -> None:
+    failed = next(ending for ending in ENDINGS if ending.exit_code)
+    output = await recorded_output(tmp_path, failed, printed(failed), sidecar=True)
+    assert (output.container, output.line, output.exit_code) == ("main", failed.line, failed.exit_code)
+    assert (output.image, output.ran_ms) == (IMAGE_ID, 65_000)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "label", "containers", "name"),
+    [
+        ("main", "a", ["mesh", "a", "main"], "main"),
+        ("gone", "a", ["mesh", "a"], "a"),
+        (None, "a", ["mesh", "a"], "a"),
+        (None, "job", ["first", "second"], "first"),
+        (None, None, ["first", "second"], "first"),
+    ],
+)
+def test_the_container_of_the_job_is_the_one_that_is_named_so(
+    annotation: str | None, label: str | None, containers: list[str], name: str
+) -> None:
+    annotations = {"kubectl.kubernetes.io/default-container": annotation} if annotation else None
+    labels = {"muster.dev/workload": label} if label else None
+    pod = {
+        "metadata": {"uid": "u", "annotations": annotations, "labels": labels},
+        "spec": {"containers": [{"name": container} for container in containers]},
+    }
+    assert main_container(slim(pod)) == name
 
 
 @pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.name)

@@ -10,7 +10,8 @@ import pytest
 from musterlab.cluster import Lab, start
 from musterlab.realnodes import images
 from tests.validation.witness.kubelet_outputs import ENDINGS, NAMESPACE, Ending, ended_pod
-from validation.witness.outputs import ended, ran_ms, read_last_line
+from validation.witness.causes import cause_of
+from validation.witness.outputs import ended, main_container, ran_ms, read_last_line
 from validation.witness.reader import ReadFailed, connect
 
 pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]
@@ -67,19 +68,24 @@ def test_a_container_that_ended_is_as_the_double_has_it(lab: Lab, ending: Ending
     kubectl(lab, "wait", f"--for=jsonpath={{.status.phase}}={ending.phase}", f"pod/{ending.name}", WAIT)
     pod = json.loads(kubectl(lab, "get", "pod", ending.name, "-o", "json"))
     assert said_otherwise(ended_pod(ending)["status"], pod["status"]) == []
-    terminated = ended(pod)
+    assert main_container(pod) == "main"
+    terminated = ended(pod, "main")
     assert terminated["exitCode"] == ending.exit_code
     assert terminated["imageID"].partition("@")[2].startswith("sha256:")
     assert ran_ms(terminated) >= 0
-    assert read_last_line(connect(lab.kubeconfig), NAMESPACE, ending.name) == ending.line
+    assert read_last_line(connect(lab.kubeconfig), NAMESPACE, ending.name, "main") == ending.line
 
 
 def test_a_container_that_never_started_and_a_pod_that_is_not_there_have_no_line(lab: Lab) -> None:
     create(lab, "waiting", "true", pull_policy="Never", image="nowhere/none:1")
     reason = "--for=jsonpath={.status.containerStatuses[0].state.waiting.reason}=ErrImageNeverPull"
     kubectl(lab, "wait", reason, "pod/waiting", WAIT)
+    cause = cause_of(json.loads(kubectl(lab, "get", "pod", "waiting", "-o", "json")))
+    assert cause is not None
+    assert (cause.source, cause.reason) == ("container main", "ErrImageNeverPull")
+    assert "nowhere/none:1" in cause.message
     client = connect(lab.kubeconfig)
     with pytest.raises(ReadFailed, match="400 Bad Request"):
-        read_last_line(client, NAMESPACE, "waiting")
+        read_last_line(client, NAMESPACE, "waiting", "main")
     with pytest.raises(ReadFailed, match="404 Not Found"):
-        read_last_line(client, NAMESPACE, "gone")
+        read_last_line(client, NAMESPACE, "gone", "main")

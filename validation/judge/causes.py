@@ -1,0 +1,33 @@
+"""Says for what failed why pods that should run do not: with the cause that Kubernetes gives for each."""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from validation.judge.events import Cause, PodSeen
+from validation.judge.state import State
+
+MAX_LINES: Final = 20
+"""So many pods are named; the cause of a thousand is mostly one."""
+
+
+def explain_pods(state: State, projects: Sequence[str], waiting: Collection[str] = ()) -> list[str]:
+    """A line for each pod of the projects for which Kubernetes says why it does not run, in order of their names.
+
+    Not for those of the workloads in `waiting`, which are expected to wait, nor for what a command deleted.
+    """
+    lines = [
+        _explain(pod, pod.cause)
+        for pod in sorted(state.pods.values(), key=lambda pod: (pod.project, pod.pod))
+        if pod.cause is not None
+        and pod.project in projects
+        and pod.workload not in waiting
+        and (pod.project, pod.workload) not in state.deleted
+    ]
+    more = len(lines) - MAX_LINES
+    return [*lines[:MAX_LINES], f"and {more} pods more"] if more > 0 else lines
+
+
+def _explain(pod: PodSeen, cause: Cause) -> str:
+    where = f" on {pod.node}" if pod.node else ""
+    words = filter(None, (cause.source, cause.reason, cause.message))
+    return f"pod {pod.pod}{where} is {pod.phase}: {': '.join(words)}"
