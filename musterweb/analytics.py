@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from musterweb.errors import HistoryAway
-from musterweb.history import OTHERS, ProjectLines, Record, Span, Values
+from musterweb.history_model import OTHERS, ProjectLines, Record, Span, Values
 from musterweb.page import Page, Visit, address
 from musterweb.person import MAX_SCOPES
 from musterweb.table import Table

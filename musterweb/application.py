@@ -21,7 +21,7 @@ from musterweb.analytics import analytics_page
 from musterweb.computing import compute
 from musterweb.errors import Refused, SignInNeeded, TooMany, WebError
 from musterweb.events import follow, state_of
-from musterweb.history import History
+from musterweb.history_model import History
 from musterweb.new_cluster import cluster_yaml, new_cluster_page
 from musterweb.page import Page, Visit
 from musterweb.person import sign_in

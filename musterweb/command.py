@@ -14,7 +14,7 @@ from orchestrator.errors import UsageError
 from orchestrator.manifests.web import PROMETHEUS_URL
 
 if TYPE_CHECKING:
-    from musterweb.history import History
+    from musterweb.history_model import History
     from musterweb.sights import Sights
     from orchestrator.cluster.kubeconfig import Access
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from musterweb.errors import HistoryAway
-from musterweb.history import (
+from musterweb.history_model import (
     CURRENT_SECONDS,
     OTHERS,
     ClusterLines,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from musterweb.history import History
+from musterweb.history_model import History
 from musterweb.person import Person
 from musterweb.reports import Reports
 from musterweb.sights import Sight

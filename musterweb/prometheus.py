@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from musterweb.errors import HistoryAway
-from musterweb.history import (
+from musterweb.history_model import (
     CURRENT_SECONDS,
     OTHERS,
     PROJECT_LINES,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from musterweb.errors import HistoryAway, SignInNeeded
-from musterweb.history import Record, Span
+from musterweb.history_model import Record, Span
 from musterweb.history_store import Sample, Store
 from musterweb.person import Person, sign_in
 from musterweb.sights import Sight, Sights

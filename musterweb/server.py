@@ -15,7 +15,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from musterweb.application import make_application
-from musterweb.history import History
+from musterweb.history_model import History
 from musterweb.reports import Reports
 from musterweb.sights import Sights
 from orchestrator.cluster.kubeconfig import Access

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from musterlab.cluster import start
-from musterweb.history import Span
+from musterweb.history_model import Span
 from musterweb.prometheus import PrometheusHistory
 from orchestrator.agent.agent import Agent, AgentOptions
 from orchestrator.cli.monitoring import monitoring_files

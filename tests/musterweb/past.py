@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from musterweb.errors import HistoryAway
-from musterweb.history import ClusterLines, ProjectLines, Record
+from musterweb.history_model import ClusterLines, ProjectLines, Record
 
 if TYPE_CHECKING:
-    from musterweb.history import Span
+    from musterweb.history_model import Span
 
 
 class Past:

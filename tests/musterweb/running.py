@@ -23,7 +23,7 @@ from tests.cluster.waiting import DEADLINE_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from musterweb.history import History
+    from musterweb.history_model import History
     from musterweb.reports import Reports
     from musterweb.sessions import Sessions
     from musterweb.sights import Sights

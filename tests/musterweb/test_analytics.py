@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from musterweb.history import OTHERS
+from musterweb.history_model import OTHERS
 from orchestrator.cluster.kubeconfig import load_server
 from orchestrator.cluster.quantity import format_time
 from tests.musterweb.conftest import Site, fill

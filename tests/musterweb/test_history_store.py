@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from musterweb.errors import HistoryAway
-from musterweb.history import OTHERS, Span
+from musterweb.history_model import OTHERS, Span
 from musterweb.history_store import (
     DAY_SECONDS,
     MAX_BYTES,

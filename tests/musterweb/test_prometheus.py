@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musterweb.errors import HistoryAway
-from musterweb.history import OTHERS, Span
+from musterweb.history_model import OTHERS, Span
 from musterweb.prometheus import (
     CLUSTER_QUERIES,
     MAX_ANSWER_BYTES,

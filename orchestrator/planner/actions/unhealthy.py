@@ -14,7 +14,7 @@ from orchestrator.planner.model import Eviction, Node, Pod, PodState, Workload
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.preemption.victims import EvictionReason
-from orchestrator.planner.reasons.wording import amounts_text
+from orchestrator.planner.reasons.formatting import amounts_text
 from orchestrator.planner.session import Session
 
 RULE = "unhealthy"

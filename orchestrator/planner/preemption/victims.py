@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.model import Eviction, PodState, Workload
-from orchestrator.planner.reasons.wording import amounts_text
+from orchestrator.planner.reasons.formatting import amounts_text
 
 _SECOND_US = 1_000_000
 

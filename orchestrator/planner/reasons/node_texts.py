@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from orchestrator.planner.accounting.quota import amount_text, gpus
 from orchestrator.planner.model import DEVICE_MILLI, Amounts, Waiting
-from orchestrator.planner.reasons.wording import (
+from orchestrator.planner.reasons.formatting import (
     all_amounts_text,
     is_or_are,
     leading_resource,

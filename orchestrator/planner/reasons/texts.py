@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 
 from orchestrator.planner.accounting.quota import amount_text
 from orchestrator.planner.model import Amounts, Waiting
-from orchestrator.planner.reasons.wording import advice_on_preemptible, amounts_text, some_of
+from orchestrator.planner.reasons.formatting import advice_on_preemptible, amounts_text, some_of
 
 
 class Obstacle(Protocol):

@@ -18,9 +18,9 @@ from orchestrator.planner.model import (
     Waiting,
     Workload,
 )
+from orchestrator.planner.reasons.formatting import amounts_text
 from orchestrator.planner.reasons.node_texts import Fragmented
 from orchestrator.planner.reasons.texts import Hindrances, Nominated
-from orchestrator.planner.reasons.wording import amounts_text
 from orchestrator.planner.settings import Settings
 from tests.planner.builders import node, project, workload
 from tests.planner.test_better import running
