@@ -29,7 +29,7 @@ from orchestrator.cluster.kubeconfig import Access
 from orchestrator.cluster.resources import GPU_NODES, NODES
 from orchestrator.cluster.timeouts import Limits
 from orchestrator.cluster.transport import Transport
-from orchestrator.cluster.wire import Object
+from orchestrator.cluster.wire import Metadata, Object
 from orchestrator.exposition import CONTENT_TYPE, cpu_seconds, resident_bytes
 from orchestrator.names import FAILED_GPUS_ANNOTATION, LOST_GPUS_ANNOTATION
 from orchestrator.pages import Page, serving_pages
@@ -40,11 +40,14 @@ FIELD_MANAGER: Final = "muster-agent"
 SAMPLE_SECONDS: Final = 1.0
 KUBELET_SECONDS: Final = 2.0
 """A pod with a part of a GPU is not bound before the agent has told which GPU is held for it."""
+NODE_SECONDS: Final = 60.0
+"""So long at most a Node that was deleted and registered anew says nothing of its GPUs."""
 BLOCKED_SECONDS: Final = 10.0
 BLOCKED: Final = f"NVML: no answer for {BLOCKED_SECONDS:g} s"
 STUCK_SECONDS: Final = 60.0
 """So long NVML may block before the agent asks to be restarted."""
 LIMITS: Final = Limits(request_seconds=15, attempts=1, connections=4)
+_ANNOTATIONS: Final = (FAILED_GPUS_ANNOTATION, LOST_GPUS_ANNOTATION)
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -59,6 +62,7 @@ class AgentOptions:
     driver_root: Path | None = None
     sample_seconds: float = SAMPLE_SECONDS
     kubelet_seconds: float = KUBELET_SECONDS
+    node_seconds: float = NODE_SECONDS
 
 
 class Agent:
@@ -95,6 +99,7 @@ class Agent:
         known = await self._known()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._query_kubelet())
+            group.create_task(self._query_node())
             group.create_task(self._gpu_node.run())
             group.create_task(self._annotations.run())
             group.create_task(self._read_gpus(known))
@@ -157,6 +162,26 @@ class Agent:
                 self._kubelet_problem = problem
             await asyncio.sleep(self._options.kubelet_seconds)
 
+    async def _query_node(self) -> None:
+        """Write again what is gone with a Node that was made anew: its annotations, and the GpuNode that it owned."""
+        while True:
+            await asyncio.sleep(self._options.node_seconds)
+            try:
+                node = await self._node()
+            except ClusterError as error:
+                logger.debug("whether the Node was made anew is not known: %s", error)
+                continue
+            if self._node_uid not in ("", node.uid):
+                logger.warning("Node %s was made anew: its GPUs are written again", self._options.node)
+                self._changes = Changes()
+            self._node_uid = node.uid
+            written = tuple(node.annotations.get(key, "") for key in _ANNOTATIONS)
+            if self._failed is not None and self._failed != written:
+                self._annotations.offer(self._failed)
+
+    async def _node(self) -> Metadata:
+        return (await self._transport.get(NODES.path(name=self._options.node), Object)).metadata
+
     async def _known(self) -> dict[int, tuple[Gpu, str]]:
         try:
             before = await self._transport.get(GPU_NODES.path(name=self._options.node), GpuNode)
@@ -167,8 +192,7 @@ class Agent:
 
     async def _write_gpu_node(self, spec: GpuNodeSpec) -> None:
         if not self._node_uid:
-            node = await self._transport.get(NODES.path(name=self._options.node), Object)
-            self._node_uid = node.metadata.uid
+            self._node_uid = (await self._node()).uid
         owner = {"apiVersion": "v1", "kind": "Node", "name": self._options.node, "uid": self._node_uid}
         body = {
             "apiVersion": GPU_NODES.api_version,
@@ -180,8 +204,7 @@ class Agent:
         await self._transport.apply(path, body, field_manager=FIELD_MANAGER)
 
     async def _write_annotations(self, gpus: tuple[str, str]) -> None:
-        failed, lost = gpus
-        annotations = {FAILED_GPUS_ANNOTATION: failed or None, LOST_GPUS_ANNOTATION: lost or None}
+        annotations = {key: text or None for key, text in zip(_ANNOTATIONS, gpus, strict=True)}
         body = {"metadata": {"annotations": annotations}}
         await self._transport.patch(NODES.path(name=self._options.node), body)
 

@@ -14,7 +14,6 @@ from tests.cluster.fake_api_server import Answer, FakeApiServer, Request, access
 from tests.cluster.waiting import ManualClock, running, until
 
 NODE, GPU_NODE = "/api/v1/nodes/n1", "/apis/muster.dev/v1alpha1/gpunodes/n1"
-OPTIONS = AgentOptions("n1", sample_seconds=0.001, kubelet_seconds=0.001)
 
 
 class Site:
@@ -29,15 +28,18 @@ class Site:
         self.annotations: list[Any] = []
         self.lost: list[Any] = []
         self.is_down = False
+        self.node = new_node("u1")
         self.kubelet = Kubelet()
         self.socket = socket
-        server.on("GET", NODE, lambda _request: self._answer({"metadata": {"name": "n1", "uid": "u1"}}))
+        server.on("GET", NODE, lambda _request: self._answer(self.node))
         server.on("GET", GPU_NODE, lambda _request: self._answer(self.gpu_node))
         server.on("PATCH", GPU_NODE, self._keep)
         server.on("PATCH", NODE, self._annotate)
 
-    def agent(self) -> Agent:
-        options = AgentOptions("n1", socket=self.socket, sample_seconds=0.001, kubelet_seconds=0.001)
+    def agent(self, *, node_seconds: float = 60.0) -> Agent:
+        options = AgentOptions(
+            "n1", socket=self.socket, sample_seconds=0.001, kubelet_seconds=0.001, node_seconds=node_seconds
+        )
         return Agent(self.transport, options, driver=self.driver, clock=self.clock, wall_clock=self.clock)
 
     def spec(self) -> dict[str, Any]:
@@ -55,9 +57,14 @@ class Site:
     def _annotate(self, request: Request) -> Answer:
         if not self.is_down:
             written = request.body["metadata"]["annotations"]
+            self.node["metadata"]["annotations"] = {key: text for key, text in written.items() if text}
             self.annotations.append(written["muster.dev/failed-gpus"])
             self.lost.append(written["muster.dev/lost-gpus"])
         return self._answer({"metadata": {}})
+
+
+def new_node(uid: str) -> dict[str, Any]:
+    return {"metadata": {"name": "n1", "uid": uid}}
 
 
 @pytest.fixture
@@ -116,6 +123,26 @@ async def test_an_xid_is_known_to_the_next_agent_until_somebody_deletes_the_obje
     async with running(site.agent().run()):
         await until(lambda: len(site.annotations) == 3)
     assert site.annotations[-1] is None
+
+
+async def test_a_node_that_is_registered_anew_says_all_again(site: Site) -> None:
+    """With the Node its annotations went, and the GpuNode that it owned."""
+    site.driver.problems[1] = "lost"
+    async with running(site.agent(node_seconds=0.001).run()):
+        await until(lambda: "annotations" in site.node["metadata"] and bool(site.spec()))
+        site.gpu_node, site.node = {}, new_node("u2")
+        await until(lambda: "annotations" in site.node["metadata"] and bool(site.spec()))
+    assert site.gpu_node["metadata"]["ownerReferences"][0]["uid"] == "u2"
+    assert set(site.node["metadata"]["annotations"].values()) == {"1"}
+
+
+async def test_what_others_remove_from_the_node_is_written_again(site: Site) -> None:
+    site.driver.events.append((0, 79))
+    async with running(site.agent(node_seconds=0.001).run()):
+        await until(lambda: "annotations" in site.node["metadata"])
+        site.node["metadata"].pop("annotations")
+        await until(lambda: "annotations" in site.node["metadata"])
+    assert site.node["metadata"]["annotations"] == {"muster.dev/failed-gpus": "0"}
 
 
 async def test_without_the_driver_the_object_says_why_and_the_nodes_annotation_stays(site: Site) -> None:
