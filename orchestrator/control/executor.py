@@ -47,10 +47,10 @@ class Executor:
     `on_forbidden`, with the API server's words, when a disruption budget did not allow it; `on_bound`, with the uid,
     when a binding was answered; `on_failure`, in a word, when a request failed.
 
-    A pod with volumes is bound when `claims` has them ready; when it has not, `on_unready` is told why. What its
-    resource claims get is written by `grants` before, what it may have of the memory of GPUs with the binding, as
-    `limits` say. GPUs of device plugins of which it gets a part are held by `reservations` before it is bound. Nothing
-    is begun unless `is_leader()`.
+    A pod with volumes is bound when `claims` has them ready; what it gets by resource claims is written by `grants`
+    before, what it may have of the memory of GPUs with the binding, as `limits` say. GPUs of device plugins of which it
+    gets a part are held by `reservations` before it is bound. Of what is not ready `on_unready` is told on which node,
+    and why. Nothing is begun unless `is_leader()`.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Executor:
         on_evicted: Callable[[Pod, Eviction], None] = lambda _pod, _eviction: None,
         on_forbidden: Callable[[Pod, str], None] = lambda _pod, _why: None,
         on_bound: Callable[[str], None] = lambda _uid: None,
-        on_unready: Callable[[Pod, str], None] = lambda _pod, _why: None,
+        on_unready: Callable[[Pod, str, str], None] = lambda _pod, _node, _why: None,
         on_failure: Callable[[str], None] = lambda _reason: None,
         claims: Claims | None = None,
         grants: ClaimGrants | None = None,
@@ -296,7 +296,7 @@ class Executor:
             is_due=lambda: uid in self._assumed,
             refused=refused,
             done=lambda: self._on_bound(uid),
-            put_off=lambda why: self._on_unready(pod, why),
+            put_off=lambda why: self._on_unready(pod, binding.node, why),
             over=over,
         )
         waits_for_devices = grants if grants is not None and grants.has_conditions(pod, binding) else None

@@ -30,6 +30,7 @@ from orchestrator.control.requeue_holds import RequeueHolds
 from orchestrator.control.reservations import Reservations
 from orchestrator.control.settling import settle
 from orchestrator.control.skipped import MAX_LOGGED, SkippedRecord, quarantined, reasons, undecidable
+from orchestrator.control.unready import UNREADY_SECONDS, UnreadyPods
 from orchestrator.control.watch_lag import WatchLag
 from orchestrator.manifests.render import default_image
 from orchestrator.planner import plan
@@ -50,8 +51,6 @@ IDLE_PART_OF_DECISION: Final = 0.5
 MAX_REST_SECONDS: Final = 1.0
 FORBIDDEN_SECONDS: Final = 30.0
 """So long a pod that the API server did not evict is not chosen again."""
-UNREADY_SECONDS: Final = 10.0
-"""So long a pod whose volumes could not be made ready is not decided on again."""
 SLICE: Final = 500
 """Of so many workloads at most are read before anything else may run."""
 _SECOND_US: Final = 1_000_000
@@ -77,6 +76,7 @@ class SchedulerLoop:
         config: OperatorConfig = DEFAULT_CONFIG,
         wall_clock: Callable[[], float] = time.time,
         dra_version: str | None = None,
+        unready_seconds: float = UNREADY_SECONDS,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._observer = observer
@@ -136,7 +136,7 @@ class SchedulerLoop:
         )
         self._refused: dict[str, tuple[float, str]] = {}
         self._left_over: tuple[str, ...] = ()
-        self._unready: dict[str, tuple[float, str]] = {}
+        self._unready = UnreadyPods(loop.time, unready_seconds)
         self._conditions = ConditionWriter(
             transport,
             observer.pods.objects,
@@ -218,8 +218,7 @@ class SchedulerLoop:
         started = self._clock()
         pods = self._observer.pods.objects
         self._executor.confirm(pods)
-        self._unready = self._still(self._unready)
-        unschedulable = {uid: why for uid, (_, why) in self._unready.items()}
+        unschedulable, avoided = self._unready.read(lambda uid: uid in pods and not pods[uid].spec.node_name)
         inherited = self._requeue_holds.inherited
         reading = self._reader.read(
             assumed=self._executor.assumed,
@@ -229,6 +228,7 @@ class SchedulerLoop:
             ),
             unschedulable=unschedulable,
             nominated={**inherited, **self._executor.nominated},
+            avoided=avoided,
             now_us=self.now_us(),
             left_over=self._left_over,
             assumed_claims=self._executor.assumed_claims,
@@ -250,7 +250,7 @@ class SchedulerLoop:
         self._left_over = decision.left_over
         undecided = reasons(decided, reading.snapshot)
         self._conditions.want(_reasons(reading, decision, unschedulable, undecided))
-        if decided.undecided or decision.left_over:
+        if avoided or decided.undecided or decision.left_over:
             self._decide_again_soon()
         self._announce_endangered(reading, decision, pods)
         took = self._clock() - started
@@ -340,9 +340,9 @@ class SchedulerLoop:
         """Choose other victims for a while; the budget's own status is what counts afterwards."""
         self._refused[pod.metadata.uid] = (self._clock() + FORBIDDEN_SECONDS, why)
 
-    def _note_unready(self, pod: Pod, why: str) -> None:
+    def _note_unready(self, pod: Pod, node: str, why: str) -> None:
         """Let others have the GPUs for a while."""
-        self._unready[pod.metadata.uid] = (self._clock() + UNREADY_SECONDS, why)
+        self._unready.note(pod.metadata.uid, node, why)
 
     def _labels_of(self, name: str) -> Mapping[str, str]:
         nodes = self._observer.nodes.objects.values()

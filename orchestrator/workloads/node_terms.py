@@ -40,6 +40,11 @@ def terms_of(selector: NodeSelector | None) -> Terms:
     return bounded(terms, "its node affinity has") or (_NO_NODE,)
 
 
+def not_on(node: str | None) -> Terms:
+    """The terms of every node but this one; None: of every node."""
+    return ((LabelRequirement("metadata.name", "NotIn", (node,)),),) if node else ()
+
+
 def both(first: Terms, second: Terms) -> Terms:
     """The terms that hold where one of the first and one of the second do.
 

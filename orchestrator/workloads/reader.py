@@ -160,6 +160,7 @@ class Reader:
         placeholders: Mapping[str, Pod] = _NO_PODS,
         unschedulable: Mapping[str, str] = _NOBODY,
         nominated: Mapping[str, Assumption | None] = _NO_NOMINATIONS,
+        avoided: Mapping[str, str] = _NOBODY,
         now_us: int = 0,
         budgets: tuple[model.Budget, ...] = (),
         left_over: tuple[str, ...] = (),
@@ -169,12 +170,13 @@ class Reader:
 
         `assumed`, `evicted` and `nominated` are bindings, evictions and nominations, by pod uid, that the caches do not
         show yet; a nomination of None has ended. `placeholders` are pods that are to come; `unschedulable` has, by uid,
-        why pods wait for something else than the planner. `now_us` is the time of the decision; 0: rules about
-        time do not apply. `budgets` are the budgets for disruption, `left_over` the workloads that the last decision
-        did not reach. `assumed_claims` are claims, by key, as they are once what is under way is written.
+        why pods wait for something else than the planner, `avoided` the nodes that they are not to get. `now_us` is the
+        time of the decision; 0: rules about time do not apply. `budgets` are the budgets for disruption, `left_over`
+        the workloads that the last decision did not reach. `assumed_claims` are claims, by key, as they are once what
+        is under way is written.
         """
         self._touch((), self.claims.assume(assumed_claims))
-        self._workloads.overlay(assumed, evicted, placeholders, unschedulable, nominated)
+        self._workloads.overlay(assumed, evicted, placeholders, unschedulable, nominated, avoided=avoided)
         self._read_devices(assumed, nominated)
         workloads = self._workloads.read(now_us)
         outsiders = self._outsiders.read(evicted)

@@ -14,6 +14,7 @@ from orchestrator.workloads.claim_reader import ClaimReader, PodClaims
 from orchestrator.workloads.controllers import Gang
 from orchestrator.workloads.device_reader import DeviceReader
 from orchestrator.workloads.dict_ops import discard, put
+from orchestrator.workloads.node_terms import both, not_on
 from orchestrator.workloads.nominations import nomination_of
 from orchestrator.workloads.owners import Chain, KindState, Membership
 from orchestrator.workloads.request import pod_request, readable_request
@@ -83,6 +84,7 @@ class WorkloadReader:
         self._evicted: frozenset[str] = frozenset()
         self._placeholders: Mapping[str, Pod] = {}
         self._unschedulable: Mapping[str, str] = {}
+        self._avoided: Mapping[str, str] = {}
         self._nominated: Mapping[str, Assumption | None] = {}
         self._users: dict[Key, dict[str, Pod]] = {}
         self._read_pods: dict[str, tuple[Pod, _Known, model.Pod]] = {}
@@ -159,18 +161,21 @@ class WorkloadReader:
         placeholders: Mapping[str, Pod],
         unschedulable: Mapping[str, str],
         nominated: Mapping[str, Assumption | None],
+        *,
+        avoided: Mapping[str, str],
     ) -> None:
         """Replace what is known beyond the caches; what differs from the last time is touched."""
         for uid in _different(self._placeholders, placeholders):
             pod = placeholders.get(uid)
             self.note_pod(self._placeholders[uid] if pod is None else pod, is_there=pod is not None)
         changed = _different(self._assumed, assumed) + _different(self._unschedulable, unschedulable)
-        changed += _different(self._nominated, nominated)
+        changed += _different(self._nominated, nominated) + _different(self._avoided, avoided)
         for uid in chain(changed, self._evicted ^ evicted):
             if uid in self._pods:
                 self._touched.add(self._membership.id_of(uid))
         self._assumed, self._evicted, self._placeholders = dict(assumed), evicted, dict(placeholders)
         self._unschedulable, self._nominated = dict(unschedulable), dict(nominated)
+        self._avoided = dict(avoided)
 
     def unreadable(self, now_us: int) -> dict[str, str]:
         """By uid, why pods could not be read; an owner is waited for a while without a word."""
@@ -325,7 +330,8 @@ class WorkloadReader:
         part = "" if gang is None else gang.part_of(pod.metadata.labels)
         devices = self._devices.devices(uid)
         claims = self._claims.read_pod(pod, pod_request(pod), self._node_of(pod))
-        around: _Known = (assumed, evicted, nominated, self._volumes.terms(pod), part, devices, claims)
+        terms = both(self._volumes.terms(pod), not_on(self._avoided.get(uid)))
+        around: _Known = (assumed, evicted, nominated, terms, part, devices, claims)
         known = self._read_pods.get(uid)
         if known is not None and known[0] is pod and known[1] == around:
             return known[2]
@@ -335,7 +341,7 @@ class WorkloadReader:
             evicted=evicted,
             nominated=nominated,
             levels=self._levels,
-            volumes=around[3],
+            volumes=terms,
             part=part,
             devices=devices,
             claims=claims,

@@ -189,7 +189,7 @@ class World:
             transport,
             is_leader=lambda: self.leads,
             on_refused=self._refuse,
-            on_unready=lambda _pod, why: self.unready.append(why),
+            on_unready=lambda _pod, _node, why: self.unready.append(why),
             grants=self.grants,
             request_seconds=0.5,
             sleep=clock.sleep,

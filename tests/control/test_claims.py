@@ -47,7 +47,7 @@ class World:
             transport,
             is_leader=lambda: self.leads,
             on_refused=self._refuse,
-            on_unready=lambda pod, why: self.unready.append((pod.metadata.name, why)),
+            on_unready=lambda pod, _node, why: self.unready.append((pod.metadata.name, why)),
             claims=self.claims,
         )
 

@@ -62,7 +62,7 @@ class World:
             transport,
             is_leader=lambda: True,
             on_refused=lambda: None,
-            on_unready=lambda _pod, why: self.unready.append(why),
+            on_unready=lambda _pod, _node, why: self.unready.append(why),
             limits=limits,
         )
 

@@ -220,7 +220,7 @@ class Leader:
             transport,
             is_leader=lambda: True,
             on_refused=lambda: None,
-            on_unready=lambda pod, why: self.unready.update({pod.metadata.name: why}),
+            on_unready=lambda pod, _node, why: self.unready.update({pod.metadata.name: why}),
             reservations=reservations,
             sleep=clock.sleep,
         )

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
 
+import msgspec
 import pytest
 
 from orchestrator.cluster.errors import NotFound
@@ -16,12 +17,14 @@ from orchestrator.cluster.transport import Transport
 from orchestrator.control.health import Health
 from orchestrator.control.observer import Observer
 from orchestrator.control.operator import LEASE_SECONDS, RENEW_SECONDS
+from orchestrator.control.operator_config import MemoryLimitsMode, OperatorConfig
 from orchestrator.control.scheduler import SLICE, SchedulerLoop
 from orchestrator.names import SCHEDULER_NAME
 from orchestrator.planner.model import Plan, Snapshot
-from tests.cluster.fake_api_server import FakeApiServer, access_to, event, page, pod, serving
+from tests.cluster.fake_api_server import Answer, FakeApiServer, Request, access_to, event, page, pod, serving
 from tests.cluster.fake_api_server import Watch as Watched
 from tests.cluster.waiting import ManualClock, running, until
+from tests.workloads import objects as workload_objects
 
 LISTS = (
     "/api/v1/nodes",
@@ -166,6 +169,55 @@ async def test_a_nomination_wakes_nobody_if_it_is_our_own(is_ours: bool, changes
             async with observer.running():
                 await until(lambda: observer.pods.counters.events >= 2)
     assert len(news) == changes
+
+
+async def test_a_node_where_nothing_gets_ready_does_not_keep_what_could_run_elsewhere() -> None:
+    """Of the first node, on which all is decided, nobody says how much memory its GPUs have."""
+    faulty = "node-1"
+    mounts = {"volumes": [{"name": "library", "hostPath": {"path": "/var/lib/muster/gpu-memory"}}]}
+    half = {"muster.dev/gpu-fraction": "0.5"}
+    jobs = [
+        workload_objects.pod(f"job-{each}", annotations=half, spec={"containers": [], **mounts})
+        for each in range(2)
+    ]
+    memory = {"nvidia.com/gpu.memory": "32510"}
+    nodes = [
+        workload_objects.node(name, 1, labels={} if name == faulty else memory)
+        for name in ("node-1", "node-2")
+    ]
+    lists: dict[str, list[Any]] = {
+        "/api/v1/pods": jobs,
+        "/api/v1/nodes": nodes,
+        "/api/v1/namespaces": [workload_objects.namespace("muster-team-a", "team-a")],
+        "/apis/muster.dev/v1alpha1/projects": [workload_objects.project("team-a", quota=2)],
+    }
+    bound: list[str] = []
+
+    def bind(request: Request) -> Answer:
+        bound.append(request.body["target"]["name"])
+        return Answer(code=201)
+
+    async with serving() as server:
+        for path in LISTS:
+            server.on("GET", path, page(*map(msgspec.to_builtins, lists.get(path, ()))))
+        for each in jobs:
+            path = f"/api/v1/namespaces/muster-team-a/pods/{each.metadata.name}"
+            server.on("POST", f"{path}/binding", bind)
+            server.on("PATCH", f"{path}/status", Answer({"metadata": {}}))
+        async with Transport(access_to(server)) as transport:
+            observer = Observer(transport)
+            async with observer.running():
+                loop = SchedulerLoop(
+                    transport,
+                    observer,
+                    on_plan=lambda _reading, _plan: None,
+                    is_leader=lambda: True,
+                    config=OperatorConfig(gpu_memory_limits=MemoryLimitsMode.ENFORCE),
+                    unready_seconds=0,
+                )
+                async with running(loop.run()):
+                    await until(lambda: len(bound) == len(jobs), seconds=20)
+    assert faulty not in bound
 
 
 class MemoryLease:

@@ -1,0 +1,55 @@
+"""Pods that could not be bound where it was decided, because what they need there was not ready: they are put off.
+
+Their volumes, claims or parts of GPUs were not to be had in time, for instance since no agent names the GPU. Mostly
+that passes, so the same node is tried once more. What fails there twice in a row is decided without that node the next
+time, so that a node with a fault does not keep what could run elsewhere; after that it is tried again.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+UNREADY_SECONDS: Final = 10.0
+"""So long others can have the GPUs."""
+_TIMES: Final = 2
+
+
+@dataclass(slots=True)
+class _Failure:
+    """`times` it failed on this node in a row; `is_avoided` once the node was left out since."""
+
+    node: str
+    why: str
+    until: float
+    times: int = 1
+    is_avoided: bool = False
+
+
+class UnreadyPods:
+    """What was not ready, by the uid of the pod; `clock` is in seconds."""
+
+    def __init__(self, clock: Callable[[], float], seconds: float = UNREADY_SECONDS) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._failures: dict[str, _Failure] = {}
+
+    def note(self, uid: str, node: str, why: str) -> None:
+        """The pod could not be bound to the node."""
+        before = self._failures.get(uid)
+        times = before.times + 1 if before is not None and before.node == node else 1
+        self._failures[uid] = _Failure(node, why, self._clock() + self._seconds, times)
+
+    def read(self, is_waiting: Callable[[str], bool]) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """Return for one decision why pods are put off, and the nodes that others of them are not to get, by uid.
+
+        What does not wait any more is forgotten.
+        """
+        self._failures = {uid: failure for uid, failure in self._failures.items() if is_waiting(uid)}
+        now = self._clock()
+        put_off = {uid: failure.why for uid, failure in self._failures.items() if failure.until > now}
+        avoided = {}
+        for uid, failure in self._failures.items():
+            if uid not in put_off and failure.times >= _TIMES and not failure.is_avoided:
+                avoided[uid] = failure.node
+                failure.is_avoided = True
+        return put_off, avoided
