@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Final
@@ -23,12 +22,14 @@ from musterweb.errors import Refused, SignInNeeded, TooMany, WebError
 from musterweb.events import follow, state_of
 from musterweb.history_model import History
 from musterweb.new_cluster import cluster_yaml, new_cluster_page
+from musterweb.oidc import Provider
 from musterweb.page import Page, Visit
-from musterweb.person import sign_in
+from musterweb.provider_sign_in import ProviderSignIn
 from musterweb.reports import Reports
-from musterweb.security import MAX_FIELDS, Guard, cookie_name, new_secret, read_form, set_cookie
+from musterweb.security import MAX_FIELDS, Guard, cookie_name, read_form
 from musterweb.sessions import Session, Sessions
 from musterweb.sights import Sights
+from musterweb.sign_in import SignIn
 from musterweb.table import csv_text
 from orchestrator.client.jobs import NoSuchWorkload
 from orchestrator.client.projects import NoSuchProject
@@ -81,8 +82,6 @@ MENU: Final = (
     ("/cluster", "Cluster"),
     ("/new-cluster", "New cluster"),
 )
-MAX_TOKEN: Final = 16 << 10
-_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=:-]+")
 _NEVER_SIGNED_IN: Final = "Sign in first"
 
 
@@ -98,6 +97,7 @@ class Web:
         sights: Sights,
         history: History | None,
         reports: Reports | None,
+        provider: ProviderSignIn | None,
     ) -> None:
         self.access = access
         self.sights = sights
@@ -106,7 +106,9 @@ class Web:
         self.is_secure = is_secure
         self.sessions = sessions
         self.session_cookie = cookie_name("session", is_secure=is_secure)
-        self.form_cookie = cookie_name("form", is_secure=is_secure)
+        self.sign_in = SignIn(
+            access, self.html, sessions=sessions, sights=sights, is_secure=is_secure, provider=provider
+        )
         self._live = [(compile_path(path)[0], function) for path, function in LIVE.items()]
         self._templates = Environment(
             loader=PackageLoader("musterweb", "templates"),
@@ -258,61 +260,6 @@ class Web:
         headers = {"Content-Disposition": 'attachment; filename="muster-operator.yaml"'}
         return Response(text, media_type="application/yaml", headers=headers)
 
-    def sign_in_page(self, request: Request, problem: str = "", status: int = 200) -> Response:
-        """The page on which people sign in."""
-        token = request.cookies.get(self.form_cookie) or new_secret()
-        response = HTMLResponse(
-            self.html(
-                "sign_in.html.j2",
-                title="Sign in",
-                form_token=token,
-                problem=problem,
-                cluster=self.access.server,
-                layout="bare.html.j2",
-            ),
-            status,
-        )
-        set_cookie(response, self.form_cookie, token, is_secure=self.is_secure)
-        return response
-
-    async def sign_in(self, request: Request) -> Response:
-        """Show the form, or begin a session with the token in it."""
-        if request.method != "POST":
-            return self.sign_in_page(request)
-        fields = await read_form(request, request.cookies.get(self.form_cookie, ""))
-        token, project = fields.get("token", "").strip(), fields.get("project", "").strip()
-        try:
-            if len(token) > MAX_TOKEN or not _TOKEN.fullmatch(token):
-                raise SignInNeeded("that is no token: paste it whole, and nothing else")
-            person = await sign_in(self.access, token, project or None, self.sights)
-            if old := request.cookies.get(self.session_cookie):
-                self.sessions.remove(old)
-            try:
-                secret = self.sessions.add(person)
-            except TooMany:
-                await person.close()
-                raise
-        except MusterError as error:
-            status = error.status if isinstance(error, WebError) else 502
-            return self.sign_in_page(request, str(error), status)
-        response = RedirectResponse("/", 303)
-        set_cookie(response, self.session_cookie, secret, is_secure=self.is_secure)
-        response.delete_cookie(
-            self.form_cookie, path="/", secure=self.is_secure, httponly=True, samesite="strict"
-        )
-        return response
-
-    async def sign_out(self, request: Request) -> Response:
-        """End the session."""
-        session = self.session(request)
-        await read_form(request, session.form_token)
-        self.sessions.remove(request.cookies.get(self.session_cookie, ""))
-        response = RedirectResponse("/sign-in", 303)
-        response.delete_cookie(
-            self.session_cookie, path="/", secure=self.is_secure, httponly=True, samesite="strict"
-        )
-        return response
-
     # --- what cannot be shown ---------------------------------------------------------------------------
 
     async def failed(self, request: Request, error: Exception) -> Response:
@@ -326,7 +273,7 @@ class Web:
         if isinstance(error, (SignInNeeded, Unauthorized)):
             is_page = request.method == "GET" and request.url.path not in ("/events", *FILES)
             said = "" if str(error) == _NEVER_SIGNED_IN or isinstance(error, Unauthorized) else str(error)
-            return self.sign_in_page(request, said, 200 if is_page else 401)
+            return self.sign_in.page(request, said, 200 if is_page else 401)
         message = str(error)
         if isinstance(error, ClusterError) and session is not None:
             message = str(session.person.client.with_hint(error))
@@ -345,11 +292,12 @@ def make_application(
     sights: Sights | None = None,
     history: History | None = None,
     reports: Reports | None = None,
+    provider: Provider | None = None,
 ) -> Guard:
     """Return the application for the cluster; of `access` everything but credentials is used.
 
     `history` is started and closed with it, and may have the same `sights`; `reports` are the records of the acceptance
-    test.
+    test; at `provider`, which is closed with it, people sign in without a token at hand.
     """
     web = Web(
         access,
@@ -358,6 +306,7 @@ def make_application(
         sights=Sights() if sights is None else sights,
         history=history,
         reports=reports,
+        provider=None if provider is None else ProviderSignIn(provider),
     )
     pages = [
         Route(path, web.page_of_sight if path in OF_SIGHT else web.page(function))
@@ -380,14 +329,15 @@ def make_application(
         finally:
             sweeping.cancel()
             await web.sessions.close()
+            if provider is not None:
+                await provider.close()
             if history is not None:
                 await history.close()
 
     application = Starlette(
         routes=[
             Route("/healthz", _healthy),
-            Route("/sign-in", web.sign_in, methods=["GET", "POST"]),
-            Route("/sign-out", web.sign_out, methods=["POST"]),
+            *web.sign_in.routes(),
             Route("/events", web.events),
             Route("/new-cluster.yaml", web.yaml),
             *files,

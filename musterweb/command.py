@@ -90,6 +90,38 @@ class Listen(NamedTuple):
     help="Show the records of `muster validate` in the directories of this one.",
 )
 @click.option(
+    "--oidc-issuer",
+    metavar="URL",
+    help="Let people sign in at this OpenID Connect provider, whose ID tokens the API server takes.",
+)
+@click.option(
+    "--oidc-client-id", metavar="ID", help="Who the pages are to the provider; the API server's as well."
+)
+@click.option(
+    "--oidc-client-secret",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The secret of the client; without it a public client, which PKCE protects.",
+)
+@click.option(
+    "--oidc-authority",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Authority of the provider's certificate in PEM.  [default: the system's]",
+)
+@click.option(
+    "--oidc-scope",
+    "oidc_scopes",
+    metavar="SCOPE",
+    multiple=True,
+    help="What is asked for; repeatable.  [default: openid, and profile, email, groups, offline_access if there are]",
+)
+@click.option(
+    "--public-url",
+    metavar="URL",
+    help="The address by which browsers come, as the provider knows it.  [default: where it listens]",
+)
+@click.option(
     "--loglevel",
     type=click.Choice(["debug", "info", "warn", "warning", "error"]),
     default="warn",
@@ -107,12 +139,18 @@ def web(
     history: Path | None,
     history_token: Path | None,
     reports: Path | None,
+    oidc_issuer: str | None,
+    oidc_client_id: str | None,
+    oidc_client_secret: Path | None,
+    oidc_authority: Path | None,
+    oidc_scopes: tuple[str, ...],
+    public_url: str | None,
     loglevel: str,
 ) -> None:
     """Serve pages of the cluster: who has the GPUs, who waits and why; live, for browsers.
 
-    Everybody signs in with a Kubernetes token of their own, and sees and does what it allows. Of the kubeconfig nothing
-    is used but the address of the server and its authority: no credentials.
+    Everybody signs in with a Kubernetes token of their own, pasted or from an identity provider, and sees and does what
+    it allows. Of the kubeconfig nothing is used but the address of the server and its authority: no credentials.
     """
     where = parse_listen(listen)
     if (tls_certificate is None) != (tls_key is None):
@@ -131,6 +169,7 @@ def web(
             f"--prometheus {prometheus!r} is not possible: give a URL such as http://127.0.0.1:9090"
         )
     require_extra("web")
+    from musterweb.provider_options import provider_of
     from musterweb.reports import Reports
     from musterweb.server import serve
     from musterweb.sights import Sights
@@ -139,6 +178,14 @@ def web(
     logging.basicConfig(
         level={"warn": "WARNING"}.get(loglevel, loglevel.upper()),
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+    )
+    provider = provider_of(
+        oidc_issuer,
+        oidc_client_id,
+        secret=oidc_client_secret,
+        authority=oidc_authority,
+        scopes=oidc_scopes,
+        public_url=public_url or _own_url(where, is_secure=tls_certificate is not None),
     )
     access = load_server(kubeconfig, context)
     sights = Sights()
@@ -152,6 +199,7 @@ def web(
         sights=sights,
         history=past,
         reports=None if reports is None else Reports(reports),
+        provider=provider,
         say=click.echo,
     )
 
@@ -172,6 +220,14 @@ def _history(
         store.check()
         return RecordedHistory(store, access, token, sights)
     return None
+
+
+def _own_url(where: Listen, *, is_secure: bool) -> str:
+    """Return the address at which browsers of this machine come; "" where nobody can know it."""
+    if not where.is_loopback or not where.port:
+        return ""
+    host = f"[{where.host}]" if ":" in where.host else where.host
+    return f"{'https' if is_secure else 'http'}://{host}:{where.port}"
 
 
 def parse_listen(text: str) -> Listen:

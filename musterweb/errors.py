@@ -5,7 +5,8 @@ WebError            root
 ├── Refused             the request itself cannot be meant: another site's, too large, without its token
 ├── TooMany             so many people or pages are there that no more are taken
 ├── NotThere            there is nothing of that name to be shown, or nothing that can be read
-└── HistoryAway         where the figures of the past are kept gives none
+├── HistoryAway         where the figures of the past are kept gives none
+└── ProviderAway        the identity provider does not answer, or nothing that can be used
 """
 
 from orchestrator.errors import MusterError
@@ -37,6 +38,12 @@ class TooMany(WebError):
 
 class HistoryAway(WebError):
     """Where the figures of the past are kept gives none; the message says why."""
+
+    status = 502
+
+
+class ProviderAway(WebError):
+    """The identity provider does not answer, or nothing that can be used; the message says what."""
 
     status = 502
 

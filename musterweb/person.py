@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from musterweb.errors import SignInNeeded
 from musterweb.sights import Rights, Seen, Sight, Sights, are_same
@@ -36,6 +36,9 @@ from orchestrator.cluster.resources import (
 )
 from orchestrator.errors import MusterError
 from orchestrator.workloads.view import newest_first
+
+if TYPE_CHECKING:
+    from musterweb.oidc import Renewal
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +104,8 @@ class Person:
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._bodies: dict[str, tuple[int, str]] = {}
+        self._renewal: Renewal | None = None
+        self._renewing: asyncio.Task[None] | None = None
 
     @property
     def sight(self) -> Sight | None:
@@ -183,6 +188,12 @@ class Person:
             self._bodies[target] = (number, text)
         return text
 
+    def renew_by(self, renewal: "Renewal") -> None:
+        """Have the token renewed for as long as there is this person; without a further one they are signed out."""
+        self._renewal = renewal
+        self._renewing = asyncio.create_task(renewal.run())
+        self._renewing.add_done_callback(lambda task: None if task.cancelled() else self.end())
+
     def end(self) -> None:
         """Show nothing any more: the token is refused."""
         self.is_ended, self._seen = True, None
@@ -196,6 +207,15 @@ class Person:
             with suppress(asyncio.CancelledError):
                 await self._task
         await self.client.__aexit__(None, None, None)
+        if self._renewal is not None and self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
+            try:
+                await self._renewal.forget()
+            except MusterError as error:
+                log.warning(
+                    "what %s could sign in with goes on at the identity provider: %s", self.user, error
+                )
 
     def _tell(self) -> None:
         self._number += 1
@@ -385,9 +405,9 @@ def _see(watched: Watched, newest: Seen | None, now_us: int) -> Seen:
     return Seen(sight, objects, parts)
 
 
-async def sign_in(access: Access, token: str, project: str | None, sights: Sights) -> Person:
+async def sign_in(access: Access, token: Callable[[], str], project: str | None, sights: Sights) -> Person:
     """Return the person whose token it is, as the API server says. Raises SignInNeeded, MusterError."""
-    own = replace(access, user="", token=lambda: token, token_blocks=False, as_user=None, as_groups=())
+    own = replace(access, user="", token=token, token_blocks=False, as_user=None, as_groups=())
     client = AsyncClient(own)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(client)

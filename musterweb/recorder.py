@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -78,7 +79,7 @@ class RecordedHistory:
     async def _record(self) -> None:
         while True:
             try:
-                person = await sign_in(self._access, self._token(), None, self._sights)
+                person = await sign_in(self._access, partial(str, self._token()), None, self._sights)
             except MusterError as error:
                 self._note(str(error))
             else:

@@ -5,7 +5,7 @@ import ipaddress
 import re
 import secrets
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import MutableHeaders
@@ -85,9 +85,24 @@ def cookie_name(word: str, *, is_secure: bool) -> str:
     return f"__Host-muster-{word}" if is_secure else f"muster-{word}"
 
 
-def set_cookie(response: Response, name: str, value: str, *, is_secure: bool) -> None:
-    """Let the browser keep a value for as long as it runs, out of reach of scripts and other sites."""
-    response.set_cookie(name, value, path="/", secure=is_secure, httponly=True, samesite="strict")
+def set_cookie(
+    response: Response,
+    name: str,
+    value: str,
+    *,
+    is_secure: bool,
+    same_site: Literal["strict", "lax"] = "strict",
+) -> None:
+    """Let the browser keep a value for as long as it runs, out of reach of scripts and other sites.
+
+    With `lax` it shows the value also where a link of another site leads here: that of an identity provider.
+    """
+    response.set_cookie(name, value, path="/", secure=is_secure, httponly=True, samesite=same_site)
+
+
+def drop_cookie(response: Response, name: str, *, is_secure: bool) -> None:
+    """Let the browser forget a value."""
+    response.delete_cookie(name, path="/", secure=is_secure, httponly=True, samesite="strict")
 
 
 def new_secret() -> str:

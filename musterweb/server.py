@@ -16,6 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from musterweb.application import make_application
 from musterweb.history_model import History
+from musterweb.oidc import Provider
 from musterweb.reports import Reports
 from musterweb.sights import Sights
 from orchestrator.cluster.kubeconfig import Access
@@ -42,12 +43,15 @@ def serve(
     sights: Sights | None = None,
     history: History | None = None,
     reports: Reports | None = None,
+    provider: Provider | None = None,
     say: Callable[[str], None] = print,
 ) -> None:
     """Serve until interrupted. `say` is told the address. Raises ConfigurationError."""
     is_secure = certificate is not None
     config = uvicorn.Config(
-        make_application(access, is_secure=is_secure, sights=sights, history=history, reports=reports),
+        make_application(
+            access, is_secure=is_secure, sights=sights, history=history, reports=reports, provider=provider
+        ),
         host=host,
         port=port,
         ssl_certfile=certificate,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from musterweb.history_model import History
+    from musterweb.oidc import Provider
     from musterweb.reports import Reports
     from musterweb.sessions import Sessions
     from musterweb.sights import Sights
@@ -34,16 +35,20 @@ if TYPE_CHECKING:
 def serving(
     access: Access,
     sessions: Sessions | None = None,
+    *,
     history: History | None = None,
     reports: Reports | None = None,
     sights: Sights | None = None,
+    provider: Provider | None = None,
+    port: int = 0,
 ) -> Iterator[int]:
     """Serve the pages; yields the port."""
     config = uvicorn.Config(
         make_application(
-            access, is_secure=False, sessions=sessions, sights=sights, history=history, reports=reports
+            access, is_secure=False, sessions=sessions, sights=sights, history=history, reports=reports,
+            provider=provider,
         ),
-        host="127.0.0.1", port=0, http=Impatient, ws="none", log_config=None, access_log=False,
+        host="127.0.0.1", port=port, http=Impatient, ws="none", log_config=None, access_log=False,
         timeout_graceful_shutdown=1,
     )  # fmt: skip
     server = _Server(config)

@@ -1,0 +1,371 @@
+"""An identity provider (OpenID Connect), as far as signing in takes one: codes become tokens, and tokens newer tokens.
+
+What a person gets of it is an ID token, which the API server takes by its own settings (`--oidc-issuer-url`): what the
+token allows is decided there. Here is proved what the API server cannot know: that the token answers the question that
+this very browser asked (its nonce), and that a renewed one is the same person's.
+"""
+
+import asyncio
+import base64
+import hashlib
+import json
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+import aiohttp
+import msgspec
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+
+from musterweb.errors import ProviderAway, SignInNeeded
+from musterweb.security import is_loopback
+
+LIMIT_SECONDS: Final = 10.0
+MAX_ANSWER_BYTES: Final = 1 << 20
+METADATA_SECONDS: Final = 3600.0
+KEY_SECONDS: Final = 60.0
+"""So soon at most the keys are read again where a token is signed by one that is not known."""
+LEEWAY_SECONDS: Final = 10
+"""Clocks of two machines may differ by so much."""
+ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""Signatures with a private key: never none, and never one that whoever knows our secret could make."""
+SCOPES: Final = ("openid", "profile", "email", "groups", "offline_access")
+"""What is asked for where nobody says otherwise, as far as the provider has it."""
+_MAX_TEXT: Final = 300
+
+_Decoded = TypeVar("_Decoded")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A provider, and who we are to it. Without a secret we are a public client; `scopes` () means the usual ones."""
+
+    issuer: str
+    client_id: str
+    redirect_url: str
+    client_secret: str = ""
+    authority: Path | None = None
+    scopes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What people know the provider by."""
+        return urlsplit(self.issuer).netloc
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    """What the provider says of itself (OpenID Connect Discovery 1.0), as far as it is used."""
+
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+    revocation_endpoint: str = ""
+    scopes_supported: tuple[str, ...] | None = None
+    token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
+    authorization_response_iss_parameter_supported: bool = False
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Everything that tokens or codes are sent to, or keys are read from."""
+        needed = (self.authorization_endpoint, self.token_endpoint, self.jwks_uri)
+        return (*needed, self.revocation_endpoint) if self.revocation_endpoint else needed
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    id_token: str = ""
+    refresh_token: str = ""
+
+
+class _Problem(msgspec.Struct, frozen=True):
+    error: str = ""
+    error_description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What the provider gave for a code. `refresh_token` is "" where it gives none."""
+
+    id_token: str
+    refresh_token: str
+    subject: str
+    expires_at: float
+
+
+def is_safe_url(url: str) -> bool:
+    """Return whether a secret may be sent there: by TLS, or to this machine."""
+    try:
+        parts = urlsplit(url)
+        has_port = parts.port is None or parts.port > 0
+    except ValueError:
+        return False
+    if not parts.hostname or parts.username or parts.fragment or not has_port:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.netloc))
+
+
+def challenge_of(verifier: str) -> str:
+    """Return what of a PKCE verifier is shown beforehand (RFC 7636, S256)."""
+    return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+
+
+class Provider:
+    """See the module. `clock` gives seconds since the epoch. Close it at the end."""
+
+    def __init__(self, settings: Settings, *, clock: Callable[[], float] = time.time) -> None:
+        self.settings = settings
+        self._clock = clock
+        self._session: aiohttp.ClientSession | None = None
+        self._metadata: Metadata | None = None
+        self._metadata_at = 0.0
+        self._keys: KeySet | None = None
+        self._keys_at = 0.0
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def authorization_url(self, state: str, nonce: str, challenge: str) -> str:
+        """Return where the browser goes to sign in. Raises ProviderAway."""
+        metadata = await self._read_metadata()
+        scopes = self.settings.scopes or _usual_scopes(metadata)
+        query = {
+            "response_type": "code",
+            "client_id": self.settings.client_id,
+            "redirect_uri": self.settings.redirect_url,
+            "scope": " ".join(scopes),
+            "state": state,
+            "nonce": nonce,
+            "code_challenge": challenge,
+            "code_challenge_method": "S256",
+        }
+        if "offline_access" in scopes:
+            query["prompt"] = "consent"  # OpenID Connect Core 11: else no refresh token is given
+        url = metadata.authorization_endpoint
+        return f"{url}{'&' if '?' in url else '?'}{urlencode(query)}"
+
+    async def check_sender(self, issuer: str | None) -> None:
+        """Raise SignInNeeded where an answer says that it is another provider's (RFC 9207), or does not say whose."""
+        metadata = await self._read_metadata()
+        is_missing = issuer is None and metadata.authorization_response_iss_parameter_supported
+        if is_missing or (issuer is not None and issuer != self.settings.issuer):
+            raise SignInNeeded("this answer is not of the identity provider that was asked: sign in again")
+
+    async def exchange(self, code: str, verifier: str, nonce: str) -> Tokens:
+        """Return the tokens for a code. Raises SignInNeeded where they are not for this sign-in, and ProviderAway."""
+        fields = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": self.settings.redirect_url,
+            "code_verifier": verifier,
+        }
+        answer = await self._request_tokens(fields)
+        return await self._prove(answer, {"nonce": {"essential": True, "value": nonce}})
+
+    async def refresh(self, tokens: Tokens) -> Tokens:
+        """Return newer tokens of the same person. Raises SignInNeeded where there are none, and ProviderAway."""
+        fields = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token}
+        answer = await self._request_tokens(fields)
+        renewed = await self._prove(answer, {"sub": {"essential": True, "value": tokens.subject}})
+        return renewed if renewed.refresh_token else replace(renewed, refresh_token=tokens.refresh_token)
+
+    async def revoke(self, tokens: Tokens) -> None:
+        """Let the provider forget a refresh token, where it can. Raises ProviderAway."""
+        metadata = await self._read_metadata()
+        if metadata.revocation_endpoint and tokens.refresh_token:
+            fields = {"token": tokens.refresh_token, "token_type_hint": "refresh_token"}
+            await self._post(metadata.revocation_endpoint, metadata, fields)
+
+    # --- tokens -----------------------------------------------------------------------------------------
+
+    async def _request_tokens(self, fields: Mapping[str, str]) -> _Answer:
+        metadata = await self._read_metadata()
+        status, body = await self._post(metadata.token_endpoint, metadata, fields)
+        if status in (400, 401, 403):
+            raise SignInNeeded(f"the identity provider refuses it: {_problem_of(body)}")
+        if status != 200:
+            raise ProviderAway(f"{self.settings.name} answered {status}: {_problem_of(body)}")
+        answer = self._decode(body, _Answer)
+        if not answer.id_token:
+            raise ProviderAway(f"{self.settings.name} gave no ID token: is `openid` among the scopes?")
+        return answer
+
+    async def _prove(self, answer: _Answer, required: Mapping[str, Any]) -> Tokens:
+        """Return tokens whose ID token is signed by the provider, for us, now, and as wanted. Raises SignInNeeded."""
+        registry = jwt.JWTClaimsRegistry(
+            now=lambda: int(self._clock()),
+            leeway=LEEWAY_SECONDS,
+            **{
+                "iss": {"essential": True, "value": self.settings.issuer},
+                "aud": {"essential": True, "value": self.settings.client_id},
+                "sub": {"essential": True},
+                "exp": {"essential": True},
+                "iat": {"essential": True},
+                **required,
+            },
+        )
+        try:
+            claims = (await self._verified(answer.id_token)).claims
+            registry.validate(claims)
+        except (JoseError, ValueError, RecursionError) as error:
+            raise SignInNeeded(
+                f"the identity provider's token cannot be trusted: {_one_line(error)}"
+            ) from error
+        parties = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
+        party = claims.get("azp", self.settings.client_id if len(parties) == 1 else None)
+        if party != self.settings.client_id:
+            raise SignInNeeded("the identity provider's token is for somebody else (azp)")
+        return Tokens(answer.id_token, answer.refresh_token, str(claims["sub"]), float(claims["exp"]))
+
+    async def _verified(self, id_token: str) -> jwt.Token:
+        """Return a token whose signature is right. Raises JoseError, ValueError."""
+        keys = await self._read_keys(is_newest=False)
+        try:
+            return jwt.decode(id_token, keys, ALGORITHMS)
+        except (JoseError, ValueError):
+            newest = await self._read_keys(is_newest=True)
+            if newest is keys:
+                raise
+            return jwt.decode(id_token, newest, ALGORITHMS)
+
+    async def _read_keys(self, *, is_newest: bool) -> KeySet:
+        age_seconds = self._clock() - self._keys_at
+        if self._keys is None or age_seconds > METADATA_SECONDS or (is_newest and age_seconds > KEY_SECONDS):
+            metadata = await self._read_metadata()
+            document = await self._get(metadata.jwks_uri)
+            try:
+                keys = KeySet.import_key_set(json.loads(document))
+            except (JoseError, ValueError, TypeError, KeyError, RecursionError) as error:
+                raise ProviderAway(
+                    f"the keys of {self.settings.name} cannot be read: {_one_line(error)}"
+                ) from error
+            self._keys, self._keys_at = keys, self._clock()
+        return self._keys
+
+    # --- requests ---------------------------------------------------------------------------------------
+
+    async def _read_metadata(self) -> Metadata:
+        if self._metadata is None or self._clock() - self._metadata_at > METADATA_SECONDS:
+            issuer = self.settings.issuer
+            metadata = self._decode(
+                await self._get(f"{issuer.rstrip('/')}/.well-known/openid-configuration"), Metadata
+            )
+            if metadata.issuer != issuer:
+                raise ProviderAway(f"{self.settings.name} calls itself {metadata.issuer!r}, not {issuer!r}")
+            if unsafe := next((url for url in metadata.addresses if not is_safe_url(url)), None):
+                raise ProviderAway(f"{self.settings.name} names an address without TLS: {unsafe!r}")
+            self._metadata, self._metadata_at = metadata, self._clock()
+        return self._metadata
+
+    def _decode(self, body: bytes, kind: type[_Decoded]) -> _Decoded:
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ProviderAway(
+                f"{self.settings.name} answered what cannot be read: {_one_line(error)}"
+            ) from error
+
+    async def _get(self, url: str) -> bytes:
+        status, body = await self._send("GET", url)
+        if status != 200:
+            raise ProviderAway(f"{self.settings.name} answered {status} for {urlsplit(url).path}")
+        return body
+
+    async def _post(self, url: str, metadata: Metadata, fields: Mapping[str, str]) -> tuple[int, bytes]:
+        """Send a form as the client that we are."""
+        sent, headers = dict(fields), {}
+        identity, secret = self.settings.client_id, self.settings.client_secret
+        methods = metadata.token_endpoint_auth_methods_supported
+        if not secret:
+            sent["client_id"] = identity
+        elif "client_secret_basic" in methods or "client_secret_post" not in methods:
+            pair = f"{quote(identity, safe='')}:{quote(secret, safe='')}"  # RFC 6749, 2.3.1
+            headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+        else:
+            sent |= {"client_id": identity, "client_secret": secret}
+        return await self._send("POST", url, data=sent, headers=headers)
+
+    async def _send(self, method: str, url: str, **request: Any) -> tuple[int, bytes]:
+        """Return status and body; redirections are not followed: a code or a secret would go with them."""
+        try:
+            if self._session is None:
+                self._session = self._open()
+            async with self._session.request(method, url, allow_redirects=False, **request) as response:
+                body = await response.content.read(MAX_ANSWER_BYTES + 1)
+                while len(body) <= MAX_ANSWER_BYTES and (
+                    more := await response.content.read(MAX_ANSWER_BYTES)
+                ):
+                    body += more
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            raise ProviderAway(f"{self.settings.name} cannot be reached: {_one_line(error)}") from error
+        if len(body) > MAX_ANSWER_BYTES:
+            raise ProviderAway(f"{self.settings.name} answered more than {MAX_ANSWER_BYTES >> 20} MiB")
+        return response.status, body
+
+    def _open(self) -> aiohttp.ClientSession:
+        authority = self.settings.authority
+        context = ssl.create_default_context(cafile=None if authority is None else str(authority))
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=context),
+            timeout=aiohttp.ClientTimeout(LIMIT_SECONDS),
+            trust_env=True,
+        )
+
+
+class Renewal:
+    """Keeps one person's ID token current for as long as they are signed in."""
+
+    def __init__(self, provider: Provider, tokens: Tokens, *, clock: Callable[[], float] = time.time) -> None:
+        self._provider = provider
+        self._tokens = tokens
+        self._clock = clock
+
+    def token(self) -> str:
+        """Return the ID token of the moment."""
+        return self._tokens.id_token
+
+    async def run(self) -> None:
+        """Renew before each end, until the provider gives no more; then wait for the end."""
+        while self._tokens.refresh_token:
+            left_seconds = self._tokens.expires_at - self._clock()
+            await asyncio.sleep(max(left_seconds * 0.75, 1.0))
+            try:
+                self._tokens = await self._provider.refresh(self._tokens)
+            except SignInNeeded:
+                break
+            except ProviderAway:
+                if self._clock() >= self._tokens.expires_at:
+                    break
+        await asyncio.sleep(max(self._tokens.expires_at - self._clock(), 0.0))
+
+    async def forget(self) -> None:
+        """Let the provider forget what could be renewed. Raises ProviderAway."""
+        await self._provider.revoke(self._tokens)
+
+
+def _usual_scopes(metadata: Metadata) -> tuple[str, ...]:
+    supported = metadata.scopes_supported
+    if supported is None:
+        return ("openid", "profile", "email")
+    return tuple(scope for scope in SCOPES if scope == "openid" or scope in supported)
+
+
+def _problem_of(body: bytes) -> str:
+    """Return what an answer says is wrong (RFC 6749, 5.2)."""
+    try:
+        problem = msgspec.json.decode(body, type=_Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return "it does not say why"
+    return f"{problem.error} {problem.error_description}".strip()[:_MAX_TEXT] or "it does not say why"
+
+
+def _one_line(error: Exception) -> str:
+    """Return the words of an error, which may be long, in one line."""
+    return " ".join(str(error).split())[:_MAX_TEXT] or type(error).__name__

@@ -1,0 +1,93 @@
+"""Signing in at an identity provider: what a browser takes along to it, and what its answer must show.
+
+    POST /sign-in/provider ──a cookie, and a page that leads on──> the provider ──code, state──> /sign-in/callback
+
+State, nonce and PKCE verifier are made of the cookie and of a key of this process. So nothing is kept here of those who
+begin, however many they are, and an answer is worth something in the browser alone that began, for some minutes, once.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from musterweb.errors import SignInNeeded
+from musterweb.oidc import Provider, Renewal, challenge_of
+from musterweb.security import new_secret
+
+CALLBACK: Final = "/sign-in/callback"
+MAX_SECONDS: Final = 600
+MAX_USED: Final = 10_000
+"""So many answers of the last minutes are remembered, so that none counts twice."""
+MAX_PROJECT: Final = 253
+_MAX_TEXT: Final = 300
+_AGAIN: Final = "this sign-in was not begun in this browser, or too long ago: sign in again"
+
+
+class ProviderSignIn:
+    """See the module. `clock` gives seconds since the epoch."""
+
+    def __init__(self, provider: Provider, *, clock: Callable[[], float] = time.time) -> None:
+        self.provider = provider
+        self._clock = clock
+        self._key = secrets.token_bytes(32)
+        self._used: dict[str, float] = {}
+
+    async def begin(self, project: str) -> tuple[str, str]:
+        """Return what the browser's cookie says, and where it goes. Raises ProviderAway."""
+        encoded = base64.urlsafe_b64encode(project[:MAX_PROJECT].encode()).decode()
+        cookie = f"{int(self._clock())}.{new_secret()}.{encoded}"
+        url = await self.provider.authorization_url(
+            self._derive("state", cookie),
+            self._derive("nonce", cookie),
+            challenge_of(self._derive("verifier", cookie)),
+        )
+        return cookie, url
+
+    async def finish(self, cookie: str, query: Mapping[str, str]) -> tuple[Renewal, str]:
+        """Return what keeps the token of the provider's answer, and the project. Raises SignInNeeded, ProviderAway."""
+        project = self._check_cookie(cookie)
+        state = self._derive("state", cookie)
+        if not hmac.compare_digest(query.get("state", "").encode(), state.encode()):
+            raise SignInNeeded(_AGAIN)
+        self._use(state)
+        await self.provider.check_sender(query.get("iss"))
+        if problem := query.get("error", ""):
+            words = f"{problem} {query.get('error_description', '')}".strip()[:_MAX_TEXT]
+            raise SignInNeeded(f"the identity provider did not sign you in: {words}")
+        code = query.get("code", "")
+        if not code:
+            raise SignInNeeded("the identity provider's answer has no code: sign in again")
+        tokens = await self.provider.exchange(
+            code, self._derive("verifier", cookie), self._derive("nonce", cookie)
+        )
+        return Renewal(self.provider, tokens, clock=self._clock), project
+
+    def _check_cookie(self, cookie: str) -> str:
+        """Return the project that the browser began with. Raises SignInNeeded."""
+        began, _, rest = cookie.partition(".")
+        _, _, encoded = rest.partition(".")
+        if not (began.isascii() and began.isdigit() and len(began) < 16):
+            raise SignInNeeded(_AGAIN)
+        if not 0 <= self._clock() - int(began) <= MAX_SECONDS:
+            raise SignInNeeded(_AGAIN)
+        try:
+            return base64.urlsafe_b64decode(encoded.encode()).decode()
+        except (binascii.Error, ValueError) as error:
+            raise SignInNeeded(_AGAIN) from error
+
+    def _use(self, state: str) -> None:
+        """Raise SignInNeeded where this answer counted before."""
+        now = self._clock()
+        self._used = {used: at for used, at in self._used.items() if now - at <= MAX_SECONDS}
+        if state in self._used or len(self._used) >= MAX_USED:
+            raise SignInNeeded(_AGAIN)
+        self._used[state] = now
+
+    def _derive(self, purpose: str, cookie: str) -> str:
+        digest = hmac.new(self._key, f"{purpose}:{cookie}".encode(), hashlib.sha256).digest()
+        return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

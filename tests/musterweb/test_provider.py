@@ -1,0 +1,453 @@
+"""Signing in at an identity provider: what is sent, what an answer must show, and what becomes of the tokens."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import re
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import unescape
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import pytest
+from joserfc import jwt
+from joserfc.jwk import RSAKey
+
+from musterweb.oidc import Provider, Settings, challenge_of, is_safe_url
+from musterweb.provider_sign_in import CALLBACK, MAX_SECONDS
+from orchestrator.cluster.kubeconfig import load_server
+from tests.cluster.waiting import DEADLINE_SECONDS
+from tests.musterweb.conftest import fill
+from tests.musterweb.issuers import CLIENT, Issuer, issuing
+from tests.musterweb.people import People, Someone
+from tests.musterweb.running import Answer, Browser, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.cli.memory_api_server import MemoryApiServer
+
+REDIRECT = "https://muster.example.com/sign-in/callback"
+
+
+@dataclass
+class Site:
+    """The pages with a provider, which the cluster believes: of its tokens each is ada's."""
+
+    port: int
+    issuer: Issuer
+    people: People
+
+    def browser(self) -> Browser:
+        return Browser(self.port)
+
+    def leave(self, browser: Browser, project: str = "") -> dict[str, str]:
+        """Go to the provider, who remembers the nonce. Returns what it is asked."""
+        form_token = browser.get("/sign-in").field("form_token")
+        answer = browser.post("/sign-in/provider", {"form_token": form_token, "project": project})
+        assert answer.status == 200, answer.words
+        query = dict(parse_qsl(urlsplit(place(answer)).query))
+        self.issuer.nonce = query["nonce"]
+        return query
+
+    def come_back(self, browser: Browser, query: dict[str, str], **other: str) -> Answer:
+        return browser.get(f"{CALLBACK}?{urlencode({'code': 'c', 'state': query['state'], **other})}")
+
+    def signed_in(self, project: str = "") -> Browser:
+        browser = self.browser()
+        answer = self.come_back(browser, self.leave(browser, project))
+        assert (answer.status, place(answer)) == (200, "/"), answer.words
+        return browser
+
+
+def place(answer: Answer) -> str:
+    """Where a page leads on to."""
+    found = re.search(r'http-equiv="refresh" content="0;url=([^"]*)"', answer.text)
+    assert found, answer.text
+    return unescape(found[1])
+
+
+def settings(issuer: Issuer, **more: Any) -> Settings:
+    return Settings(issuer.url, CLIENT, REDIRECT, **more)
+
+
+@contextmanager
+def site_of(kubeconfig: Path, people: People, issuer: Issuer, **more: Any) -> Iterator[Site]:
+    issuer.on_token = lambda token: people.by_token.setdefault(token, Someone("ada"))
+    with serving(load_server(kubeconfig), provider=Provider(settings(issuer, **more))) as port:
+        yield Site(port, issuer, people)
+
+
+@pytest.fixture
+def site(server: MemoryApiServer, people: People, kubeconfig: Path) -> Iterator[Site]:
+    fill(server)
+    with issuing() as issuer, site_of(kubeconfig, people, issuer) as site:
+        yield site
+
+
+def test_a_person_signs_in_and_is_whom_the_api_server_names(site: Site) -> None:
+    browser = site.browser()
+    query = site.leave(browser)
+    assert query | {"state": "", "nonce": "", "code_challenge": ""} == {
+        "response_type": "code",
+        "client_id": CLIENT,
+        "redirect_uri": REDIRECT,
+        "scope": "openid email offline_access",
+        "state": "",
+        "nonce": "",
+        "code_challenge": "",
+        "code_challenge_method": "S256",
+        "prompt": "consent",
+    }
+    answer = site.come_back(browser, query)
+    assert place(answer) == "/"
+    _path, form = next(entry for entry in site.issuer.requests if entry[0] == "/token")
+    verifier = form.pop("code_verifier")
+    assert form == {
+        "grant_type": "authorization_code",
+        "code": "c",
+        "redirect_uri": REDIRECT,
+        "client_id": CLIENT,
+    }
+    assert query["code_challenge"] == challenge_of(verifier)
+    page = browser.get("/jobs")
+    assert "a-train" in page.text
+    assert ">ada<" in page.text
+    assert set(site.people.tokens) <= {*site.people.by_token}
+
+
+def test_the_challenge_is_that_of_rfc_7636() -> None:
+    assert (
+        challenge_of("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk")
+        == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
+    )
+    digest = base64.urlsafe_b64encode(hashlib.sha256(b"x").digest()).decode()
+    assert challenge_of("x") == digest.rstrip("=")
+
+
+def test_cookies_are_strict_but_for_the_one_that_comes_back(site: Site) -> None:
+    browser = site.browser()
+    form_token = browser.get("/sign-in").field("form_token")
+    left = browser.post("/sign-in/provider", {"form_token": form_token, "project": ""})
+    (cookie,) = left.cookies
+    assert cookie.startswith("muster-provider=")
+    assert "HttpOnly" in cookie
+    assert "SameSite=lax" in cookie
+    query = dict(parse_qsl(urlsplit(place(left)).query))
+    site.issuer.nonce = query["nonce"]
+    back = site.come_back(browser, query)
+    fresh = [cookie for cookie in back.cookies if "Max-Age=0" not in cookie]
+    assert [cookie.partition("=")[0] for cookie in fresh] == ["muster-session"]
+    assert "SameSite=strict" in fresh[0]
+    assert not any(site.issuer.id_token()[:40] in cookie for cookie in back.cookies)
+
+
+def refused(answer: Answer, words: str) -> None:
+    assert answer.status == 401, answer.words
+    assert words in answer.words
+    assert not any(
+        cookie.startswith("muster-session=") and "Max-Age=0" not in cookie for cookie in answer.cookies
+    )
+
+
+BEGUN = "this sign-in was not begun in this browser"
+
+
+def test_an_answer_counts_once_and_in_the_browser_that_began(site: Site) -> None:
+    browser, other = site.browser(), site.browser()
+    query = site.leave(browser)
+    began = dict(browser.cookies)
+    refused(site.come_back(other, query), BEGUN)
+    site.leave(other)
+    refused(site.come_back(other, query), BEGUN)
+    site.issuer.nonce = query["nonce"]
+    assert site.come_back(browser, query).status == 200
+    browser.cookies = began
+    refused(site.come_back(browser, query), BEGUN)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda cookie: "",
+        lambda cookie: "x",
+        lambda cookie: "..",
+        lambda cookie: f"9{cookie}",
+        lambda cookie: f"{int(time.time()) - MAX_SECONDS - 5}.{cookie.split('.', 1)[1]}",
+        lambda cookie: f"{int(time.time()) + 60}.{cookie.split('.', 1)[1]}",
+        lambda cookie: cookie + "AAAA",
+        lambda cookie: "²" + cookie[1:],
+    ],
+)
+def test_a_cookie_that_was_changed_is_none(site: Site, change: Callable[[str], str]) -> None:
+    browser = site.browser()
+    query = site.leave(browser)
+    browser.cookies["muster-provider"] = change(browser.cookies["muster-provider"])
+    refused(site.come_back(browser, query), BEGUN)
+    assert not [path for path, _ in site.issuer.requests if path == "/token"]
+
+
+def part(content: dict[str, Any] | bytes) -> str:
+    """A part of a token."""
+    text = content if isinstance(content, bytes) else json.dumps(content).encode()
+    return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
+
+
+def unsigned(issuer: Issuer) -> str:
+    """A token with the algorithm `none`."""
+    return f"{part({'alg': 'none'})}.{part(jwt.decode(issuer.id_token(), issuer.key).claims)}."
+
+
+def signed_with_the_public_key(issuer: Issuer) -> str:
+    """A token whose HMAC has the provider's public key for a secret; the library itself makes none."""
+    signed = (
+        f"{part({'alg': 'HS256', 'kid': 'first'})}.{part(jwt.decode(issuer.id_token(), issuer.key).claims)}"
+    )
+    secret = issuer.key.as_pem(private=False)
+    return f"{signed}.{part(hmac.digest(secret, signed.encode(), 'sha256'))}"
+
+
+def signed_by_another(issuer: Issuer) -> str:
+    claims = jwt.decode(issuer.id_token(), issuer.key).claims
+    key = RSAKey.generate_key(2048)
+    return jwt.encode({"alg": "RS256", "kid": "first"}, claims, key)
+
+
+def with_its_own_key(issuer: Issuer) -> str:
+    claims = jwt.decode(issuer.id_token(), issuer.key).claims
+    key = RSAKey.generate_key(2048)
+    return jwt.encode({"alg": "RS256", "jwk": key.as_dict(private=False)}, claims, key)
+
+
+FORGED: dict[str, Callable[[Issuer], str]] = {
+    "none": unsigned,
+    "the public key as a secret": signed_with_the_public_key,
+    "another key": signed_by_another,
+    "a key of its own": with_its_own_key,
+    "no token": lambda _issuer: "nonsense",
+    "dots": lambda _issuer: "..",
+    "deep": lambda _issuer: f"{part(b'[' * 100_000)}..",
+}
+
+
+@pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
+def test_a_forged_token_is_refused(site: Site, forge: Callable[[Issuer], str]) -> None:
+    browser = site.browser()
+    query = site.leave(browser)
+    site.issuer.token = forge(site.issuer)
+    refused(site.come_back(browser, query), "cannot be trusted")
+    assert site.people.tokens == []
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"nonce": "another"},
+        {"nonce": None},
+        {"aud": "another"},
+        {"aud": None},
+        {"aud": [CLIENT, "another"]},
+        {"aud": [CLIENT, "another"], "azp": "another"},
+        {"azp": "another"},
+        {"iss": "https://evil.example.com"},
+        {"iss": None},
+        {"exp": 1_700_000_000},
+        {"exp": None},
+        {"exp": "soon"},
+        {"iat": 4_000_000_000},
+        {"nbf": 4_000_000_000},
+        {"sub": None},
+    ],
+    ids=str,
+)
+def test_a_token_that_is_not_for_this_sign_in_is_refused(site: Site, claims: dict[str, Any]) -> None:
+    browser = site.browser()
+    query = site.leave(browser)
+    site.issuer.claims = claims
+    answer = site.come_back(browser, query)
+    refused(answer, "the identity provider's token")
+    assert site.people.tokens == []
+
+
+def test_several_audiences_are_fine_where_we_are_the_party(site: Site) -> None:
+    site.issuer.claims = {"aud": [CLIENT, "kubernetes"], "azp": CLIENT}
+    assert "a-train" in site.signed_in().get("/jobs").text
+
+
+def test_a_new_key_of_the_provider_is_read_once_a_minute(site: Site) -> None:
+    site.signed_in()
+    site.issuer.key = RSAKey.generate_key(2048, {"kid": "second"})
+    browser = site.browser()
+    refused(site.come_back(browser, site.leave(browser)), "cannot be trusted")
+    assert [path for path, _ in site.issuer.requests].count("/keys") == 1
+
+
+def test_what_the_provider_says_is_text_on_the_page(site: Site) -> None:
+    browser = site.browser()
+    query = site.leave(browser)
+    answer = site.come_back(
+        browser, query, error="access_denied", error_description="<img src=x>" + "a" * 9000
+    )
+    refused(answer, "did not sign you in: access_denied")
+    assert "<img" not in answer.text
+    assert len(answer.text) < 6000
+
+
+def test_an_answer_of_another_provider_is_refused(site: Site) -> None:
+    browser = site.browser()
+    refused(
+        site.come_back(browser, site.leave(browser), iss="https://evil.example.com"),
+        "not of the identity provider",
+    )
+    assert not [path for path, _ in site.issuer.requests if path == "/token"]
+
+
+def test_who_the_api_server_does_not_know_is_not_signed_in_and_forgotten(site: Site) -> None:
+    site.issuer.on_token = lambda _token: None
+    browser = site.browser()
+    refused(site.come_back(browser, site.leave(browser)), "the API server does not accept this token")
+    assert site.issuer.requests[-1] == (
+        "/revoke",
+        {"token": "r1", "token_type_hint": "refresh_token", "client_id": CLIENT},
+    )
+
+
+def test_another_site_cannot_begin_a_sign_in(site: Site) -> None:
+    browser = site.browser()
+    form_token = browser.get("/sign-in").field("form_token")
+    answer = browser.post("/sign-in/provider", {"form_token": form_token}, Origin="https://evil.example.com")
+    assert answer.status == 403
+    assert browser.get("/sign-in/provider").status == 405
+
+
+def test_no_parameter_leads_elsewhere(site: Site) -> None:
+    browser = site.browser()
+    query = site.leave(browser)
+    evil = "https://evil.example.com"
+    answer = site.come_back(browser, query, redirect_uri=evil, next=evil, url=evil)
+    assert place(answer) == "/"
+    assert "evil" not in answer.text
+
+
+def test_the_token_is_renewed_before_its_end_and_forgotten_at_the_end(site: Site) -> None:
+    site.issuer.life_seconds = 2
+    browser = site.signed_in()
+    until(lambda: site.issuer.number >= 2)
+    site.issuer.life_seconds = 3600
+    number = site.issuer.number
+    until(lambda: site.issuer.number > number)
+    newest = f"r{site.issuer.number}"
+    assert browser.get("/jobs").status == 200
+    assert len(set(site.people.tokens)) >= 2
+    form_token = browser.get("/jobs").field("form_token")
+    assert browser.post("/sign-out", {"form_token": form_token}).status == 303
+    until(lambda: "/revoke" in [path for path, _ in site.issuer.requests])
+    assert site.issuer.requests[-1][1]["token"] == newest
+
+
+@pytest.mark.parametrize("other", [{"sub": "eve"}, {"aud": "another"}])
+def test_a_renewed_token_of_somebody_else_ends_the_session(site: Site, other: dict[str, str]) -> None:
+    site.issuer.life_seconds = 2
+    browser = site.signed_in()
+    site.issuer.claims = other
+    until(lambda: browser.get("/jobs.csv").status == 401)
+    assert all(site.people.by_token[token].name == "ada" for token in site.people.tokens)
+
+
+def test_without_a_refresh_token_the_session_ends_with_the_token(site: Site) -> None:
+    site.issuer.life_seconds = 2
+    site.issuer.renews = False
+    browser = site.signed_in()
+    assert browser.get("/jobs").status == 200
+    until(lambda: browser.get("/jobs.csv").status == 401)
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+BAD_METADATA: dict[str, dict[str, Any]] = {
+    "another name": {"issuer": "https://evil.example.com"},
+    "tokens without TLS": {"token_endpoint": "http://evil.example.com/token"},
+    "keys without TLS": {"jwks_uri": "http://evil.example.com/keys"},
+    "a script": {"authorization_endpoint": "javascript:alert(1)"},
+    "no address": {"token_endpoint": "https://"},
+    "a number": {"token_endpoint": 7},
+}
+
+
+@pytest.mark.parametrize("metadata", BAD_METADATA.values(), ids=BAD_METADATA)
+def test_a_provider_that_says_what_cannot_be_is_not_gone_to(site: Site, metadata: dict[str, Any]) -> None:
+    site.issuer.metadata = metadata
+    browser = site.browser()
+    form_token = browser.get("/sign-in").field("form_token")
+    answer = browser.post("/sign-in/provider", {"form_token": form_token})
+    assert answer.status == 502
+    assert "http-equiv" not in answer.text
+    assert "127.0.0.1" in answer.words
+
+
+BROKEN: dict[str, tuple[str, tuple[int, bytes], int]] = {
+    "no JSON": ("/token", (200, b"<html>"), 502),
+    "no ID token": ("/token", (200, b'{"access_token": "a"}'), 502),
+    "an error": ("/token", (400, b'{"error": "invalid_grant", "error_description": "used"}'), 401),
+    "a failure": ("/token", (500, b""), 502),
+    "elsewhere": ("/token", (302, b"http://127.0.0.1:1/"), 502),
+    "too much": ("/token", (200, b" " * (2 << 20)), 502),
+    "keys that are none": ("/keys", (200, b'{"keys": [{"kty": "none"}]}'), 502),
+    "a list of keys": ("/keys", (200, b"[]"), 502),
+    "deep keys": ("/keys", (200, b"[" * 100_000), 502),
+    "deep tokens": ("/token", (200, b'{"id_token": ' + b"[" * 100_000), 502),
+    "a deep error": ("/token", (400, b"[" * 100_000), 401),
+}
+
+
+@pytest.mark.parametrize(("path", "answer", "status"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_provider_is_named_in_one_line(
+    site: Site, path: str, answer: tuple[int, bytes], status: int
+) -> None:
+    browser = site.browser()
+    query = site.leave(browser)
+    site.issuer.answers[path] = answer
+    page = site.come_back(browser, query)
+    assert page.status == status, page.words
+    assert "This is a mistake in muster" not in page.text
+
+
+def test_a_secret_goes_in_a_header_and_to_the_provider_alone(
+    people: People, kubeconfig: Path, server: MemoryApiServer
+) -> None:
+    with issuing() as issuer, site_of(kubeconfig, people, issuer, client_secret="s%c:t") as site:
+        browser = site.signed_in()
+        form = next(form for path, form in issuer.requests if path == "/token")
+        assert "client_id" not in form
+        assert "s%c:t" not in browser.get("/sign-in").text
+
+
+@pytest.mark.parametrize(
+    ("url", "is_safe"),
+    [
+        ("https://sso.example.com", True),
+        ("https://sso.example.com:8443/realms/x", True),
+        ("http://127.0.0.1:5556/dex", True),
+        ("http://localhost", True),
+        ("http://sso.example.com", False),
+        ("http://127.0.0.1.example.com", False),
+        ("https://user@sso.example.com", False),
+        ("ftp://127.0.0.1", False),
+        ("https://a#b", False),
+        ("https://a:99999", False),
+        ("", False),
+    ],
+)
+def test_secrets_go_by_tls_or_nowhere(url: str, is_safe: bool) -> None:
+    assert is_safe_url(url) is is_safe
