@@ -10,6 +10,9 @@ from orchestrator.planner.accounting.ledger import Ledger, NodeAccount
 from orchestrator.planner.model import DEVICE_MILLI, Pod, Workload
 from orchestrator.planner.preemption.candidates import Piece
 
+Free = tuple[tuple[int, int, int], tuple[int, ...]]
+"""Of a node, once all releases are through: the pod slots, CPU and memory that are free, and what is of each device."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lifted:
@@ -27,9 +30,13 @@ class Homes:
         self._ledger = ledger
         self._order = {id(item): index for index, item in enumerate(items)}
         self._by_position: dict[int, dict[int, _Home]] = {}
-        self._stay: set[int] = set()
-        self._lost: dict[int, tuple[int, tuple[int, ...], int]] = {}
-        self._states: dict[int, tuple[object, object]] = {}
+        self._present: dict[int, int] = {}
+        self._stay = 0
+        self._free: dict[int, tuple[int, Free]] = {}
+        # A search comes to the same node with as much free and the same pods again and again, by other ways.
+        self._lost: dict[tuple[int, int, Free], int] = {}
+        self._last_lost: dict[int, tuple[int, int, int]] = {}
+        self._states: dict[tuple[object, ...], object] = {}
         kinds: dict[object, int] = {}
         self._kinds = [kinds.setdefault(_kind(item), len(kinds)) for item in items]
         for item in items:
@@ -40,23 +47,23 @@ class Homes:
         account = self._ledger.by_name[item.pod.node or ""]
         index = self._order[id(item)]
         self._by_position.setdefault(account.position, {})[index] = _Home(item, account)
-        if stays:
-            self._stay.add(index)
-        else:
-            self._stay.discard(index)
+        self._present[account.position] = self._present.get(account.position, 0) | 1 << index
+        self._stay = self._stay | 1 << index if stays else self._stay & ~(1 << index)
 
     def remove(self, item: Lifted) -> None:
         """The pod goes anywhere else."""
         account = self._ledger.by_name[item.pod.node or ""]
-        del self._by_position[account.position][self._order[id(item)]]
+        index = self._order[id(item)]
+        del self._by_position[account.position][index]
+        self._present[account.position] &= ~(1 << index)
 
     def stays(self, item: Lifted) -> bool:
         """Whether the pod may not go."""
-        return self._order[id(item)] in self._stay
+        return bool(self._stay >> self._order[id(item)] & 1)
 
     def kind(self, index: int) -> tuple[int, bool]:
         """What two pods of a node have in common that could change places there."""
-        return self._kinds[index], index in self._stay
+        return self._kinds[index], bool(self._stay >> index & 1)
 
     def kind_of_place(self, item: Lifted) -> tuple[object, ...]:
         """What two pods of a node have in common of which either can go as well as the other."""
@@ -72,22 +79,39 @@ class Homes:
         """What two pods to be put down have in common that need the same, -1 for those of the chunk."""
         return self._kinds[self._order[id(item)]] if item.piece is not None else -1
 
+    def at(self, position: int) -> tuple[object, ...]:
+        """What is free of the node, who is to be there and who of them may not go."""
+        present = self._present.get(position, 0)
+        return position, present, self._stay & present, self.free_on(position)
+
     def state(self, position: int) -> object:
         """What is left of the node, device by device, and who is to be there: the same for devices that are alike."""
-        account, homes = self._ledger.nodes[position], self._by_position.get(position, {})
-        stays = tuple(self._stay.intersection(homes))
-        version, state = self._states.get(position, (None, None))
-        if version != (account.version, *homes, *stays):
+        key = self.at(position)
+        state = self._states.get(key)
+        if state is None:
+            homes = self._by_position.get(position, {})
             residents = self.on(position)
+            free_rest, free_of_devices = self.free_on(position)
             devices = []
-            for device, free_milli in enumerate(_free_milli(account)):
+            for device, free_milli in enumerate(free_of_devices):
                 there = residents.get(device, ())
                 # what several devices hold together keeps its name, so that they are not taken for others
                 names = [index if len(homes[index].devices) > 1 else -1 for index in there]
                 devices.append((free_milli, *sorted(zip(map(self.kind, there), names, strict=True))))
-            state = (_free_rest(account), tuple(sorted(map(self.kind, homes))), tuple(sorted(devices)))
-            self._states[position] = ((account.version, *homes, *stays), state)
+            state = (free_rest, tuple(sorted(map(self.kind, homes))), tuple(sorted(devices)))
+            self._states[key] = state
         return state
+
+    def free_on(self, position: int) -> Free:
+        """What is free of the node once all releases are through."""
+        account = self._ledger.nodes[position]
+        known = self._free.get(position)
+        if known is None or known[0] != account.version:
+            known = self._free[position] = (
+                account.version,
+                (_free_rest(account), tuple(_free_milli(account))),
+            )
+        return known[1]
 
     def items(self) -> Iterator[Lifted]:
         """Those that are to be where they were."""
@@ -106,14 +130,16 @@ class Homes:
     def count_lost(self) -> int:
         """How many of the items cannot all be where they were, at least."""
         total = 0
-        for position, homes in self._by_position.items():
-            account = self._ledger.nodes[position]
-            present = tuple(homes)
-            version, before, lost = self._lost.get(position, (-1, (), 0))
-            if (version, before) != (account.version, present):
-                lost = _count_lost(account, homes.values())
-                self._lost[position] = (account.version, present, lost)
-            total += lost
+        for position, present in self._present.items():
+            version = self._ledger.nodes[position].version
+            last = self._last_lost.get(position)
+            if last is None or last[0] != version or last[1] != present:
+                key = (position, present, self.free_on(position))
+                lost = self._lost.get(key)
+                if lost is None:
+                    lost = self._lost[key] = _count_lost(key[2], self._by_position[position].values())
+                last = self._last_lost[position] = (version, present, lost)
+            total += last[2]
         return total
 
     def crowd(self) -> list[Lifted]:
@@ -161,11 +187,11 @@ def _crowd(account: NodeAccount, homes: Mapping[int, _Home]) -> Collection[int]:
     return ()
 
 
-def _count_lost(account: NodeAccount, homes: Collection[_Home]) -> int:
+def _count_lost(free: Free, homes: Collection[_Home]) -> int:
     """How many of these pods cannot be where they were on the node, at least."""
     if not homes:
         return 0
-    free_milli = _free_milli(account)
+    free_rest, free_milli = free
     alone = 0
     widest = 1
     on_device: dict[int, list[int]] = {}
@@ -184,9 +210,9 @@ def _count_lost(account: NodeAccount, homes: Collection[_Home]) -> int:
         if len(shares) > 1 and (missing := sum(shares) - free_milli[device]) > 0:
             over += _count_largest(shares, missing)
     lost = alone - (-over // widest)
-    for resource, free in enumerate(_free_rest(account)):
+    for resource, amount in enumerate(free_rest):
         amounts = [home.rest[resource] for home in homes]
-        if (missing := sum(amounts) - free) > 0:
+        if (missing := sum(amounts) - amount) > 0:
             lost = max(lost, _count_largest(amounts, missing))
     return lost
 

@@ -97,6 +97,7 @@ class _Repacking:
         # Claims choose devices by more than what is left of them, and few steps seldom come to the same state.
         self._is_memorized = self._are_few and not session.snapshot.dynamic.slices
         self._failed: dict[object, int] = {}
+        self._sets: dict[object, Sequence[tuple[int, tuple[int, ...]]]] = {}
 
     def run(self) -> tuple[Losses, Placed] | None:
         checkpoint = self._ledger.checkpoint()
@@ -177,6 +178,7 @@ class _Repacking:
         self._tries = 0
         self._homes = Homes(lifted, self._ledger)
         self._failed.clear()
+        self._sets.clear()
         allowed = sorted({*range(min(most, _FEW_MOVES) + 1), most})
         return any(self._put_down(chunk, places, moves) for moves in allowed)
 
@@ -276,15 +278,31 @@ class _Repacking:
                 continue
             # Among many nodes a step is better spent on another node than on other parts of the same GPUs.
             residents = self._homes.on(position) if self._are_few or not item.pod.request.is_shared else {}
-            for devices in _device_sets(account, item.pod.request, default, residents, self._homes.kind):
+            for in_the_way, devices in self._device_sets(account, item.pod.request, default, residents):
                 if (account.node.name, frozenset(devices)) == home:
                     continue
                 if devices == default or self._may_have(item, account, devices):
-                    in_the_way = {other for device in devices for other in residents.get(device, ())}
-                    choices.append((len(in_the_way), Placement(account.node.name, devices, promised=True)))
+                    choices.append((in_the_way, Placement(account.node.name, devices, promised=True)))
         if item.piece is not None:
             choices.sort(key=itemgetter(0))
         return iter([where for _, where in choices])
+
+    def _device_sets(
+        self,
+        account: NodeAccount,
+        request: Request,
+        default: tuple[int, ...],
+        residents: Mapping[int, tuple[int, ...]],
+    ) -> Sequence[tuple[int, tuple[int, ...]]]:
+        """`_device_sets`, each with how many are in the way; worked out once for as much free and the same pods."""
+        key = (request, default, bool(residents), self._homes.at(account.position))
+        known = self._sets.get(key)
+        if known is None:
+            known = self._sets[key] = [
+                (len({other for device in devices for other in residents.get(device, ())}), devices)
+                for devices in _device_sets(account, request, default, residents, self._homes.kind)
+            ]
+        return known
 
     def _positions_for(self, item: Lifted, places: Sequence[_Place]) -> Sequence[int]:
         """The nodes to look at; of alike pods of the chunk none goes before the one put down last."""
