@@ -10,6 +10,8 @@ from orchestrator.planner.model import Amounts, Pod, PodState, SubGroup, Workloa
 
 Chunk = tuple[Pod, ...]
 
+_SECOND_US = 1_000_000
+
 
 def start_chunks(workload: Workload) -> list[Chunk]:
     """The pending pods, in the groups in which they may start; none when the gang cannot be complete yet."""
@@ -32,6 +34,14 @@ def has_gang(workload: Workload) -> bool:
     if workload.groups is not None:
         return is_satisfied(workload.groups, _by_group(workload, PodState.ALLOCATED))
     return sum(pod.state is PodState.ALLOCATED for pod in workload.pods) >= workload.min_member
+
+
+def is_stale(workload: Workload, now_us: int, grace_seconds: int) -> bool:
+    """Whether the gang has been below its minimum for longer than the grace period; a negative grace never ends."""
+    grace = grace_seconds if workload.stale_grace_seconds is None else workload.stale_grace_seconds
+    if not workload.stale_since_us or grace < 0:
+        return False
+    return now_us - workload.stale_since_us >= grace * _SECOND_US
 
 
 def held_parts(workload: Workload) -> tuple[Chunk, list[Pod]]:

@@ -17,6 +17,7 @@ from orchestrator.planner.gangs import (
     chunk_amounts,
     has_gang,
     held_parts,
+    is_stale,
     start_chunks,
 )
 from orchestrator.planner.model import (
@@ -254,9 +255,15 @@ class Session:
             if workload.id not in touched or any(pod.state is PodState.ALLOCATED for pod in workload.pods)
         ]
 
-    def below_minimum(self) -> list[Workload]:
-        """Workloads that are known to have lost a member of their gang."""
-        return [self.workload(name) for name in self._state.stale]
+    def stale_gangs(self) -> list[tuple[Workload, list[Pod]]]:
+        """Gangs that lost a member too long ago, by id, with what runs of them: it goes unless they are made whole."""
+        now_us, grace_seconds = self.snapshot.now_us, self.snapshot.settings.stale_grace_seconds
+        below = [self.workload(name) for name in sorted(self._state.stale)]
+        return [
+            (workload, [pod for pod in workload.pods if pod.state is PodState.ALLOCATED])
+            for workload in below
+            if not self.is_whole(workload) and is_stale(workload, now_us, grace_seconds)
+        ]
 
     def place_all(self, workload: Workload, chunk: Sequence[Pod], *, only_now: bool = False) -> Placed | None:
         """Place every pod of the chunk on the ledger, or none; None says that one found no place."""

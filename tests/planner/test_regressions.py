@@ -214,6 +214,11 @@ def test_what_a_job_grows_by_goes_with_it_and_counts_as_lost() -> None:
     assert "w019" not in {each.workload for each in decision.evictions}
 
 
+def test_what_is_left_of_a_stale_gang_counts_as_lost() -> None:
+    decision = first_decision("quota-lost-with-a-stale-gang")
+    assert [(each.workload, each.rule) for each in decision.evictions] == [("w012", "stale-gang")]
+
+
 def test_the_place_of_a_moved_pod_goes_with_the_rest_of_its_gang_and_counts_as_lost() -> None:
     path = Path(__file__).with_name("regressions") / "quota-lost-with-a-moved-pod.yaml"
     run = settle(load(path), max_decisions=20, grace_decisions=1)

@@ -5,7 +5,9 @@ than its quota while the taking side stays within its own (rule `quota`). Nobody
 while another set of victims exists; where none does, only pieces that no quota covers go.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import product
+from operator import add
 
 from orchestrator.planner.accounting.coverage import (
     Coverage,
@@ -166,6 +168,7 @@ class ReclaimPolicy:
                     if model in self._tree.promised_models:
                         key = (side, model)
                         leaving_model[key] = leaving_model.get(key, 0) + amounts[0] * is_on_ledger
+        self._add_stale(victims, leaving, leaving_model)
         below: set[str] = set()
         for name, sums in lost.items():
             held, quota = self._ledger.allocated[name], self._tree.quota[name]
@@ -180,6 +183,22 @@ class ReclaimPolicy:
             if held_of_model < self._tree.model_quota[name, model]:
                 below.add(name)
         return below
+
+    def _add_stale(
+        self,
+        victims: Collection[str],
+        leaving: Mapping[str, list[int]],
+        leaving_model: dict[tuple[str, str], int],
+    ) -> None:
+        """Add what is left of stale gangs, which goes at the end of this decision: nobody has a quota by it."""
+        for gang, survivors in self._session.stale_gangs():
+            lineage = () if gang.id in victims else self._tree.lineage.get(gang.project, ())
+            for pod, side in product(survivors, lineage):
+                amounts, key = pod.request.amounts, (side, self._model_of(pod))
+                if side in leaving:
+                    leaving[side][:] = map(add, leaving[side], amounts)
+                if key in leaving_model:
+                    leaving_model[key] += amounts[0]
 
     def is_borrowed(self, workload: Workload, piece: Piece) -> bool:
         """Whether no quota covers the piece; for a claim on a GPU model, whether none for that model does."""
