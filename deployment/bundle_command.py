@@ -40,19 +40,19 @@ def bundle() -> None:
 def build(inventory: Path, mirrors: Path | None, key: Path | None, directory: Path, *, as_json: bool) -> None:
     """Fetch what the site needs into DIRECTORY; go on where a run before stopped."""
     require_extra("deployment")
-    from deployment import content, matrix
-    from deployment import site as sites
+    from deployment import content, site_file, stages
     from deployment.bundle import build as building
     from deployment.bundle import mirrors as maps
     from deployment.bundle import trust
     from deployment.bundle.contents import Derivation
     from deployment.command import call_showing_problems
     from deployment.errors import BundleError
+    from deployment.site import site_error
 
-    site = call_showing_problems(sites.load, inventory)
-    findings = [site.problem(finding.place, finding.message) for finding in matrix.check(site)]
-    if findings:
-        raise sites.site_error(site.document.path, findings)
+    site = call_showing_problems(site_file.load, inventory)
+    problems = site.lines(stages.matrix_findings(site))
+    if problems:
+        raise site_error(site.document.path, problems)
     if key:
         trust.read_private_key(key)  # refused now, not after hours of fetching
     progress = terminal_reporter()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from deployment.plan import StagePlan
     from deployment.request import Request
     from deployment.run import Run
-    from deployment.upgrade import Step
+    from deployment.stages.steps import Step
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -180,7 +180,7 @@ def inventory(inventory: Path, state_dir: Path | None) -> None:
     """Print the Ansible inventory of a site, for those who call ansible-playbook themselves."""
     require_extra("deployment")
     from deployment import inventory as built
-    from deployment.site import load
+    from deployment.site_file import load
 
     click.echo(json.dumps(built.build(call_showing_problems(load, inventory), state_dir), indent=1))
 
@@ -246,18 +246,14 @@ def _outcome(request: "Request") -> str:
 
 
 def _records(run: "Run", decisions: "list[StagePlan]") -> list[dict[str, Any]]:
-    from deployment import stage_summary
-
     removal = run.request.action == "teardown"
-    missing = [message for _, message in run.missing_requirements(decisions)]
+    missing = [finding.message for finding in run.missing_requirements(decisions)]
     first = next((decision.stage.name for decision in decisions if decision.verb == "run"), "")
     return [
         {
             **decision.record(),
             **({"reason": "it may have been installed"} if removal and decision.verb == "run" else {}),
-            "what": stage_summary.summarize(decision.stage.name, run.site, removal=removal)
-            if decision.verb == "run"
-            else "",
+            "what": run.sentence(decision),
             "notes": missing if decision.stage.name == first else [],
         }
         for decision in decisions

@@ -2,13 +2,19 @@
 
 import os
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import yaml
 
 from orchestrator.errors import ConfigurationError
 
 CONTENT: Final = "MUSTER_INSTALLER_CONTENT"
 """Environment variable: a directory with `playbooks/` and `roles/` of a site's own, instead of muster's."""
+
+_PACKAGE: Final = Path(__file__).resolve().parent
+_SHIPPED: Final = (_PACKAGE / "content", _PACKAGE.parent)
 
 
 @dataclass(frozen=True)
@@ -41,11 +47,31 @@ class Content:
 def find() -> Content:
     """The content that is in force. Raises ConfigurationError if there is none."""
     own = os.environ.get(CONTENT)
-    package = Path(__file__).resolve().parent
-    for root in [Path(own).absolute()] if own else [package / "content", package.parent]:
+    for root in [Path(own).absolute()] if own else _SHIPPED:
         if (root / "playbooks").is_dir() and (root / "roles").is_dir():
             return Content(root)
     raise ConfigurationError(
-        f"{own or package.parent}: there are no directories `playbooks` and `roles`"
+        f"{own or _PACKAGE.parent}: there are no directories `playbooks` and `roles`"
         + (f"; {CONTENT} names it" if own else "; muster is not installed completely")
     )
+
+
+def role_defaults(role: str) -> dict[str, Any]:
+    """The defaults of a role's variables: of the content in force, or of muster's own where that has no such role.
+
+    Raises ConfigurationError.
+    """
+    for root in [find().root, *_SHIPPED]:
+        path = root / "roles" / role / "defaults" / "main.yml"
+        if path.is_file():
+            return _read(path)
+    return {}
+
+
+@cache
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        values: dict[str, Any] = yaml.safe_load(path.read_text()) or {}
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"{path}: the defaults of the role cannot be read: {error}") from error
+    return values

@@ -5,16 +5,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from deployment.playbook import ALWAYS, Stage
+from deployment.playbook import Stage
 from deployment.runner import Outcome
 from deployment.site import Site
+from deployment.stages import deepops
 from orchestrator.errors import UsageError
 
-KUBERNETES: Final = "deepops"
+KUBERNETES: Final = deepops.STAGE.name
 """The stage that cannot leave out the hosts of `_INDISPENSABLE`."""
-
-_FROM_CONTROLLER: Final = {KUBERNETES: "cluster", "dra": "gpu"}
-"""Stages that work on hosts from the controller, and the group of those hosts: Kubernetes comes, nodes get a label."""
 
 _INDISPENSABLE: Final = ("control_plane", "etcd")
 """Roles whose hosts know each other by the configuration that kubespray writes on all of them."""
@@ -56,7 +54,7 @@ class Fleet:
 
     def hosts_of(self, stage: Stage) -> tuple[str, ...]:
         """Return the hosts of the site that a stage works on; none where it works on cluster or storage alone."""
-        group = _FROM_CONTROLLER.get(stage.name, stage.hosts)
+        group = stage.definition.host_group or stage.hosts
         return tuple(name for name in self._groups.get(group, ()) if name in self._site.hosts)
 
     def left_out_of(self, stage: Stage) -> dict[str, str]:
@@ -79,9 +77,9 @@ class Fleet:
 
     def of_whole_site(self, stage: Stage, *, upgrade: bool) -> str:
         """Return why the limit leaves out a stage altogether; empty where it does not."""
-        if not self._limit or stage.name in ALWAYS:
+        if not self._limit or stage.definition.looks_only:
             return ""
-        if self.hosts_of(stage) and not (upgrade and stage.name in _FROM_CONTROLLER):
+        if self.hosts_of(stage) and not (upgrade and stage.definition.host_group):
             return ""
         return _OF_WHOLE_SITE
 

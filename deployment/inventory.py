@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from deployment import proxy, ssh, variables
 from deployment.site import Site
+from deployment.stages import deepops, nexus
 from orchestrator.directories import state_directory
 from orchestrator.distribution import installed_version
 
@@ -38,7 +39,7 @@ def build(site: Site, state_dir: Path | None = None) -> dict[str, Any]:
             "hosts": {
                 CONTROLLER: {"ansible_connection": "local", "ansible_python_interpreter": sys.executable},
                 **{name: _host(site, name) for name in site.hosts},
-                **{name: variables.of_switch(site, name) for name in switches},
+                **{name: nexus.switch_variables(site, name) for name in switches},
             },
             "children": {
                 "cluster": {"hosts": {name: {} for name in site.hosts}},
@@ -92,7 +93,7 @@ def kubeconfig(site: Site, directory: Path) -> Path:
     path = site.get("kubernetes", "kubeconfig")
     if path:
         return (site.directory / Path(path).expanduser()).absolute()
-    if not site.has_stage("deepops") and os.environ.get("KUBECONFIG"):
+    if not deepops.STAGE.is_in(site) and os.environ.get("KUBECONFIG"):
         return Path(os.environ["KUBECONFIG"]).expanduser().absolute()
     return directory / "artifacts" / "admin.conf"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from deployment.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, StageRecord
-from deployment.playbook import ALWAYS, Stage
+from deployment.playbook import Stage
 
 RUN: Final = "run"
 DONE: Final = "done"
@@ -105,7 +105,7 @@ def _verdict(facts: Facts, record: StageRecord | None) -> tuple[str, str]:
         return LEFT_OUT, facts.whole_site
     if facts.left_out and not facts.hosts:
         return LEFT_OUT, listed(facts.left_out)
-    if facts.stage.name in ALWAYS:
+    if facts.stage.definition.looks_only:
         return RUN, "runs each time; it only looks"
     return _by_record(facts, record)
 

@@ -3,17 +3,15 @@
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import yaml
 
-from deployment import matrix
 from deployment.content import Content
 from deployment.site import Site
+from deployment.stages import stage as definition_of
+from deployment.stages.definition import StageDefinition
 from orchestrator.errors import ConfigurationError
-
-ALWAYS: Final = frozenset({"preflight", "verify"})
-"""Stages that change nothing: they run each time."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +29,9 @@ class Stage:
     variables: tuple[str, ...] = ()
 
     @property
-    def on_cluster(self) -> bool:
-        """Whether the stage works through the Kubernetes API."""
-        return self.name in {"trident", "dra", "orchestrator", "verify"}
+    def definition(self) -> StageDefinition:
+        """What is known of the stage beside its playbook."""
+        return definition_of(self.name)
 
 
 def read(content: Content, playbook: str = "site.yml") -> list[Stage]:
@@ -44,17 +42,11 @@ def read(content: Content, playbook: str = "site.yml") -> list[Stage]:
 
 def not_applicable(stage: Stage, site: Site, groups: dict[str, list[str]], *, bundle: bool = False) -> str:
     """Return why a stage does not apply to a site; empty if it applies."""
-    declared = site.declared_not_applicable.get(stage.name)
-    if stage.name == "bundle" and not bundle:
-        declared = "no --bundle was given: packages come from where the hosts get theirs"
-    if declared:
-        return declared
-    if stage.name == "dra":
-        release, why = matrix.dra_release(site)
-        return "" if release else why
-    if stage.name == "docker" and site.container_runtime != "docker":
-        return f"the containers of Kubernetes run in {site.container_runtime}"
-    missing = site.missing_entry(stage.name)
+    definition = stage.definition
+    reason = site.declared_not_applicable.get(stage.name) or definition.not_applicable(site, bundle=bundle)
+    if reason:
+        return reason
+    missing = definition.missing_entry(site)
     if missing:
         return f"the site file has no {missing}"
     if not groups.get(stage.hosts):

@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from deployment.addresses import POD_SUBNET, SERVICE_SUBNET, Entries
+from deployment.addresses import POD_SUBNET, SERVICE_SUBNET
+from deployment.site import Finding, Site
 
 _URL: Final = re.compile(r"https?://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9][A-Za-z0-9.-]*):[0-9]{1,5}/?")
 
 
-def problems(site: Entries) -> Iterator[str]:
+def problems(site: Site) -> Iterator[Finding]:
     """Yield what is wrong with the URLs. None is repeated: one that is refused may have a password in it."""
     for key in ("http", "https"):
         url = site.get("network", "proxy", key)
@@ -17,19 +18,19 @@ def problems(site: Entries) -> Iterator[str]:
             continue
         place = ("network", "proxy", key)
         if "@" in url:
-            yield site.problem(
+            yield Finding(
                 place,
                 f"network.proxy.{key}: it has a user or a password: kubespray writes the proxy into files that every "
                 "user of a host may read; let the proxy know the hosts by their addresses, or name one on this "
                 "network that logs in for them",
             )
         else:
-            yield site.problem(
+            yield Finding(
                 place, f"network.proxy.{key}: write a URL with its port: http://proxy.example.com:3128"
             )
 
 
-def direct(site: Entries) -> list[str]:
+def direct(site: Site) -> list[str]:
     """Return what is reached without the proxy: addresses of the site, the cluster's networks, what the file names."""
     ontap = site.get("storage", "ontap", default={})
     lifs = [*ontap.get("data_lifs", []), ontap.get("svm_management_lif", {})]
@@ -48,7 +49,7 @@ def direct(site: Entries) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def environment(site: Entries) -> dict[str, str]:
+def environment(site: Site) -> dict[str, str]:
     """Return the environment of what fetches through the proxy; empty for a site without one."""
     http = site.get("network", "proxy", "http")
     if http is None:

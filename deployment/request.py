@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deployment import inventory, site
+from deployment import inventory, site_file
 from deployment.journal import Journal
 
 INSTALL, VERIFY, UPGRADE, TEARDOWN = "install", "verify", "upgrade", "teardown"
@@ -52,7 +52,7 @@ class Request:
 
 def unfinished_request(path: Path, state_dir: Path | None) -> Request | None:
     """Return the request of the run on a site that was interrupted or failed; None if there is none."""
-    journal = Journal(inventory.directory_of(site.load(path).name, state_dir))
+    journal = Journal(inventory.directory_of(site_file.load(path).name, state_dir))
     entry = journal.unfinished()
     if entry is None:
         return None

@@ -4,7 +4,7 @@ import contextlib
 import os
 import secrets
 import signal
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,13 +14,12 @@ from deployment import (
     cluster_record,
     content,
     inventory,
-    matrix,
     playbook,
     proxy,
     reachability,
     readiness,
-    site,
-    upgrade,
+    site_file,
+    stages,
     vault,
 )
 from deployment.bundle import use
@@ -33,11 +32,13 @@ from deployment.journal import FAILED, INTERRUPTED, REMOVED, VERIFIED, Journal, 
 from deployment.plan import DONE, LEFT_OUT, NOT_APPLICABLE, RUN, Facts, StagePlan, decide, inputs_of, listed
 from deployment.request import INSTALL, TEARDOWN, UPGRADE, VERIFY, Request
 from deployment.runner import Outcome, Playbook, Runner
+from deployment.site import Finding, site_error
+from deployment.stages.steps import Step
 from orchestrator.errors import ConfigurationError, UsageError
 from orchestrator.progress import Reporter
 
 PLAYBOOKS: Final = {INSTALL: "site.yml", VERIFY: "site.yml", UPGRADE: "upgrade.yml", TEARDOWN: "teardown.yml"}
-SNAPSHOT: Final = "snapshot"
+SNAPSHOT: Final = stages.snapshot.STAGE.name
 
 
 class Run:
@@ -45,11 +46,8 @@ class Run:
 
     def __init__(self, request: Request, progress: Reporter) -> None:
         self.request = request
-        self.site = site.load(request.inventory)
-        findings = matrix.check(self.site)
-        if findings:
-            problems = [self.site.problem(finding.place, finding.message) for finding in findings]
-            raise site.site_error(self.site.document.path, problems)
+        self.site = site_file.load(request.inventory)
+        self._refuse(stages.matrix_findings(self.site))
         self._progress = progress
         self._content = content.find()
         self.inventory = inventory.build(self.site, request.state_dir)
@@ -62,6 +60,12 @@ class Run:
         self._stop = False
         self.proved: dict[str, list[str]] = {}
         self._vault: vault.Vault | None = None
+
+    def _refuse(self, findings: Iterable[Finding]) -> None:
+        """Raise SiteError where there is a finding."""
+        problems = self.site.lines(findings)
+        if problems:
+            raise site_error(self.site.document.path, problems)
 
     def _open_bundle(self) -> use.Bundle | None:
         """Let the variables of the roles name what the bundle holds, whatever the site file says."""
@@ -95,7 +99,7 @@ class Run:
             or self.request.first == SNAPSHOT
         ):
             return decision
-        work = {other.stage.name for other in decisions if other.verb == RUN} & upgrade.CHANGES_THE_CLUSTER
+        work = any(other.verb == RUN and other.stage.definition.changes_cluster for other in decisions)
         if decision.verb == LEFT_OUT or not work:
             return replace(decision, verb=LEFT_OUT, reason="no stage that runs changes the cluster")
         files = self.journal.intact_files(SNAPSHOT)
@@ -103,17 +107,29 @@ class Run:
             return replace(decision, verb=DONE, reason=f"of before this upgrade: {', '.join(sorted(files))}")
         return replace(decision, verb=RUN, reason="before the cluster is changed")
 
-    def steps(self, decisions: Sequence[StagePlan]) -> tuple[list[upgrade.Step], str]:
+    def steps(self, decisions: Sequence[StagePlan]) -> tuple[list[Step], str]:
         """Return the release changes of the stages that run, and the reason where they cannot be known."""
-        stages = {decision.stage.name for decision in decisions if decision.verb == RUN}
-        stages &= {"deepops", "trident", "dra"} | ({"ontap"} if self.request.action == UPGRADE else set())
-        if not stages or self.request.action not in {INSTALL, UPGRADE}:
+        upgrades = self.request.action == UPGRADE
+        mine = [
+            decision.stage.definition
+            for decision in decisions
+            if decision.verb == RUN and (upgrades or decision.stage.definition.is_upgraded_by_install)
+        ]
+        if not mine or self.request.action not in {INSTALL, UPGRADE}:
             return [], ""
-        before = self._last_records().get("ontap", StageRecord("ontap", "")).versions.get("ontap", "")
-        installed = detect(*self._cluster, self.site.hosts, ontap=before)
-        return upgrade.steps(
-            self.site, installed, matrix.dra_release(self.site)[0], stages
-        ), installed.problem
+        versions = self._last_records().get("ontap", StageRecord("ontap", "")).versions
+        recorded = {"ontap": {"ontap": versions["ontap"]}} if "ontap" in versions else {}
+        installed = detect(*self._cluster, self.site, recorded)
+        steps = [step for stage in mine for step in stage.steps(self.site, installed.of(stage.name))]
+        return steps, installed.problem
+
+    def sentence(self, decision: StagePlan) -> str:
+        """Return what a stage that runs does on the site, or removes from it."""
+        definition = decision.stage.definition
+        if decision.verb != RUN:
+            return ""
+        describe = definition.removal_sentence if self.request.action == TEARDOWN else definition.sentence
+        return describe(self.site)
 
     def _check_steps(self, decisions: Sequence[StagePlan]) -> None:
         """Refuse steps that skip, go back, or have no way back and are not accepted. Raises SiteError, UsageError."""
@@ -124,19 +140,17 @@ class Run:
                 "nothing was done: make the API server answer, or run `muster install` where nothing is installed"
             )
         if self.request.action == INSTALL:
-            problems = [
-                self.site.problem(
+            self._refuse(
+                Finding(
                     step.place,
                     f"{step.what} {step.before} runs, the site file names {step.after}: that is an upgrade, "
                     "run `muster upgrade`",
                 )
                 for step in steps
                 if step.irreversible or step.problem
-            ]
+            )
         else:
-            problems = [self.site.problem(step.place, step.problem) for step in steps if step.problem]
-        if problems:
-            raise site.site_error(self.site.document.path, problems)
+            self._refuse(Finding(step.place, step.problem) for step in steps if step.problem)
         for step in steps:
             self._progress(f"{step.stage}: {step.line()}")
         final = [step for step in steps if step.irreversible]
@@ -294,7 +308,7 @@ class Run:
 
     def _report_snapshot(self, stage: str, result: str) -> None:
         """Name the snapshot files after they are made, and after the failure of a stage that changes the cluster."""
-        is_due = stage == SNAPSHOT or (result == FAILED and stage in upgrade.CHANGES_THE_CLUSTER)
+        is_due = stage == SNAPSHOT or (result == FAILED and stages.stage(stage).changes_cluster)
         if self.request.action != UPGRADE or not is_due:
             return
         for name, digest in sorted(self.journal.intact_files(SNAPSHOT).items()):
@@ -309,7 +323,11 @@ class Run:
             *self.request.extra,
             *([f"snapshot_directory={directory}"] if directory else []),
             *(["preflight_accept_runtime_purge=true"] if self.request.accept_runtime_purge else []),
-            *([f"drain_batch={self.site.upgrade_batch}"] if self.request.action == UPGRADE else []),
+            *(
+                [f"drain_batch={stages.deepops.upgrade_batch(self.site)}"]
+                if self.request.action == UPGRADE
+                else []
+            ),
         )
         limit, variables = self.fleet.arguments(stage, self.inventory)
         return Playbook(stage.playbook, label, tags, self.request.check, limit, (*extra, *variables))
@@ -389,7 +407,7 @@ class Run:
         if first and last and names.index(first) > names.index(last):
             raise UsageError(f"--from {first} comes after --until {last}")
 
-    def missing_requirements(self, decisions: Sequence[StagePlan]) -> list[readiness.MissingRequirement]:
+    def missing_requirements(self, decisions: Sequence[StagePlan]) -> list[Finding]:
         """Return what the decisions need and the controller does not have, with the entry of the site file."""
         values = self.inventory["all"]["vars"]
         installs = self.request.action in {INSTALL, UPGRADE}
@@ -397,10 +415,7 @@ class Run:
 
     def _prepare(self) -> None:
         """Open the vault. Raises SiteError with every missing requirement."""
-        missing = self.missing_requirements(self._decisions())
-        if missing:
-            problems = [self.site.problem(place, message) for place, message in missing]
-            raise site.site_error(self.site.document.path, problems)
+        self._refuse(self.missing_requirements(self._decisions()))
         self._vault = vault.open_vault(self.site.vault) if self.site.vault else None
 
     def _decisions(self) -> list[StagePlan]:

@@ -8,22 +8,21 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import jinja2
 import yaml
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from deployment import inventory, matrix, playbook, variables
+from deployment import inventory, matrix, playbook
 from deployment.bundle import registry
 from deployment.bundle import wheels as pip
 from deployment.bundle.git import Checkout
 from deployment.bundle.packages import PackageSet, Source, source
 from deployment.content import Content
 from deployment.errors import BundleError
-from deployment.site import CHECKSUM_OF_TRIDENT, Site
-
-_DEEPOPS: Final = "https://github.com/NVIDIA/deepops"
+from deployment.site import Site
+from deployment.stages import dra, orchestrator, trident
 
 
 @dataclass(frozen=True)
@@ -213,10 +212,7 @@ class Derivation:
     def _deepops(self, contents: Contents) -> None:
         if "deepops" not in self._stages:
             return
-        url = self._text("deepops", "deepops_repository") or self.site.get(
-            "deepops", "repository", default=_DEEPOPS
-        )
-        commit = self._text("deepops", "deepops_commit") or self.site.get("deepops", "commit", default="")
+        url, commit = self._text("deepops", "deepops_repository"), self._text("deepops", "deepops_commit")
         contents.checkouts.append(
             Checkout("deepops", url, self.site.versions["deepops"], commit, "deepops_repository")
         )
@@ -224,7 +220,7 @@ class Derivation:
             "what kubespray downloads (kubeadm, kubelet, etcd, CNI plugins, their images): make it with kubespray's "
             "contrib/offline and name it under bundle.files and bundle.images"
         )
-        if not matrix.dra_comes(self.site):
+        if not dra.comes(self.site):
             contents.gaps.append(
                 "what DeepOps' playbooks for the device plugin fetch on the first host of the control plane (charts of "
                 "NVIDIA, the Python package openshift): nobody mirrors them; take the DRA driver there"
@@ -241,7 +237,7 @@ class Derivation:
                     archive,
                     "trident_archive",
                     checksum,
-                    f"name its SHA-256 in storage.trident.sha256; {CHECKSUM_OF_TRIDENT}",
+                    f"name its SHA-256 in storage.trident.sha256; {trident.HINT_OF_CHECKSUM}",
                 )
             )
         release = self.site.versions["trident"]
@@ -273,7 +269,7 @@ class Derivation:
             return
         image = self.site.get("orchestrator", "image")
         words = [
-            *variables.MUSTER,
+            *orchestrator.MUSTER,
             "operator-yaml",
             "--cluster",
             self.site.name,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deployment import matrix, variables
-from deployment import site as sites
+from deployment import site_file, variables
 from deployment.errors import SiteError
+from deployment.stages.container_toolkit import devices_by_variable
 from tests.deployment.running import ROOT, Result, play
 
 KEY = "accept-nvidia-visible-devices-envvar-when-unprivileged"
@@ -107,8 +107,8 @@ def test_the_variable_stays_only_where_gpus_are_given_by_it(
 ) -> None:
     text = (ROOT / "inventories" / "current" / "site.yml").read_text()
     (tmp_path / "site.yml").write_text(text.replace("dra: auto", f"dra: '{dra}'") + more)
-    site = sites.load(tmp_path)
-    assert matrix.devices_by_variable(site) is open_
+    site = site_file.load(tmp_path)
+    assert devices_by_variable(site) is open_
     assert variables.of_roles(site)["container_toolkit_envvar_when_unprivileged"] is open_
 
 
@@ -118,5 +118,5 @@ def test_a_key_from_another_place_needs_its_digest(tmp_path: Path) -> None:
         text + "container_toolkit: {key_url: 'https://mirror.example.com/gpgkey'}\n"
     )
     with pytest.raises(SiteError) as refused:
-        sites.load(tmp_path)
+        site_file.load(tmp_path)
     assert "`key_sha256` is missing" in refused.value.problems[0]

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deployment import site as sites
-from deployment import variables
+from deployment import site_file, variables
 from deployment.bundle.wheels import Target, of_requirements
 from deployment.matrix import tables
 from tests.deployment.conftest import SiteUnderTest
@@ -69,7 +68,7 @@ def test_memory_of_gpus_is_shared_out_where_driver_and_kubernetes_do_so_by_defau
 ) -> None:
     text = f'schema: 1\nname: here\nversions:\n  kubernetes: "{kubernetes}"\n  dra: {dra}\n'
     (tmp_path / "site.yml").write_text(text)
-    assert variables.of_roles(sites.load(tmp_path))["dra_consumable_shares"] == shares
+    assert variables.of_roles(site_file.load(tmp_path))["dra_consumable_shares"] == shares
 
 
 @pytest.mark.parametrize("row", tables()["deepops"], ids=lambda row: str(row["release"]))

@@ -10,7 +10,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deployment import site, variables
+from deployment import site_file, variables
+from deployment.stages import nexus
 from tests.deployment.conftest import SiteUnderTest
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +47,7 @@ def interfaces(text: str) -> dict[str, list[str]]:
 
 
 def test_the_switches_of_the_document_get_what_was_reviewed() -> None:
-    values = variables.of_roles(site.load(ROOT / "inventories" / "tr4858"))
+    values = variables.of_roles(site_file.load(ROOT / "inventories" / "tr4858"))
     assert rendered(values, "nexus-1") == GOLDEN.read_text()
     other = rendered(values, "nexus-2")
     assert "peer-keepalive destination 10.61.1.2 source 10.61.1.3" in other
@@ -73,7 +74,7 @@ def test_every_port_gets_what_its_cable_needs(
     values = {
         "nexus_switches": switches, "nexus_vlans": VLANS, "nexus_queues": queues,
         "nexus_vpc": {"domain": 1, "channel": 1, "ports": ["Ethernet1/100"]} if vpc else {},
-        "nexus_roce": variables.ROCE if roce else {},
+        "nexus_roce": nexus.ROCE if roce else {},
     }  # fmt: skip
     text = rendered(values, "1")
     assert "\n\n" not in text
@@ -142,10 +143,9 @@ def test_cables_that_cannot_be_are_refused_with_their_line(site: SiteUnderTest, 
 def test_the_password_of_a_switch_is_not_in_the_inventory(site: SiteUnderTest) -> None:
     site.environment["X"] = "canary"
     site.write(HEAD + "  switches:\n    n1: {address: n1, model: nexus-3232c, password: {env: X}}\n")
-    from deployment import inventory
-    from deployment import site as sites
+    from deployment import inventory, site_file
 
-    built = inventory.build(sites.load(site.directory))
+    built = inventory.build(site_file.load(site.directory))
     assert built["all"]["hosts"]["n1"]["ansible_password"] == "{{ lookup('ansible.builtin.env', 'X') }}"
     assert inventory.groups(built)["switches"] == ["n1"]
     assert "n1" not in inventory.groups(built)["controller:cluster"]

@@ -4,17 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from deployment import site as sites
-from deployment.installed import Installed
-from deployment.upgrade import Step, steps
+from deployment import site_file
+from deployment.stages import STAGES
+from deployment.stages.definition import Installed
+from deployment.stages.steps import Step
 
-STAGES = {"deepops", "trident", "dra", "ontap"}
 SITE = """schema: 1
 name: here
 versions:
   kubernetes: "{kubernetes}"
   trident: "26.06.0"
   ontap: "9.16.1P2"
+  dra: "0.4.1"
 not_applicable:
   ontap: it is there already
 """
@@ -22,7 +23,8 @@ not_applicable:
 
 def found(tmp_path: Path, present: Installed, kubernetes: str = "1.35.4") -> list[Step]:
     (tmp_path / "site.yml").write_text(SITE.format(kubernetes=kubernetes))
-    return steps(sites.load(tmp_path), present, "0.4.1", STAGES)
+    site = site_file.load(tmp_path)
+    return [step for stage in STAGES for step in stage.steps(site, present.of(stage.name))]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,7 @@ def found(tmp_path: Path, present: Installed, kubernetes: str = "1.35.4") -> lis
 def test_kubernetes_goes_up_by_one_minor_release_and_never_back(
     tmp_path: Path, kubelets: dict[str, str], irreversible: bool | None, problem: str
 ) -> None:
-    steps = [each for each in found(tmp_path, Installed(kubelets)) if each.stage == "deepops"]
+    steps = [each for each in found(tmp_path, Installed({"deepops": kubelets})) if each.stage == "deepops"]
     assert [bool(each.irreversible) for each in steps] == ([] if irreversible is None else [irreversible])
     assert all(problem in each.problem and bool(problem) == bool(each.problem) for each in steps)
 
@@ -49,13 +51,13 @@ def test_kubernetes_goes_up_by_one_minor_release_and_never_back(
 @pytest.mark.parametrize(
     ("present", "what", "irreversible", "refused"),
     [
-        (Installed(trident="26.02.1"), "Trident", True, False),
-        (Installed(trident="26.06.1"), "Trident", False, False),
-        (Installed(trident="26.10.0"), "Trident", False, True),
-        (Installed(dra="0.4.0"), "DRA driver", True, False),
-        (Installed(dra="0.5.0"), "DRA driver", False, True),
-        (Installed(ontap="9.12.1"), "ONTAP", True, False),
-        (Installed(ontap="9.16.1P1"), "ONTAP", None, None),
+        (Installed({"trident": {"trident": "26.02.1"}}), "Trident", True, False),
+        (Installed({"trident": {"trident": "26.06.1"}}), "Trident", False, False),
+        (Installed({"trident": {"trident": "26.10.0"}}), "Trident", False, True),
+        (Installed({"dra": {"dra": "0.4.0"}}), "DRA driver", True, False),
+        (Installed({"dra": {"dra": "0.5.0"}}), "DRA driver", False, True),
+        (Installed({"ontap": {"ontap": "9.12.1"}}), "ONTAP", True, False),
+        (Installed({"ontap": {"ontap": "9.16.1P1"}}), "ONTAP", None, None),
     ],
 )
 def test_storage_and_devices_have_no_way_back_to_an_older_release(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deployment import inventory, playbook, site, variables
+from deployment import inventory, playbook, site_file, variables
 from deployment.content import find
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +39,7 @@ def defaults(role: str) -> dict[str, Any]:
 
 def given(directory: Path) -> set[str]:
     """Every variable of a role that the site file sets, on all hosts or on one."""
-    loaded = site.load(directory)
+    loaded = site_file.load(directory)
     names = set(variables.of_roles(loaded))
     for host in loaded.hosts.values():
         names |= set(variables.of_host(host))
@@ -61,7 +61,7 @@ def test_what_the_site_file_sets_is_what_the_roles_take(directory: Path) -> None
 
 @pytest.mark.parametrize("directory", SITES, ids=lambda each: each.name)
 def test_every_variable_that_a_stage_cannot_do_without_is_set(directory: Path) -> None:
-    loaded = site.load(directory)
+    loaded = site_file.load(directory)
     groups = inventory.groups(inventory.build(loaded))
     running = {
         each.name for each in playbook.read(find()) if not playbook.not_applicable(each, loaded, groups)
@@ -91,12 +91,12 @@ def test_every_variable_that_a_role_uses_is_one_or_its_own(role: str) -> None:
 
 @pytest.mark.parametrize("directory", SITES, ids=lambda directory: directory.name)
 def test_no_site_that_comes_with_muster_switches_a_feature_gate(directory: Path) -> None:
-    assert "feature_gate" not in str(variables.of_roles(site.load(directory)))
+    assert "feature_gate" not in str(variables.of_roles(site_file.load(directory)))
     assert "feature_gate" not in "".join(path.read_text() for path in directory.glob("*.yml"))
 
 
 def test_the_account_of_trident_is_one_fact() -> None:
-    loaded = site.load(ROOT / "inventories" / "current")
+    loaded = site_file.load(ROOT / "inventories" / "current")
     values = variables.of_roles(loaded)
     assert values["trident_password"] == values["ontap_trident_password"]
     assert values.get("trident_username") == values.get("ontap_trident_user")

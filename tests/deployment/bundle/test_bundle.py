@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deployment import content
-from deployment import site as sites
+from deployment import content, site_file
 from deployment.bundle.contents import Contents, Derivation
 from tests.deployment.bundle import servers
 from tests.deployment.bundle.servers import Internet
@@ -396,7 +395,7 @@ def test_an_installation_takes_a_bundle_that_holds_and_no_other(complete: World,
 
 def test_the_sites_that_come_with_muster_say_what_they_need() -> None:
     where = content.find()
-    contents = Derivation(sites.load(ROOT / "inventories" / "current"), where, where.lock).contents()
+    contents = Derivation(site_file.load(ROOT / "inventories" / "current"), where, where.lock).contents()
     names = {each.name: each.version for wheels in contents.wheels.values() for each in wheels}
     assert {"ansible", "ansible-runner", "paramiko", "kubernetes", "cffi"} <= set(names)
     assert not {"ruff", "colorama", "pywin32"} & set(names)

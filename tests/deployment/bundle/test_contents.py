@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deployment import content
-from deployment import site as sites
+from deployment import content, site_file
 from deployment.bundle.contents import Derivation
 from deployment.content import Content
 from deployment.errors import BundleError, SiteError
@@ -26,7 +25,7 @@ def derive(root: Path, text: str, archive: str = "") -> list[str]:
         )
         (root / "content" / "uv.lock").symlink_to(own / "uv.lock")
         own = root / "content"
-    derivation = Derivation(sites.load(root), Content(own), own / "uv.lock")
+    derivation = Derivation(site_file.load(root), Content(own), own / "uv.lock")
     return [download.url for download in derivation.contents().files]
 
 

@@ -1,0 +1,57 @@
+"""The stages of the installer: a module for each says what it needs, checks, sets, does, and how it is upgraded.
+
+Its playbook says on which hosts and when (`deployment.playbook`), its role does the work.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from deployment.site import Finding, Site
+from deployment.stages import (
+    bundle,
+    container_toolkit,
+    deepops,
+    docker,
+    dra,
+    driver,
+    nexus,
+    nfs_client,
+    ontap,
+    orchestrator,
+    preflight,
+    snapshot,
+    trident,
+    verify,
+)
+from deployment.stages.definition import StageDefinition
+
+STAGES: Final[tuple[StageDefinition, ...]] = (
+    preflight.STAGE,
+    bundle.STAGE,
+    nexus.STAGE,
+    ontap.STAGE,
+    driver.STAGE,
+    container_toolkit.STAGE,
+    docker.STAGE,
+    nfs_client.STAGE,
+    snapshot.STAGE,
+    deepops.STAGE,
+    trident.STAGE,
+    dra.STAGE,
+    orchestrator.STAGE,
+    verify.STAGE,
+)
+
+_UNKNOWN: Final = StageDefinition()
+_BY_NAME: Final = {definition.name: definition for definition in STAGES}
+
+
+def stage(name: str) -> StageDefinition:
+    """Return what is known of a stage; of one of a site's own playbooks that is nothing."""
+    return _BY_NAME.get(name, _UNKNOWN)
+
+
+def matrix_findings(site: Site) -> Iterator[Finding]:
+    """Yield everything of a site that no row of the matrix allows."""
+    for definition in STAGES:
+        yield from definition.matrix_findings(site)

@@ -1,0 +1,15 @@
+"""What stages read of the cluster's API server to know what is installed."""
+
+from typing import Any
+
+from orchestrator.cluster.errors import Forbidden, NotFound
+from orchestrator.cluster.transport import Transport
+
+
+async def items(transport: Transport, path: str) -> list[dict[str, Any]]:
+    """Return the objects of a list; none where there is no such kind, or the account may not read it."""
+    try:
+        objects: list[dict[str, Any]] = (await transport.get(path))["items"]
+    except (NotFound, Forbidden):
+        return []
+    return objects

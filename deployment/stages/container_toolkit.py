@@ -1,0 +1,56 @@
+"""The stage container_toolkit: NVIDIA's container toolkit on the hosts with GPUs."""
+
+from typing import ClassVar, Final
+
+from deployment.site import Site
+from deployment.stages import dra
+from deployment.stages.definition import StageDefinition, Variables
+from deployment.stages.runtime import container_runtime
+from deployment.stages.words import hosts_on_removal
+
+
+class ContainerToolkit(StageDefinition):
+    """Four packages of one release; the runtime of containers is told of NVIDIA's."""
+
+    name: ClassVar[str] = "container_toolkit"
+    needs: ClassVar[tuple[str, ...]] = ("versions", "container_toolkit")
+
+    def variables(self, site: Site) -> Variables:
+        toolkit = site.get("container_toolkit", default={})
+        is_containerd = container_runtime(site) == "containerd"
+        return {
+            "container_toolkit_version": site.versions.get("container_toolkit"),
+            "container_toolkit_package_revision": toolkit.get("package_revision"),
+            "container_toolkit_repository": toolkit.get("repository"),
+            "container_toolkit_key_url": toolkit.get("key_url"),
+            "container_toolkit_key_sha256": toolkit.get("key_sha256"),
+            "container_toolkit_runtime": "containerd" if is_containerd else "none",
+            "container_toolkit_cdi": toolkit.get("cdi"),
+            "container_toolkit_envvar_when_unprivileged": devices_by_variable(site),
+        }
+
+    def sentence(self, site: Site) -> str:
+        is_containerd = container_runtime(site) == "containerd"
+        runtime = "containerd is told of it" if is_containerd else "Docker is told of it next"
+        closed = (
+            "EVERY CONTAINER OF A GPU HOST GETS THE GPUS THAT ITS OWN ENVIRONMENT NAMES"
+            if self.value(site, "container_toolkit_envvar_when_unprivileged")
+            else "no container gets GPUs by its own environment"
+        )
+        return f"the four packages at {site.versions['container_toolkit']}, pinned; {runtime}; {closed}"
+
+    def removal_sentence(self, site: Site) -> str:
+        return hosts_on_removal(site)
+
+
+def devices_by_variable(site: Site) -> bool:
+    """Whether a container that is not privileged gets the GPUs that its environment names.
+
+    What the DRA driver gives comes through CDI, and needs no variable. A device plugin in its default strategy gives
+    GPUs by this variable alone, and so does the orchestrator for parts of a GPU; they would give none.
+    """
+    chosen = site.get("container_toolkit", "envvar_when_unprivileged")
+    return not dra.comes(site) if chosen is None else bool(chosen)
+
+
+STAGE: Final = ContainerToolkit()

@@ -1,0 +1,234 @@
+"""The stage deepops: Kubernetes by the kubespray that a release of DeepOps pins."""
+
+import ipaddress
+import shutil
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Final
+
+from deployment import addresses, matrix, proxy
+from deployment.effects import effects
+from deployment.site import Finding, Place, Site
+from deployment.stages import container_toolkit, dra
+from deployment.stages.definition import StageDefinition, Variables
+from deployment.stages.runtime import container_runtime
+from deployment.stages.steps import Step, version_of
+from deployment.stages.words import count
+from orchestrator.cluster.resources import NODES
+from orchestrator.cluster.transport import Transport
+
+_NO_WAY_BACK: Final = "objects are stored in the newer form; the way back is the etcd snapshot of before"
+
+_NODE_PREFIX: Final = 24
+"""The part of the pods' network that kubespray gives to each node, but with Calico, which shares out smaller ones."""
+
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Deepops(StageDefinition):
+    """Works on all hosts, from the controller and in an environment of its own."""
+
+    name: ClassVar[str] = "deepops"
+    needs: ClassVar[tuple[str, ...]] = ("versions", "deepops")
+    host_group: ClassVar[str] = "cluster"
+    changes_cluster: ClassVar[bool] = True
+    is_upgraded_by_install: ClassVar[bool] = True
+
+    def problems(self, site: Site) -> Iterator[Finding]:
+        if not self.is_in(site):
+            return
+        for role in ("control_plane", "etcd"):
+            if not any(role in host["roles"] for host in site.hosts.values()):
+                yield Finding(
+                    ("hosts",) if site.hosts else ("versions", "deepops"),
+                    f"versions.deepops installs Kubernetes, and no host has the role {role}: give it to one or three",
+                )
+        if not any(addresses.malformed(site)):
+            yield from _overlaps(site)
+
+    def matrix_findings(self, site: Site) -> Iterator[Finding]:
+        yield from _of_release(site) if self.is_in(site) else ()
+        runtime, kubernetes = site.get("kubernetes", "container_runtime"), site.versions["kubernetes"]
+        rows = [row for row in matrix.tables()["runtimes"] if row["runtime"] == runtime]
+        if runtime and not any(matrix.within(kubernetes, row["kubernetes"]) for row in rows):
+            place = ("kubernetes", "container_runtime")
+            yield Finding(place, f"Kubernetes {kubernetes} does not run on {runtime}")
+
+    def variables(self, site: Site) -> Variables:
+        deepops = site.get("deepops", default={})
+        row = matrix.deepops_row(site.versions.get("deepops", "")) or {}
+        gpus = any("gpu" in host["roles"] for host in site.hosts.values())
+        operator = deepops.get("gpu_operator", False)
+        through = proxy.environment(site)
+        return {
+            "deepops_release": site.versions.get("deepops"),
+            "deepops_commit": deepops.get("commit", row.get("commit")),
+            "deepops_repository": deepops.get("repository"),
+            "deepops_python": deepops.get("python"),
+            "deepops_python_releases": row.get("python"),
+            "deepops_kubernetes": site.versions["kubernetes"],
+            "deepops_runtime": container_runtime(site),
+            "deepops_docker_version": site.versions.get("docker"),
+            "deepops_nvidia_runtime": container_runtime(site) == "containerd"
+            and container_toolkit.STAGE.is_in(site),
+            "deepops_network_plugin": site.get("kubernetes", "network_plugin"),
+            "deepops_pod_subnet": site.get("kubernetes", "pod_subnet"),
+            "deepops_service_subnet": site.get("kubernetes", "service_subnet"),
+            "deepops_batch": upgrade_batch(site),
+            "deepops_drain_seconds": site.get("upgrade", "drain_seconds"),
+            "deepops_http_proxy": through.get("http_proxy"),
+            "deepops_https_proxy": through.get("https_proxy"),
+            "deepops_no_proxy": through.get("no_proxy"),
+            "deepops_gpu_operator_enabled": operator,
+            "deepops_device_plugin": deepops.get(
+                "device_plugin", gpus and not operator and not dra.comes(site)
+            ),
+        }
+
+    def sentence(self, site: Site) -> str:
+        plugin = self.value(site, "deepops_network_plugin")
+        if self.value(site, "deepops_gpu_operator_enabled"):
+            devices = "the GPU operator announces the GPUs"
+        elif dra.comes(site):
+            devices = "the stage dra announces the GPUs"
+        else:
+            devices = "feature discovery and the device plugin announce the GPUs"
+        kubernetes = f"Kubernetes {site.versions['kubernetes']} with {container_runtime(site)} and {plugin}"
+        return (
+            f"the kubespray of DeepOps {site.versions['deepops']}, in an environment of its own, installs {kubernetes} "
+            f"on {count(len(site.hosts), 'host')}; {devices}. ON EACH HOST: "
+            f"{', '.join(effect.summary for effect in effects())}"
+        )
+
+    def removal_sentence(self, site: Site) -> str:
+        if self.value(site, "deepops_reset_nodes"):
+            return "KUBERNETES IS RESET ON EVERY HOST, as deepops_reset_nodes says"
+        return "Kubernetes stays on the hosts"
+
+    def missing_requirements(self, site: Site, variables: Mapping[str, Any]) -> Iterator[Finding]:
+        speaks_ssh = any(host.get("connection", "ssh") == "ssh" for host in site.hosts.values())
+        packages = {"git": "git", **({"ssh": "openssh-client"} if speaks_ssh else {})}
+        for program, package in packages.items():
+            if shutil.which(program) is None:
+                yield Finding(
+                    ("versions",),
+                    f"the stage deepops needs {program} on this machine, and it is not there: install the package "
+                    f"{package}",
+                )
+
+    async def installed(self, transport: Transport, site: Site) -> dict[str, str]:
+        """Return the kubelets' releases, by host."""
+        nodes = await transport.get(NODES.path())
+        return {
+            node["metadata"]["name"]: node["status"]["nodeInfo"]["kubeletVersion"].lstrip("v")
+            for node in nodes["items"]
+            if node["metadata"]["name"] in site.hosts and node.get("status", {}).get("nodeInfo")
+        }
+
+    def steps(self, site: Site, installed: Mapping[str, str]) -> Iterator[Step]:
+        goal = site.versions["kubernetes"]
+        releases = sorted({release for release in installed.values() if release != goal}, key=version_of)
+        if not releases:
+            return
+        oldest, newest, target = version_of(releases[0]), version_of(releases[-1]), version_of(goal)
+        problem = ""
+        if target.release[:2] < newest.release[:2]:
+            problem = (
+                f"Kubernetes goes from {releases[-1]} up by one minor release at a time and never back to {goal}: "
+                "name what runs in versions.kubernetes, or restore the etcd snapshot (docs/install.md)"
+            )
+        elif target.major != oldest.major or target.minor - oldest.minor > 1:
+            following = f"{oldest.major}.{oldest.minor + 1}"
+            way = (
+                f"name {following} in versions.kubernetes first, and the next when that runs"
+                if _installs(following)
+                else f"no DeepOps of the matrix installs {following}: install this site anew; the volumes stay"
+            )
+            problem = (
+                f"Kubernetes goes from {releases[0]} up by one minor release at a time, not to {goal}: {way}"
+            )
+        irreversible = _NO_WAY_BACK if target.release[:2] > oldest.release[:2] else ""
+        before = ", ".join(releases)
+        yield Step(self.name, "Kubernetes", before, goal, irreversible, problem, ("versions", "kubernetes"))
+
+
+def upgrade_batch(site: Site) -> str:
+    """How many hosts are out of service at once in an upgrade: a number, or a part of them, as 20%."""
+    return str(site.get("upgrade", "batch", default=STAGE.default("deepops_batch")))
+
+
+def _of_release(site: Site) -> Iterator[Finding]:
+    release, kubernetes = site.versions["deepops"], site.versions["kubernetes"]
+    row = matrix.deepops_row(release)
+    if row is None:
+        known = ", ".join(row["release"] for row in matrix.tables()["deepops"])
+        yield Finding(("versions", "deepops"), f"DeepOps {release} is not in the matrix: take one of {known}")
+        return
+    if not any(matrix.within(kubernetes, minor) for minor in row["kubernetes"]):
+        known = " or ".join(row["kubernetes"])
+        yield Finding(
+            ("versions", "kubernetes"),
+            f"DeepOps {release} does not install Kubernetes {kubernetes}, but {known} ({row['source']})",
+        )
+    for name, host in site.hosts.items():
+        if host["os"] not in row["os"]:
+            systems = ", ".join(row["os"])
+            yield Finding(
+                ("hosts", name, "os"), f"DeepOps {release} does not install on {host['os']}, but on {systems}"
+            )
+
+
+def _installs(minor: str) -> bool:
+    """Whether a DeepOps of the matrix installs some patch of a minor release of Kubernetes, as 1.34."""
+    return any(f">={minor}." in ranges for row in matrix.tables()["deepops"] for ranges in row["kubernetes"])
+
+
+def _overlaps(site: Site) -> Iterator[Finding]:
+    """Yield networks of the cluster that share addresses with each other, with hosts or with the storage."""
+    pods = ipaddress.ip_network(site.get("kubernetes", "pod_subnet", default=addresses.POD_SUBNET))
+    services = ipaddress.ip_network(
+        site.get("kubernetes", "service_subnet", default=addresses.SERVICE_SUBNET)
+    )
+    place: Place = ("kubernetes",) if site.get("kubernetes") else ("versions", "kubernetes")
+    named = site.get("kubernetes", default={})
+    at_pods: Place = ("kubernetes", "pod_subnet") if "pod_subnet" in named else place
+    at_services: Place = ("kubernetes", "service_subnet") if "service_subnet" in named else place
+    if pods.version == services.version and pods.overlaps(services):
+        yield Finding(
+            at_services, f"pods ({pods}) and services ({services}) share addresses: give one another network"
+        )
+    for what, network, where in (("pods", pods, at_pods), ("services", services, at_services)):
+        for name, text in _fixed_addresses(site):
+            if _is_in(text, network):
+                yield Finding(
+                    where,
+                    f"{name} has {text}, which is in the network of the {what} ({network}): name another one in "
+                    f"kubernetes.{what.removesuffix('s')}_subnet",
+                )
+    plugin = STAGE.value(site, "deepops_network_plugin")
+    max_hosts = 2 ** max(_NODE_PREFIX - pods.prefixlen, 0)
+    if plugin != "calico" and pods.version == 4 and max_hosts < len(site.hosts):
+        yield Finding(
+            at_pods,
+            f"{pods} has room for {max_hosts} hosts with {plugin}, there are {len(site.hosts)}: take a larger network",
+        )
+
+
+def _fixed_addresses(site: Site) -> Iterator[tuple[str, str]]:
+    for name, host in site.hosts.items():
+        yield name, host["address"]
+    ontap = site.get("storage", "ontap", default={})
+    if ontap:
+        yield "storage.ontap.management_lif", ontap["management_lif"]
+    for interface in ontap.get("data_lifs", []):
+        yield interface["name"], interface["address"]
+
+
+def _is_in(text: str, network: _Network) -> bool:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return False  # a name
+    return address in network
+
+
+STAGE: Final = Deepops()

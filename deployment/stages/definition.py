@@ -1,0 +1,103 @@
+"""What the program knows of a stage: the hooks that the module of each stage fills in."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from deployment.content import role_defaults
+from deployment.site import Finding, Site
+from deployment.stages.steps import Step
+from orchestrator.cluster.transport import Transport
+
+Variables = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The releases that run: by stage, then by host or component. `problem` is why they cannot be read."""
+
+    releases: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    problem: str = ""
+
+    def of(self, stage: str) -> Mapping[str, str]:
+        """Return the releases of a stage; none where nothing is installed."""
+        return self.releases.get(stage, {})
+
+
+class StageDefinition:
+    """A stage of which nothing is known but what its playbook says; each module of this package knows more.
+
+    `name` is that of its playbook and role. `needs` is the entry of the site file without which it does not apply.
+    """
+
+    name: ClassVar[str] = ""
+    needs: ClassVar[tuple[str, ...]] = ()
+    host_group: ClassVar[str] = ""
+    """The hosts that it works on although its play is of the controller."""
+    looks_only: ClassVar[bool] = False
+    """Whether it changes nothing; then it runs each time."""
+    on_cluster: ClassVar[bool] = False
+    """Whether it works through the Kubernetes API."""
+    changes_cluster: ClassVar[bool] = False
+    """Whether it changes what etcd holds."""
+    is_upgraded_by_install: ClassVar[bool] = False
+    """Whether `muster install` would change its release too, and so refuses where that cannot be undone."""
+
+    def missing_entry(self, site: Site) -> str:
+        """Return the entry that the stage needs and the file does not have; empty if it has it."""
+        return ".".join(self.needs) if self.needs and site.get(*self.needs) is None else ""
+
+    def is_in(self, site: Site) -> bool:
+        """Return whether the file has the stage's entry and does not declare the stage not applicable."""
+        return not self.missing_entry(site) and self.name not in site.declared_not_applicable
+
+    def not_applicable(self, site: Site, *, bundle: bool) -> str:
+        """Return why the stage does not apply to a site that has its entry; empty if it applies."""
+        return ""
+
+    def problems(self, site: Site) -> Iterator[Finding]:
+        """Yield what is wrong in the entries of the stage."""
+        yield from ()
+
+    def matrix_findings(self, site: Site) -> Iterator[Finding]:
+        """Yield the releases that no row of the matrix allows."""
+        yield from ()
+
+    def variables(self, site: Site) -> Variables:
+        """Return the variables of its role, for all hosts; None stands for the role's default."""
+        return {}
+
+    def host_variables(self, host: dict[str, Any]) -> Variables:
+        """Return the variables of its role for one host; None stands for the role's default."""
+        return {}
+
+    def sentence(self, site: Site) -> str:
+        """Return what it does on a site, from the site file and the matrix alone; empty where its title is enough."""
+        return ""
+
+    def removal_sentence(self, site: Site) -> str:
+        """Return what its removal does; empty where its title is enough."""
+        return ""
+
+    def missing_requirements(self, site: Site, variables: Mapping[str, Any]) -> Iterator[Finding]:
+        """Yield what it needs of this machine and does not have. `variables` are those of all hosts."""
+        yield from ()
+
+    async def installed(self, transport: Transport, site: Site) -> dict[str, str]:
+        """Return the releases that run in the cluster, by host or component; none where nothing is installed."""
+        return {}
+
+    def steps(self, site: Site, installed: Mapping[str, str]) -> Iterator[Step]:
+        """Yield the changes from the releases that run to those of the site file."""
+        yield from ()
+
+    def default(self, variable: str) -> Any:
+        """Return the default of a variable of its role."""
+        return role_defaults(self.name)[variable]
+
+    def value(self, site: Site, variable: str) -> Any:
+        """Return a variable of its role as the role will have it, unless a bundle or `--extra` says otherwise."""
+        own = site.get("vars", variable)
+        if own is None:
+            own = self.variables(site).get(variable)
+        return self.default(variable) if own is None else own

@@ -1,0 +1,147 @@
+"""The stage dra: NVIDIA's DRA driver for GPUs."""
+
+import base64
+import gzip
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Final
+
+from deployment import matrix
+from deployment.site import Finding, Site
+from deployment.stages.api import items
+from deployment.stages.definition import StageDefinition, Variables
+from deployment.stages.steps import Step, component_steps
+from orchestrator.cluster.resources import SECRETS
+from orchestrator.cluster.transport import Transport
+
+OFF, AUTO = "off", "auto"
+_NO_WAY_BACK: Final = "the driver keeps checkpoints on the nodes that an older one cannot read"
+
+
+class Dra(StageDefinition):
+    """A chart of Helm; nodes with GPUs get the label that its DaemonSet looks for."""
+
+    name: ClassVar[str] = "dra"
+    host_group: ClassVar[str] = "gpu"
+    on_cluster: ClassVar[bool] = True
+    changes_cluster: ClassVar[bool] = True
+    is_upgraded_by_install: ClassVar[bool] = True
+
+    def not_applicable(self, site: Site, *, bundle: bool) -> str:
+        number, why = release(site)
+        return "" if number else why
+
+    def matrix_findings(self, site: Site) -> Iterator[Finding]:
+        for key in ("gpu_operator", "device_plugin"):
+            if site.get("deepops", key) and comes(site):
+                yield Finding(
+                    ("deepops", key),
+                    f"deepops.{key} announces the GPUs, and the DRA driver would announce them again: "
+                    f"set versions.dra to off, or leave {key} out",
+                )
+        number = site.versions.get("dra", AUTO)
+        if number in {OFF, AUTO} or not self.is_in(site):
+            return
+        row = _row(number)
+        why = _hindrance(site, row) if row else f"DRA driver {number} is not in the matrix"
+        if why:
+            yield Finding(("versions", "dra"), why)
+
+    def variables(self, site: Site) -> Variables:
+        number, _ = release(site)
+        return {
+            "dra_version": number,
+            "dra_consumable_shares": "memory" if _shares(site) else "disabled",
+        }
+
+    def sentence(self, site: Site) -> str:
+        number, why = release(site)
+        return f"NVIDIA's DRA driver {number}, {why}; there is no way back to an older one"
+
+    def missing_requirements(self, site: Site, variables: Mapping[str, Any]) -> Iterator[Finding]:
+        helm = str(variables.get("dra_helm", self.default("dra_helm")))
+        if shutil.which(helm) is None:
+            yield Finding(
+                ("versions",),
+                f"the stage dra needs {helm} on this machine, and it is not there: install Helm 3, or name it in "
+                "dra_helm under vars",
+            )
+
+    async def installed(self, transport: Transport, site: Site) -> dict[str, str]:
+        """Return the chart's version in Helm's newest record of the release: JSON, gzipped, in base64 twice."""
+        namespace, name = (str(self.value(site, f"dra_{part}")) for part in ("namespace", "release"))
+        selector = f"owner=helm,name={name},status=deployed"
+        records = await items(transport, f"{SECRETS.path(namespace)}?labelSelector={selector}")
+        newest = max(records, key=lambda record: int(record["metadata"]["labels"]["version"]), default=None)
+        if newest is None:
+            return {}
+        packed = base64.b64decode(base64.b64decode(newest["data"]["release"]))
+        chart = json.loads(gzip.decompress(packed))["chart"]
+        return {self.name: str(chart["metadata"]["version"]).lstrip("v")}
+
+    def steps(self, site: Site, installed: Mapping[str, str]) -> Iterator[Step]:
+        before = installed.get(self.name, "")
+        yield from component_steps(
+            self.name, "DRA driver", before, release(site)[0] or "", no_way_back=_NO_WAY_BACK, minor=3
+        )
+
+
+def release(site: Site) -> tuple[str | None, str]:
+    """The DRA driver's release for the site, or None, and why.
+
+    Of itself it comes only where jobs get their GPUs by it with the feature gates that are on by default.
+    """
+    number = site.versions.get("dra", AUTO)
+    if number == OFF:
+        return None, "the site file says off"
+    if number != AUTO:
+        return number, "the site file names it"
+    why = ""
+    for row in matrix.tables()["dra"]:
+        why = _hindrance(site, row) or _without_whole(site, row)
+        if not why:
+            return str(row["release"]), f"the newest that fits ({row['source']})"
+    return None, why
+
+
+def comes(site: Site) -> bool:
+    """Whether the DRA driver is installed on the site, and so announces its GPUs."""
+    return STAGE.is_in(site) and release(site)[0] is not None
+
+
+def _shares(site: Site) -> bool:
+    """Whether claims can have parts of GPUs: the driver's release shares out memory, and Kubernetes by default too."""
+    row = _row(release(site)[0]) or {}
+    return "shares" in row and matrix.within(site.versions["kubernetes"], row["shares"])
+
+
+def _row(number: str | None) -> dict[str, Any] | None:
+    return next((row for row in matrix.tables()["dra"] if row["release"] == number), None)
+
+
+def _hindrance(site: Site, row: dict[str, Any]) -> str:
+    kubernetes, branch = site.versions["kubernetes"], site.versions.get("driver")
+    if not matrix.within(kubernetes, row["kubernetes"]):
+        return f"DRA driver {row['release']} needs Kubernetes {row['kubernetes']}, this is {kubernetes}"
+    if branch and not matrix.within(branch, row["driver"]):
+        return f"DRA driver {row['release']} needs driver branch {row['driver']}, this is {branch}"
+    for name, host in site.hosts.items():
+        capable = any(
+            host_row["dra"] for host_row in matrix.tables()["hosts"]
+            if host.get("model") in host_row["models"] and host["os"] == host_row["os"]
+        )  # fmt: skip
+        if "gpu" in host["roles"] and not capable:
+            return f"there is no driver for DRA on {host['model']} with {host['os']} ({name})"
+    return ""
+
+
+def _without_whole(site: Site, row: dict[str, Any]) -> str:
+    """Why jobs would get no GPU although the driver runs; empty if they do."""
+    kubernetes = site.versions["kubernetes"]
+    if matrix.within(kubernetes, row["whole"]):
+        return ""
+    return f"jobs get GPUs by claims with Kubernetes {row['whole']}, this is {kubernetes}, where that is alpha and off"
+
+
+STAGE: Final = Dra()

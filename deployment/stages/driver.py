@@ -1,0 +1,75 @@
+"""The stage driver: NVIDIA's driver on the hosts with GPUs."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Final
+
+from deployment import matrix
+from deployment.site import Finding, Site
+from deployment.stages import dra
+from deployment.stages.definition import StageDefinition, Variables
+from deployment.stages.words import hosts_on_removal
+
+
+class Driver(StageDefinition):
+    """A branch of the driver that the matrix has for the model and the system of each host."""
+
+    name: ClassVar[str] = "driver"
+    needs: ClassVar[tuple[str, ...]] = ("versions", "driver")
+
+    def matrix_findings(self, site: Site) -> Iterator[Finding]:
+        if self.name in site.declared_not_applicable:
+            return
+        branch = site.versions.get("driver")
+        for name, host in site.hosts.items():
+            if "gpu" not in host["roles"]:
+                continue
+            rows = [row for row in matrix.tables()["hosts"] if host["model"] in row["models"]]
+            fitting = [row for row in rows if row["os"] == host["os"]]
+            if not fitting:
+                systems = ", ".join(sorted({row["os"] for row in rows}))
+                yield Finding(
+                    ("hosts", name, "os"),
+                    f"{host['os']} does not run on {host['model']}: take one of {systems}",
+                )
+            elif branch and not any(branch in row["driver"] for row in fitting):
+                branches = ", ".join(fitting[0]["driver"])
+                yield Finding(
+                    ("versions", "driver"),
+                    f"there is no driver branch {branch} for {host['model']} with {host['os']} ({name}): "
+                    f"take one of {branches} ({fitting[0]['source']})",
+                )
+
+    def variables(self, site: Site) -> Variables:
+        driver = site.get("driver", default={})
+        return {
+            "driver_branch": site.versions.get("driver"),
+            "driver_dra": dra.comes(site),
+            "driver_kernel_modules": driver.get("kernel_modules"),
+            "driver_reboot": driver.get("reboot"),
+            "driver_reboot_seconds": driver.get("reboot_seconds"),
+            "driver_extra_packages": driver.get("extra_packages"),
+            "driver_skip_packages": driver.get("skip_packages"),
+        }
+
+    def host_variables(self, host: dict[str, Any]) -> Variables:
+        if "gpu" not in host["roles"]:
+            return {}
+        return {
+            "driver_os": host["os"],
+            "driver_model": host.get("model"),
+            "driver_gpus": matrix.gpus_of(host),
+        }
+
+    def sentence(self, site: Site) -> str:
+        reboot = "rebooted" if self.value(site, "driver_reboot") else "named, and stops the run"
+        modules = self.value(site, "driver_kernel_modules")
+        flavour = "the modules that fit the GPUs" if modules == "auto" else f"{modules} modules"
+        return (
+            f"driver branch {site.versions['driver']} with {flavour}; a host that needs a reboot is {reboot}"
+        )
+
+    def removal_sentence(self, site: Site) -> str:
+        return hosts_on_removal(site)
+
+
+STAGE: Final = Driver()

@@ -1,0 +1,114 @@
+"""The stage nexus: the configuration of the switches."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Final
+
+from deployment.site import Finding, Place, Site
+from deployment.stages.definition import StageDefinition, Variables
+from deployment.stages.secrets import secret
+
+ROCE: Final = {
+    "cos": 3, "dscp": 26, "bandwidth_percent": 60, "ecn_minimum_kbytes": 150, "ecn_maximum_kbytes": 3000,
+}  # fmt: skip
+"""RoCE where the site file says no more than that it is wanted."""
+
+_QUEUES: Final = {8: "8q", 4: ""}
+"""What the system classes of a switch with so many queues are called."""
+
+
+class Nexus(StageDefinition):
+    """Renders a file for each switch; nothing is sent to one unless `nexus_push` says so."""
+
+    name: ClassVar[str] = "nexus"
+    needs: ClassVar[tuple[str, ...]] = ("network", "switches")
+
+    def problems(self, site: Site) -> Iterator[Finding]:
+        yield from _of_links(site)
+        network = site.get("network", default={})
+        size, through = network.get("mtu", 0), self.value(site, "nexus_mtu")
+        if network.get("switches") and size > through:
+            yield Finding(
+                ("network", "mtu"),
+                f"packets of {size} bytes do not go through switches of {through}: lower network.mtu",
+            )
+        numbers = [vlan["id"] for vlan in network.get("vlans", [])]
+        for index, number in enumerate(numbers):
+            if number in numbers[:index]:
+                yield Finding(("network", "vlans", index), f"VLAN {number} is there twice: leave one out")
+
+    def variables(self, site: Site) -> Variables:
+        network = site.get("network", default={})
+        roce = network.get("roce")
+        return {
+            "nexus_switches": [
+                {"name": name, "address": switch["address"], "links": switch.get("links", [])}
+                for name, switch in network.get("switches", {}).items()
+            ],
+            "nexus_vlans": network.get("vlans"),
+            "nexus_vpc": network.get("vpc"),
+            "nexus_mtu": network.get("switch_mtu"),
+            "nexus_roce": None if roce is None else ROCE | roce,
+            "nexus_queues": _QUEUES[network["queues"]] if "queues" in network else None,
+        }
+
+    def sentence(self, site: Site) -> str:
+        vlans = ", ".join(str(vlan["id"]) for vlan in self.value(site, "nexus_vlans")) or "none"
+        roce = ", RoCE without loss" if self.value(site, "nexus_roce") else ""
+        pushed = self.value(site, "nexus_push")
+        sent = "show what differs and send it" if pushed else "nothing is sent to a switch"
+        names = ", ".join(switch["name"] for switch in self.value(site, "nexus_switches"))
+        return (
+            f"render the configuration of {names} (VLANs {vlans}, MTU {self.value(site, 'nexus_mtu')}{roce}) beside "
+            f"the journal; {sent}"
+        )
+
+
+def switch_variables(site: Site, name: str) -> Variables:
+    """How a switch is reached, when its configuration is pushed."""
+    switch = site.get("network", "switches")[name]
+    values = {
+        "ansible_connection": "ansible.netcommon.network_cli",
+        "ansible_network_os": "cisco.nxos.nxos",
+        "ansible_host": switch["address"],
+        "ansible_user": switch.get("user", "admin"),
+        "ansible_password": secret(switch.get("password")),
+        "ansible_become": False,
+    }
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _of_links(site: Site) -> Iterator[Finding]:
+    """Yield ports used twice, channels on one switch only, and VLANs that are not declared."""
+    network = site.get("network", default={})
+    switches: dict[str, Any] = network.get("switches", {})
+    vpc = network.get("vpc")
+    known = {vlan["id"] for vlan in network.get("vlans", [])}
+    channels = {
+        name: {link["channel"] for link in switch.get("links", []) if "channel" in link}
+        for name, switch in switches.items()
+    }
+    if vpc and len(switches) != 2:
+        yield Finding(
+            ("network", "vpc"), f"a vPC domain has two switches, network.switches has {len(switches)}"
+        )
+    for name, switch in switches.items():
+        used = dict.fromkeys(vpc["ports"], "the peer link") if vpc else {}
+        for index, link in enumerate(switch.get("links", [])):
+            place: Place = ("network", "switches", name, "links", index)
+            for port in link["ports"]:
+                if port in used:
+                    yield Finding(place, f"{port} of {name} leads to {used[port]} and to {link['to']}")
+                used[port] = link["to"]
+            for vlan in sorted(set(link["vlans"]) - known):
+                yield Finding(place, f"VLAN {vlan} is not in network.vlans")
+            if "channel" in link and not vpc:
+                yield Finding(
+                    place, f"channel {link['channel']} goes over two switches: network.vpc is missing"
+                )
+            elif "channel" in link and any(link["channel"] not in numbers for numbers in channels.values()):
+                yield Finding(
+                    place, f"channel {link['channel']} is on {name} alone: give the other switch its half"
+                )
+
+
+STAGE: Final = Nexus()

@@ -1,0 +1,169 @@
+"""The stage ontap: the storage system prepared for Trident."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Final
+
+from deployment import matrix
+from deployment.content import role_defaults
+from deployment.site import Finding, Site
+from deployment.stages.definition import StageDefinition, Variables
+from deployment.stages.secrets import secret, secrets
+from deployment.stages.steps import Step, component_steps
+from deployment.stages.words import count
+
+_NEEDED_ENTRIES: Final = {
+    "aggregates": "without aggregates the SVM has no room",
+    "data_lifs": "without an interface no node can mount",
+    "svm_management_lif": "the account of Trident lives in the SVM, and the cluster's management LIF does not know it",
+    "trident_password": "the account of Trident gets it",
+}
+
+_NO_WAY_BACK: Final = "ONTAP does not go back to an older release with its data"
+_NFS: Final = {"3": "ontap_nfs_v3", "4.1": "ontap_nfs_v41"}
+"""The variable of the role for a version of NFS."""
+
+
+class Ontap(StageDefinition):
+    """An SVM with interfaces, exports and an account of Trident's own, over REST."""
+
+    name: ClassVar[str] = "ontap"
+    needs: ClassVar[tuple[str, ...]] = ("storage", "ontap")
+
+    def problems(self, site: Site) -> Iterator[Finding]:
+        yield from _unmade_ports(site)
+        if not self.is_in(site):
+            return
+        ontap = site.get("storage", "ontap")
+        for key, why in _NEEDED_ENTRIES.items():
+            if key not in ontap:
+                yield Finding(
+                    ("storage", "ontap"),
+                    f"storage.ontap: `{key}` is missing: {why}; where the SVM is prepared by hand, declare ontap under "
+                    "not_applicable",
+                )
+        lifs = [
+            *ontap.get("data_lifs", []),
+            *([ontap["svm_management_lif"]] if "svm_management_lif" in ontap else []),
+        ]
+        for field in ("name", "address"):
+            values = [lif[field] for lif in lifs]
+            for value in sorted({item for item in values if values.count(item) > 1}):
+                yield Finding(("storage", "ontap"), f"storage.ontap: two interfaces have the {field} {value}")
+
+    def matrix_findings(self, site: Site) -> Iterator[Finding]:
+        release, row = site.versions.get("ontap"), matrix.tables()["ontap"][0]
+        if release and self.is_in(site) and not matrix.within(release, row["release"]):
+            yield Finding(
+                ("versions", "ontap"),
+                f"the stage ontap needs ONTAP {row['release']}, this is {release} ({row['source']}): upgrade it, or "
+                "prepare the SVM by hand and declare ontap under not_applicable",
+            )
+
+    def variables(self, site: Site) -> Variables:
+        ontap = site.get("storage", "ontap")
+        if ontap is None:
+            return {}
+        data = ontap.get("data_lifs", [])
+        management = ontap.get("svm_management_lif")
+        nfs = nfs_versions(site)
+        rules = ontap.get("export_rules")
+        if rules is None and "export_cidrs" in ontap:
+            rules = [{"clients": ontap["export_cidrs"]}]
+        return {
+            **_access(ontap),
+            "ontap_required_licenses": ontap.get("licenses"),
+            "ontap_license_codes": secrets(ontap.get("license_codes")),
+            "ontap_ipspace": ontap.get("ipspace"),
+            "ontap_interface_groups": ontap.get("interface_groups"),
+            "ontap_vlans": ontap.get("vlans"),
+            "ontap_broadcast_domain": ontap.get("broadcast_domain"),
+            "ontap_broadcast_ports": _ports(data) if "broadcast_domain" in ontap else None,
+            "ontap_mtu": site.get("network", "mtu"),
+            "ontap_svm": ontap["svm"],
+            "ontap_aggregates": ontap.get("aggregates"),
+            **{variable: version in nfs for version, variable in _NFS.items()},
+            "ontap_lifs": [
+                *data,
+                *([{**management, "service_policy": "default-management"}] if management else []),
+            ],
+            "ontap_routes": ontap.get("routes"),
+            "ontap_dns_domains": ontap.get("dns", {}).get("domains"),
+            "ontap_dns_servers": ontap.get("dns", {}).get("servers"),
+            "ontap_export_policy": ontap.get("export_policy"),
+            "ontap_export_rules": rules,
+            "ontap_qos_policies": ontap.get("qos_policies"),
+            "ontap_snapshot_policies": ontap.get("snapshot_policies"),
+            "ontap_trident_user": ontap.get("trident_username"),
+            "ontap_trident_password": secret(ontap.get("trident_password")),
+            "ontap_trident_role": ontap.get("trident_role"),
+            "ontap_trident_protocols": ontap.get("trident_protocols"),
+        }
+
+    def sentence(self, site: Site) -> str:
+        ontap = site.get("storage", "ontap")
+        return (
+            f"on {ontap['management_lif']}: SVM {ontap['svm']} on "
+            f"{count(len(ontap.get('aggregates', [])), 'aggregate')}, "
+            f"{count(len(ontap.get('data_lifs', [])), 'interface')} for NFS {' and '.join(nfs_versions(site))} with "
+            f"MTU {self.value(site, 'ontap_mtu')}, exports to {', '.join(ontap.get('export_cidrs', [])) or 'nobody'}, "
+            f"account {self.value(site, 'ontap_trident_user')} for Trident; then every host must reach the interfaces"
+        )
+
+    def removal_sentence(self, site: Site) -> str:
+        svm = site.get("storage", "ontap", "svm")
+        if not self.value(site, "ontap_uninstall_svm"):
+            return f"the account of Trident goes; SVM {svm} and its volumes are kept"
+        if not self.value(site, "ontap_uninstall_data"):
+            return f"SVM {svm} is deleted if it has no volumes; else this is refused"
+        return f"SVM {svm} IS DELETED WITH ALL ITS VOLUMES, as ontap_uninstall_data says"
+
+    def steps(self, site: Site, installed: Mapping[str, str]) -> Iterator[Step]:
+        before, after = installed.get(self.name, ""), site.versions.get("ontap", "")
+        yield from component_steps(self.name, "ONTAP", before, after, no_way_back=_NO_WAY_BACK, minor=3)
+
+
+def nfs_versions(site: Site) -> list[str]:
+    """Return the versions of NFS that the SVM serves."""
+    default = [version for version, variable in _NFS.items() if role_defaults("ontap")[variable]]
+    return list(site.get("storage", "ontap", "nfs_versions", default=default))
+
+
+def _access(ontap: dict[str, Any]) -> Variables:
+    return {
+        "ontap_hostname": ontap["management_lif"],
+        "ontap_port": ontap.get("https_port"),
+        "ontap_username": ontap["username"],
+        "ontap_password": secret(ontap["password"]),
+        "ontap_validate_certs": ontap.get("validate_certs"),
+        "ontap_ca_path": ontap.get("ca_file"),
+    }
+
+
+def _ports(lifs: list[dict[str, Any]]) -> list[str]:
+    return sorted({f"{lif['home_node']}:{lif['home_port']}" for lif in lifs})
+
+
+def _unmade_ports(site: Site) -> Iterator[Finding]:
+    """Yield home ports on a VLAN, and VLANs on an interface group, that the file leaves out where it makes others."""
+    ontap = site.get("storage", "ontap", default={})
+    vlans = {(vlan["node"], f"{vlan['parent']}-{vlan['id']}") for vlan in ontap.get("vlans", [])}
+    nodes = {group["node"] for group in ontap.get("interface_groups", [])}
+    for index, interface in enumerate(ontap.get("data_lifs", [])):
+        port = interface["home_port"]
+        if vlans and re.search(r"-\d+$", port) and (interface["home_node"], port) not in vlans:
+            yield Finding(
+                ("storage", "ontap", "data_lifs", index),
+                f"{interface['name']} is to be on {port} of {interface['home_node']}, and storage.ontap.vlans makes no "
+                "such port: add the VLAN there, or correct home_port",
+            )
+    for index, vlan in enumerate(ontap.get("vlans", [])):
+        if nodes and re.fullmatch(r"a\d+[a-z]", vlan["parent"]) and vlan["node"] not in nodes:
+            yield Finding(
+                ("storage", "ontap", "vlans", index),
+                f"VLAN {vlan['id']} is to be on {vlan['parent']} of {vlan['node']}, and storage.ontap.interface_groups "
+                "has none for this node: add it there",
+            )
+
+
+STAGE: Final = Ontap()

@@ -1,0 +1,69 @@
+"""The stage orchestrator: muster itself in the cluster."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Final
+
+from deployment import matrix
+from deployment.site import Finding, Site
+from deployment.stages.definition import StageDefinition, Variables
+from deployment.stages.words import count
+
+MUSTER: Final = [
+    sys.executable,
+    "-P",
+    "-c",
+    "import sys; from orchestrator.cli.main import main; sys.exit(main())",
+]
+"""The words that run this very muster, whatever PATH says."""
+
+
+class Orchestrator(StageDefinition):
+    """Definitions, rights and settings, and the operator unless it runs elsewhere."""
+
+    name: ClassVar[str] = "orchestrator"
+    on_cluster: ClassVar[bool] = True
+    changes_cluster: ClassVar[bool] = True
+
+    def matrix_findings(self, site: Site) -> Iterator[Finding]:
+        kubernetes = site.versions["kubernetes"]
+        row = matrix.tables()["orchestrator"][0]
+        if self.is_in(site) and not matrix.within(kubernetes, row["kubernetes"]):
+            yield Finding(
+                ("versions", "kubernetes"),
+                f"the orchestrator needs Kubernetes {row['kubernetes']}, this is {kubernetes} ({row['source']})",
+            )
+
+    def variables(self, site: Site) -> Variables:
+        return {
+            "orchestrator_cluster": site.name,
+            "orchestrator_image": site.get("orchestrator", "image"),
+            "orchestrator_ingress_class": site.get("orchestrator", "ingress", "class"),
+            "orchestrator_ingress_domain": site.get("orchestrator", "ingress", "domain"),
+            "orchestrator_replicas": site.get("orchestrator", "replicas"),
+            "orchestrator_muster": MUSTER,
+        }
+
+    def sentence(self, site: Site) -> str:
+        replicas = self.value(site, "orchestrator_replicas")
+        image = self.value(site, "orchestrator_image")
+        domain = self.value(site, "orchestrator_ingress_domain")
+        runs = (
+            f"{count(replicas, 'replica')}{f' of {image}' if image else ''}"
+            if replicas
+            else "no operator in the cluster"
+        )
+        hosts = f", projects' jobs at PROJECT.{domain}" if domain else ""
+        return f"definitions, rights and settings of muster, {runs}{hosts}"
+
+    def missing_requirements(self, site: Site, variables: Mapping[str, Any]) -> Iterator[Finding]:
+        """Yield the image of the operator where nobody says which it is: no registry of ours has one."""
+        if self.value(site, "orchestrator_replicas") and "orchestrator_image" not in variables:
+            yield Finding(
+                ("orchestrator",) if site.get("orchestrator") else ("name",),
+                "orchestrator.image is missing, and nobody publishes one: build it with `make image`, push it to a "
+                "registry that the nodes reach, and name it with its tag",
+            )
+
+
+STAGE: Final = Orchestrator()

@@ -1,0 +1,39 @@
+"""The stage preflight: whether hosts and versions are what the site file says."""
+
+from typing import Any, ClassVar, Final
+
+from deployment.site import Site
+from deployment.stages import deepops, ontap
+from deployment.stages.definition import StageDefinition, Variables
+from deployment.stages.runtime import container_runtime
+from deployment.stages.words import count
+
+
+class Preflight(StageDefinition):
+    """Compares; nothing is changed."""
+
+    name: ClassVar[str] = "preflight"
+    looks_only: ClassVar[bool] = True
+
+    def variables(self, site: Site) -> Variables:
+        lifs = site.get("storage", "ontap", "data_lifs", default=[])
+        installs_kubernetes = deepops.STAGE.is_in(site)
+        return {
+            "preflight_mtu": site.get("network", "mtu"),
+            "preflight_kubernetes": None if installs_kubernetes else site.versions["kubernetes"],
+            "preflight_storage_addresses": [lif["address"] for lif in lifs],
+            "preflight_storage_comes": ontap.STAGE.is_in(site),
+            "preflight_container_runtime": container_runtime(site) if installs_kubernetes else None,
+        }
+
+    def host_variables(self, host: dict[str, Any]) -> Variables:
+        return {"preflight_os": host["os"], "preflight_model": host.get("model")}
+
+    def sentence(self, site: Site) -> str:
+        hosts = f"compare {count(len(site.hosts), 'host')} with the site file: system, model, disk, memory"
+        cluster = f"ask the cluster for Kubernetes {site.versions['kubernetes']}"
+        parts = [hosts if site.hosts else "", "" if deepops.STAGE.is_in(site) else cluster]
+        return "; ".join(filter(None, parts))
+
+
+STAGE: Final = Preflight()

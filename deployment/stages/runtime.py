@@ -1,0 +1,11 @@
+"""The container runtime of Kubernetes, which decides on several stages."""
+
+from deployment.content import role_defaults
+from deployment.site import Site
+
+
+def container_runtime(site: Site) -> str:
+    """Return containerd or docker."""
+    return str(
+        site.get("kubernetes", "container_runtime", default=role_defaults("deepops")["deepops_runtime"])
+    )

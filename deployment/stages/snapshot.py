@@ -1,0 +1,14 @@
+"""The stage snapshot: etcd is kept before an upgrade changes the cluster; `deployment.run` decides when."""
+
+from typing import ClassVar, Final
+
+from deployment.stages.definition import StageDefinition
+
+
+class Snapshot(StageDefinition):
+    """Reads etcd on a host of the control plane, and leaves files in the directory of the run."""
+
+    name: ClassVar[str] = "snapshot"
+
+
+STAGE: Final = Snapshot()
