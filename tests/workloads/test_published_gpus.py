@@ -47,6 +47,7 @@ def test_a_nodes_gpus_are_in_the_order_of_their_names_whatever_the_driver_listed
     known = gpus(turned)
     assert known is not None
     assert [device for _, _, device in known.ids] == [f"gpu-{index}" for index in range(8)]
+    assert known.uuids == tuple(f"GPU-00000100-0000-0000-0000-00000000000{index}" for index in range(8))
     assert known.memory_mib == 32 * 1024
     assert known.model == "Tesla-V100-SXM2-32GB"
     assert known.tainted == ()
