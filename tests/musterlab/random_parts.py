@@ -21,6 +21,10 @@ from tests.musterlab.parts import Site, part_of
 JSON = dict[str, Any]
 
 MAX_PODS: Final = 20
+MIN_PODS: Final = 12
+"""With fewer nothing is deleted: the GPUs are to be full, so that who goes makes room for who waits."""
+WAITING_VICTIMS: Final = 0.25
+"""So often whoever is deleted may be a pod that waits or is being bound; else one that has its GPUs."""
 ORDINARY: Final = {"part": 40, "whole": 12, "delete": 36}
 RESTARTS: Final = ("operator", "agent", "kubelet", "plugin")
 _ENDED: Final = ("Succeeded", "Failed")
@@ -73,6 +77,7 @@ class RandomActions:
         self._chance = random.Random(seed)  # noqa: S311 - keeps no secret
         self._transport = Transport(load_access(site.lab.kubeconfig))
         self._there: list[str] = []
+        self._placed: set[str] = set()
         self._number = 0
         self.figures = Figures()
 
@@ -90,8 +95,10 @@ class RandomActions:
     async def _do(self, action: str) -> None:
         if action in ("part", "whole") and len(self._there) < MAX_PODS:
             await self._submit(is_part=action == "part")
-        elif action in ("part", "whole", "delete") and self._there:
-            await self._delete(self._chance.choice(self._there))
+        elif action in ("part", "whole", "delete") and len(self._there) >= MIN_PODS:
+            await self._delete(self._victim())
+        elif action == "delete":
+            await self._submit(is_part=True)
         elif action == "settle":
             await self._settle()
         elif action in ("operator", "agent"):
@@ -141,6 +148,11 @@ class RandomActions:
         await self._transport.create(PODS.path(self._namespace), body)
         self._there.append(name)
 
+    def _victim(self) -> str:
+        placed = [name for name in self._there if name in self._placed]
+        is_any = not placed or self._chance.random() < WAITING_VICTIMS
+        return self._chance.choice(self._there if is_any else placed)
+
     async def _delete(self, name: str) -> None:
         self._there.remove(name)
         try:
@@ -176,6 +188,7 @@ class RandomActions:
         held = await self._held()
         pods = [pod for pod in await self._pods(self._namespace) if pod["metadata"]["uid"] in before]
         self.figures.looks += 1
+        self._placed = {pod["metadata"]["name"] for pod in pods if _runs(pod)}
         owners = Counter(uuid for uuids in (held or {}).values() for uuid in uuids)
         assert all(count == 1 for count in owners.values()), owners
         promised: Counter[str] = Counter()
