@@ -155,6 +155,23 @@ async def test_the_agent_writes_no_other_nodes_gpus_and_reads_no_pods(site: Site
     await refused(site.agent.delete(GPU_NODES.path(name=site.ours)), "delete")
 
 
+async def test_what_pods_could_not_be_told_no_agent_writes(site: Site) -> None:
+    """Of a GPU with such a name or number the annotations on pods would say something else, or nothing."""
+    path = GPU_NODES.path(name=site.ours)
+    for gpu in (
+        {"index": 0, "uuid": "GPU-1,GPU-2"},
+        {"index": 0, "uuid": "GPU-1\n* 99999999999"},
+        {"index": 0, "uuid": "GPU-1 GPU-2"},
+        {"index": 1024},
+        {"index": -1},
+        {"index": 0, "memoryMib": -1},
+        {"index": 0, "utilizationPercent": 101},
+        {"index": 0, "holders": [{"pod": "of-no-namespace"}]},
+    ):
+        body = {**gpu_node(site.ours), "spec": {"gpus": [gpu]}}
+        await refused(site.agent.apply(path, body, field_manager="muster-agent"), "spec.gpus[0]")
+
+
 async def test_the_agent_keeps_its_node_current_and_people_see_it(site: Site, tmp_path: Path) -> None:
     driver, kubelet, socket = FakeDriver(2), Kubelet(), tmp_path / "kubelet.sock"
     driver.utilization[0] = 42
