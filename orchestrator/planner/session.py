@@ -151,6 +151,8 @@ class Session:
     def may_use(self, workload: Workload, pod: Pod, reservation: Reservation) -> bool:
         """Whether the pod may use what is kept: it has a better claim, ends in time, or goes as soon as it has to."""
         ours = reservation.workload
+        if self.is_whole(ours):
+            return True  # it has started in this decision, and nothing is kept for it any more
         inside = workload.project == ours.project
         if inside:
             ahead = workload_order(workload) < workload_order(ours)

@@ -257,6 +257,21 @@ def test_a_gang_that_requires_a_rack_has_its_quota_by_moves_that_only_help_toget
     assert [pod.node for pod in pods] == ["n0", "n0", "n0"]
 
 
+def test_nothing_is_kept_any_more_for_who_has_started_in_the_same_decision() -> None:
+    decision = first_decision("room-kept-for-work-that-started")
+    assert {(each.pod, each.node) for each in decision.bindings} >= {("w020-0", "n0"), ("w020-1", "n1")}
+
+
+def test_who_loses_the_room_of_its_first_pod_keeps_the_others_that_nobody_took() -> None:
+    decision = first_decision("room-that-nobody-took")
+    assert [each.node for each in decision.nominations if each.workload == "w020"] == ["n1"]
+
+
+def test_the_pod_that_starts_first_gets_the_room_that_can_still_be_had() -> None:
+    decision = first_decision("room-goes-to-the-first-pod")
+    assert [(each.pod, each.node) for each in decision.bindings] == [("w025-0", "n1")]
+
+
 def assert_no_gpu_is_given_twice(snapshot: Snapshot) -> None:
     used: dict[tuple[str | None, int], int] = defaultdict(int)
     nodes = {each.name: each for each in snapshot.nodes}

@@ -10,6 +10,7 @@ from orchestrator.planner.gangs import Chunk, chunk_amounts, held_parts
 from orchestrator.planner.model import CAPACITY_REASONS, PodState, Waiting, Workload
 from orchestrator.planner.ordering import TurnOrder, workload_order
 from orchestrator.planner.placement.chunks import Placed
+from orchestrator.planner.preemption.nominations import restore_untaken_places
 from orchestrator.planner.preemption.victim_selection import Losses
 from orchestrator.planner.preemption.victims import evictions_for
 from orchestrator.planner.session import Session
@@ -107,6 +108,7 @@ def carry_out(session: Session, workload: Workload, losses: Losses, placed: Plac
     """Make what is on the ledger part of the plan, and find new places for victims where there are any."""
     session.take(evictions_for(workload, losses))
     session.grant(workload, placed, after_evictions=bool(losses))
+    restore_untaken_places(session, dict.fromkeys(victim.workload.id for victim, _ in losses))
 
 
 def promise_places(

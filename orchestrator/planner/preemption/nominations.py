@@ -11,7 +11,7 @@ nominated pods are victims like running ones, by the same rules, but nobody is h
 A pod that is moved is evicted with a nomination of its own; the pod that its controller makes next inherits it.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.planner.gangs import Chunk, chunk_amounts
@@ -43,6 +43,20 @@ def restore_nominations(session: Session) -> None:
     # A pod that lost its place looks for another one, which could be the place of somebody who is restored after it.
     for workload in nominated:
         _restore(session, workload, inherited, find_others=True)
+
+
+def restore_untaken_places(session: Session, names: Iterable[str]) -> None:
+    """Leave these workloads, which lost nominations, what nobody took of their rooms, as far as it makes a gang.
+
+    Whoever takes the room of the first pod takes all rooms of a workload that grows from it, and needs one of them.
+    """
+    for name in names:
+        workload = session.workload(name)
+        lost = [
+            pod for pod in workload.pods if pod.nominated_node is not None and not session.is_nominated(pod)
+        ]
+        if any(pod.state is PodState.PENDING for pod in lost) and session.next_chunk(workload):
+            _restore(session, workload, set(), find_others=False)
 
 
 def start_nominated_elsewhere(session: Session, workload: Workload) -> bool:
@@ -114,6 +128,7 @@ def _restore(session: Session, workload: Workload, inherited: set[str], *, find_
     chunks = session.chunks_of(workload)
     startable = {pod.id: pod for chunk in chunks for pod in chunk}
     places, heirs = inherited_places(workload, startable, inherited)
+    _exchange(session, workload, startable, places, heirs)
     for chunk in chunks:
         if any(pod.id in places for pod in chunk):
             placed = _places(session, workload, chunk, places, find_others=find_others)
@@ -123,6 +138,35 @@ def _restore(session: Session, workload: Workload, inherited: set[str], *, find_
                 continue
         if len(chunk) > 1 or not session.is_whole(workload):
             break  # the rest of it grows only once its gang is there
+
+
+def _exchange(
+    session: Session,
+    workload: Workload,
+    startable: Mapping[str, Pod],
+    places: dict[str, Place],
+    heirs: dict[str, str],
+) -> None:
+    """Give the places that can still be had to those of alike pods that start first.
+
+    Nothing of a workload starts without its first pods: their places would be lost with one that only they have.
+    """
+    alike: dict[object, list[Pod]] = {}
+    for pod in startable.values():
+        if pod.id in places:
+            alike.setdefault((pod.request, pod.constraints, pod.sub_group), []).append(pod)
+    for pods in alike.values():
+        if len(pods) == 1:
+            continue
+        is_there = {pod.id: session.placer.keep(workload, pod, *places[pod.id]) is not None for pod in pods}
+        sources = sorted(pods, key=lambda pod: not is_there[pod.id])
+        if sources == pods:
+            continue
+        had = [(places[pod.id], heirs.pop(pod.id, None)) for pod in sources]
+        for pod, (place, leaving) in zip(pods, had, strict=True):
+            places[pod.id] = place
+            if leaving is not None:
+                heirs[pod.id] = leaving
 
 
 def _keep_for_successors(session: Session, workload: Workload, inherited: set[str]) -> None:
