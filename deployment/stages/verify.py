@@ -30,7 +30,11 @@ class Verify(StageDefinition):
         }
 
     def sentence(self, site: Site) -> str:
-        volume = ", exactly one default class, and it makes a volume" if trident.STAGE.is_in(site) else ""
+        volume = (
+            ", exactly one default class, and every node writes to a volume of it and reads what another wrote"
+            if trident.STAGE.is_in(site)
+            else ""
+        )
         return f"every node is Ready, GPUs are announced{volume}"
 
 

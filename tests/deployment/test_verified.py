@@ -92,10 +92,69 @@ def test_who_does_not_renew_the_lease_does_not_lead(
 
 def test_a_volume_of_an_earlier_verification_proves_nothing() -> None:
     (block,) = tasks_of("verify/tasks/storage.yml", "Prove that a volume can be made")
-    first, second = (task["kubernetes.core.k8s"] for task in block["block"][:2])
+    pods, first, second = (task["kubernetes.core.k8s"] for task in block["block"][:3])
+    assert (pods["state"], pods["label_selectors"], pods["delete_all"]) == (
+        "absent",
+        ["muster.dev/verify"],
+        True,
+    )
     claim = second["definition"]["metadata"]
     assert (first["state"], first["name"], first["namespace"]) == (
         "absent",
         claim["name"],
         claim["namespace"],
     )
+
+
+def mounting_pod(name: str, node: str, **status: object) -> Body:
+    return {"metadata": {"name": name, "uid": name}, "spec": {"nodeName": node}, "status": status}
+
+
+def ended(message: str, reason: str = "Error") -> list[Body]:
+    return [{"state": {"terminated": {"message": message, "reason": reason}}}]
+
+
+WARNINGS = [
+    {
+        "metadata": {"creationTimestamp": f"2026-11-25T00:00:0{second}Z"},
+        "involvedObject": {"name": "b", "uid": uid},
+        "message": message,
+    }
+    for second, uid, message in (
+        (3, "b", "MountVolume.SetUp failed: access denied"),
+        (1, "b", "of an earlier moment"),
+        (5, "before", "of an earlier pod"),
+    )
+]
+
+
+NEVER_STARTED = ended("The container could not be located", "ContainerStatusUnknown")
+WAITING: list[Body] = [{"state": {"waiting": {"reason": "ErrImagePull"}}}]
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "why"),
+    [
+        ("b", {"phase": "Failed", "containerStatuses": ended("it is not there\n")}, "it is not there"),
+        ("b", {"phase": "Failed", "containerStatuses": NEVER_STARTED}, "MountVolume.SetUp failed: access denied"),
+        ("b", {"phase": "Pending"}, "MountVolume.SetUp failed: access denied"),
+        ("c", {"phase": "Pending", "containerStatuses": WAITING}, "ErrImagePull"),
+        ("c", {"phase": "Failed", "message": "Pod was active too long"}, "Pod was active too long"),
+        ("c", {"phase": "Pending"}, "the pod is Pending"),
+    ],
+    ids=["what it said", "never started", "cannot mount", "no image", "too slow", "nothing known"],
+)  # fmt: skip
+def test_a_node_that_does_not_work_with_the_volume_is_named_with_the_reason(
+    tmp_path: Path, name: str, status: Body, why: str
+) -> None:
+    values = yaml.safe_load((ROOT / "roles" / "verify" / "vars" / "main.yml").read_text())
+    pods = [mounting_pod("a", "n1", phase="Succeeded"), mounting_pod(name, "n2", **status)]
+    done = run(
+        tmp_path, tasks_of("verify/tasks/pods.yml", "Refuse a node on which the volume does not work"),
+        verify_mounting={"resources": pods}, verify_warnings={"resources": WARNINGS}, verify_act="read",
+        __verify_hindrances=values["__verify_hindrances"],
+    )  # fmt: skip
+    assert done.code == 2, done.output
+    (failure,) = done.failures
+    assert f"no read on n2: {why}." in " ".join(failure.split())
+    assert "n1:" not in failure
